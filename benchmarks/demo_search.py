@@ -1,8 +1,9 @@
 """Live searches of the embedded demo on real workers, compared with its exhaustive sweep.
 
-The checkpoints are measured once; each search starts in a copy of that folder and scores its own cells.
-``--vary search`` changes the seed of the search alone, so that all searches see the same scores. ``--vary run`` changes
-the seed of the run: new prompts and probes are drawn, everything is measured again, and the scores have other noise.
+The checkpoints are measured once; each search starts in a copy of that folder and scores its own
+cells. ``--vary search`` changes the seed of the search alone, so that all searches see the same
+scores. ``--vary run`` changes the seed of the run: new prompts and probes are drawn, everything is
+measured again, and the scores have other noise.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from pathlib import Path
 
 import daskmetrics
 from daskmetrics.bandit.replay import GroundTruth, Scenario, ground_truth
-from daskmetrics.bandit.replay._statistics import Rate
 from daskmetrics.bandit.replay._trials import WITHIN
+from daskmetrics.bandit.replay.statistics import Rate
 from daskmetrics.core.names import Arm
-from daskmetrics.execution._score_tables import read
+from daskmetrics.experiment.score_tables import read
 from daskmetrics.report import Run
 
 GOAL = "goal: within 1 % in 10 of 10 at 15 % of the cost"
@@ -57,13 +58,25 @@ def loss_of(known_truth: GroundTruth, arms: Sequence[Arm], run: Run) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--budget", type=float, default=0.15, help="share of the cost of every cell")
-    parser.add_argument("--vary", choices=("search", "run"), default="search", help="what the seed changes")
-    parser.add_argument("--set", dest="settings", action="append", default=[], help="as `daskmetrics run` takes it")
-    parser.add_argument("--folder", type=Path, help="keep the runs here; existing runs are not repeated")
-    parser.add_argument("--small", action="store_true", help="one tiny model, one task, one seed, the whole budget")
+    parser.add_argument(
+        "--budget", type=float, default=0.15, help="share of the cost of every cell"
+    )
+    parser.add_argument(
+        "--vary", choices=("search", "run"), default="search", help="what the seed changes"
+    )
+    parser.add_argument(
+        "--set", dest="settings", action="append", default=[], help="as `daskmetrics run` takes it"
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="keep the runs here; existing runs are not repeated"
+    )
+    parser.add_argument(
+        "--small", action="store_true", help="one tiny model, one task, one seed, the whole budget"
+    )
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as temporary:
         compare(chosen, chosen.folder or Path(temporary))
@@ -81,7 +94,9 @@ def compare(chosen: argparse.Namespace, folder: Path) -> None:
         f"\nexhaustive: best {known.arms[truth.best]}, {len(known.arms)} arms x {len(known.tasks)} tasks; "
         f"{good} arms are within {WITHIN:.0%} of it"
     )
-    print(f"{'seed':>4}  {'recommended':<24} {'loss':>7}  {'share of cost':>13}  {'cells':>6}  confidence")
+    print(
+        f"{'seed':>4}  {'recommended':<24} {'loss':>7}  {'share of cost':>13}  {'cells':>6}  confidence"
+    )
     hits = 0
     for seed in range(seeds):
         which = f"{'search.' if chosen.vary == 'search' else ''}seed={seed}"

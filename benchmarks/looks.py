@@ -1,8 +1,10 @@
-"""Do looks pay: scores from a quarter of a task's items, as further tasks of weight 0 that tell about the whole ones?
+"""Do looks pay: scores from a quarter of a task's items, as further tasks of weight 0 that tell
+about the whole ones?
 
-With ``--run`` looks are computed from outcomes of an exhaustive run, and costs are its measured seconds. Else scores
-are published ones and the error of a look is made up: `ITEMS` items per task, half of whose variance all arms share.
-Budgets are shares of the exhaustive cost without looks. A look pays the whole overhead.
+With ``--run`` looks are computed from outcomes of an exhaustive run, and costs are its measured
+seconds. Else scores are published ones and the error of a look is made up: `ITEMS` items per task,
+half of whose variance all arms share. Budgets are shares of the exhaustive cost without looks. A
+look pays the whole overhead.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ import numpy as np
 
 from daskmetrics.bandit import Budget, Learner, Outcome, Problem, policy_named
 from daskmetrics.bandit.replay import Scenario, ScoreTable, ground_truth
-from daskmetrics.core._outcomes import unpack
-from daskmetrics.core._table import Table
-from daskmetrics.execution._score_tables import read
+from daskmetrics.core.outcomes import unpack
+from daskmetrics.core.table import Table
+from daskmetrics.experiment.score_tables import read
 from daskmetrics.report import Run
 
 SHARE, ITEMS = 0.25, 2000
@@ -50,8 +52,13 @@ def of_run(run: Run, table: ScoreTable, seed: int) -> Scores:
         each = [run.recorded[arm][task] for arm in table.arms]
         outcomes = np.array([unpack(value["outcomes"]) for value in each])
         drawn = outcomes[:, rng.permutation(outcomes.shape[1])[: round(SHARE * outcomes.shape[1])]]
-        score[:, j], stderr[:, j] = np.array([(value["score"], value["stderr"]) for value in each]).T
-        score[:, size + j], stderr[:, size + j] = drawn.mean(axis=1), drawn.std(axis=1, ddof=1) / drawn.shape[1] ** 0.5
+        score[:, j], stderr[:, j] = np.array(
+            [(value["score"], value["stderr"]) for value in each]
+        ).T
+        score[:, size + j], stderr[:, size + j] = (
+            drawn.mean(axis=1),
+            drawn.std(axis=1, ddof=1) / drawn.shape[1] ** 0.5,
+        )
     return Scores(score, stderr)
 
 
@@ -62,15 +69,21 @@ def with_looks(problem: Problem, overhead: float) -> Problem:
         problem,
         tasks=(*names, *(f"look at {name}" for name in names)),
         encode_cost=np.hstack([problem.encode_cost, SHARE * problem.encode_cost]),
-        score_cost=np.hstack([problem.score_cost, overhead + SHARE * (problem.score_cost - overhead)]),
+        score_cost=np.hstack(
+            [problem.score_cost, overhead + SHARE * (problem.score_cost - overhead)]
+        ),
         weights=(1.0,) * len(names) + (0.0,) * len(names),
         kinds=names * 2,
     )
 
 
-def losses(problem: Problem, scores: Scores, loss: np.ndarray, whole: float, shares: list[float]) -> list[float]:
+def losses(
+    problem: Problem, scores: Scores, loss: np.ndarray, whole: float, shares: list[float]
+) -> list[float]:
     """Loss of the leader after each share of the cost."""
-    learner = Learner(problem, policy_named("race"), budget=Budget(cost=shares[-1] * whole), window=1, seed=0)
+    learner = Learner(
+        problem, policy_named("race"), budget=Budget(cost=shares[-1] * whole), window=1, seed=0
+    )
     left, found, leader = list(shares), [], int(problem.default_arms[-1])
     while picks := learner.ask(1):
         while left and learner.spent > left[0] * whole:
@@ -85,7 +98,8 @@ def losses(problem: Problem, scores: Scores, loss: np.ndarray, whole: float, sha
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--scores", default=Path(os.environ.get("DASKMETRICS_PUBLISHED_DATA", "."), "published_scores.csv.gz")
+        "--scores",
+        default=Path(os.environ.get("DASKMETRICS_PUBLISHED_DATA", "."), "published_scores.csv.gz"),
     )
     parser.add_argument("--model", default="Pythia-410m")
     parser.add_argument("--run", help="folder of a run with every score and its outcomes")
@@ -103,12 +117,23 @@ def main() -> None:
                 plain = scenario.build_problem(table)
                 problem = with_looks(plain, scenario.overhead) if looks else plain
                 scores = of_run(run, table, seed) if run else made_up(table, seed)
-                lost = losses(problem, scores, ground_truth(table, plain).loss, plain.exhaustive_cost, shares)
+                lost = losses(
+                    problem, scores, ground_truth(table, plain).loss, plain.exhaustive_cost, shares
+                )
                 found.append([loss <= 0.01 for loss in lost])
             rows.append(
-                (name, "with looks" if looks else "without", *(f"{n}/{chosen.seeds}" for n in np.sum(found, axis=0)))
+                (
+                    name,
+                    "with looks" if looks else "without",
+                    *(f"{n}/{chosen.seeds}" for n in np.sum(found, axis=0)),
+                )
             )
-            print(Table(("costs", "search", *(f"{share:.1%}" for share in shares)), tuple(rows)).as_text(), flush=True)
+            print(
+                Table(
+                    ("costs", "search", *(f"{share:.1%}" for share in shares)), tuple(rows)
+                ).as_text(),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -67,7 +67,11 @@ def test_every_package_describes_its_modules():
     for name, tree in sources().items():
         if is_package(name):
             docstring = ast.get_docstring(tree) or ""
-            modules = {module.rpartition(".")[2] for module in sources() if module.rpartition(".")[0] == name}
+            modules = {
+                module.rpartition(".")[2]
+                for module in sources()
+                if module.rpartition(".")[0] == name
+            }
             modules.discard("__main__")
             assert not {module for module in modules if f"`{module}`" not in docstring}, name
 
@@ -86,14 +90,24 @@ def test_everything_in_the_package_itself_has_an_example():
     values = {name: getattr(daskmetrics, name) for name in daskmetrics.__all__}
     routines = {name: value for name, value in values.items() if inspect.isroutine(value)}
     classes = {name: value for name, value in values.items() if inspect.isclass(value)}
-    examples = {f"{name}.{each}": method for name, cls in classes.items() for each, method in methods(cls)}
-    shown = {**routines, **{n: v for n, v in classes.items() if not issubclass(v, Exception)}, **examples}
+    examples = {
+        f"{name}.{each}": method for name, cls in classes.items() for each, method in methods(cls)
+    }
+    shown = {
+        **routines,
+        **{n: v for n, v in classes.items() if not issubclass(v, Exception)},
+        **examples,
+    }
     assert {"run", "Run", "Run.best"} <= shown.keys()
     assert [name for name, value in shown.items() if ">>>" not in inspect.getdoc(value)] == []
 
 
 def methods(cls):
-    return [(name, value) for name, value in inspect.getmembers(cls, inspect.isfunction) if not name.startswith("_")]
+    return [
+        (name, value)
+        for name, value in inspect.getmembers(cls, inspect.isfunction)
+        if not name.startswith("_")
+    ]
 
 
 def test_dir_shows_the_api_and_nothing_else():
@@ -115,7 +129,9 @@ def is_public(name: str) -> bool:
 
 
 def test_every_public_module_declares_its_api():
-    assert not [name for name, tree in sources().items() if is_public(name) and not declares_api(tree)]
+    assert not [
+        name for name, tree in sources().items() if is_public(name) and not declares_api(tree)
+    ]
 
 
 def test_public_names_are_few():
@@ -132,13 +148,18 @@ def test_public_names_are_few():
 
 def test_no_class_name_means_two_things():
     places = Counter(
-        node.name for tree in sources().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+        node.name
+        for tree in sources().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
     )
     assert not [name for name, count in places.items() if count > 1]
 
 
 def imports(name: str, tree: ast.Module) -> set[str]:
-    """The modules of the package that a module imports anywhere, lazily and for type checking included."""
+    """The modules of the package that a module imports anywhere, lazily and for type checking
+    included.
+    """
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:

@@ -1,17 +1,20 @@
-"""The Gaussian process prior: covariances between arms and between tasks, and how they are estimated.
+"""The Gaussian process prior: covariances between arms and between tasks, and how they are
+estimated.
 
-The standardised score of a cell is the sum ``common(arm) + of_kind(kind, arm) + of_task(task, arm) + level(task)``: a
-part that all tasks share, a deviation of the task's kind, one of the task alone, and an offset of the task
-(coregionalisation; Bonilla, Chai and Williams, "Multi-task Gaussian process prediction", NIPS 2007). The three
-functions of the arm have the same kernel: arms that are near each other in training and depth, or that have similar
-metrics, are correlated. Readouts of one layer are correlated, too, by how many parts differ and by how much
-(`readout_distances`). The offset has a large variance (`LEVEL`), so the choice of the arms on which a task was
-scored carries no information about these arms.
+The standardised score of a cell is the sum ``common(arm) + of_kind(kind, arm) + of_task(task, arm)
++ level(task)``: a part that all tasks share, a deviation of the task's kind, one of the task alone,
+and an offset of the task (coregionalisation; Bonilla, Chai and Williams, "Multi-task Gaussian
+process prediction", NIPS 2007). The three functions of the arm have the same kernel: arms that are
+near each other in training and depth, or that have similar metrics, are correlated. Readouts of one
+layer are correlated, too, by how many parts differ and by how much (`readout_distances`). The
+offset has a large variance (`LEVEL`), so the choice of the arms on which a task was scored carries
+no information about these arms.
 
-How much kinds and tasks deviate differs between families of models by a factor of ten and more, so their variances have
-wide priors. The default `Hyperparameters` have one significant digit; they and the form of the kernel were chosen after
-looking at published scores of several families (docs/figures/policies.md). `fit_model` estimates the hyperparameters of
-a search by their maximum a posteriori value on a grid with factors of `STEP`.
+How much kinds and tasks deviate differs between families of models by a factor of ten and more, so
+their variances have wide priors. The default `Hyperparameters` have one significant digit; they and
+the form of the kernel were chosen after looking at published scores of several families
+(docs/figures/policies.md). `fit_model` estimates the hyperparameters of a search by their maximum a
+posteriori value on a grid with factors of `STEP`.
 """
 
 from __future__ import annotations
@@ -23,19 +26,30 @@ from typing import cast
 
 import numpy as np
 
-from daskmetrics.bandit._problem import Bools, Floats, Ints, Observations, Problem
-from daskmetrics.bandit._rewards import RewardScale, reward_scale
-from daskmetrics.core._readouts import Readout
+from daskmetrics.bandit.problem import Bools, Floats, Ints, Observations, Problem
+from daskmetrics.bandit.rewards import RewardScale, reward_scale
+from daskmetrics.core.readouts import Readout
 
 METRIC = 0.2  #: variance explained by the metrics; the variance explained by the position is 1
-NUGGET = 0.03  #: variance, on each axis of the position, that a value does not share with its neighbours
+NUGGET = (
+    0.03  #: variance, on each axis of the position, that a value does not share with its neighbours
+)
 LEVEL = 10.0  #: prior variance of a task's level: vague
 NOISE = 1e-4  #: variance added to every observation, so that the covariance matrix can be factored
 PRIOR_COUNT = 1.0  #: observations that the pooled spread counts for in the spread of each task
 UNSEEN = 0.1  #: greatest noise variance that is assumed of a task without a score
 ROUNDS = 6  #: estimates of the spreads where errors are stated; each uses the one before
 STEP = 2.0  #: factor by which a hyperparameter changes at a time ...
-PRIOR_SD = (1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 3.0, 2.0)  #: ... and the prior sd of the logarithm of each, in such steps
+PRIOR_SD = (
+    1.0,
+    1.0,
+    1.0,
+    1.0,
+    2.0,
+    1.0,
+    3.0,
+    2.0,
+)  #: ... and the prior sd of the logarithm of each, in such steps
 POOLING = 0.5  #: distance of readouts with different poolings
 JOIN = 0.2  #: ... of which one reads layers together, or reads them together in another way
 HALVING = 0.1  #: ... of which one keeps half the dimensions of the other
@@ -60,7 +74,9 @@ class Hyperparameters:
     readout_scale: float = 1.0  # distance at which readouts of an arm have the correlation 1/e
 
     def parts(self, near: Floats, same: Bools) -> tuple[Floats, Floats, Floats]:
-        """Prior covariances of cells from their arms' kernel and identity: of all tasks, of a kind, and of a task."""
+        """Prior covariances of cells from their arms' kernel and identity: of all tasks, of a kind,
+        and of a task.
+        """
         own = self.task_variance * near + self.cell_variance / (1 + self.kind_variance) * same
         return near + self.arm_variance * same, self.kind_variance * own, own + LEVEL
 
@@ -71,7 +87,9 @@ class Hyperparameters:
 
     @property
     def total(self) -> float:
-        """Variance of a cell relative to the part that all tasks share, as far as it is smooth over arms."""
+        """Variance of a cell relative to the part that all tasks share, as far as it is smooth over
+        arms.
+        """
         return 1 + (1 + self.kind_variance) * self.task_variance
 
     @property
@@ -82,17 +100,22 @@ class Hyperparameters:
     @property
     def surprise(self) -> float:
         """Squared distance from the defaults, in prior standard deviations."""
-        steps = (np.log(getattr(self, f.name) / cast(float, f.default)) / np.log(STEP) for f in fields(self))
+        steps = (
+            np.log(getattr(self, f.name) / cast(float, f.default)) / np.log(STEP)
+            for f in fields(self)
+        )
         return float(sum((step / sd) ** 2 for step, sd in zip(steps, PRIOR_SD, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
 class ArmKernel:
-    """Covariance function of arms: of their position (Matern 5/2) plus of their metrics (squared exponential).
+    """Covariance function of arms: of their position (Matern 5/2) plus of their metrics (squared
+    exponential).
 
-    The part of the position is a product of two Matern 5/2 kernels (Rasmussen and Williams, 2006, eq. 4.17), of
-    training and of depth, each with a nugget, and of the correlation between models. Both parts are multiplied by the
-    correlation of the arms' readouts, ``exp(-distance / readout_scale)``.
+    The part of the position is a product of two Matern 5/2 kernels (Rasmussen and Williams, 2006,
+    eq. 4.17), of training and of depth, each with a nugget, and of the correlation between models.
+    Both parts are multiplied by the correlation of the arms' readouts, ``exp(-distance /
+    readout_scale)``.
     """
 
     problem: Problem
@@ -103,16 +126,23 @@ class ArmKernel:
 
     def __call__(self, left: Ints, right: Ints) -> Floats:
         """Covariance matrix of two sets of arms (L, R)."""
-        models, index = 1 + self.model_variance * np.eye(len(self.problem.models)), self.problem.model_index
+        models, index = (
+            1 + self.model_variance * np.eye(len(self.problem.models)),
+            self.problem.model_index,
+        )
         kernel = models[:, index[right]][index[left]] / (1 + self.model_variance)
         (training, at_training), (depth, at_depth) = self.problem.axes
-        angle = np.arccos(1 - 2 * depth) / np.pi  # the first and the last layers differ the most from their neighbours
+        angle = (
+            np.arccos(1 - 2 * depth) / np.pi
+        )  # the first and the last layers differ the most from their neighbours
         kernel *= _matern(training / self.time_scale, at_training[left], at_training[right])
         kernel *= _matern(angle / self.depth_scale, at_depth[left], at_depth[right])
         metrics = self._metrics
         if metrics.shape[1]:
             a, b = metrics[left], metrics[right]
-            square = np.maximum((a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2.0 * a @ b.T, 0.0)
+            square = np.maximum(
+                (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2.0 * a @ b.T, 0.0
+            )
             kernel += METRIC * np.exp(square / (-2.0 * metrics.shape[1]))
         if len(self.problem.readouts) > 1:
             index = self.problem.readout_index
@@ -137,8 +167,9 @@ class ArmKernel:
 def readout_distances(names: Sequence[str]) -> Floats:
     """How far readouts are apart (R, R): the sum over their parts, each a distance of its own.
 
-    Each part is a metric on a line or between labels, so that ``exp(-distance)`` is a covariance function. Dimensions
-    are on a line, too, in powers of two; all of them count as twice the greatest number that another readout keeps.
+    Each part is a metric on a line or between labels, so that ``exp(-distance)`` is a covariance
+    function. Dimensions are on a line, too, in powers of two; all of them count as twice the
+    greatest number that another readout keeps.
 
     >>> readout_distances(["", "int8", "last", "last,int8"]).round(2).tolist()[0]
     [0.0, 0.05, 0.5, 0.55]
@@ -163,8 +194,12 @@ def readout_distances(names: Sequence[str]) -> Floats:
 
 
 def _matern(values: Floats, left: Ints, right: Ints) -> Floats:
-    """Matern 5/2 with a nugget between two sets of indices of the values (L, R); equal pairs are computed once."""
-    (rows, left), (columns, right) = (np.unique(each, return_inverse=True) for each in (left, right))
+    """Matern 5/2 with a nugget between two sets of indices of the values (L, R); equal pairs are
+    computed once.
+    """
+    (rows, left), (columns, right) = (
+        np.unique(each, return_inverse=True) for each in (left, right)
+    )
     r = np.sqrt(5.0) * np.abs(values[rows][:, None] - values[columns])
     table = (1.0 + r + r * r / 3.0) * np.exp(-r) + NUGGET * (rows[:, None] == columns)
     return np.asarray(table[:, right][left])  # copying whole rows is faster than single numbers
@@ -193,10 +228,14 @@ class CovarianceModel:
 
     def values(self, seen: Observations) -> Floats:
         """Standardised values of observed cells (n,)."""
-        return np.asarray((self.scale.values(seen) - self.level[seen.task]) / self.spread[seen.task])
+        return np.asarray(
+            (self.scale.values(seen) - self.level[seen.task]) / self.spread[seen.task]
+        )
 
     def parts(self, left: Ints, right: Ints) -> tuple[Floats, Floats, Floats]:
-        """Prior covariances of two sets of arms' cells (L, R): of all tasks, of a kind, and of a task."""
+        """Prior covariances of two sets of arms' cells (L, R): of all tasks, of a kind, and of a
+        task.
+        """
         return self.hyperparameters.parts(self.kernel(left, right), left[:, None] == right)
 
     @property
@@ -206,7 +245,9 @@ class CovarianceModel:
         return float(parts[0]), float(parts[1]), float(parts[2])
 
     def cells(self, left: Ints, left_mix: Floats, right: Ints, right_mix: Floats) -> Floats:
-        """Prior covariance of two sets of rows (L, R); a row averages an arm's tasks with the shares (T,) in mix."""
+        """Prior covariance of two sets of rows (L, R); a row averages an arm's tasks with the
+        shares (T,) in mix.
+        """
         return self._mixed(self.parts(left, right), left_mix, right_mix)
 
     def with_objectives(self, targets: Ints, arms: Ints, mix: Floats) -> Floats:
@@ -229,10 +270,15 @@ class CovarianceModel:
         return float(np.dot(self._variances, squares))
 
     def _mixed(self, parts: Sequence[Floats], left_mix: Floats, right_mix: Floats) -> Floats:
-        """Sum of the parts, each times what the mixtures of tasks, (L, T) or (T,), share of its groups (L, R)."""
+        """Sum of the parts, each times what the mixtures of tasks, (L, T) or (T,), share of its
+        groups (L, R).
+        """
         groups = self.problem.task_groups
         return np.asarray(
-            sum(part * (left_mix @ of @ (right_mix @ of).T) for part, of in zip(parts, groups, strict=True))
+            sum(
+                part * (left_mix @ of @ (right_mix @ of).T)
+                for part, of in zip(parts, groups, strict=True)
+            )
         )
 
 
@@ -241,11 +287,18 @@ class _TrainingScores:
 
     def __init__(self, problem: Problem, seen: Observations) -> None:
         self.problem, self.seen, self.scale = problem, seen, reward_scale(problem, seen)
-        self.same_arm, self.same_task = (index[:, None] == index for index in (seen.arm, seen.task))  # (n, n)
+        self.same_arm, self.same_task = (
+            index[:, None] == index for index in (seen.arm, seen.task)
+        )  # (n, n)
         columns, column = problem.related
         self.likeness = columns[seen.task][:, column[seen.task]]  # of the tasks (n, n)
-        self.count = np.bincount(seen.task, minlength=len(problem.tasks))  # of every task's scores (T,)
-        self.values, errors = self.scale.values(seen), self.scale.errors(seen)  # in units of the reward (n,)
+        self.count = np.bincount(
+            seen.task, minlength=len(problem.tasks)
+        )  # of every task's scores (T,)
+        self.values, errors = (
+            self.scale.values(seen),
+            self.scale.errors(seen),
+        )  # in units of the reward (n,)
         # variance of a task's values about the true values of their cells (T,); NaN without a score
         self.noise = np.full(len(self.count), np.nan)
         for task in np.unique(seen.task):
@@ -273,7 +326,9 @@ def fit_model(problem: Problem, seen: Observations) -> CovarianceModel:
 
 
 def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[CovarianceModel]:
-    """Coordinate ascent: the best model so far, after every `TRIALS` trials of one changed hyperparameter."""
+    """Coordinate ascent: the best model so far, after every `TRIALS` trials of one changed
+    hyperparameter.
+    """
     scores = _TrainingScores(problem, seen)
     (best,) = _standardised(scores, [Hyperparameters()])
     yield best
@@ -281,10 +336,16 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
         return
     (greatest,), tried = _log_posteriors(scores, [best]), {best.hyperparameters}
     improved = True
-    names = [f.name for f in fields(Hyperparameters) if f.name != "readout_scale" or len(problem.readouts) > 1]
+    names = [
+        f.name
+        for f in fields(Hyperparameters)
+        if f.name != "readout_scale" or len(problem.readouts) > 1
+    ]
     while improved:
         h, improved = best.hyperparameters, False
-        changed = [replace(h, **{name: getattr(h, name) * by}) for name in names for by in (1 / STEP, STEP)]
+        changed = [
+            replace(h, **{name: getattr(h, name) * by}) for name in names for by in (1 / STEP, STEP)
+        ]
         options = [option for option in changed if option not in tried]
         tried.update(options)
         for first in range(0, len(options), TRIALS):
@@ -295,19 +356,28 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
             yield best
 
 
-def _standardised(scores: _TrainingScores, options: Sequence[Hyperparameters]) -> list[CovarianceModel]:
-    """Estimate levels and spreads by generalised least squares, since correlated arms tell little of a spread.
+def _standardised(
+    scores: _TrainingScores, options: Sequence[Hyperparameters]
+) -> list[CovarianceModel]:
+    """Estimate levels and spreads by generalised least squares, since correlated arms tell little
+    of a spread.
 
-    Errors count relative to the spread that is estimated: it is estimated again where they are stated. The differences
-    of a task whose scores vary no more than their errors then count as noise, and the search soon leaves it.
+    Errors count relative to the spread that is estimated: it is estimated again where they are
+    stated. The differences of a task whose scores vary no more than their errors then count as
+    noise, and the search soon leaves it.
     """
     task, values, count, untold = scores.seen.task, scores.values, scores.count, scores.noise == 0
     each = np.arange(len(task))
-    overall = float(values.var()) if len(values) and np.ptp(values) > 0 else 1.0  # any scale fits equal values
+    overall = (
+        float(values.var()) if len(values) and np.ptp(values) > 0 else 1.0
+    )  # any scale fits equal values
     freedom = np.maximum(count - 1, 0)
     free, noise = float(freedom.sum()), np.zeros((len(options), len(count)))
     # block diagonal: each task has a scale of its own
-    covariance = np.stack([h.total * scores.kernel(h) + h.alone * scores.same_arm for h in options]) * scores.same_task
+    covariance = (
+        np.stack([h.total * scores.kernel(h) + h.alone * scores.same_arm for h in options])
+        * scores.same_task
+    )
     deviation = np.array([[h.cell_variance] for h in options])
     for _ in range(ROUNDS if np.nansum(scores.noise) else 1):
         observed = covariance.copy()
@@ -324,22 +394,36 @@ def _standardised(scores: _TrainingScores, options: Sequence[Hyperparameters]) -
     if count.any():
         level[:, count == 0] = level[:, count > 0].mean(axis=1, keepdims=True)
         # a task that was not seen yet may differ between arms even if those that were seen do not
-        noise[:, count == 0] = np.minimum(np.median(noise[:, count > 0], axis=1, keepdims=True), UNSEEN)
+        noise[:, count == 0] = np.minimum(
+            np.median(noise[:, count > 0], axis=1, keepdims=True), UNSEEN
+        )
     else:
         level[:], noise[:] = 0.0, 0.0
     return [
-        CovarianceModel(scores.problem, h, scores.scale, level[i], spread[i], noise[i], max(free, 1.0))
+        CovarianceModel(
+            scores.problem, h, scores.scale, level[i], spread[i], noise[i], max(free, 1.0)
+        )
         for i, h in enumerate(options)
     ]
 
 
 def _log_posteriors(scores: _TrainingScores, models: Sequence[CovarianceModel]) -> Floats:
-    """Log marginal likelihood of the scores plus the log prior of the hyperparameters of each, up to a constant."""
+    """Log marginal likelihood of the scores plus the log prior of the hyperparameters of each, up
+    to a constant.
+    """
     seen, each = scores.seen, np.arange(len(scores.seen))
     covariance = np.stack([scores.covariance(model.hyperparameters) for model in models])
     covariance[:, each, each] += np.stack([model.noise for model in models])[:, seen.task] + NOISE
     factor = np.linalg.cholesky(covariance)
-    white = np.linalg.solve(factor, np.stack([model.values(seen) for model in models])[..., None])[..., 0]
+    white = np.linalg.solve(factor, np.stack([model.values(seen) for model in models])[..., None])[
+        ..., 0
+    ]
     spread = np.log(np.stack([model.spread for model in models]))[:, seen.task]
-    likelihood = -0.5 * (white**2).sum(axis=1) - np.log(factor[:, each, each]).sum(axis=1) - spread.sum(axis=1)
-    return np.asarray(likelihood - 0.5 * np.array([model.hyperparameters.surprise for model in models]))
+    likelihood = (
+        -0.5 * (white**2).sum(axis=1)
+        - np.log(factor[:, each, each]).sum(axis=1)
+        - spread.sum(axis=1)
+    )
+    return np.asarray(
+        likelihood - 0.5 * np.array([model.hyperparameters.surprise for model in models])
+    )

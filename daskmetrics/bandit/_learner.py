@@ -1,4 +1,6 @@
-"""The learner of a live search and of a simulated one: it decides on cells and learns from scores, in any order."""
+"""The learner of a live search and of a simulated one: it decides on cells and learns from scores,
+in any order.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from daskmetrics.bandit._clock import AssumedWorkers
-from daskmetrics.bandit._costs import PaidCosts
 from daskmetrics.bandit._coverage import MissingLooks, cover, covering_costs
-from daskmetrics.bandit._incremental import IncrementalPosterior
 from daskmetrics.bandit._policy import Choice, Policy, State, Why, ask
-from daskmetrics.bandit._problem import ROUNDING, Outcome, Problem
-from daskmetrics.bandit._recommend import WITHIN, Recommendation, leader_confidence, recommend
-from daskmetrics.core._text import plural
+from daskmetrics.bandit.clock import AssumedWorkers
+from daskmetrics.bandit.costs import PaidCosts
+from daskmetrics.bandit.incremental import IncrementalPosterior
+from daskmetrics.bandit.problem import ROUNDING, Outcome, Problem
+from daskmetrics.bandit.recommend import WITHIN, Recommendation, leader_confidence, recommend
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell, without_default
+from daskmetrics.core.text import plural
 
 Stage = Literal["baseline", "cover", "search", "confirm"]
 
@@ -62,7 +64,9 @@ class Budget:
         return min(share, exhaustive if self.cost is None else self.cost, exhaustive)
 
     def require_cover(self, problem: Problem) -> None:
-        """Check that the budget pays for a score of each model on each kind of task; a `ConfigError` otherwise."""
+        """Check that the budget pays for a score of each model on each kind of task; a
+        `ConfigError` otherwise.
+        """
         costs, whole = covering_costs(problem), problem.exhaustive_cost
         allowed, least = self.within(whole) / whole, least_budget(problem) / whole
         models, kinds = costs.shape
@@ -84,13 +88,16 @@ class Budget:
 
 
 def least_budget(problem: Problem) -> float:
-    """The cost of a score of each model on each kind of task, each with an encoding and a load of its own."""
+    """The cost of a score of each model on each kind of task, each with an encoding and a load of
+    its own.
+    """
     return min(float(covering_costs(problem).sum()), problem.exhaustive_cost)
 
 
 @dataclass(frozen=True)
 class Pick:
-    """A decision: the cell to pay for, the stage, its cost (an encoding that exists is free) and the reason.
+    """A decision: the cell to pay for, the stage, its cost (an encoding that exists is free) and
+    the reason.
 
     ``known`` is the number of outcomes on which the decision is based.
     """
@@ -110,27 +117,37 @@ class Pick:
     def from_dict(cls, plain: Mapping[str, Any]) -> Pick:
         """The inverse of `as_dict`."""
         cell = Cell(Arm(**plain["cell"]["arm"]), plain["cell"]["task"])
-        return cls(plain["index"], cell, plain["stage"], plain["cost"], dict(plain["why"]), plain.get("known", 0))
+        return cls(
+            plain["index"],
+            cell,
+            plain["stage"],
+            plain["cost"],
+            dict(plain["why"]),
+            plain.get("known", 0),
+        )
 
 
 class Learner:
     """A search as a sequence of decisions: `ask` for cells to score, `tell` their outcomes.
 
-    A search has four stages. (1) ``baseline``, for the reward ``zscore`` only: all layers of the baseline checkpoint
-    on one task after the other, cheapest first, with at most a quarter of the budget; the other tasks take their scale
-    from these. (2) ``cover``: the cheapest score of each model, before any comparison. (3) ``search``: the policy
-    chooses until no cell is worth its cost, the required confidence is reached, or the budget is spent, less what is
-    kept for a score of each model on each kind of task, and for confirming the leader (if that is at most a tenth of
-    the budget). Then these scores are paid for, again as ``cover``, and the policy is asked again. (4) ``confirm``: the
-    missing cells of the leader, of a new leader if it changes, and then of the arm that it is compared with, as far as
-    the budget allows. A search that is to spend more than that goes on with the most informative cells of the
-    negligible rivals, and then with the cheapest ones. A budget that pays for every cell is spent on every cell, unless
-    a ``confidence`` is required.
+    A search has four stages. (1) ``baseline``, for the reward ``zscore`` only: all layers of the
+    baseline checkpoint on one task after the other, cheapest first, with at most a quarter of the
+    budget; the other tasks take their scale from these. (2) ``cover``: the cheapest score of each
+    model, before any comparison. (3) ``search``: the policy chooses until no cell is worth its
+    cost, the required confidence is reached, or the budget is spent, less what is kept for a score
+    of each model on each kind of task, and for confirming the leader (if that is at most a tenth of
+    the budget). Then these scores are paid for, again as ``cover``, and the policy is asked again.
+    (4) ``confirm``: the missing cells of the leader, of a new leader if it changes, and then of the
+    arm that it is compared with, as far as the budget allows. A search that is to spend more than
+    that goes on with the most informative cells of the negligible rivals, and then with the
+    cheapest ones. A budget that pays for every cell is spent on every cell, unless a ``confidence``
+    is required.
 
-    Decision i is based on the outcomes that would have arrived if ``window`` workers had processed the earlier
-    decisions and each cell had taken as long as it costs; all other outcomes count as pending, even if they have
-    arrived. So the decisions are a pure function of the problem, the seed, the window and the outcomes. If these
-    outcomes leave nothing to decide, further outcomes are added one by one, in the order of their assumed ends.
+    Decision i is based on the outcomes that would have arrived if ``window`` workers had processed
+    the earlier decisions and each cell had taken as long as it costs; all other outcomes count as
+    pending, even if they have arrived. So the decisions are a pure function of the problem, the
+    seed, the window and the outcomes. If these outcomes leave nothing to decide, further outcomes
+    are added one by one, in the order of their assumed ends.
 
     Parameters
     ----------
@@ -139,26 +156,28 @@ class Learner:
     budget : float or Budget
         A number is a share of the exhaustive cost, in (0, 1].
     window : int
-        Number of decisions that may be open at once, ideally the number of workers; 1 waits for each outcome.
+        Number of decisions that may be open at once, ideally the number of workers; 1 waits for
+        each outcome.
     seed : int
     decided : sequence of Pick
-        Decisions of an interrupted search. They are repeated without calling the policy, and `open` lists them until
-        their outcomes are reported.
+        Decisions of an interrupted search. They are repeated without calling the policy, and `open`
+        lists them until their outcomes are reported.
     confidence : float or None
         Stop once the recommended arm is within ``within`` of the best with this probability.
     within : float
         Share of the best arm's mean score.
     spend : float
-        Share of the exhaustive cost to spend even if no rival is worth its cost, or the confidence is reached.
+        Share of the exhaustive cost to spend even if no rival is worth its cost, or the confidence
+        is reached.
     free_running : bool
-        Base decisions on every outcome that has arrived. This is faster if some cells take much longer than assumed,
-        and it is not reproducible.
+        Base decisions on every outcome that has arrived. This is faster if some cells take much
+        longer than assumed, and it is not reproducible.
 
     Raises
     ------
     ConfigError
-        If the budget, the window or the confidence is out of range, or if the budget does not pay for the stage
-        ``cover``.
+        If the budget, the window or the confidence is out of range, or if the budget does not pay
+        for the stage ``cover``.
     DataError
         If ``decided`` does not fit the problem.
 
@@ -195,28 +214,40 @@ class Learner:
         if window < 1:
             raise ConfigError(f"A search needs a window of at least 1 decision, got {window}.")
         if confidence is not None and not 0 < confidence < 1:
-            raise ConfigError(f"The confidence at which a search stops must be between 0 and 1, got {confidence}.")
+            raise ConfigError(
+                f"The confidence at which a search stops must be between 0 and 1, got {confidence}."
+            )
         if not 0 <= spend <= 1:
-            raise ConfigError(f"The share that a search is to spend must be between 0 and 1, got {spend}.")
+            raise ConfigError(
+                f"The share that a search is to spend must be between 0 and 1, got {spend}."
+            )
         self.problem, self.seed, self.window = problem, seed, window
         self.budget = limits.within(problem.exhaustive_cost)  # from here on in units of cost
         if not decided:
             limits.require_cover(problem)
         self.confidence, self.within, self.free_running = confidence, within, free_running
-        is_whole = limits.share == 1 and self.budget >= problem.exhaustive_cost and confidence is None
+        is_whole = (
+            limits.share == 1 and self.budget >= problem.exhaustive_cost and confidence is None
+        )
         # loading a checkpoint twice may cost more than the exhaustive cost, in which it counts once
         self._least = math.inf if is_whole or spend == 1 else spend * problem.exhaustive_cost
         self._max_cells = math.inf if limits.cells is None else limits.cells
         self._policy = policy
         self._costs, self._workers = PaidCosts(problem), AssumedWorkers(window)
-        # three sets of outcomes grow at different times: those of decisions, of `state` and of the confidence
-        self._deciding, self._reporting, self._checking = (IncrementalPosterior(problem) for _ in range(3))
+        # three sets of outcomes grow at different times: those of decisions, of `state` and of the
+        # confidence
+        self._deciding, self._reporting, self._checking = (
+            IncrementalPosterior(problem) for _ in range(3)
+        )
         self._picks: list[Pick] = []
         self._cells: list[tuple[int, int]] = []  # indices of the picks' cells
         self._outcomes: dict[int, Outcome] = {}  # in the order of arrival
-        self._arrived = 0  # of the outcomes that the next decision needs, how many of the first ones have arrived
+        # of the outcomes that the next decision needs, how many of the first ones have arrived
+        self._arrived = 0
         self._look_costs = covering_costs(problem)
-        self._baseline = _baseline(problem, min(BASELINE * self.budget, self.budget - least_budget(problem)))
+        self._baseline = _baseline(
+            problem, min(BASELINE * self.budget, self.budget - least_budget(problem))
+        )
         self._is_confident: dict[int, bool] = {}  # by number of outcomes
         self._decided_on = -1  # number of outcomes that the next decision was computed from
         self._choice: tuple[Stage, Choice] | None = None
@@ -270,7 +301,8 @@ class Learner:
         self._outcomes[index] = outcome
         if self.free_running:
             self._workers.release(index)
-        # outcomes that later decisions certainly need are added now, so that no decision has much to add
+        # outcomes that later decisions certainly need are added now, so that no decision has much
+        # to add
         needed = self._needed()
         if self._deciding.is_used or self._baseline:  # some policies use no posterior
             self._add(self._deciding, needed[: self._arrived])
@@ -279,7 +311,9 @@ class Learner:
             self._add(self._checking, needed[: min(self._arrived, checked)])
 
     def rebuild_posterior(self) -> None:
-        """Compute the posterior of `state` again, so that its last bits do not depend on when `state` was read."""
+        """Compute the posterior of `state` again, so that its last bits do not depend on when
+        `state` was read.
+        """
         self._reporting = IncrementalPosterior(self.problem)
 
     def recommendation(self) -> Recommendation:
@@ -300,7 +334,9 @@ class Learner:
         return [i for i in self._workers.order if i in self._outcomes]
 
     def _next(self) -> tuple[Stage, Choice] | None:
-        """The next decision; None if too many are open, an outcome that it needs is missing, or the search is over."""
+        """The next decision; None if too many are open, an outcome that it needs is missing, or the
+        search is over.
+        """
         while self._choice is None:
             needed = self._needed()
             if self._arrived < len(needed) or len(self._picks) - len(needed) >= self.window:
@@ -312,7 +348,9 @@ class Learner:
         return self._choice
 
     def _needed(self) -> list[int]:
-        """Decisions whose outcomes the next decision is based on, of which it counts those that have arrived."""
+        """Decisions whose outcomes the next decision is based on, of which it counts those that
+        have arrived.
+        """
         needed = list(self._outcomes) if self.free_running else self._workers.finished  # only grows
         while self._arrived < len(needed) and needed[self._arrived] in self._outcomes:
             self._arrived += 1
@@ -325,14 +363,19 @@ class Learner:
         """The next decision: a pure function of the ``known`` outcomes and of the decisions so far."""
         if len(self._picks) >= self._max_cells:
             return None
-        if len(self._picks) < len(self._baseline) and self._cells == self._baseline[: len(self._cells)]:
+        if (
+            len(self._picks) < len(self._baseline)
+            and self._cells == self._baseline[: len(self._cells)]
+        ):
             return "baseline", Choice(*self._baseline[len(self._picks)])
         state = self._state(known)
         looks, kept = MissingLooks.of(state), self.kept_for_looks(state)
         if choice := cover(state, looks.first, kept):
             return "cover", choice
         is_confident = self._has_confidence(known, state)
-        if not is_confident and (choice := ask(self._policy, replace(state, remaining=state.remaining - kept))):
+        if not is_confident and (
+            choice := ask(self._policy, replace(state, remaining=state.remaining - kept))
+        ):
             return "search", choice
         if choice := cover(state, looks.all, kept):
             return "cover", choice
@@ -340,12 +383,18 @@ class Learner:
             return None
         if choice := _confirmation(state):
             return "confirm", choice
-        if self._insists and (choice := ask(self._policy, replace(state, insists=True)) or _cheapest(state)):
-            return "search", replace(choice, why={**choice.why, "spend": "although no rival is worth its cost"})
+        if self._insists and (
+            choice := ask(self._policy, replace(state, insists=True)) or _cheapest(state)
+        ):
+            return "search", replace(
+                choice, why={**choice.why, "spend": "although no rival is worth its cost"}
+            )
         return None
 
     def kept_for_looks(self, state: State) -> float:
-        """What a state may not spend: the cost of the scores of models on kinds of task that are still missing."""
+        """What a state may not spend: the cost of the scores of models on kinds of task that are
+        still missing.
+        """
         return float(self._look_costs[MissingLooks.of(state).all].sum())
 
     @property
@@ -361,7 +410,9 @@ class Learner:
         if count not in self._is_confident:
             then = state if count == len(known) else self._state(known[:count], self._checking)
             is_scored = len(then.observations) > 0
-            self._is_confident[count] = is_scored and leader_confidence(then, self.within).within >= self.confidence
+            self._is_confident[count] = (
+                is_scored and leader_confidence(then, self.within).within >= self.confidence
+            )
         return self._is_confident[count]
 
     def _state(self, known: Sequence[int], cache: IncrementalPosterior | None = None) -> State:
@@ -394,22 +445,37 @@ class Learner:
 
     def _repeat(self, pick: Pick) -> None:
         if pick.index != len(self._picks):
-            raise DataError(f"Decision {len(self._picks)} is missing: the next recorded decision is {pick.index}.")
+            raise DataError(
+                f"Decision {len(self._picks)} is missing: the next recorded decision is {pick.index}."
+            )
         choice = Choice(*self.problem.locate(pick.cell), pick.why)
-        while not self.free_running and len(self._workers.finished) < pick.known and self._workers.advance():
+        while (
+            not self.free_running
+            and len(self._workers.finished) < pick.known
+            and self._workers.advance()
+        ):
             pass  # until as many decisions have ended as were known then
         self._commit(pick.stage, choice, pick.known)
 
 
 def _confirmation(state: State) -> Choice | None:
-    """The cheapest missing cell of the leader, or else of what is compared with it, if all of these are affordable."""
+    """The cheapest missing cell of the leader, or else of what is compared with it, if all of these
+    are affordable.
+    """
     needed = state.problem.in_objective
     for arm in (state.leader, int(state.problem.default_arms[state.recommended])):
         missing = np.flatnonzero(~state.paid[arm] & needed)
         if len(missing) and state.usable[arm]:
-            affordable = state.cost[arm, needed].sum() <= state.remaining + 1e-9 * state.problem.exhaustive_cost
+            affordable = (
+                state.cost[arm, needed].sum()
+                <= state.remaining + 1e-9 * state.problem.exhaustive_cost
+            )
             # expensive cells come last: they are saved if the leader changes before
-            return Choice(arm, int(missing[np.argmin(state.cost[arm, missing])])) if affordable else None
+            return (
+                Choice(arm, int(missing[np.argmin(state.cost[arm, missing])]))
+                if affordable
+                else None
+            )
     return None
 
 
@@ -421,7 +487,9 @@ def _cheapest(state: State) -> Choice | None:
 
 
 def _baseline(problem: Problem, allowance: float) -> list[tuple[int, int]]:
-    """Cells of the baseline stage, cheapest task first; the layers of a task share an encoding and stay together."""
+    """Cells of the baseline stage, cheapest task first; the layers of a task share an encoding and
+    stay together.
+    """
     if problem.reward != "zscore":
         return []
     arms = problem.baseline_arms

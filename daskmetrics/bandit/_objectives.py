@@ -1,4 +1,6 @@
-"""Objectives: the weights of the tasks for which the best arm is sought, and the best arm of every kind of task."""
+"""Objectives: the weights of the tasks for which the best arm is sought, and the best arm of every
+kind of task.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from daskmetrics.bandit._policy import State, recommended_arm
-from daskmetrics.bandit._posterior import fit_posterior
-from daskmetrics.bandit._problem import Bools
-from daskmetrics.bandit._recommend import confidence
+from daskmetrics.bandit.posterior import fit_posterior
+from daskmetrics.bandit.problem import Bools
+from daskmetrics.bandit.recommend import confidence
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.names import Arm
 
@@ -34,8 +36,8 @@ def task_weights(
     Raises
     ------
     ConfigError
-        If a name is neither a task nor a kind (the message names the nearest valid one), or if no task has a positive
-        weight.
+        If a name is neither a task nor a kind (the message names the nearest valid one), or if no
+        task has a positive weight.
 
     Examples
     --------
@@ -48,15 +50,22 @@ def task_weights(
             raise unknown("task in 'search.weights':", name, kinds)
     if objective not in {ALL, *kinds, *kinds.values()}:
         raise unknown("objective", objective, {ALL, *kinds, *kinds.values()})
-    result = [float(given.get(name, 1.0)) if objective in (ALL, name, kind) else 0.0 for name, kind in kinds.items()]
+    result = [
+        float(given.get(name, 1.0)) if objective in (ALL, name, kind) else 0.0
+        for name, kind in kinds.items()
+    ]
     if not sum(result) > 0:
-        raise ConfigError(f"No task of the objective '{objective}' has a positive weight: {given}. Increase a weight.")
+        raise ConfigError(
+            f"No task of the objective '{objective}' has a positive weight: {given}. Increase a weight."
+        )
     return result
 
 
 @dataclass(frozen=True)
 class Champion:
-    """The best arm for one kind of task; expected to be the best if it was not scored on all of ``tasks``."""
+    """The best arm for one kind of task; expected to be the best if it was not scored on all of
+    ``tasks``.
+    """
 
     kind: str
     tasks: tuple[str, ...]  # of this kind, those with a weight if there are any
@@ -64,12 +73,15 @@ class Champion:
     value: float  # posterior mean of its mean over these tasks, in units of the reward ...
     sd: float  # ... and its standard deviation
     probability_best: float  # that no other arm is better on these tasks
-    score: float | None  # its weighted mean raw score over those of the tasks on which it was scored ...
+    score: (
+        float | None
+    )  # its weighted mean raw score over those of the tasks on which it was scored ...
     scored: int  # ... and their number
 
 
 def champions(state: State, kinds: Mapping[str, str]) -> tuple[Champion, ...]:
-    """The recommended arm of every kind of task, from the scores of all tasks; empty if there is only one kind.
+    """The recommended arm of every kind of task, from the scores of all tasks; empty if there is
+    only one kind.
 
     Parameters
     ----------
@@ -81,7 +93,10 @@ def champions(state: State, kinds: Mapping[str, str]) -> tuple[Champion, ...]:
     distinct = sorted({kinds[task] for task in state.problem.tasks})
     if len(distinct) < 2 or not len(state.observations):
         return ()
-    return tuple(_champion(state, np.array([kinds[t] == kind for t in state.problem.tasks]), kind) for kind in distinct)
+    return tuple(
+        _champion(state, np.array([kinds[t] == kind for t in state.problem.tasks]), kind)
+        for kind in distinct
+    )
 
 
 def _champion(state: State, of_kind: Bools, kind: str) -> Champion:

@@ -1,4 +1,6 @@
-"""The end of a search: why it ended, what more spending would buy, and what the metrics contributed."""
+"""The end of a search: why it ended, what more spending would buy, and what the metrics
+contributed.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ import numpy as np
 from daskmetrics.bandit._kernel import CovarianceModel
 from daskmetrics.bandit._learner import Learner
 from daskmetrics.bandit._policy import State, ask
-from daskmetrics.bandit._posterior import LIMIT, greatest, pooled
-from daskmetrics.bandit._problem import Floats, Observations
-from daskmetrics.bandit._recommend import DRAWS, JOINT, leader_confidence
+from daskmetrics.bandit.posterior import LIMIT, greatest, pooled
+from daskmetrics.bandit.problem import Floats, Observations
+from daskmetrics.bandit.recommend import DRAWS, JOINT, leader_confidence
 from daskmetrics.core.names import Arm, seed_of
 
 Ending = Literal["sure", "confidence", "budget", "cells", "complete", "stopped"]
@@ -25,7 +27,9 @@ AHEAD = 256  #: decisions that are looked ahead
 
 @dataclass(frozen=True)
 class Gain:
-    """What spending a further share of the exhaustive cost is expected to add to the recommended arm's objective."""
+    """What spending a further share of the exhaustive cost is expected to add to the recommended
+    arm's objective.
+    """
 
     share: float
     cells: int
@@ -36,11 +40,12 @@ class Gain:
 class Outlook:
     """Why a search ended, and what more spending would buy.
 
-    The ``ending`` is ``sure``: the policy found no cell worth its cost; ``confidence``: the required confidence was
-    reached; ``budget``: it would have gone on with a larger budget; ``cells``: the largest number of cells;
-    ``complete``: every cell was paid for; or ``stopped``: it was ended from outside, such as by the limit of wall time.
-    There is one of the ``gains`` for each further 10 % of the exhaustive cost, as far as `AHEAD` decisions lead; if
-    they lead less far than 10 %, one for the share to which they lead.
+    The ``ending`` is ``sure``: the policy found no cell worth its cost; ``confidence``: the
+    required confidence was reached; ``budget``: it would have gone on with a larger budget;
+    ``cells``: the largest number of cells; ``complete``: every cell was paid for; or ``stopped``:
+    it was ended from outside, such as by the limit of wall time. There is one of the ``gains`` for
+    each further 10 % of the exhaustive cost, as far as `AHEAD` decisions lead; if they lead less
+    far than 10 %, one for the share to which they lead.
     """
 
     ending: Ending
@@ -52,13 +57,15 @@ class Outlook:
 
 
 def outlook(learner: Learner) -> Outlook:
-    """Why a search without open decisions ended, and the expected gain of each further 10 % of the exhaustive cost.
+    """Why a search without open decisions ended, and the expected gain of each further 10 % of the
+    exhaustive cost.
 
-    The search is continued without outcomes by its own policy. The scores of these cells would move the posterior means
-    by normal deviates, whose covariance is the part of the posterior covariance that the cells explain. So the expected
-    gain is E[max of the moved means] - the leader's mean (Frazier, Powell and Dayanik, "The knowledge-gradient policy
-    for correlated normal beliefs", INFORMS Journal on Computing 21, 2009, eq. 7, for several cells at once). It cannot
-    exceed the expected loss of the recommended arm.
+    The search is continued without outcomes by its own policy. The scores of these cells would move
+    the posterior means by normal deviates, whose covariance is the part of the posterior covariance
+    that the cells explain. So the expected gain is E[max of the moved means] - the leader's mean
+    (Frazier, Powell and Dayanik, "The knowledge-gradient policy for correlated normal beliefs",
+    INFORMS Journal on Computing 21, 2009, eq. 7, for several cells at once). It cannot exceed the
+    expected loss of the recommended arm.
 
     Examples
     --------
@@ -74,11 +81,15 @@ def outlook(learner: Learner) -> Outlook:
     >>> outlook(learner).ending
     'budget'
     """
-    return Outlook(ending_of(learner), tuple(_gains(learner)) if len(learner.state.observations) else ())
+    return Outlook(
+        ending_of(learner), tuple(_gains(learner)) if len(learner.state.observations) else ()
+    )
 
 
 def ending_of(learner: Learner) -> Ending:
-    """Why nothing is left to decide; ``stopped`` if something is, since the search was ended from outside."""
+    """Why nothing is left to decide; ``stopped`` if something is, since the search was ended from
+    outside.
+    """
     if learner._next() is not None:
         return "stopped"
     known = learner._needed()
@@ -90,11 +101,17 @@ def ending_of(learner: Learner) -> Ending:
     if learner._has_confidence(known, state):
         return "confidence"
     # whether the policy would go on if it could afford every cell
-    return "budget" if ask(learner._policy, replace(state, remaining=math.inf, budget=math.inf)) else "sure"
+    return (
+        "budget"
+        if ask(learner._policy, replace(state, remaining=math.inf, budget=math.inf))
+        else "sure"
+    )
 
 
 def unlimited(learner: Learner, decisions: int) -> Learner:
-    """A copy that may spend the whole exhaustive cost, and whose next ``decisions`` wait for no outcome."""
+    """A copy that may spend the whole exhaustive cost, and whose next ``decisions`` wait for no
+    outcome.
+    """
     copy = Learner(
         learner.problem,
         learner._policy,
@@ -119,12 +136,16 @@ def _gains(learner: Learner) -> Iterator[Gain]:
         shares = np.append(shares, spent[-1] - shares.sum())
     ends = np.searchsorted(spent, shares.cumsum() + 1e-9, side="right")
     values = np.append(0.0, _values(ahead.state))[ends]
-    for share, cells, value in zip(shares, np.diff(ends, prepend=0), np.diff(values, prepend=0.0), strict=True):
+    for share, cells, value in zip(
+        shares, np.diff(ends, prepend=0), np.diff(values, prepend=0.0), strict=True
+    ):
         yield Gain(float(share), int(cells), max(0.0, float(value)))
 
 
 def _values(state: State) -> Floats:
-    """Expected rise of the greatest posterior mean by the first, the first two, ... pending cells (n,)."""
+    """Expected rise of the greatest posterior mean by the first, the first two, ... pending cells
+    (n,).
+    """
     posterior, known = state.posterior, state.posterior.without_pending()
     bound = np.where(state.usable, known.mean + 3 * known.sd, -np.inf)
     arms = np.append(greatest(bound, min(JOINT, int(np.isfinite(bound).sum()))), state.leader)
@@ -145,7 +166,9 @@ class MetricsWorth:
     arm: Arm  # that would be recommended
     probability_best: float  # as in `Recommendation`, of this arm
     probability_within: float
-    error: float  # of the predictions of every score from all others, root mean square, in units of the reward ...
+    # of the predictions of every score from all others, root mean square, in units of the reward
+    # ...
+    error: float
     error_with: float  # ... and with metrics
 
 
@@ -154,19 +177,27 @@ def metrics_worth(state: State, within: float) -> MetricsWorth | None:
     problem, position = state.problem, 2 + len(state.problem.models)
     if problem.features.shape[1] == position or not len(state.observations):
         return None
-    bare = replace(state, problem=replace(problem, features=problem.features[:, :position]), cache=None)
+    bare = replace(
+        state, problem=replace(problem, features=problem.features[:, :position]), cache=None
+    )
     sure = leader_confidence(bare, within)
-    errors = (leave_one_out_error(each.posterior.model, each.observations) for each in (bare, state))
+    errors = (
+        leave_one_out_error(each.posterior.model, each.observations) for each in (bare, state)
+    )
     return MetricsWorth(problem.arms[bare.recommended], sure.best, sure.within, *errors)
 
 
 def leave_one_out_error(model: CovarianceModel, seen: Observations) -> float:
-    """Root mean square error of the prediction of every score from all the others, in units of the reward.
+    """Root mean square error of the prediction of every score from all the others, in units of the
+    reward.
 
-    Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), eq. 5.12, with the hyperparameters fixed.
-    Above `LIMIT` scores the arms with the most scores count with their means.
+    Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), eq. 5.12, with the
+    hyperparameters fixed. Above `LIMIT` scores the arms with the most scores count with their
+    means.
     """
     rows, values = pooled(model, seen, LIMIT)
-    precision = np.linalg.inv(model.cells(rows.arm, rows.mix, rows.arm, rows.mix) + np.diag(rows.noise))
+    precision = np.linalg.inv(
+        model.cells(rows.arm, rows.mix, rows.arm, rows.mix) + np.diag(rows.noise)
+    )
     residual = precision @ values / np.diag(precision) * (rows.mix @ model.spread)
     return float(np.sqrt((residual**2).mean()))

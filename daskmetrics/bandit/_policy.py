@@ -14,11 +14,19 @@ from typing import Protocol
 
 import numpy as np
 
-from daskmetrics.bandit._costs import cost_correction
-from daskmetrics.bandit._incremental import IncrementalPosterior
-from daskmetrics.bandit._posterior import Posterior, first_max
-from daskmetrics.bandit._problem import Bools, Floats, Observations, Outcome, OutcomeArrays, OutcomeHistory, Problem
-from daskmetrics.bandit._rewards import measured_objectives
+from daskmetrics.bandit.costs import cost_correction
+from daskmetrics.bandit.incremental import IncrementalPosterior
+from daskmetrics.bandit.posterior import Posterior, first_max
+from daskmetrics.bandit.problem import (
+    Bools,
+    Floats,
+    Observations,
+    Outcome,
+    OutcomeArrays,
+    OutcomeHistory,
+    Problem,
+)
+from daskmetrics.bandit.rewards import measured_objectives
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.names import seed_of
 
@@ -60,7 +68,8 @@ class State:
     insists : bool
         Whether to go on although no rival is worth its cost: the search is to spend more.
     cache : IncrementalPosterior or None
-        Reuses the work of earlier states. It changes the time that `posterior` and `finished` take, not their values.
+        Reuses the work of earlier states. It changes the time that `posterior` and `finished` take,
+        not their values.
     """
 
     problem: Problem
@@ -98,7 +107,9 @@ class State:
 
     @property
     def usable(self) -> Bools:
-        """Arms that failed at most as often as they gave a score (A,); the others are not recommended."""
+        """Arms that failed at most as often as they gave a score (A,); the others are not
+        recommended.
+        """
         arms, size = self.finished.arm, len(self.problem.arms)
         failed = np.bincount(arms[self.finished.failed], minlength=size)
         return np.asarray(2 * failed <= np.bincount(arms, minlength=size))
@@ -106,11 +117,15 @@ class State:
     @cached_property
     def posterior(self) -> Posterior:
         """The posterior of every arm's objective; computed on first use."""
-        return (self.cache or IncrementalPosterior(self.problem)).posterior(self.cells, self.outcomes)
+        return (self.cache or IncrementalPosterior(self.problem)).posterior(
+            self.cells, self.outcomes
+        )
 
     @cached_property
     def leader(self) -> int:
-        """The usable arm with the greatest expected objective; the last model's default arm before the first score."""
+        """The usable arm with the greatest expected objective; the last model's default arm before
+        the first score.
+        """
         default_arm = int(self.problem.default_arms[-1])
         if not len(self.observations) and self.usable[default_arm]:
             return default_arm
@@ -123,15 +138,18 @@ class State:
 
     @cached_property
     def measured(self) -> Floats:
-        """Objective of every arm by its own scores (A,), NaN without any; comparable between `scored` arms."""
+        """Objective of every arm by its own scores (A,), NaN without any; comparable between
+        `scored` arms.
+        """
         return measured_objectives(self.problem, self.observations)
 
     @cached_property
     def spendable(self) -> float:
-        """What the search may still spend: the remaining budget, less the cost of confirming the leader.
+        """What the search may still spend: the remaining budget, less the cost of confirming the
+        leader.
 
-        Nothing is reserved if confirming would take more than `CONFIRM` of the whole budget: the search makes better
-        use of it.
+        Nothing is reserved if confirming would take more than `CONFIRM` of the whole budget: the
+        search makes better use of it.
         """
         share = CONFIRM * self.budget
         if self.remaining > 2 * share:  # far from the end the leader need not be computed
@@ -148,19 +166,25 @@ class State:
     def open(self) -> Bools:
         """Cells that may be chosen: not paid for yet, and affordable (A, T)."""
         # sums of costs are exact to rounding only
-        return np.asarray(~self.paid & (self.cost <= self.spendable + 1e-9 * self.problem.exhaustive_cost))
+        return np.asarray(
+            ~self.paid & (self.cost <= self.spendable + 1e-9 * self.problem.exhaustive_cost)
+        )
 
     def random(self) -> np.random.Generator:
-        """A generator for this decision alone; it is seeded by the search and the number of the decision."""
+        """A generator for this decision alone; it is seeded by the search and the number of the
+        decision.
+        """
         return np.random.default_rng(seed_of("bandit", self.seed, len(self.cells)))
 
 
 def recommended_arm(posterior: Posterior, seen: Observations, usable: Bools) -> int:
-    """The arm that a search reports: one rule for every report, so that none contradicts the scores that it shows.
+    """The arm that a search reports: one rule for every report, so that none contradicts the scores
+    that it shows.
 
-    Of the arms scored on every task of the objective it is the one with the greatest mean by these scores. If there
-    are none, it is the arm with a score whose expected objective is the greatest, a usable one if possible. An arm
-    without a score is never reported, whatever the posterior expects of it.
+    Of the arms scored on every task of the objective it is the one with the greatest mean by these
+    scores. If there are none, it is the arm with a score whose expected objective is the greatest,
+    a usable one if possible. An arm without a score is never reported, whatever the posterior
+    expects of it.
     """
     problem = posterior.problem
     is_complete = _all_scored(problem, seen)
@@ -173,7 +197,9 @@ def recommended_arm(posterior: Posterior, seen: Observations, usable: Bools) -> 
 
 def _all_scored(problem: Problem, seen: Observations) -> Bools:
     needed = problem.in_objective
-    return np.asarray(np.bincount(seen.arm[needed[seen.task]], minlength=len(problem.arms)) == needed.sum())
+    return np.asarray(
+        np.bincount(seen.arm[needed[seen.task]], minlength=len(problem.arms)) == needed.sum()
+    )
 
 
 class Policy(Protocol):
@@ -183,7 +209,9 @@ class Policy(Protocol):
 
 
 def ask(policy: Policy, state: State) -> Choice | None:
-    """What a policy chooses; a `ConfigError` if it fails or returns something else, since it may be any function."""
+    """What a policy chooses; a `ConfigError` if it fails or returns something else, since it may be
+    any function.
+    """
     try:
         choice = policy(state)
     except DaskmetricsError:
@@ -195,5 +223,7 @@ def ask(policy: Policy, state: State) -> Choice | None:
             "function of a State that returns a Choice or None."
         ) from error
     if not isinstance(choice, Choice | None):
-        raise ConfigError(f"The policy must return a Choice or None, but returned a {type(choice).__name__}.")
+        raise ConfigError(
+            f"The policy must return a Choice or None, but returned a {type(choice).__name__}."
+        )
     return choice

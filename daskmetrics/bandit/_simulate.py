@@ -11,33 +11,45 @@ import numpy as np
 
 from daskmetrics.bandit._learner import Budget, Learner, Pick
 from daskmetrics.bandit._policy import Policy
-from daskmetrics.bandit._problem import Floats, Observations, Outcome, Problem
-from daskmetrics.bandit._recommend import Recommendation
-from daskmetrics.bandit._rewards import measured_objectives
+from daskmetrics.bandit.problem import Floats, Observations, Outcome, Problem
+from daskmetrics.bandit.recommend import Recommendation
+from daskmetrics.bandit.rewards import measured_objectives
 from daskmetrics.core.names import Arm, Cell
 
 
 @dataclass(frozen=True)
 class TracePoint:
-    """A moment of a search: the cost of its decisions, and the arm that it would recommend, with its regret."""
+    """A moment of a search: the cost of its decisions, and the arm that it would recommend, with
+    its regret.
+    """
 
     cost: float
     arm: Arm
     regret: float
     time: float = 0.0  # since the start, on the simulated workers, in units of cost
-    confidence: float = math.nan  # probability that the arm is within the margin of the best; NaN if not computed
-    expected_loss: float = math.nan  # expected regret, as a share of the arm's mean score; computed together with it
+    confidence: float = (
+        math.nan
+    )  # probability that the arm is within the margin of the best; NaN if not computed
+    expected_loss: float = (
+        math.nan
+    )  # expected regret, as a share of the arm's mean score; computed together with it
 
 
 @dataclass(frozen=True)
 class SimulatedSearch:
-    """Decisions, recommendation and trace of a search; the last point of the trace is the recommendation."""
+    """Decisions, recommendation and trace of a search; the last point of the trace is the
+    recommendation.
+    """
 
     picks: tuple[Pick, ...]
     recommendation: Recommendation
     trace: tuple[TracePoint, ...]
-    utilisation: float = 1.0  # share of the workers' time, until the last outcome, that they spent working
-    deciding: float = 1.0  # the same until the last decision, after which only open cells are left to finish
+    utilisation: float = (
+        1.0  # share of the workers' time, until the last outcome, that they spent working
+    )
+    deciding: float = (
+        1.0  # the same until the last decision, after which only open cells are left to finish
+    )
 
 
 def simulate(
@@ -56,12 +68,14 @@ def simulate(
     within: float = 0.01,
     spend: float = 0.0,
 ) -> SimulatedSearch:
-    """Run a complete search; each outcome arrives when the cell's cost, taken as a duration, has passed.
+    """Run a complete search; each outcome arrives when the cell's cost, taken as a duration, has
+    passed.
 
-    A cell that is not in the table of raw scores fails. The recommendation is traced after ``every`` so many outcomes
-    (0 traces the end only), with its confidence at the first point at or after each cost of ``confidence_at``. Each
-    worker scores one cell at a time and holds the checkpoint that it used last; the window is by default the number of
-    workers. The other parameters are those of `Learner`.
+    A cell that is not in the table of raw scores fails. The recommendation is traced after
+    ``every`` so many outcomes (0 traces the end only), with its confidence at the first point at or
+    after each cost of ``confidence_at``. Each worker scores one cell at a time and holds the
+    checkpoint that it used last; the window is by default the number of workers. The other
+    parameters are those of `Learner`.
 
     >>> from daskmetrics.core.names import Checkpoint, Suite
     >>> from daskmetrics.bandit import arm_features, policy_named
@@ -91,7 +105,9 @@ def simulate(
 
     def record(arm: int, result: Recommendation | None) -> None:
         regret = float(np.nanmax(truth) - truth[arm])
-        sure = (result.probability_within, result.expected_loss / result.score_unit) if result else ()
+        sure = (
+            (result.probability_within, result.expected_loss / result.score_unit) if result else ()
+        )
         trace.append(TracePoint(learner.spent, problem.arms[arm], regret, pool.now, *sure))
 
     outcomes = 0
@@ -114,7 +130,9 @@ def simulate(
 
 
 class _SimulatedWorkers:
-    """Workers on a clock: a cell takes as long as it costs, and a worker loads a checkpoint that it does not hold."""
+    """Workers on a clock: a cell takes as long as it costs, and a worker loads a checkpoint that it
+    does not hold.
+    """
 
     def __init__(self, problem: Problem, workers: int) -> None:
         self._problem, self._workers = problem, workers
@@ -131,13 +149,20 @@ class _SimulatedWorkers:
         return self._worked / (self._workers * self.now) if self.now else 1.0
 
     def start(self, pick: Pick, cell: tuple[int, int]) -> None:
-        """Start on an idle worker: one that holds the checkpoint, else one that holds none, else the first."""
+        """Start on an idle worker: one that holds the checkpoint, else one that holds none, else
+        the first.
+        """
         problem, (arm, task) = self._problem, cell
         self.deciding = self._occupied / (self._workers * self.now) if self.now else 1.0
         checkpoint = int(problem.checkpoint_index[arm])
-        worker = min(self.idle, key=lambda w: (self._held[w] != checkpoint, self._held[w] is not None, w))
+        worker = min(
+            self.idle, key=lambda w: (self._held[w] != checkpoint, self._held[w] is not None, w)
+        )
         self.idle.remove(worker)
-        encoding, scoring = float(problem.encode_cost[arm, task]), float(problem.score_cost[arm, task])
+        encoding, scoring = (
+            float(problem.encode_cost[arm, task]),
+            float(problem.score_cost[arm, task]),
+        )
         encoded = self._encoded.get((checkpoint, task))
         if encoded is None:
             load = 0.0 if self._held[worker] == checkpoint else float(problem.load_costs[arm])
@@ -160,7 +185,9 @@ class _SimulatedWorkers:
 
 
 def true_objectives(problem: Problem, table: Mapping[Cell, float]) -> Floats:
-    """True objective of every arm, in units of the reward: weighted mean over the tasks with a known score (A,)."""
+    """True objective of every arm, in units of the reward: weighted mean over the tasks with a
+    known score (A,).
+    """
     rows = [
         (arm, task, table[cell], 0.0)
         for arm in range(len(problem.arms))

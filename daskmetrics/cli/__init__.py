@@ -1,4 +1,5 @@
-"""The command line: each command imports what it needs when it is called, so that ``--help`` is fast.
+"""The command line: each command imports what it needs when it is called, so that ``--help`` is
+fast.
 
 =========== ============================================================
 `_run`      run an experiment, submit it, attach to it, follow a training
@@ -48,7 +49,16 @@ SECTIONS = {
     "Before a run": ("tasks", "metrics", "prefetch", "plan", "bench"),
     "Cluster": ("cluster", "worker", "doctor", "attach"),
     "Other work": ("train", "map", "replay"),
-    "Upkeep": ("logs", "journal", "retry", "verify", "repair", "unlock", "export", "import-results"),
+    "Upkeep": (
+        "logs",
+        "journal",
+        "retry",
+        "verify",
+        "repair",
+        "unlock",
+        "export",
+        "import-results",
+    ),
 }
 
 
@@ -69,12 +79,25 @@ def main() -> None:
 
     Begin with `daskmetrics run`: a demo on this machine that needs neither a network nor a GPU.
 
-    A suite is the checkpoints of one model. An arm is one candidate embedding: a layer of a checkpoint, written
-    `MODEL@REVISION/LAYER`. A cell is the score of one arm on one task. A work unit is one call that Dask runs, and a
-    record is its stored result.
+    A suite is the checkpoints of one model. An arm is one candidate embedding: a layer of a
+    checkpoint, written `MODEL@REVISION/LAYER`. A cell is the score of one arm on one task. A work
+    unit is one call that Dask runs, and a record is its stored result.
     """
 
 
-for module in (_run, _init, _layers, _plan, _cluster, _train, _map, _show, _serve, _maintain, _replay, _data):
+for module in (
+    _run,
+    _init,
+    _layers,
+    _plan,
+    _cluster,
+    _train,
+    _map,
+    _show,
+    _serve,
+    _maintain,
+    _replay,
+    _data,
+):
     for command in module.COMMANDS:
         main.add_command(command)

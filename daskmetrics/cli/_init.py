@@ -22,12 +22,36 @@ Ask = Callable[..., Any]
         "daskmetrics init --model ./all-MiniLM-L6-v2 --data reviews.csv --text body --label stars -o mine.yaml --yes",
     )
 )
-@click.option("--model", "models", multiple=True, metavar="SOURCE", help="A folder or a hub id; may be repeated.")
-@click.option("--data", type=PATH, help="Your labelled texts: .csv, .tsv, .jsonl, .parquet or a folder.")
-@click.option("--text", metavar="COLUMN", help="The column of --data with the texts.  [default: recognised by name]")
-@click.option("--label", metavar="COLUMN", help="The column of --data with the labels.  [default: recognised by name]")
-@click.option("--tasks", metavar="NAME,NAME,...", help=f"Tasks, as `tasks` lists them.  [default: {TASKS}, or --data]")
-@click.option("--budget", metavar="SHARE", help=f"Share of the cost of every score, or auto.  [default: {BUDGET}]")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="SOURCE",
+    help="A folder or a hub id; may be repeated.",
+)
+@click.option(
+    "--data", type=PATH, help="Your labelled texts: .csv, .tsv, .jsonl, .parquet or a folder."
+)
+@click.option(
+    "--text",
+    metavar="COLUMN",
+    help="The column of --data with the texts.  [default: recognised by name]",
+)
+@click.option(
+    "--label",
+    metavar="COLUMN",
+    help="The column of --data with the labels.  [default: recognised by name]",
+)
+@click.option(
+    "--tasks",
+    metavar="NAME,NAME,...",
+    help=f"Tasks, as `tasks` lists them.  [default: {TASKS}, or --data]",
+)
+@click.option(
+    "--budget",
+    metavar="SHARE",
+    help=f"Share of the cost of every score, or auto.  [default: {BUDGET}]",
+)
 @click.option("--cluster", metavar="PROFILE", help=f"Where to run.  [default: {CLUSTER}]")
 @click.option("-o", "--output", type=PATH, help="File to write.  [default: NAME-OF-THE-MODEL.yaml]")
 @click.option("--yes", is_flag=True, help="Ask nothing: take the defaults for what is not given.")
@@ -49,15 +73,19 @@ def init(
 
     What is not given by an option is asked for. Nothing is started or downloaded.
     """
-    from daskmetrics.config import _starter as starter
+    from daskmetrics.cli import _starter as starter
 
     ask: Ask = (lambda _, default: default) if yes else _prompt
     sources = [starter.require_source(source) for source in models or _asked_model(ask)]
     names = _tasks(ask, data, text, label, tasks)
     if budget is None:
-        budget = str(ask("Share of the cost of every score to spend, between 0 and 1, or auto", BUDGET))
+        budget = str(
+            ask("Share of the cost of every score to spend, between 0 and 1, or auto", BUDGET)
+        )
     cluster = cluster or ask("Cluster profile, or its YAML file", CLUSTER)
-    output = output or Path(ask("File to write", f"{Path(sources[0]).expanduser().resolve().name}.yaml"))
+    output = output or Path(
+        ask("File to write", f"{Path(sources[0]).expanduser().resolve().name}.yaml")
+    )
     content = starter.starter(output, sources, names, budget, cluster)
     _write(output, content, force)
     say(f"Wrote '{output}'. See what it takes with: daskmetrics run {output} --dry-run")
@@ -74,14 +102,20 @@ def _asked_model(ask: Ask) -> list[str]:
     return [source]
 
 
-def _tasks(ask: Ask, data: Path | None, text: str | None, label: str | None, tasks: str | None) -> list[str]:
+def _tasks(
+    ask: Ask, data: Path | None, text: str | None, label: str | None, tasks: str | None
+) -> list[str]:
     """The names of the tasks, each of which is resolved: a file is read and checked."""
     from daskmetrics.tasks import resolve
 
     if (text or label) and data is None:
         raise ConfigError("--text and --label name columns of a file: add --data FILE.")
     names = [name.strip() for name in (tasks or "").split(",") if name.strip()]
-    if data is None and not names and (given := ask("Your labelled texts, a file (empty: built-in tasks)", "")):
+    if (
+        data is None
+        and not names
+        and (given := ask("Your labelled texts, a file (empty: built-in tasks)", ""))
+    ):
         data = Path(given)
     if data is not None:
         names.insert(0, _file(ask, data, text, label))
@@ -119,7 +153,9 @@ def _write(output: Path, content: str, force: bool) -> None:
     from daskmetrics.config import parse
 
     if output.exists() and not force:
-        raise ConfigError(f"'{output}' already exists: choose another file with -o, or replace it with --force.")
+        raise ConfigError(
+            f"'{output}' already exists: choose another file with -o, or replace it with --force."
+        )
     if not output.parent.is_dir():
         raise ConfigError(f"No folder '{output.parent}' for '{output.name}': create it first.")
     parse(yaml.safe_load(content), where=str(output))

@@ -1,4 +1,6 @@
-"""Commands that maintain a run: journal, logs, retry, verify, repair, unlock; none needs a scheduler."""
+"""Commands that maintain a run: journal, logs, retry, verify, repair, unlock; none needs a
+scheduler.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +11,30 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daskmetrics.cli._common import RUN, Answer, answering, example, friendly, run_folder, say
-from daskmetrics.core._files import RunFolder
-from daskmetrics.core._text import listed
+from daskmetrics.core.files import RunFolder
 from daskmetrics.core.status import Status
+from daskmetrics.core.text import listed
 
 if TYPE_CHECKING:
-    from daskmetrics.experiment._maintain import CheckResult
+    from daskmetrics.experiment.maintenance import CheckResult
 
 DAMAGED = 1  # exit code of `verify`
-FAILED = tuple(each.label for each in (Status.ERROR, Status.QUARANTINED, Status.OOM, Status.TIMEOUT, Status.NAN))
+FAILED = tuple(
+    each.label
+    for each in (Status.ERROR, Status.QUARANTINED, Status.OOM, Status.TIMEOUT, Status.NAN)
+)
 SHOWN = 10  # differences of a results file
 
 
 @click.command(epilog=example("daskmetrics journal demo --type record --tail 5"))
 @run_folder
-@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only entries of this type, such as record.")
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="TYPE",
+    help="Only entries of this type, such as record.",
+)
 @click.option("--tail", type=click.IntRange(min=1), metavar="N", help="Only the last N entries.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @friendly
@@ -44,8 +55,8 @@ def journal(run: Path, types: tuple[str, ...], tail: int | None, as_json: bool) 
 def logs(run: Path, key: str) -> None:
     """Print the attempts of the work unit KEY of RUN with their tracebacks.
 
-    The log of its worker is printed, too, if there is one. KEY is a unit's name, such as `tiny@step8`, its key, or
-    the beginning of either.
+    The log of its worker is printed, too, if there is one. KEY is a unit's name, such as
+    `tiny@step8`, its key, or the beginning of either.
     """
     from daskmetrics.report import _log as log
 
@@ -60,12 +71,14 @@ def retry(run: Path, only: str | None) -> None:
     """Reset the failed units of RUN; the next `run` tries them again."""
     from daskmetrics import report
     from daskmetrics.core.errors import unknown
-    from daskmetrics.experiment import _maintain as maintain
+    from daskmetrics.experiment import maintenance as maintain
 
     if only not in (None, *FAILED):
         raise unknown("status of a failed unit", str(only), FAILED)
     loaded = report.Run(run)
-    n = maintain.retry(loaded.folder, [record.key for record in loaded.failed if only in (None, record.status)])
+    n = maintain.retry(
+        loaded.folder, [record.key for record in loaded.failed if only in (None, record.status)]
+    )
     none = f"No unit failed{f' with the status {only}' if only else ''}."
     say(f"{n} failed units are reset; `daskmetrics run` tries them again." if n else none)
 
@@ -73,19 +86,29 @@ def retry(run: Path, only: str | None) -> None:
 @click.command(epilog=example("daskmetrics verify demo"))
 @run_folder
 @click.option("--run", "of", type=RUN, help="The run of a results file.  [default: from runs/]")
-@click.option("--sample", type=click.IntRange(0), default=20, show_default=True, help="Items of a map to run again.")
-@click.option("--ignore", multiple=True, metavar="FIELD", help="A field of these items that may differ.")
-@click.option("--tolerance", type=float, default=0.0, help="Relative difference that these items may have.")
+@click.option(
+    "--sample",
+    type=click.IntRange(0),
+    default=20,
+    show_default=True,
+    help="Items of a map to run again.",
+)
+@click.option(
+    "--ignore", multiple=True, metavar="FIELD", help="A field of these items that may differ."
+)
+@click.option(
+    "--tolerance", type=float, default=0.0, help="Relative difference that these items may have."
+)
 @answering
 def verify(run: Path, of: Path | None, **again: Any) -> Answer:
     """Compare every cell of RUN's store with its journal.
 
-    The exit code is 1 if anything is damaged. For a map, all items are compared with the journal, and some are run
-    again. RUN may also be a results file of a map: its rows are compared first.
+    The exit code is 1 if anything is damaged. For a map, all items are compared with the journal,
+    and some are run again. RUN may also be a results file of a map: its rows are compared first.
     """
-    from daskmetrics.execution.map import _verify as results_file
-    from daskmetrics.execution.map._folder import is_map
-    from daskmetrics.experiment import _maintain as maintain
+    from daskmetrics.execution.map import verification as results_file
+    from daskmetrics.execution.map.folder import is_map
+    from daskmetrics.experiment import maintenance as maintain
 
     if results_file.is_results(run):
         return _verify_file(run, of or results_file.folder_of(run), again)
@@ -96,9 +119,13 @@ def verify(run: Path, of: Path | None, **again: Any) -> Answer:
     def show() -> None:
         _report(result)
         if result.damaged:
-            say(f"{len(result.damaged)} damaged. Rebuild them from the journal with: daskmetrics repair {run}")
+            say(
+                f"{len(result.damaged)} damaged. Rebuild them from the journal with: daskmetrics repair {run}"
+            )
         else:
-            say(f"No damage: {result.lines:,} lines of the journal, {result.cells:,} cells of the store.")
+            say(
+                f"No damage: {result.lines:,} lines of the journal, {result.cells:,} cells of the store."
+            )
 
     code = DAMAGED if result.damaged else 0
     found = {name: getattr(result, name) for name in ("lines", "torn", "cells", "damages")}
@@ -110,19 +137,23 @@ def _verify_map(run: Path, again: Mapping[str, Any]) -> Answer:
 
     result = map.verify(run, **again)
     code = 0 if result.ok else DAMAGED
-    return Answer(lambda: {"folder": run, "ok": result.ok, **vars(result)}, lambda: say(result.text()), code)
+    return Answer(
+        lambda: {"folder": run, "ok": result.ok, **vars(result)}, lambda: say(result.text()), code
+    )
 
 
 def _verify_file(path: Path, run: Path, again: Mapping[str, Any]) -> Answer:
     """The rows of a results file, and then the map."""
-    from daskmetrics.execution.map import _verify as results_file
+    from daskmetrics.execution.map import verification as results_file
 
     differences = results_file.compare(path, run)
     of_map = _verify_map(run, again)
 
     def show() -> None:
         for each in differences[:SHOWN]:
-            say(f"{each.item}: {each.field} is {each.recorded!r} in the file, {each.again!r} in the run")
+            say(
+                f"{each.item}: {each.field} is {each.recorded!r} in the file, {each.again!r} in the run"
+            )
         rows = len({each.item for each in differences})
         remedy = "; run the same map again to write the file again" if rows else ""
         say(f"'{path}' compared with '{run}': {rows} rows differ{remedy}.")
@@ -130,7 +161,12 @@ def _verify_file(path: Path, run: Path, again: Mapping[str, Any]) -> Answer:
 
     def document() -> dict[str, Any]:
         found = of_map.document()
-        return {**found, "ok": found["ok"] and not differences, "file": path, "file_differences": differences}
+        return {
+            **found,
+            "ok": found["ok"] and not differences,
+            "file": path,
+            "file_differences": differences,
+        }
 
     return Answer(document, show, max(of_map.code, DAMAGED if differences else 0))
 
@@ -140,7 +176,7 @@ def _verify_file(path: Path, run: Path, again: Mapping[str, Any]) -> Answer:
 @friendly
 def repair(run: Path) -> None:
     """Rebuild the damaged parts of RUN's store from its journal."""
-    from daskmetrics.experiment import _maintain as maintain
+    from daskmetrics.experiment import maintenance as maintain
 
     result = maintain.repair(RunFolder(run))
     _report(result)
@@ -151,7 +187,9 @@ def _report(result: CheckResult) -> None:
     for damage in result.damages:
         say(f"{damage.kind.value:<10}{damage.where}: {damage.what}")
     if result.torn:
-        say(f"The journal ends with an incomplete line ({result.torn} bytes) of a killed writer; it is ignored.")
+        say(
+            f"The journal ends with an incomplete line ({result.torn} bytes) of a killed writer; it is ignored."
+        )
 
 
 @click.command(epilog=example("daskmetrics unlock demo"))
@@ -159,13 +197,15 @@ def _report(result: CheckResult) -> None:
 @friendly
 def unlock(run: Path) -> None:
     """Remove the lock of a driver of RUN that has ended without removing it."""
-    from daskmetrics.experiment import _maintain as maintain
+    from daskmetrics.experiment import maintenance as maintain
 
     removed = maintain.unlock_run(RunFolder(run))
     if removed is None:
         say(f"No driver holds the run in '{run}'.")
     else:
-        say(f"Removed the lock of {removed}. If that process still runs, it stops before its next write.")
+        say(
+            f"Removed the lock of {removed}. If that process still runs, it stops before its next write."
+        )
 
 
 COMMANDS = (journal, logs, retry, verify, repair, unlock)

@@ -28,19 +28,37 @@ MOST_WORKERS = 10_000  #: that are simulated
     metavar="NAME,NAME,...",
     help="Policies to compare; may be repeated.",
 )
-@click.option("--seeds", type=click.IntRange(1), default=100, show_default=True, help="Searches per policy.")
-@click.option("--workers", default="1", show_default=True, metavar="N,N,...", help="Number of simulated workers.")
-@click.option("--budget", type=float, default=0.2, show_default=True, help="Share of the exhaustive cost.")
+@click.option(
+    "--seeds", type=click.IntRange(1), default=100, show_default=True, help="Searches per policy."
+)
+@click.option(
+    "--workers",
+    default="1",
+    show_default=True,
+    metavar="N,N,...",
+    help="Number of simulated workers.",
+)
+@click.option(
+    "--budget", type=float, default=0.2, show_default=True, help="Share of the exhaustive cost."
+)
 @click.option(
     "--costs",
     type=click.Choice(["published", "shared", "unit"]),
     help="Cost of a cell: the table's seconds, the same with shared encodings, or 1.  [default: the most precise]",
 )
-@click.option("--overhead", type=float, default=0.0, metavar="SECONDS", help="Seconds added to every cell.")
 @click.option(
-    "--load", type=float, default=0.0, metavar="SECONDS", help="Seconds to load a checkpoint that no worker holds."
+    "--overhead", type=float, default=0.0, metavar="SECONDS", help="Seconds added to every cell."
 )
-@click.option("--subset", type=click.IntRange(1), metavar="N", help="Number of tasks that each seed draws.")
+@click.option(
+    "--load",
+    type=float,
+    default=0.0,
+    metavar="SECONDS",
+    help="Seconds to load a checkpoint that no worker holds.",
+)
+@click.option(
+    "--subset", type=click.IntRange(1), metavar="N", help="Number of tasks that each seed draws."
+)
 @click.option(
     "--reward",
     type=click.Choice(["mean", "zscore", "running", "rank", "harmonic", "robust"]),
@@ -48,7 +66,9 @@ MOST_WORKERS = 10_000  #: that are simulated
     show_default=True,
     help="How the scores of different tasks become comparable.",
 )
-@click.option("--objective", default="all", show_default=True, help="All tasks, a kind of task, or one task.")
+@click.option(
+    "--objective", default="all", show_default=True, help="All tasks, a kind of task, or one task."
+)
 @click.option(
     "--baseline",
     metavar="MODEL@REVISION",
@@ -62,15 +82,30 @@ MOST_WORKERS = 10_000  #: that are simulated
     metavar="NAME,NAME,...",
     help="Use only these models of the tables; may be repeated.",
 )
-@click.option("--complete", is_flag=True, help="Leave out arms without a score on every task of the objective.")
 @click.option(
-    "--metrics", type=PATH, multiple=True, help="CSV file of label-free metrics, one value per line; may be repeated."
+    "--complete",
+    is_flag=True,
+    help="Leave out arms without a score on every task of the objective.",
 )
 @click.option(
-    "--prior", type=PATH, help="Scores of other models on the same tasks, from which to learn how alike they are."
+    "--metrics",
+    type=PATH,
+    multiple=True,
+    help="CSV file of label-free metrics, one value per line; may be repeated.",
 )
-@click.option("--ablate", type=click.Choice(["metrics"]), help="Compare searches with and without metrics as features.")
-@click.option("--jobs", type=click.IntRange(1), help="Number of processes.  [default: one per core]")
+@click.option(
+    "--prior",
+    type=PATH,
+    help="Scores of other models on the same tasks, from which to learn how alike they are.",
+)
+@click.option(
+    "--ablate",
+    type=click.Choice(["metrics"]),
+    help="Compare searches with and without metrics as features.",
+)
+@click.option(
+    "--jobs", type=click.IntRange(1), help="Number of processes.  [default: one per core]"
+)
 @click.option("--output", type=PATH, help="Folder for CSV files and a plot.")
 @answering
 def replay(
@@ -90,13 +125,13 @@ def replay(
 ) -> Answer:
     """Search the known SCORES, to see what a policy would have found and at what cost.
 
-    SCORES is a CSV file, the folder of a run, or a folder of mteb results; several are joined. The searches run the
-    code of a live search.
+    SCORES is a CSV file, the folder of a run, or a folder of mteb results; several are joined. The
+    searches run the code of a live search.
     """
     from daskmetrics.bandit import replay as replays
-    from daskmetrics.bandit.replay._statistics import as_lines
+    from daskmetrics.bandit.replay.statistics import as_lines
     from daskmetrics.core.errors import ConfigError
-    from daskmetrics.execution import _score_tables as score_tables
+    from daskmetrics.experiment import score_tables as score_tables
 
     known = score_tables.read(scores, _names(models), metrics)
     if ablate and known.metrics is None:
@@ -104,7 +139,9 @@ def replay(
             f"'{', '.join(map(str, scores))}' has no metrics to leave out. Name a file of metrics with --metrics."
         )
     posed = replays.Scenario(**scenario, prior=score_tables.read(prior) if prior else None)
-    plan = replays.ReplayPlan(known.complete(posed.needed(known)) if complete else known, posed, budget)
+    plan = replays.ReplayPlan(
+        known.complete(posed.needed(known)) if complete else known, posed, budget
+    )
     settings = [
         replays.Setting(policy, number, with_metrics)
         for policy in _names(policies)
@@ -118,7 +155,9 @@ def replay(
 
     def show() -> None:
         say(problem)
-        for table in replays.summary_tables(trials, shares, plan.scenario.costs_for(known) != "unit"):
+        for table in replays.summary_tables(
+            trials, shares, plan.scenario.costs_for(known) != "unit"
+        ):
             say()
             table.show()
         for path in files:
@@ -152,12 +191,21 @@ def _run(plan: ReplayPlan, settings: Sequence[Setting], seeds: int, jobs: int) -
     trials = replays.run_trials(plan, settings, range(seeds), jobs)
     console = Console(stderr=True)
     total = len(settings) * seeds
-    return list(track(trials, "searching", total, console=console, transient=True, disable=not console.is_terminal))
+    return list(
+        track(
+            trials,
+            "searching",
+            total,
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+    )
 
 
 def _save(trials: Sequence[ReplayTrial], shares: Sequence[float], folder: Path) -> list[Path]:
     """Write the CSV files and the plot; returns their paths."""
-    from daskmetrics.bandit.replay import _report as report
+    from daskmetrics.bandit.replay import report as report
     from daskmetrics.bandit.replay import write_csv
 
     paths = write_csv(trials, shares, folder)

@@ -1,4 +1,6 @@
-"""The commands `run`, `watch`, a run that follows checkpoints, and `attach`, which follows a run in another process."""
+"""The commands `run`, `watch`, a run that follows checkpoints, and `attach`, which follows a run in
+another process.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,12 @@ from daskmetrics.cli._common import (
     say,
     settings_option,
 )
-from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.files import RunFolder
 
 if TYPE_CHECKING:
-    from daskmetrics.cluster.slurm._commands import JobState
-    from daskmetrics.cluster.slurm._driver_job import Submitted
+    from daskmetrics.cluster.slurm.commands import JobState
+    from daskmetrics.cluster.slurm.driver_job import Submitted
     from daskmetrics.config import Config
     from daskmetrics.report import Run
 
@@ -39,9 +41,13 @@ TAIL = 30  # lines of the log of a driver that failed
 
 
 cluster_option = click.option(
-    "--cluster", metavar="PROFILE", help="A profile's name, or its YAML file.  [default: CONFIG's, or local]"
+    "--cluster",
+    metavar="PROFILE",
+    help="A profile's name, or its YAML file.  [default: CONFIG's, or local]",
 )
-workers_option = click.option("--workers", type=int, help="Number of workers; short for --set cluster.workers=N.")
+workers_option = click.option(
+    "--workers", type=int, help="Number of workers; short for --set cluster.workers=N."
+)
 folder_option = click.option("--folder", type=PATH, help="Folder of the run.  [default: runs/NAME]")
 
 
@@ -50,15 +56,35 @@ folder_option = click.option("--folder", type=PATH, help="Folder of the run.  [d
 @settings_option
 @cluster_option
 @workers_option
-@click.option("--policy", help="Search policy; short for --set search.policy=NAME. `sweep` scores every cell.")
-@click.option("--budget", metavar="SHARE", help="Share of the cost of every score, or auto: --set search.budget=SHARE.")
-@click.option("--spend", type=float, help="Spend this share even if sure earlier; short for --set search.spend=SHARE.")
-@click.option("--confidence", type=float, help="Stop at this confidence; short for --set search.confidence=P.")
-@click.option("--within", type=float, help="Tolerance of --confidence; short for --set search.within=W.")
+@click.option(
+    "--policy", help="Search policy; short for --set search.policy=NAME. `sweep` scores every cell."
+)
+@click.option(
+    "--budget",
+    metavar="SHARE",
+    help="Share of the cost of every score, or auto: --set search.budget=SHARE.",
+)
+@click.option(
+    "--spend",
+    type=float,
+    help="Spend this share even if sure earlier; short for --set search.spend=SHARE.",
+)
+@click.option(
+    "--confidence", type=float, help="Stop at this confidence; short for --set search.confidence=P."
+)
+@click.option(
+    "--within", type=float, help="Tolerance of --confidence; short for --set search.within=W."
+)
 @folder_option
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and submit nothing.")
-@click.option("--submit", is_flag=True, help="Submit a Slurm job that drives the run, and return. See `attach`.")
-@click.option("--in-job", is_flag=True, help="Use the Slurm job of this shell: one worker per GPU, by srun.")
+@click.option(
+    "--submit",
+    is_flag=True,
+    help="Submit a Slurm job that drives the run, and return. See `attach`.",
+)
+@click.option(
+    "--in-job", is_flag=True, help="Use the Slurm job of this shell: one worker per GPU, by srun."
+)
 @friendly
 def run(
     config: Path | None,
@@ -82,13 +108,19 @@ def run(
     if in_job:
         loaded = _on_allocation(loaded, options["workers"])
     place = RunFolder(folder or Path("runs") / loaded.name)
-    from daskmetrics import experiment  # after the configuration is valid: importing Dask takes half a second
+    from daskmetrics import (
+        experiment,
+    )  # after the configuration is valid: importing Dask takes half a second
 
     console = Console(stderr=True)
-    with console.status("Checking models, tasks and texts ...") if console.is_terminal else nullcontext():
+    with (
+        console.status("Checking models, tasks and texts ...")
+        if console.is_terminal
+        else nullcontext()
+    ):
         prepared = experiment.prepare(loaded, on_message=console.print)
     if dry_run:
-        from daskmetrics.experiment._estimate import preview
+        from daskmetrics.experiment.estimate import preview
 
         preview(prepared, place).show()
         return
@@ -110,28 +142,38 @@ def run(
 def _settings(settings: tuple[str, ...], cluster: str | None, options: dict[str, Any]) -> list[str]:
     """All settings: the profile, then those of --set, then the other options."""
     search = ("policy", "budget", "spend", "confidence", "within")
-    sections = {"workers": "cluster", **dict.fromkeys(search, "search"), **dict.fromkeys(WATCHED, "watch")}
+    sections = {
+        "workers": "cluster",
+        **dict.fromkeys(search, "search"),
+        **dict.fromkeys(WATCHED, "watch"),
+    }
     if options.get("policy") == "sweep" and options["budget"] is None:
         options["budget"] = 1.0  # a sweep scores every cell
-    given = [f"{sections[name]}.{name}={value}" for name, value in options.items() if value is not None]
+    given = [
+        f"{sections[name]}.{name}={value}" for name, value in options.items() if value is not None
+    ]
     return [*([f"cluster={cluster}"] if cluster else []), *settings, *given]
 
 
 def _on_allocation(config: Config, workers: int | None) -> Config:
-    """The configuration with the Slurm job of this shell as its cluster, by default with all of its slots."""
-    from daskmetrics.cluster.slurm._allocation import present
+    """The configuration with the Slurm job of this shell as its cluster, by default with all of its
+    slots.
+    """
+    from daskmetrics.cluster.slurm.allocation import present
 
     allocation = present(os.environ)
     count = workers or allocation.slots(config.cluster.threads)
     allocation.require(count, config.cluster.threads)
-    cluster = config.cluster.model_copy(update={"kind": "allocation", "workers": count, "scoring": None})
+    cluster = config.cluster.model_copy(
+        update={"kind": "allocation", "workers": count, "scoring": None}
+    )
     return config.model_copy(update={"cluster": cluster})
 
 
 def _submit(config: Config, place: RunFolder) -> None:
     import yaml
 
-    from daskmetrics.cluster.slurm import _driver_job as driver_job
+    from daskmetrics.cluster.slurm import driver_job as driver_job
 
     if config.cluster.kind in ("local", "allocation"):
         raise ConfigError(
@@ -156,29 +198,50 @@ def _show_summary(run: Run) -> None:
 
 
 @click.command(
-    epilog=example("daskmetrics watch mine.yaml", "daskmetrics watch mine.yaml --until-idle 10m --keep 'best(3)'")
+    epilog=example(
+        "daskmetrics watch mine.yaml",
+        "daskmetrics watch mine.yaml --until-idle 10m --keep 'best(3)'",
+    )
 )
 @click.argument("config", type=PATH)
 @settings_option
 @cluster_option
 @workers_option
-@click.option("--budget", metavar="SHARE", help="Share of the cost of every score, or auto: --set search.budget=SHARE.")
-@click.option("--until-idle", metavar="TIME", help="End without a new checkpoint for this time, such as 10m.")
-@click.option("--keep", metavar="best(N)", help="Name checkpoints that may be deleted. Nothing is deleted.")
-@click.option("--poll", metavar="TIME", help="Time between two looks at the folders.  [default: 5s]")
+@click.option(
+    "--budget",
+    metavar="SHARE",
+    help="Share of the cost of every score, or auto: --set search.budget=SHARE.",
+)
+@click.option(
+    "--until-idle", metavar="TIME", help="End without a new checkpoint for this time, such as 10m."
+)
+@click.option(
+    "--keep", metavar="best(N)", help="Name checkpoints that may be deleted. Nothing is deleted."
+)
+@click.option(
+    "--poll", metavar="TIME", help="Time between two looks at the folders.  [default: 5s]"
+)
 @folder_option
 @friendly
-def watch(config: Path, settings: tuple[str, ...], cluster: str | None, folder: Path | None, **options: Any) -> None:
-    """Measure and score checkpoints as a training writes them, and say when the score has stopped rising.
+def watch(
+    config: Path,
+    settings: tuple[str, ...],
+    cluster: str | None,
+    folder: Path | None,
+    **options: Any,
+) -> None:
+    """Measure and score checkpoints as a training writes them, and say when the score has stopped
+    rising.
 
-    The models of CONFIG are folders or hub ids to which checkpoints are added (`step500`, `checkpoint-500`); a folder
-    may not exist yet. Report, live page and `events.jsonl` in the folder of the run follow. The watch ends with the
-    training: when `training.finished` is in the folder, or the last checkpoint is that of the last step of a trainer.
-    Ctrl-C ends it, too; the same command goes on.
+    The models of CONFIG are folders or hub ids to which checkpoints are added (`step500`,
+    `checkpoint-500`); a folder may not exist yet. Report, live page and `events.jsonl` in the
+    folder of the run follow. The watch ends with the training: when `training.finished` is in the
+    folder, or the last checkpoint is that of the last step of a trainer. Ctrl-C ends it, too; the
+    same command goes on.
     """
     from daskmetrics import report
     from daskmetrics.experiment import Display
-    from daskmetrics.experiment._watch import watch as follow
+    from daskmetrics.experiment.watch import watch as follow
 
     loaded = configuration(config, _settings(settings, cluster, options))
     place = RunFolder(folder or Path("runs") / loaded.name)
@@ -194,10 +257,11 @@ def watch(config: Path, settings: tuple[str, ...], cluster: str | None, folder: 
 def attach(run: Path) -> None:
     """Follow RUN until it ends, whichever process drives it; Ctrl-C does not stop the run.
 
-    Progress is read from its files, the state of its job from Slurm. The exit code is 0 if the run is finished, and 1
-    if its driver ended before that; in that case the end of the driver's log is shown.
+    Progress is read from its files, the state of its job from Slurm. The exit code is 0 if the run
+    is finished, and 1 if its driver ended before that; in that case the end of the driver's log is
+    shown.
     """
-    from daskmetrics.cluster.slurm import _driver_job as driver_job
+    from daskmetrics.cluster.slurm import driver_job as driver_job
 
     job = driver_job.submitted(RunFolder(run).driver)
     if job is None:
@@ -217,11 +281,13 @@ def attach(run: Path) -> None:
 
 
 def _follow(run: Path, job: Submitted | None) -> None:
-    """Show the state of the job and the progress of the run, at intervals, until no process drives the run."""
+    """Show the state of the job and the progress of the run, at intervals, until no process drives
+    the run.
+    """
     from rich.console import Console
     from rich.markup import escape
 
-    from daskmetrics.cluster.slurm import _driver_job as driver_job
+    from daskmetrics.cluster.slurm import driver_job as driver_job
 
     console, journal = Console(stderr=True), RunFolder(run).journal
     before, shown, shown_at, size, loaded = "", "", 0.0, -1, None
@@ -246,7 +312,7 @@ def _follow(run: Path, job: Submitted | None) -> None:
 
 
 def _state(job: Submitted) -> JobState | None:
-    from daskmetrics.cluster.slurm._commands import JobState, SlurmError, job_state
+    from daskmetrics.cluster.slurm.commands import JobState, SlurmError, job_state
 
     try:
         return job_state(job.job)
@@ -276,7 +342,10 @@ def _progress(run: Run) -> str:
 def _report_failure(job: Submitted | None, state: JobState | None) -> None:
     driver = "The driver" if job is None else f"Job {job.job}"
     how = f" ({state.name.lower()}, exit code {state.exit.partition(':')[0]})" if state else ""
-    say(f"{driver} ended{how} before the run was finished; run the same command again to resume.", err=True)
+    say(
+        f"{driver} ended{how} before the run was finished; run the same command again to resume.",
+        err=True,
+    )
     log = Path(job.log) if job else None
     if log and log.is_file():
         say(f"The end of its log, {log}:", err=True)

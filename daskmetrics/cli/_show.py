@@ -15,20 +15,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daskmetrics.cli._common import PATH, RUN, Answer, answering, example, friendly, run_folder, say
-from daskmetrics.core._files import RunFolder
-from daskmetrics.core._table import Table
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.table import Table
 
 if TYPE_CHECKING:
     from daskmetrics.core.names import Cell
-    from daskmetrics.execution._score_tables import KnownScore
-    from daskmetrics.experiment._estimate import TaskCost
+    from daskmetrics.experiment.estimate import TaskCost
+    from daskmetrics.experiment.score_tables import KnownScore
     from daskmetrics.metrics import Metric
     from daskmetrics.report import Run
     from daskmetrics.tasks import Task
 
 FORMATS = ("html", "csv", "parquet", "netcdf")
-DATA = "DASKMETRICS_PUBLISHED_DATA"  # the environment variable with the folder of the published table
+DATA = (
+    "DASKMETRICS_PUBLISHED_DATA"  # the environment variable with the folder of the published table
+)
 
 
 @click.command(epilog=example("daskmetrics status demo"))
@@ -40,15 +42,17 @@ def status(run: Path) -> Answer:
     They are read from its files and from Slurm's queue.
     """
     from daskmetrics import report
-    from daskmetrics.execution import _capacity
-    from daskmetrics.execution.map._folder import is_map, read_map
-    from daskmetrics.execution.map._results import summary_text
+    from daskmetrics.execution import capacity
+    from daskmetrics.execution.map.folder import is_map, read_map
+    from daskmetrics.execution.map.result_table import summary_text
     from daskmetrics.report._format import fact
     from daskmetrics.report._terminal import idle_now
 
-    workers = _capacity.read(RunFolder(run))
+    workers = capacity.read(RunFolder(run))
     shown = fact("workers", workers.text(time.time())) if workers else []
-    if not RunFolder(run).journal.exists() and (job := _driver_job(run)):  # the job has not started the run
+    if not RunFolder(run).journal.exists() and (
+        job := _driver_job(run)
+    ):  # the job has not started the run
         return Answer(lambda: {"folder": run, "finished": False, "job": job}, lambda: say(job))
     if is_map(run):
         recorded = read_map(run)
@@ -74,8 +78,8 @@ def status(run: Path) -> Answer:
             say(job)
         say("\n".join([report.status_text(loaded), *shown]))
         if loaded.driver and loaded.config["cluster"]["kind"] == "slurm":
-            from daskmetrics.cluster.slurm._commands import queue_text
-            from daskmetrics.cluster.slurm._script import job_name
+            from daskmetrics.cluster.slurm.commands import queue_text
+            from daskmetrics.cluster.slurm.script import job_name
 
             say(f"jobs        {queue_text(job_name(loaded.start.name))}")
 
@@ -89,8 +93,8 @@ def status(run: Path) -> Answer:
 
 def _driver_job(run: Path) -> str | None:
     """The state of the job that drives the run, if the run was submitted as a job."""
-    from daskmetrics.cluster.slurm import _driver_job as driver_job
-    from daskmetrics.cluster.slurm._commands import SlurmError, job_state
+    from daskmetrics.cluster.slurm import driver_job as driver_job
+    from daskmetrics.cluster.slurm.commands import SlurmError, job_state
 
     job = driver_job.submitted(RunFolder(run).driver)
     if job is None:
@@ -118,18 +122,22 @@ def _driver_job(run: Path) -> str | None:
 def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool) -> None:
     """Write the HTML report and the figures of RUN, or all its numbers for other programs."""
     from daskmetrics import report as reports
-    from daskmetrics.execution.map._folder import is_map
+    from daskmetrics.execution.map.folder import is_map
     from daskmetrics.report._html import write_map_figure
 
     if is_map(run):
         if kind != "html" or svg or open_page:
-            raise ConfigError("Of a map, report writes one figure as PNG. Its results are written by map --output.")
+            raise ConfigError(
+                "Of a map, report writes one figure as PNG. Its results are written by map --output."
+            )
         say(write_map_figure(RunFolder(run)))
         return
     loaded = reports.Run(run)
     if kind != "html":
         if open_page:
-            raise ConfigError(f"--open shows the page, but --format {kind} writes numbers: omit one of them.")
+            raise ConfigError(
+                f"--open shows the page, but --format {kind} writes numbers: omit one of them."
+            )
         say(reports.export(loaded, kind, output))  # type: ignore[arg-type]  # click has checked it
         return
     page = reports.write(loaded, svg)
@@ -149,8 +157,12 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
     metavar="SHARE",
     help="Show the simplest arm that loses at most this share of the score in the worst case, such as 1%.",
 )
-@click.option("--pareto", is_flag=True, help="Show the arms that no other arm beats in both score and cost.")
-@click.option("--output", type=PATH, metavar="FILE.png", help="Draw scores against costs; with --pareto.")
+@click.option(
+    "--pareto", is_flag=True, help="Show the arms that no other arm beats in both score and cost."
+)
+@click.option(
+    "--output", type=PATH, metavar="FILE.png", help="Draw scores against costs; with --pareto."
+)
 @answering
 def best(run: Path, within: str | None, pareto: bool, output: Path | None) -> Answer:
     """Print the best arm of RUN and the Python that loads it."""
@@ -169,7 +181,9 @@ def best(run: Path, within: str | None, pareto: bool, output: Path | None) -> An
             lambda: say("\n\n".join([text(), *map(str, drawn)])),
         )
     if within is None:
-        return Answer(lambda: documents.best_document(loaded), lambda: say(report.best_text(loaded)))
+        return Answer(
+            lambda: documents.best_document(loaded), lambda: say(report.best_text(loaded))
+        )
     share = _share(within)
     return Answer(
         lambda: documents.near_best_document(loaded, share),
@@ -180,8 +194,10 @@ def best(run: Path, within: str | None, pareto: bool, output: Path | None) -> An
 def _draw(run: Run, output: Path) -> Path:
     """Draw scores against costs into a file."""
     if output.suffix.lower() != ".png" or not output.parent.is_dir():
-        raise ConfigError(f"--output '{output}' is not a file such as tradeoffs.png in a folder that exists.")
-    from daskmetrics.core._files import atomic_write
+        raise ConfigError(
+            f"--output '{output}' is not a file such as tradeoffs.png in a folder that exists."
+        )
+    from daskmetrics.core.files import atomic_write
     from daskmetrics.report.plots._figures import trade_offs
 
     return atomic_write(output, trade_offs(run).png)
@@ -205,8 +221,8 @@ def _share(text: str) -> float:
 def explain(run: Path, arm: str) -> None:
     """Explain why the search of RUN chose ARM or not.
 
-    It shows the posterior, the decisions, the scores and the metrics. ARM is written `MODEL@REVISION/LAYER`,
-    with a readout `MODEL@REVISION/LAYER/READOUT`.
+    It shows the posterior, the decisions, the scores and the metrics. ARM is written
+    `MODEL@REVISION/LAYER`, with a readout `MODEL@REVISION/LAYER/READOUT`.
     """
     from daskmetrics import report
     from daskmetrics.report._explain import explain_text
@@ -216,21 +232,31 @@ def explain(run: Path, arm: str) -> None:
 
 @click.command(
     epilog=example(
-        "daskmetrics compare demo minilm", "daskmetrics compare demo --arms tiny-64@step512/3 tiny-64@step512/0"
+        "daskmetrics compare demo minilm",
+        "daskmetrics compare demo --arms tiny-64@step512/3 tiny-64@step512/0",
     )
 )
 @click.argument("run", type=RUN)
 @click.argument("other", type=RUN, required=False)
 @click.option(
-    "--published", type=PATH, help=f"Table of published scores (CSV).  [default: published_scores.csv.gz in ${DATA}]"
+    "--published",
+    type=PATH,
+    help=f"Table of published scores (CSV).  [default: published_scores.csv.gz in ${DATA}]",
 )
-@click.option("--arms", nargs=2, metavar="ARM ARM", help="Compare two arms; the second is of OTHER, if there is one.")
+@click.option(
+    "--arms",
+    nargs=2,
+    metavar="ARM ARM",
+    help="Compare two arms; the second is of OTHER, if there is one.",
+)
 @answering
-def compare(run: Path, other: Path | None, published: Path | None, arms: tuple[str, str] | None) -> Answer:
+def compare(
+    run: Path, other: Path | None, published: Path | None, arms: tuple[str, str] | None
+) -> Answer:
     """Compare two runs, a run with published scores of its models, or two arms.
 
-    Without OTHER, RUN is compared with the published scores. Differences of arms are paired: their error comes from
-    the outcomes of the same items.
+    Without OTHER, RUN is compared with the published scores. Differences of arms are paired: their
+    error comes from the outcomes of the same items.
     """
     from daskmetrics import report
     from daskmetrics.report import _compare as comparisons
@@ -259,11 +285,13 @@ def compare(run: Path, other: Path | None, published: Path | None, arms: tuple[s
 
 def _published(path: Path | None) -> tuple[Mapping[Cell, KnownScore], str]:
     """The published scores, and where they are from."""
-    from daskmetrics.execution import _score_tables as score_tables
+    from daskmetrics.experiment import score_tables as score_tables
 
     if path is None:
         if (folder := os.environ.get(DATA)) is None:
-            raise ConfigError(f"Give a second RUN, or a table of published scores by --published FILE or ${DATA}.")
+            raise ConfigError(
+                f"Give a second RUN, or a table of published scores by --published FILE or ${DATA}."
+            )
         path = Path(folder) / "published_scores.csv.gz"
     return score_tables.published(path), str(path)
 
@@ -274,12 +302,18 @@ def metrics() -> Answer:
     """List the metrics by family: unit, formula, source, cost and parameters."""
     from daskmetrics.metrics import catalogue, families
 
-    by_family = {name: each for name, each in families(catalogue().values()).items() if name != "all"}
+    by_family = {
+        name: each for name, each in families(catalogue().values()).items() if name != "all"
+    }
     names = ("name", "units", "takes", "description", "formula", "source", "cost", "parameters")
 
     def document() -> dict[str, Any]:
         rows = [
-            {"family": family, **{name: getattr(each, name) for name in names}, "parameters": map(str, each.parameters)}
+            {
+                "family": family,
+                **{name: getattr(each, name) for name in names},
+                "parameters": map(str, each.parameters),
+            }
             for family, members in by_family.items()
             for each in members
         ]
@@ -304,7 +338,9 @@ def _show_metrics(families: Mapping[str, Sequence[Metric]]) -> None:
         "in itself, and a rule fitted on other models chooses no better than the last layer. A search learns it\n"
         "from its own scores, and its report says what the metrics contributed. See docs/search.md, Metrics.\n"
     )
-    say("Ask for 'all', a family, a name, or a call such as 'curvature(k=2)', as a list under 'metrics:'.")
+    say(
+        "Ask for 'all', a family, a name, or a call such as 'curvature(k=2)', as a list under 'metrics:'."
+    )
 
 
 @dataclass(frozen=True)
@@ -317,7 +353,9 @@ class ListedTask:
     splits: tuple[str, ...]
     score: str
     texts: int | None
-    seconds: TaskCost | None  # to encode all layers of a checkpoint and to score one layer, in earlier runs
+    seconds: (
+        TaskCost | None
+    )  # to encode all layers of a checkpoint and to score one layer, in earlier runs
     is_local: bool
     description: str
 
@@ -328,7 +366,9 @@ class ListedTask:
         return (
             self.name,
             self.kind,
-            f"{len(self.subsets)}: {'+'.join(self.subsets[:3])}+..." if many else "+".join(self.subsets),
+            f"{len(self.subsets)}: {'+'.join(self.subsets[:3])}+..."
+            if many
+            else "+".join(self.subsets),
             "+".join(self.splits),
             self.score,
             f"{'' if self.is_local else 'about '}{self.texts:,}" if self.texts else "",
@@ -338,19 +378,26 @@ class ListedTask:
         )
 
 
-@click.command(epilog=example("daskmetrics tasks", "daskmetrics tasks stdlib:order file:reviews.csv"))
+@click.command(
+    epilog=example("daskmetrics tasks", "daskmetrics tasks stdlib:order file:reviews.csv")
+)
 @click.argument("names", nargs=-1)
 @click.option(
-    "--runs", type=PATH, default=Path("runs"), show_default=True, help="Folder of earlier runs, for measured costs."
+    "--runs",
+    type=PATH,
+    default=Path("runs"),
+    show_default=True,
+    help="Folder of earlier runs, for measured costs.",
 )
 @answering
 def tasks(names: tuple[str, ...], runs: Path) -> Answer:
     """List tasks: kind, score, number of texts and measured cost.
 
-    NAMES are written as in a configuration; by default the embedded and the installed tasks are listed. The cost is
-    the median of earlier runs: seconds to encode all layers of a checkpoint, and to score one layer.
+    NAMES are written as in a configuration; by default the embedded and the installed tasks are
+    listed. The cost is the median of earlier runs: seconds to encode all layers of a checkpoint,
+    and to score one layer.
     """
-    from daskmetrics.experiment._estimate import task_costs
+    from daskmetrics.experiment.estimate import task_costs
     from daskmetrics.tasks import catalogue, resolve
 
     seen = task_costs(runs)
@@ -358,7 +405,9 @@ def tasks(names: tuple[str, ...], runs: Path) -> Answer:
         ListedTask(
             name=task.name,
             kind=task.kind,
-            subsets=tuple(selection.subsets) if (selection := getattr(task, "selection", None)) else (),
+            subsets=tuple(selection.subsets)
+            if (selection := getattr(task, "selection", None))
+            else (),
             splits=tuple(selection.splits) if selection else (),
             score=task.main_score,
             texts=_texts(task),
@@ -373,14 +422,28 @@ def tasks(names: tuple[str, ...], runs: Path) -> Answer:
 
 def _show_tasks(tasks: Sequence[ListedTask], everything: bool) -> None:
     sizes = [task.texts for task in tasks]
-    headers = ("task", "kind", "subsets", "split", "score", "texts", "measured cost", "data", "question")
+    headers = (
+        "task",
+        "kind",
+        "subsets",
+        "split",
+        "score",
+        "texts",
+        "measured cost",
+        "data",
+        "question",
+    )
     known = [size for size in sizes if size]
-    note = f"Total: {sum(known):,} texts" + (f" of {len(known)} of {len(sizes)} tasks" if None in sizes else "")
+    note = f"Total: {sum(known):,} texts" + (
+        f" of {len(known)} of {len(sizes)} tasks" if None in sizes else ""
+    )
     if None in sizes and find_spec("mteb") is None:
         note += ". The sizes of tasks of the benchmark need mteb: pip install 'daskmetrics[mteb]'"
     Table(headers, tuple(task.cells for task in tasks), notes=(note,)).show()
     if everything:
-        say("Others: preset:layer-by-layer-32, mteb:NAME, file:PATH; list them with: daskmetrics tasks NAME ...")
+        say(
+            "Others: preset:layer-by-layer-32, mteb:NAME, file:PATH; list them with: daskmetrics tasks NAME ..."
+        )
 
 
 def _texts(task: Task) -> int | None:

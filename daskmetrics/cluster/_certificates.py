@@ -26,7 +26,9 @@ PREFIX = ".tls-"  # of the folders of keys
 
 
 def new_certificate(now: datetime) -> Security:
-    """A new key and its certificate, in memory; as `Security.temporary`, whose certificates begin at this moment."""
+    """A new key and its certificate, in memory; as `Security.temporary`, whose certificates begin
+    at this moment.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     private = key.private_bytes(encoding, form, serialization.NoEncryption()).decode()
@@ -39,7 +41,11 @@ def new_certificate(now: datetime) -> Security:
     )
     public = certificate.public_bytes(encoding).decode()
     roles = ("client", "scheduler", "worker")
-    parts = {f"tls_{role}_{part}": text for role in roles for part, text in (("key", private), ("cert", public))}
+    parts = {
+        f"tls_{role}_{part}": text
+        for role in roles
+        for part, text in (("key", private), ("cert", public))
+    }
     return Security(require_encryption=True, tls_ca_file=public, **parts)
 
 
@@ -48,14 +54,18 @@ def cluster_security() -> Security:
     return new_certificate(datetime.now(UTC))
 
 
-INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"  # variable from which a process of Dask takes its settings
+INHERITED = (
+    "DASK_INTERNAL_INHERIT_CONFIG"  # variable from which a process of Dask takes its settings
+)
 
 
 def inherited_settings(security: Security) -> str:
     """The settings of Dask in force, with the certificates of workers, for `INHERITED`."""
     files = security.get_tls_config_for_role("worker")
     keys = {"ca_file": "ca-file", "cert": "worker.cert", "key": "worker.key"}
-    tls = {f"distributed.comm.tls.{key}": files[name] for name, key in keys.items() if files.get(name)}
+    tls = {
+        f"distributed.comm.tls.{key}": files[name] for name, key in keys.items() if files.get(name)
+    }
     with dask.config.set({**tls, "distributed.comm.require-encryption": bool(tls)}):
         return str(dask.config.serialize(dask.config.global_config))
 
@@ -63,7 +73,8 @@ def inherited_settings(security: Security) -> str:
 class KeyFolder:
     """The key and certificate of workers as files, private to the user; removed with the cluster.
 
-    Folders that killed drivers have left in the same place are removed first: the lock of a driver ends with it.
+    Folders that killed drivers have left in the same place are removed first: the lock of a driver
+    ends with it.
     """
 
     def __init__(self, parent: Path, security: Security) -> None:
@@ -74,7 +85,10 @@ class KeyFolder:
                 f"Choose another folder for cluster.logs, or make it private: chmod 700 '{parent}'"
             )
         for lock in parent.glob(f"{PREFIX}*/lock"):
-            with suppress(OSError), lock.open("wb") as file:  # it is in use, or this file system has no locks
+            with (
+                suppress(OSError),
+                lock.open("wb") as file,
+            ):  # it is in use, or this file system has no locks
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(lock.parent)
         self.path = parent / f"{PREFIX}{secrets.token_hex(8)}"
@@ -83,7 +97,10 @@ class KeyFolder:
         with suppress(OSError):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         files = security.get_tls_config_for_role("worker")
-        self.files = {name.replace("_", "-"): self._write(name, files[name]) for name in ("ca_file", "cert", "key")}
+        self.files = {
+            name.replace("_", "-"): self._write(name, files[name])
+            for name in ("ca_file", "cert", "key")
+        }
 
     def _write(self, name: str, text: str) -> str:
         path = self.path / f"{name}.pem"

@@ -34,21 +34,37 @@ DEATH_TIMEOUT = 60  # seconds without a scheduler after which a worker ends, and
 
 
 def worker_command(
-    scheduler: str, name: str, memory: str | None, interface: str | None, resources: Mapping[str, int] = RESOURCES
+    scheduler: str,
+    name: str,
+    memory: str | None,
+    interface: str | None,
+    resources: Mapping[str, int] = RESOURCES,
 ) -> list[str]:
-    """The command, after that of Python, of a worker that runs one unit at a time under a nanny that restarts it."""
+    """The command, after that of Python, of a worker that runs one unit at a time under a nanny
+    that restarts it.
+    """
     return [
-        *("-P", "-m", "distributed.cli.dask_worker"),  # -P: no module of the working folder replaces one of Python's
+        *(
+            "-P",
+            "-m",
+            "distributed.cli.dask_worker",
+        ),  # -P: no module of the working folder replaces one of Python's
         *(scheduler, "--name", name, "--preload", preload_worker.__name__, "--nthreads", "1"),
         *("--nanny", "--death-timeout", str(DEATH_TIMEOUT), "--memory-limit", memory or "0"),
-        *("--no-dashboard", "--dashboard-address", "127.0.0.1:0"),  # a worker's pages would be open to the network
+        *(
+            "--no-dashboard",
+            "--dashboard-address",
+            "127.0.0.1:0",
+        ),  # a worker's pages would be open to the network
         *("--resources", ",".join(f"{each}={amount}" for each, amount in resources.items())),
         *(["--interface", interface] if interface else []),
     ]
 
 
 def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
-    """Configuration in force while the cluster runs; for an existing one, only what its client needs."""
+    """Configuration in force while the cluster runs; for an existing one, only what its client
+    needs.
+    """
     timeouts = {
         "distributed.comm.timeouts.connect": "60s",
         "distributed.comm.timeouts.tcp": "120s",
@@ -60,7 +76,8 @@ def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
     settings = {
         # our own retry policy decides about retries, and needs to know of the first death
         "distributed.scheduler.allowed-failures": 0,
-        # a paused worker would keep its waiting tasks for ever; its nanny ends it if memory runs out
+        # a paused worker would keep its waiting tasks for ever; its nanny ends it if memory runs
+        # out
         "distributed.worker.memory.pause": False,
         # otherwise a worker that was disconnected for 15 s is closed
         "distributed.deploy.lost-worker-timeout": "1 hour",
@@ -96,7 +113,9 @@ _set = ExitStack()  # undoes what `in_force` has set
 
 @contextmanager
 def in_force(settings: Mapping[str, Any]) -> Iterator[None]:
-    """Dask's configuration with these settings; such blocks, of several clusters, may end in any order."""
+    """Dask's configuration with these settings; such blocks, of several clusters, may end in any
+    order.
+    """
     own = dict(settings)
     with _LOCK:
         _IN_FORCE.append(own)
@@ -112,4 +131,6 @@ def in_force(settings: Mapping[str, Any]) -> Iterator[None]:
 def _apply() -> None:
     _set.close()
     if _IN_FORCE:
-        _set.enter_context(dask.config.set({name: value for each in _IN_FORCE for name, value in each.items()}))
+        _set.enter_context(
+            dask.config.set({name: value for each in _IN_FORCE for name, value in each.items()})
+        )

@@ -1,4 +1,6 @@
-"""Clusters that other programs and libraries make: a running scheduler, and any class of Dask's ecosystem."""
+"""Clusters that other programs and libraries make: a running scheduler, and any class of Dask's
+ecosystem.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +31,31 @@ def existing_client(profile: Cluster) -> AbstractContextManager[Client]:
             f"The scheduler file '{profile.address}' does not exist. Write one with: dask scheduler --scheduler-file F"
         )
     if profile.tls and not is_file and not profile.address.startswith("tls://"):
-        raise ConfigError(f"cluster.tls is given, but cluster.address is '{profile.address}': write tls://HOST:PORT.")
+        raise ConfigError(
+            f"cluster.tls is given, but cluster.address is '{profile.address}': write tls://HOST:PORT."
+        )
     target = {"scheduler_file": profile.address} if is_file else {"address": profile.address}
     security = {"security": _security(profile.tls)} if profile.tls else {}
     try:
         client: AbstractContextManager[Client] = Client(
             **target, **security, set_as_default=False, timeout=min(30.0, profile.patience)
         )
-    except (OSError, TypeError, RuntimeError) as error:  # Dask has a TypeError or a RuntimeError for missing TLS
+    except (
+        OSError,
+        TypeError,
+        RuntimeError,
+    ) as error:  # Dask has a TypeError or a RuntimeError for missing TLS
         remedy = "" if profile.tls else " If it demands TLS, set cluster.tls (ca, cert and key)."
-        raise ConfigError(f"No scheduler answers at '{profile.address}': {error}.{remedy}") from None
+        raise ConfigError(
+            f"No scheduler answers at '{profile.address}': {error}.{remedy}"
+        ) from None
     return client
 
 
 def _security(tls: TLS) -> Security:
-    """What a client needs for TLS; ConfigError if a file is missing, or the files do not belong together."""
+    """What a client needs for TLS; ConfigError if a file is missing, or the files do not belong
+    together.
+    """
     for name, path in tls.model_dump().items():
         if not Path(path).expanduser().is_file():
             raise ConfigError(f"cluster.tls.{name}: the file '{path}' does not exist.")
@@ -56,7 +68,9 @@ def _security(tls: TLS) -> Security:
             f"cluster.tls: '{tls.ca}', '{tls.cert}' and '{tls.key}' cannot be used ({error}). They are files in PEM "
             "format, and the key is the one of the certificate."
         ) from None
-    return Security(tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, require_encryption=True)
+    return Security(
+        tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, require_encryption=True
+    )
 
 
 @contextmanager
@@ -74,7 +88,9 @@ def factory_client(profile: Cluster, about: Factory) -> Iterator[Client]:
     with closing(cluster):
         if profile.fewest is not None:
             cluster.adapt(minimum=profile.fewest, maximum=profile.workers)
-        elif getattr(cluster, "new_spec", True):  # without it the class fixes the workers, as the hosts of SSHCluster
+        elif getattr(
+            cluster, "new_spec", True
+        ):  # without it the class fixes the workers, as the hosts of SSHCluster
             cluster.scale(profile.workers)
         with Client(cluster, set_as_default=False) as client:
             yield client
@@ -92,10 +108,16 @@ def factory(about: Factory) -> Callable[..., Any]:
             f"install {name}"
         ) from None
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, before)  # dask-jobqueue replaces it by a sys.exit() for the whole process
+        signal.signal(
+            signal.SIGINT, before
+        )  # dask-jobqueue replaces it by a sys.exit() for the whole process
     found = getattr(module, about.class_, None)
     if not callable(found):
-        names = [name for name in dir(module) if not name.startswith("_") and callable(getattr(module, name))]
+        names = [
+            name
+            for name in dir(module)
+            if not name.startswith("_") and callable(getattr(module, name))
+        ]
         raise unknown(f"class of {about.module}", about.class_, names)
     result: Callable[..., Any] = found
     return result

@@ -10,13 +10,13 @@ from typing import Any
 
 from distributed import Client
 
-from daskmetrics.cluster._connect import connect, import_early
-from daskmetrics.cluster._links import here, link_lines
-from daskmetrics.cluster.slurm._commands import queue_text
-from daskmetrics.cluster.slurm._script import job_name
+from daskmetrics.cluster.connection import connect, import_early
+from daskmetrics.cluster.links import here, link_lines
+from daskmetrics.cluster.slurm.commands import queue_text
+from daskmetrics.cluster.slurm.script import job_name
 from daskmetrics.config import Cluster
 from daskmetrics.config import cluster as read_profile
-from daskmetrics.core._machine import workers
+from daskmetrics.core.machine import workers
 
 BOX = (
     "display: inline-block; padding: .7em 1em; border: 1px solid rgba(128, 128, 128, .45); border-radius: 6px; "
@@ -36,7 +36,8 @@ class ProfileCluster:
     run : str
         Part of the names of its jobs.
     asynchronous : bool
-        Whether it is used within an event loop, with ``await`` and ``async with``, as JupyterLab's extension does.
+        Whether it is used within an event loop, with ``await`` and ``async with``, as JupyterLab's
+        extension does.
     **changes
         Keys that replace those of the profile, such as ``workers=4``.
 
@@ -60,7 +61,9 @@ class ProfileCluster:
         asynchronous: bool = False,
         **changes: Any,
     ) -> None:
-        self.profile = read_profile(profile.model_dump() if isinstance(profile, Cluster) else profile, **changes)
+        self.profile = read_profile(
+            profile.model_dump() if isinstance(profile, Cluster) else profile, **changes
+        )
         self.run, self.asynchronous = run, asynchronous
         self._stack = ExitStack()
         self._client: Client | None = None

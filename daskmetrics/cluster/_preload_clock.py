@@ -1,7 +1,7 @@
 """Preload of a process of Dask: its timers do not follow a wall clock that is set back.
 
-Dask and Tornado compute when to act next by the wall clock. After a step back by a day, messages that wait to be sent
-together, and all heartbeats, would wait for a day.
+Dask and Tornado compute when to act next by the wall clock. After a step back by a day, messages
+that wait to be sent together, and all heartbeats, would wait for a day.
 """
 
 from __future__ import annotations

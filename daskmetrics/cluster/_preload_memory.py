@@ -1,6 +1,8 @@
-"""Preload of the nannies of Slurm jobs: reports a worker that the kernel killed because its job ran out of memory.
+"""Preload of the nannies of Slurm jobs: reports a worker that the kernel killed because its job ran
+out of memory.
 
-The nanny itself reports only the workers that it ended. A job goes on after such a kill, and Slurm shows it at its end.
+The nanny itself reports only the workers that it ended. A job goes on after such a kill, and Slurm
+shows it at its end.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ def dask_setup(nanny: Any) -> None:
 
 
 def watch(nanny: Any, kills: Callable[[], int]) -> Callable[[], None]:
-    """A check of a nanny's worker, for ``kills`` processes of the job that the kernel has killed so far."""
+    """A check of a nanny's worker, for ``kills`` processes of the job that the kernel has killed so
+    far.
+    """
     pid, address, before = None, None, kills()
 
     def check() -> None:
@@ -41,14 +45,20 @@ def watch(nanny: Any, kills: Callable[[], int]) -> Callable[[], None]:
 
 
 def oom_kills(process: Path = PROCESS, groups: Path = GROUPS) -> int:
-    """How many processes of this one's control group the kernel has killed for memory; 0 if it does not say."""
+    """How many processes of this one's control group the kernel has killed for memory; 0 if it does
+    not say.
+    """
     kills = 0
     for line in process.read_text().splitlines() if process.exists() else ():
         _, controllers, path = line.split(":", 2)
-        kind, name = ("", "memory.events") if not controllers else (controllers, "memory.oom_control")
+        kind, name = (
+            ("", "memory.events") if not controllers else (controllers, "memory.oom_control")
+        )
         try:
             text = (groups / kind / path.lstrip("/") / name).read_text()
         except OSError:  # another controller, or none
             continue
-        kills = max(kills, *(int(count) for count in re.findall(r"^oom_kill (\d+)", text, re.MULTILINE)), 0)
+        kills = max(
+            kills, *(int(count) for count in re.findall(r"^oom_kill (\d+)", text, re.MULTILINE)), 0
+        )
     return kills

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from daskmetrics.core._machine import VISIBLE, split_gpus
+from daskmetrics.core.machine import VISIBLE, split_gpus
 
 
 def dask_setup(nanny: Any) -> None:
@@ -18,7 +18,8 @@ def dask_setup(nanny: Any) -> None:
 
 
 def worker_gpu(name: str, visible: str) -> str:
-    """The GPU of the worker whose name ends in ``-i``: entry i of the job's ``CUDA_VISIBLE_DEVICES``, or SystemExit.
+    """The GPU of the worker whose name ends in ``-i``: entry i of the job's
+    ``CUDA_VISIBLE_DEVICES``, or SystemExit.
 
     >>> worker_gpu("gpu-7-2", "4,5,6,7")
     '6'

@@ -1,6 +1,7 @@
 """Preload of the scheduler: requests without the private prefix get error 404.
 
-The prefix alone does not hide a dashboard: Dask redirects ``/`` to it, and lists it in ``/sitemap.json``.
+The prefix alone does not hide a dashboard: Dask redirects ``/`` to it, and lists it in
+``/sitemap.json``.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import Any
 import dask
 from tornado.web import ErrorHandler
 
-PREFIX = "daskmetrics.dashboard-prefix"  # key of Dask's configuration under which the scheduler finds its prefix
+# key of Dask's configuration under which the scheduler finds its prefix
+PREFIX = "daskmetrics.dashboard-prefix"
 
 
 def dask_setup(scheduler: Any) -> None:

@@ -1,7 +1,8 @@
-"""Preload of workers in Slurm jobs: modules of the working folder can be imported, after Python's own.
+"""Preload of workers in Slurm jobs: modules of the working folder can be imported, after Python's
+own.
 
-Python itself would search the working folder first (it is started with ``-P``), so that a file ``queue.py`` in it would
-replace the module of this name.
+Python itself would search the working folder first (it is started with ``-P``), so that a file
+``queue.py`` in it would replace the module of this name.
 """
 
 from __future__ import annotations

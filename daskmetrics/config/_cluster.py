@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_serializer, model_validator
 
-from daskmetrics.config._section import (
+from daskmetrics.config.section import (
     Constraint,
     Directive,
     DottedName,
@@ -33,7 +33,9 @@ def _bytes(size: str) -> int:
 
 
 class Pool(Section):
-    """CPU jobs beside the main jobs, for scoring. A key that is left out has the value of the main jobs."""
+    """CPU jobs beside the main jobs, for scoring. A key that is left out has the value of the main
+    jobs.
+    """
 
     workers: int = Field(2, ge=1, description="Largest number of workers.", examples=[16])
     fewest: int | None = Field(
@@ -43,15 +45,25 @@ class Pool(Section):
         examples=[2],
     )
     threads: int = Field(1, ge=1, description="CPU threads per worker.", examples=[4])
-    memory: Size | None = Field(None, description="Memory per worker. By default no limit.", examples=["16GiB"])
-    partition: Partitions | None = Field(None, description="Slurm partition, or several.", examples=["cpu"])
+    memory: Size | None = Field(
+        None, description="Memory per worker. By default no limit.", examples=["16GiB"]
+    )
+    partition: Partitions | None = Field(
+        None, description="Slurm partition, or several.", examples=["cpu"]
+    )
     account: SlurmName | None = Field(None, description="Slurm account.", examples=["proj42"])
-    walltime: Walltime | None = Field(None, description="Time limit of a job.", examples=["12:00:00"])
+    walltime: Walltime | None = Field(
+        None, description="Time limit of a job.", examples=["12:00:00"]
+    )
     qos: SlurmName | None = Field(
-        None, description="Slurm QOS. The QOS of the main jobs is not used: it may require GPUs.", examples=["normal"]
+        None,
+        description="Slurm QOS. The QOS of the main jobs is not used: it may require GPUs.",
+        examples=["normal"],
     )
     constraint: Constraint | None = Field(
-        None, description="Features that a node must have. Not taken from the main jobs.", examples=["epyc"]
+        None,
+        description="Features that a node must have. Not taken from the main jobs.",
+        examples=["epyc"],
     )
     directives: tuple[Directive, ...] = Field(
         (),
@@ -59,7 +71,10 @@ class Pool(Section):
         examples=[["--exclusive"]],
     )
     max_jobs: int | None = Field(
-        None, ge=1, description="Largest number of jobs in the queue, pending jobs included.", examples=[8]
+        None,
+        ge=1,
+        description="Largest number of jobs in the queue, pending jobs included.",
+        examples=[8],
     )
 
 
@@ -67,16 +82,24 @@ class Driver(Section):
     """The job in which `run --submit` drives a run; it needs neither a GPU nor torch."""
 
     partition: SlurmName | None = Field(
-        None, description="Slurm partition. By default the default partition of the site.", examples=["long"]
+        None,
+        description="Slurm partition. By default the default partition of the site.",
+        examples=["long"],
     )
     account: SlurmName | None = Field(
-        None, description="Slurm account. By default the account of the workers.", examples=["proj42"]
+        None,
+        description="Slurm account. By default the account of the workers.",
+        examples=["proj42"],
     )
     qos: SlurmName | None = Field(None, description="Slurm QOS.", examples=["long"])
-    walltime: Walltime = Field("1-00:00:00", description="Time limit of the job.", examples=["3-00:00:00"])
+    walltime: Walltime = Field(
+        "1-00:00:00", description="Time limit of the job.", examples=["3-00:00:00"]
+    )
     cpus: int = Field(2, ge=1, description="CPU cores of the job.", examples=[4])
     memory: Size | None = Field(
-        "4GiB", description="Memory of the job; null where a site does not accept --mem.", examples=["8GiB"]
+        "4GiB",
+        description="Memory of the job; null where a site does not accept --mem.",
+        examples=["8GiB"],
     )
     directives: tuple[Directive, ...] = Field(
         (), description="Further #SBATCH lines, without the prefix.", examples=[["--mail-type=END"]]
@@ -84,15 +107,23 @@ class Driver(Section):
 
 
 class Factory(Section):
-    """A class that makes a cluster of Dask, with the keys that Dask's JupyterLab extension has for it."""
+    """A class that makes a cluster of Dask, with the keys that Dask's JupyterLab extension has for
+    it.
+    """
 
-    module: DottedName = Field(description="Module that has the class.", examples=["dask_jobqueue", "dask_cuda"])
+    module: DottedName = Field(
+        description="Module that has the class.", examples=["dask_jobqueue", "dask_cuda"]
+    )
     class_: DottedName = Field(
-        alias="class", description="Class of the cluster, or a function.", examples=["PBSCluster", "LocalCUDACluster"]
+        alias="class",
+        description="Class of the cluster, or a function.",
+        examples=["PBSCluster", "LocalCUDACluster"],
     )
     args: tuple[Any, ...] = Field((), description="Its positional arguments.", examples=[["a100"]])
     kwargs: dict[str, Any] = Field(
-        {}, description="Its keyword arguments.", examples=[{"cores": 8, "memory": "64GB", "queue": "gpu"}]
+        {},
+        description="Its keyword arguments.",
+        examples=[{"cores": 8, "memory": "64GB", "queue": "gpu"}],
     )
 
     @model_serializer(mode="wrap")
@@ -103,13 +134,17 @@ class Factory(Section):
 class TLS(Section):
     """Files in PEM format with which a client is admitted by a scheduler that demands TLS."""
 
-    ca: Source = Field(description="Certificate of the authority that signed the scheduler's.", examples=["ca.pem"])
+    ca: Source = Field(
+        description="Certificate of the authority that signed the scheduler's.", examples=["ca.pem"]
+    )
     cert: Source = Field(description="Certificate of the client.", examples=["client.pem"])
     key: Source = Field(description="Private key of the client.", examples=["client-key.pem"])
 
 
 class Cluster(Section):
-    """Where the work runs: this machine, Slurm jobs, the present Slurm job, a running scheduler, or any other class."""
+    """Where the work runs: this machine, Slurm jobs, the present Slurm job, a running scheduler, or
+    any other class.
+    """
 
     kind: Literal["local", "slurm", "allocation", "existing", "factory"] = Field(
         "local",
@@ -118,7 +153,12 @@ class Cluster(Section):
         "class.",
         examples=["slurm"],
     )
-    workers: int = Field(2, ge=1, description="Number of workers, or the largest number with `fewest`.", examples=[32])
+    workers: int = Field(
+        2,
+        ge=1,
+        description="Number of workers, or the largest number with `fewest`.",
+        examples=[32],
+    )
     fewest: int | None = Field(
         None,
         ge=1,
@@ -126,7 +166,9 @@ class Cluster(Section):
         examples=[4],
     )
     threads: int = Field(1, ge=1, description="CPU threads per worker.", examples=[8])
-    memory: Size | None = Field(None, description="Memory per worker. By default no limit.", examples=["16GiB"])
+    memory: Size | None = Field(
+        None, description="Memory per worker. By default no limit.", examples=["16GiB"]
+    )
     max_memory: Size | None = Field(
         None,
         description="Largest memory per worker (Slurm). With it, a job whose worker was killed for its memory is "
@@ -161,8 +203,12 @@ class Cluster(Section):
     )
     account: SlurmName | None = Field(None, description="Slurm account.", examples=["proj42"])
     qos: SlurmName | None = Field(None, description="Slurm QOS.", examples=["normal"])
-    constraint: Constraint | None = Field(None, description="Features that a node must have.", examples=["a100|h100"])
-    walltime: Walltime = Field("04:00:00", description="Time limit of a job.", examples=["12:00:00"])
+    constraint: Constraint | None = Field(
+        None, description="Features that a node must have.", examples=["a100|h100"]
+    )
+    walltime: Walltime = Field(
+        "04:00:00", description="Time limit of a job.", examples=["12:00:00"]
+    )
     gpus_per_job: int = Field(
         1,
         ge=0,
@@ -173,14 +219,18 @@ class Cluster(Section):
     gpus_per_node: int | None = Field(
         None, ge=1, description="GPUs that a node has; no job may request more.", examples=[4]
     )
-    gpu_type: Word | None = Field(None, description="Type of GPU, as in --gres=gpu:TYPE.", examples=["a100"])
+    gpu_type: Word | None = Field(
+        None, description="Type of GPU, as in --gres=gpu:TYPE.", examples=["a100"]
+    )
     scoring: Pool | None = Field(
         None,
         description="CPU workers beside the GPU workers. If they exist, GPU workers never score tasks.",
         examples=[{"workers": 16, "partition": "cpu"}],
     )
     interface: Word | None = Field(
-        None, description="Network interface through which nodes reach each other.", examples=["ib0"]
+        None,
+        description="Network interface through which nodes reach each other.",
+        examples=["ib0"],
     )
     prologue: tuple[Line, ...] = Field(
         (),
@@ -207,10 +257,15 @@ class Cluster(Section):
         examples=["/scratch/me/logs"],
     )
     scratch: SharedFolder | None = Field(
-        None, description="Folder on each node for temporary files of the workers.", examples=["/local/scratch"]
+        None,
+        description="Folder on each node for temporary files of the workers.",
+        examples=["/local/scratch"],
     )
     max_jobs: int | None = Field(
-        None, ge=1, description="Largest number of jobs in the queue, pending jobs included.", examples=[16]
+        None,
+        ge=1,
+        description="Largest number of jobs in the queue, pending jobs included.",
+        examples=[16],
     )
     dashboard_port: int | None = Field(
         None,
@@ -220,12 +275,20 @@ class Cluster(Section):
         "Refused if the port is taken. By default a free port and a new path.",
         examples=[8790],
     )
-    poll_seconds: float = Field(30.0, gt=0, description="Seconds between two looks at the queue.", examples=[60])
+    poll_seconds: float = Field(
+        30.0, gt=0, description="Seconds between two looks at the queue.", examples=[60]
+    )
     failures: int = Field(
-        5, ge=1, description="Jobs that may fail in a row before no more are submitted.", examples=[3]
+        5,
+        ge=1,
+        description="Jobs that may fail in a row before no more are submitted.",
+        examples=[3],
     )
     connect_within: float = Field(
-        300.0, gt=0, description="Seconds within which the worker of a running job must connect.", examples=[600]
+        300.0,
+        gt=0,
+        description="Seconds within which the worker of a running job must connect.",
+        examples=[600],
     )
     arrive_within: float | None = Field(
         None,
@@ -240,25 +303,44 @@ class Cluster(Section):
         examples=["workers"],
     )
     unit_minutes: float | None = Field(
-        None, gt=0, description="Minutes after which an attempt at a work unit is stopped.", examples=[30]
+        None,
+        gt=0,
+        description="Minutes after which an attempt at a work unit is stopped.",
+        examples=[30],
     )
     driver: Driver = Field(
-        Driver(), description="The job in which `run --submit` drives a run.", examples=[{"partition": "long"}]
+        Driver(),
+        description="The job in which `run --submit` drives a run.",
+        examples=[{"partition": "long"}],
     )
 
     @model_validator(mode="after")
     def _check_counts(self) -> Cluster:
         for pool in (self, self.scoring):
             if pool and pool.fewest and pool.fewest > pool.workers:
-                raise ValueError(f"fewest is {pool.fewest}, which is more than the {pool.workers} workers")
+                raise ValueError(
+                    f"fewest is {pool.fewest}, which is more than the {pool.workers} workers"
+                )
         if self.gpus_per_node and self.gpus_per_job > self.gpus_per_node:
-            raise ValueError(f"gpus_per_job is {self.gpus_per_job}, but a node has {self.gpus_per_node}")
-        if self.max_memory and self.kind == "slurm" and not (self.memory and _bytes(self.memory) <= self.most_memory):
-            raise ValueError(f"max_memory is {self.max_memory}, so memory, with which jobs begin, must be set, to less")
+            raise ValueError(
+                f"gpus_per_job is {self.gpus_per_job}, but a node has {self.gpus_per_node}"
+            )
+        if (
+            self.max_memory
+            and self.kind == "slurm"
+            and not (self.memory and _bytes(self.memory) <= self.most_memory)
+        ):
+            raise ValueError(
+                f"max_memory is {self.max_memory}, so memory, with which jobs begin, must be set, to less"
+            )
         if self.kind in ("existing", "factory") and self.dashboard_port:
-            raise ValueError(f"dashboard_port is for our own schedulers; kind is '{self.kind}', whose owner chooses it")
+            raise ValueError(
+                f"dashboard_port is for our own schedulers; kind is '{self.kind}', whose owner chooses it"
+            )
         if self.kind == "factory" and self.factory is None:
-            raise ValueError("kind is 'factory': name the class, such as factory: {module: dask_cuda, class: ...}")
+            raise ValueError(
+                "kind is 'factory': name the class, such as factory: {module: dask_cuda, class: ...}"
+            )
         return self
 
     @property
@@ -268,7 +350,9 @@ class Cluster(Section):
 
     @property
     def most_memory(self) -> int:
-        """Bytes that a worker can have after others were killed for their memory; 0 if none gets more than others."""
+        """Bytes that a worker can have after others were killed for their memory; 0 if none gets
+        more than others.
+        """
         return _bytes(self.max_memory) if self.kind == "slurm" and self.max_memory else 0
 
     @property
@@ -284,5 +368,7 @@ class Cluster(Section):
 
     @property
     def patience(self) -> float:
-        """Seconds that work may wait for a worker. A queue may take days, and problems in it are reported meanwhile."""
+        """Seconds that work may wait for a worker. A queue may take days, and problems in it are
+        reported meanwhile.
+        """
         return self.arrive_within or (WEEK if self.kind == "slurm" else 600.0)

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from daskmetrics.config._section import Line, Section, matching
-from daskmetrics.core._text import parse_duration
+from daskmetrics.config.section import Line, Section, matching
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.text import parse_duration
 
 
 def _check_duration(text: str) -> str:
@@ -27,7 +27,9 @@ def _listed(value: Any) -> Any:
 
 Duration = Annotated[Line, AfterValidator(_check_duration)]
 Trackers = Annotated[tuple[Literal["mlflow", "wandb"], ...], BeforeValidator(_listed)]
-Keep = Annotated[str, matching(r"best\([1-9]\d{0,3}\)", "best(N) with a number of checkpoints, such as best(3)")]
+Keep = Annotated[
+    str, matching(r"best\([1-9]\d{0,3}\)", "best(N) with a number of checkpoints, such as best(3)")
+]
 
 
 class Watch(Section):
@@ -44,7 +46,9 @@ class Watch(Section):
         examples=["10s"],
     )
     until_idle: Duration = Field(
-        "none", description="End when no new checkpoint appeared for this long. `none` does not end.", examples=["10m"]
+        "none",
+        description="End when no new checkpoint appeared for this long. `none` does not end.",
+        examples=["10m"],
     )
     rise: float = Field(
         0.01,
@@ -54,7 +58,11 @@ class Watch(Section):
         examples=[0.005],
     )
     ahead: int = Field(
-        3, ge=1, le=20, description="The number of future checkpoints for which a rise is predicted.", examples=[5]
+        3,
+        ge=1,
+        le=20,
+        description="The number of future checkpoints for which a rise is predicted.",
+        examples=[5],
     )
     stopped: float = Field(
         0.1,

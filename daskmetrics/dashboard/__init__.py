@@ -10,13 +10,14 @@
 `_preload`       what a scheduler loads to have all of this
 ================ ==============================================================
 
-Pages only read: the state follows from the journal, and the driver computes posteriors. A scheduler of another program
-gets the pages with ``dask scheduler --preload daskmetrics.dashboard._preload``.
+Pages only read: the state follows from the journal, and the driver computes posteriors. A scheduler
+of another program gets the pages with ``dask scheduler --preload daskmetrics.dashboard._preload``.
 """
 
 from daskmetrics.dashboard._publisher import Publisher
 
 __all__ = ["RUN_PAGE", "TRAINING_PAGE", "Publisher"]
 
-#: The pages, as the dashboard's addresses end; "individual-" puts them into its menu and into JupyterLab's panel.
+#: The pages, as the dashboard's addresses end; "individual-" puts them into its menu and into
+#: JupyterLab's panel.
 RUN_PAGE, TRAINING_PAGE = "individual-daskmetrics", "individual-daskmetrics-training"

@@ -1,8 +1,9 @@
-"""A deadline that stops any call, even a C call that never returns or that holds the interpreter's lock.
+"""A deadline that stops any call, even a C call that never returns or that holds the interpreter's
+lock.
 
-In such a call no Python code runs, and a thread receives no signals. ``faulthandler`` has a timer in C that writes the
-traceback of all threads and ends the process; a nanny starts it again. A process has one such timer, so it is always
-set to the earliest deadline of its threads.
+In such a call no Python code runs, and a thread receives no signals. ``faulthandler`` has a timer
+in C that writes the traceback of all threads and ends the process; a nanny starts it again. A
+process has one such timer, so it is always set to the earliest deadline of its threads.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def trace_file(scratch: Path, worker: str) -> Path:
 
 
 def last_words(scratch: Path, worker: str) -> dict[TaskId, str]:
-    """The attempt at whose deadline a worker ended itself, and its traceback; empty if it died otherwise."""
+    """The attempt at whose deadline a worker ended itself, and its traceback; empty if it died
+    otherwise.
+    """
     path = trace_file(scratch, worker)
     try:
         head, _, trace = path.read_text(encoding="utf-8", errors="replace").partition("\n")
@@ -39,7 +42,9 @@ def last_words(scratch: Path, worker: str) -> dict[TaskId, str]:
 
 
 class Deadlines:
-    """The deadlines of a process's threads; the clock is monotonic, so a change of the system time affects none."""
+    """The deadlines of a process's threads; the clock is monotonic, so a change of the system time
+    affects none.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -77,7 +82,9 @@ class Deadlines:
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"{json.dumps(task)}\n".encode(), 0)
         os.lseek(self._file, 0, os.SEEK_END)
-        faulthandler.dump_traceback_later(max(0.001, at - self._clock()), exit=True, file=self._file)
+        faulthandler.dump_traceback_later(
+            max(0.001, at - self._clock()), exit=True, file=self._file
+        )
 
 
 DEADLINES = Deadlines()  #: the deadlines of this process

@@ -1,8 +1,10 @@
-"""The loop as a state machine: messages in, actions out, time passed in. It knows no Dask, no threads and no disk.
+"""The loop as a state machine: messages in, actions out, time passed in. It knows no Dask, no
+threads and no disk.
 
-A unit waits until it is due, is placed on a worker, reports its start, and ends: with a value, with a fault, or with
-its worker. The entries of a step are committed to the journal together; only then does the source receive its records.
-A step costs time for what happened in it, not for all units and workers that there are.
+A unit waits until it is due, is placed on a worker, reports its start, and ends: with a value, with
+a fault, or with its worker. The entries of a step are committed to the journal together; only then
+does the source receive its records. A step costs time for what happened in it, not for all units
+and workers that there are.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from daskmetrics.core._events import AttemptFailed, InputRecovered, Record, UnitAsked
+from daskmetrics.core.events import AttemptFailed, InputRecovered, Record, UnitAsked
 from daskmetrics.core.names import Key
+from daskmetrics.core.retry import Fault, GiveUp, Retry, faults_so_far
 from daskmetrics.execution._messages import (
     Action,
     Failed,
@@ -32,9 +35,16 @@ from daskmetrics.execution._messages import (
     TaskId,
     Vanished,
 )
-from daskmetrics.execution._placement import Durations, Placement, QueuedUnit, WorkerState, movable, shortage
+from daskmetrics.execution._placement import (
+    Durations,
+    Placement,
+    QueuedUnit,
+    WorkerState,
+    movable,
+    shortage,
+)
 from daskmetrics.execution._recorder import Recorder
-from daskmetrics.execution._retry import Fault, GiveUp, Retry, Settings, faults_so_far
+from daskmetrics.execution._settings import Settings
 from daskmetrics.execution._timers import AttemptTimers, Patience
 from daskmetrics.execution._units import EventLog, Source, WorkUnit
 
@@ -106,7 +116,11 @@ class Loop:
     @property
     def wake(self) -> float:
         """The latest time of the next step."""
-        times = [self.now + LONGEST_SLEEP, self._deadlines.next, math.inf if self._stop_at is None else self._stop_at]
+        times = [
+            self.now + LONGEST_SLEEP,
+            self._deadlines.next,
+            math.inf if self._stop_at is None else self._stop_at,
+        ]
         times += [time for time in (self._paused_until, *self._due()) if time > self.now]
         return min(times)
 
@@ -171,7 +185,9 @@ class Loop:
 
     def _join(self, joined: Joined) -> None:
         ends = math.inf if joined.remaining is None else self.now + joined.remaining
-        worker = WorkerState(joined.worker, joined.name, joined.threads, joined.resources, ends, joined.memory)
+        worker = WorkerState(
+            joined.worker, joined.name, joined.threads, joined.resources, ends, joined.memory
+        )
         self.workers[joined.worker], self._capacity = worker, None
         self._placement.update(worker)
         if joined.about:
@@ -189,7 +205,13 @@ class Loop:
             if item.held and item.worker == worker.address:
                 self._invalidate_input(item)
 
-    def _lose(self, worker: WorkerState, item: QueuedUnit, running: Sequence[QueuedUnit | None], left: Left) -> None:
+    def _lose(
+        self,
+        worker: WorkerState,
+        item: QueuedUnit,
+        running: Sequence[QueuedUnit | None],
+        left: Left,
+    ) -> None:
         """Handle a unit whose worker is lost; only a unit that was running can be blamed."""
         task, alone = item.task or "", len(running) == 1
         if task in left.expired or (item in running and item.deadline <= self.now):
@@ -199,12 +221,16 @@ class Loop:
             self._unassign(item)
         elif left.memory:
             counts = alone and not worker.is_outgrown(item, self.settings.most_memory)
-            self._fault(item, Fault.MEMORY, "The worker took more memory than it may.", blamed=counts)
+            self._fault(
+                item, Fault.MEMORY, "The worker took more memory than it may.", blamed=counts
+            )
         else:
             self._fault(item, Fault.DEATH, "The worker died while it was running.", blamed=alone)
 
     def _invalidate_input(self, held: QueuedUnit) -> None:
-        """The result of an input is lost: units that wait for it are placed again; running units have it already."""
+        """The result of an input is lost: units that wait for it are placed again; running units
+        have it already.
+        """
         self._unassign(held)
         for item in self.units.values():
             if item.unit.input and item.unit.input.key == held.unit.key and item.begun is None:
@@ -227,19 +253,27 @@ class Loop:
             item.begun, item.held = None, True
             self._reset_faults(item)
             return
-        self._commit(item, "ok", value=finished.value, attempts=item.tried + 1, seconds=finished.seconds)
+        self._commit(
+            item, "ok", value=finished.value, attempts=item.tried + 1, seconds=finished.seconds
+        )
 
     def _fail(self, item: QueuedUnit, failed: Failed) -> None:
         if failed.fault is Fault.DISK:
             self._paused_until = self.now + self.settings.pause
             again = f"the run pauses and tries again every {self.settings.pause:g} s"
-            self._actions.append(Notice(f"Worker {item.where} has no room on its disk; {again}. ({failed.reason})"))
+            self._actions.append(
+                Notice(f"Worker {item.where} has no room on its disk; {again}. ({failed.reason})")
+            )
             self._unassign(item)
         else:
             self._fault(item, failed.fault, failed.reason, failed.trace)
 
-    def _fault(self, item: QueuedUnit, fault: Fault, reason: str, trace: str = "", blamed: bool = True) -> None:
-        """Journal a failed attempt, and retry the unit or give it up; a unit that is not blamed is retried alone."""
+    def _fault(
+        self, item: QueuedUnit, fault: Fault, reason: str, trace: str = "", blamed: bool = True
+    ) -> None:
+        """Journal a failed attempt, and retry the unit or give it up; a unit that is not blamed is
+        retried alone.
+        """
         item.tried += 1
         item.faults[fault] += blamed
         item.suspect = item.suspect or not blamed
@@ -255,7 +289,9 @@ class Loop:
             self._unassign(item)
 
     def _reset_faults(self, item: QueuedUnit) -> None:
-        """Forget the faults of an input that succeeded: it may be lost and run again any number of times."""
+        """Forget the faults of an input that succeeded: it may be lost and run again any number of
+        times.
+        """
         if item.faults:
             item.faults.clear()
             self._faults.pop(item.unit.key, None)
@@ -266,22 +302,33 @@ class Loop:
             self._commit(item, status, reason=reason, attempts=item.tried)
             return
         unit = item.unit
-        self._failed_inputs[unit.key] = Record(unit.key, unit.name, unit.kind, status, None, reason, item.tried)
+        self._failed_inputs[unit.key] = Record(
+            unit.key, unit.name, unit.kind, status, None, reason, item.tried
+        )
         self._unassign(item)
         del self.inputs[unit.key]
 
     def _fail_dependents(self) -> None:
-        """Give up units that wait for an input that failed permanently; running units have it already."""
+        """Give up units that wait for an input that failed permanently; running units have it
+        already.
+        """
         for item in list(self.unplaced.values()) if self._failed_inputs else ():
             given = item.unit.input
             if given and given.key in self._failed_inputs:
                 bad = self._failed_inputs[given.key]
-                self._commit(item, bad.status, reason=f"Its {bad.kind} {bad.name}: {bad.reason}", attempts=bad.attempts)
+                self._commit(
+                    item,
+                    bad.status,
+                    reason=f"Its {bad.kind} {bad.name}: {bad.reason}",
+                    attempts=bad.attempts,
+                )
         self._flush()
 
     def _commit(self, item: QueuedUnit, status: str, **result: Any) -> None:
         unit = item.unit
-        self._recorder.add(Record(unit.key, unit.name, unit.kind, status, worker=item.where, **result))
+        self._recorder.add(
+            Record(unit.key, unit.name, unit.kind, status, worker=item.where, **result)
+        )
         self._unassign(item)
         del self.units[unit.key], self.unplaced[unit.key]
 
@@ -327,7 +374,9 @@ class Loop:
         if self.settings.slots is not None:
             return self.settings.slots
         if self._capacity is None:
-            self._capacity = sum(worker.threads + self.settings.ahead for worker in self.workers.values())
+            self._capacity = sum(
+                worker.threads + self.settings.ahead for worker in self.workers.values()
+            )
         return max(1, self._capacity)
 
     def _accept(self, unit: WorkUnit) -> None:
@@ -382,7 +431,9 @@ class Loop:
         self._tasks[item.task] = item
         if given:
             self.inputs.move_to_end(given.unit.key)
-        self._actions.append(Submit(item.task, item.unit, worker.address, item.shared, given.task if given else None))
+        self._actions.append(
+            Submit(item.task, item.unit, worker.address, item.shared, given.task if given else None)
+        )
 
     # the end of the run
 

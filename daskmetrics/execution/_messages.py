@@ -1,4 +1,6 @@
-"""Messages to the loop and actions that it returns: frozen values, so that a simulator can replace Dask."""
+"""Messages to the loop and actions that it returns: frozen values, so that a simulator can replace
+Dask.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from daskmetrics.core._events import WorkerJoined
-from daskmetrics.execution._retry import Fault
+from daskmetrics.core.events import WorkerJoined
+from daskmetrics.core.retry import Fault
 from daskmetrics.execution._units import WorkUnit
 
-TaskId: TypeAlias = str  #: names one attempt, so that late messages of an earlier attempt can be dropped
+TaskId: TypeAlias = (
+    str  #: names one attempt, so that late messages of an earlier attempt can be dropped
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,9 @@ class Left:
     """A worker is gone."""
 
     worker: str
-    expired: Mapping[TaskId, str] = field(default_factory=dict)  # the attempt at whose deadline it ended: traceback
+    expired: Mapping[TaskId, str] = field(
+        default_factory=dict
+    )  # the attempt at whose deadline it ended: traceback
     memory: bool = False  # whether its nanny killed it because it used too much memory
 
 
@@ -84,12 +90,16 @@ class StopRequested:
     grace: float
 
 
-Message: TypeAlias = Joined | OfferChanged | Left | Started | Finished | Failed | Vanished | StopRequested
+Message: TypeAlias = (
+    Joined | OfferChanged | Left | Started | Finished | Failed | Vanished | StopRequested
+)
 
 
 @dataclass(frozen=True)
 class Submit:
-    """Run a unit on a worker, with the result of the attempt ``given`` as its first argument if there is one."""
+    """Run a unit on a worker, with the result of the attempt ``given`` as its first argument if
+    there is one.
+    """
 
     task: TaskId
     unit: WorkUnit

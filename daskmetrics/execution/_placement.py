@@ -1,7 +1,7 @@
 """Chooses the worker for each unit, from what runs where; it does not know Dask.
 
-Workers wait in heaps, so that a choice does not look at all of them. A worker enters the heaps again whenever it
-changes, and what an earlier entry says is checked when it comes to the top.
+Workers wait in heaps, so that a choice does not look at all of them. A worker enters the heaps
+again whenever it changes, and what an earlier entry says is checked when it comes to the top.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
+from daskmetrics.core.retry import Fault
 from daskmetrics.execution._messages import TaskId
-from daskmetrics.execution._retry import Fault
 from daskmetrics.execution._units import WorkUnit
 
-SETTLED_AFTER = 1.0  # seconds after which a waiting unit may be moved; before, its start may not have been reported
+# seconds after which a waiting unit may be moved; before, its start may not have been reported
+SETTLED_AFTER = 1.0
 
 
 @dataclass(eq=False)
 class QueuedUnit:
     """The state of a unit, or of an input that units share, until it has a result.
 
-    It waits (no `task`), is placed (`task`, on `worker`), runs (`begun`), and is then recorded or, an input, `held`.
+    It waits (no `task`), is placed (`task`, on `worker`), runs (`begun`), and is then recorded or,
+    an input, `held`.
     """
 
     unit: WorkUnit
@@ -63,13 +65,21 @@ class WorkerState:
     memory: float = math.inf  # bytes that it may use
     at_hand: str | None = None  # what the last unit with `keeps` left in its memory
     placed: list[QueuedUnit] = field(default_factory=list)
-    removed: set[TaskId] = field(default_factory=set)  # attempts that were taken away while they seemed to wait here
-    strays: list[tuple[float, int]] = field(default_factory=list)  # when such attempts started nevertheless
+    removed: set[TaskId] = field(
+        default_factory=set
+    )  # attempts that were taken away while they seemed to wait here
+    strays: list[tuple[float, int]] = field(
+        default_factory=list
+    )  # when such attempts started nevertheless
 
     def offers(self, unit: WorkUnit) -> bool:
-        """Whether the worker has the resources of the unit, free or not; one that is drained offers nothing."""
+        """Whether the worker has the resources of the unit, free or not; one that is drained offers
+        nothing.
+        """
         drained = self.resources and not any(self.resources.values())
-        return not drained and all(self.resources.get(name, 0) >= need for name, need in unit.resources.items())
+        return not drained and all(
+            self.resources.get(name, 0) >= need for name, need in unit.resources.items()
+        )
 
     def starts(self, unit: WorkUnit) -> bool:
         """Whether the unit would start at once."""
@@ -95,17 +105,25 @@ class WorkerState:
             self.strays.append(begun)
 
     def change(self, resources: Mapping[str, float]) -> list[QueuedUnit]:
-        """Set the resources; returns the waiting units that no longer fit. Running units are not affected."""
+        """Set the resources; returns the waiting units that no longer fit. Running units are not
+        affected.
+        """
         self.resources = resources
         return [item for item in self.placed if item.begun is None and not self.offers(item.unit)]
 
     def running(self) -> list[QueuedUnit | None]:
-        """The units on its threads, None for a stray; with more reports than threads, the older ones have ended."""
-        begun = [(item.begun, item) for item in self.placed if item.begun] + [(begun, None) for begun in self.strays]
+        """The units on its threads, None for a stray; with more reports than threads, the older
+        ones have ended.
+        """
+        begun = [(item.begun, item) for item in self.placed if item.begun] + [
+            (begun, None) for begun in self.strays
+        ]
         return [item for _, item in sorted(begun, key=lambda pair: pair[0])[-self.threads :]]
 
     def is_outgrown(self, item: QueuedUnit, most: float) -> bool:
-        """Whether a unit that exceeded the memory here can get more elsewhere, of which ``most`` is the largest."""
+        """Whether a unit that exceeded the memory here can get more elsewhere, of which ``most`` is
+        the largest.
+        """
         item.outgrown = self.memory if self.memory < most else item.outgrown
         return self.memory < most
 
@@ -139,7 +157,9 @@ class Durations:
 
 
 Needs: TypeAlias = frozenset[tuple[str, float]]  #: the resources of a unit
-Place: TypeAlias = tuple[bool, int, str]  #: whether a unit would wait there, the load and the address of a worker
+Place: TypeAlias = tuple[
+    bool, int, str
+]  #: whether a unit would wait there, the load and the address of a worker
 
 
 class Placement:
@@ -148,7 +168,8 @@ class Placement:
     Parameters
     ----------
     workers : mapping of str to WorkerState
-        By address; the owner adds and removes workers, and calls `update` for one that is new or changed.
+        By address; the owner adds and removes workers, and calls `update` for one that is new or
+        changed.
     ahead : int
         Units that may wait on a worker behind the running ones.
     """
@@ -156,9 +177,12 @@ class Placement:
     def __init__(self, workers: Mapping[str, WorkerState], ahead: int) -> None:
         self.workers, self.ahead, self.now = workers, ahead, 0.0
         self._reserved: set[str] = set()
-        # for each kind of needs, with a unit that has them: the workers by what they have at hand, and "" for all
+        # for each kind of needs, with a unit that has them: the workers by what they have at hand,
+        # and "" for all
         self._heaps: dict[Needs, tuple[WorkUnit, dict[str | None, list[Place]]]] = {}
-        self._hopeless: dict[Needs, float] = {}  # expected seconds for which no worker was found in this round
+        self._hopeless: dict[
+            Needs, float
+        ] = {}  # expected seconds for which no worker was found in this round
 
     def begin(self, now: float) -> None:
         """Begin a round of placement."""
@@ -169,7 +193,9 @@ class Placement:
         for unit, heaps in self._heaps.values():
             self._add(worker, unit, heaps)
 
-    def _add(self, worker: WorkerState, unit: WorkUnit, heaps: dict[str | None, list[Place]]) -> None:
+    def _add(
+        self, worker: WorkerState, unit: WorkUnit, heaps: dict[str | None, list[Place]]
+    ) -> None:
         if not worker.offers(unit) or not worker.takes(unit, self.ahead):
             return
         for name in ("", worker.at_hand):
@@ -179,7 +205,9 @@ class Placement:
                 heap[:] = {place for place in heap if self._holds(place, unit, name)}
                 heapify(heap)
 
-    def choose(self, item: QueuedUnit, seconds: float, near: str | None = None) -> WorkerState | None:
+    def choose(
+        self, item: QueuedUnit, seconds: float, near: str | None = None
+    ) -> WorkerState | None:
         """The worker for a unit, or None if no worker can take it now.
 
         Parameters
@@ -200,7 +228,10 @@ class Placement:
             self._heaps[needs] = unit, {}
             for worker in self.workers.values():
                 self._add(worker, *self._heaps[needs])
-        found = [self._first(needs, name, seconds) for name in (("", None, unit.keeps) if unit.keeps else ("",))]
+        found = [
+            self._first(needs, name, seconds)
+            for name in (("", None, unit.keeps) if unit.keeps else ("",))
+        ]
         if not found[0]:
             self._hopeless[needs] = seconds
         elif near and (holder := self.workers.get(near)) and self._is_free(holder, unit, seconds):
@@ -234,12 +265,18 @@ class Placement:
             return False
         return self.now + seconds <= worker.ends and worker.takes(unit, self.ahead)
 
-    def _choose_among_all(self, item: QueuedUnit, seconds: float, near: str | None) -> WorkerState | None:
+    def _choose_among_all(
+        self, item: QueuedUnit, seconds: float, near: str | None
+    ) -> WorkerState | None:
         """The worker for a unit whose last attempt failed."""
-        able = [w for w in self.workers.values() if w.offers(item.unit) and self.now + seconds <= w.ends]
+        able = [
+            w for w in self.workers.values() if w.offers(item.unit) and self.now + seconds <= w.ends
+        ]
         able = [w for w in able if w.memory > item.outgrown]
         able = [w for w in able if w.name != item.avoid] or able  # another worker, if there is one
-        free = [w for w in able if w.address not in self._reserved and w.takes(item.unit, self.ahead)]
+        free = [
+            w for w in able if w.address not in self._reserved and w.takes(item.unit, self.ahead)
+        ]
         if item.suspect:
             free = [w for w in free if w.threads == 1 or not w.placed]
             if able and not free:  # reserve the least busy worker until it is idle
@@ -248,14 +285,20 @@ class Placement:
 
 
 def movable(workers: Iterable[WorkerState], now: float) -> list[QueuedUnit]:
-    """Units that wait behind a slow one while another worker is idle: at most one for each idle worker."""
+    """Units that wait behind a slow one while another worker is idle: at most one for each idle
+    worker.
+    """
     workers = tuple(workers)
     idle = [worker for worker in workers if not worker.placed]
     found: list[QueuedUnit] = []
     for worker in workers if idle else ():
         for item in worker.placed if len(worker.placed) > 1 else ():
             waits = item.begun is None and now - item.placed >= SETTLED_AFTER
-            if waits and len(found) < len(idle) and any(worker.offers(item.unit) for worker in idle):
+            if (
+                waits
+                and len(found) < len(idle)
+                and any(worker.offers(item.unit) for worker in idle)
+            ):
                 found.append(item)
     return found
 
@@ -272,8 +315,12 @@ def shortage(workers: Collection[WorkerState], item: QueuedUnit, seconds: float)
     return f"No worker has the {seconds:.0f} s left that {unit.kind} {unit.name} may take."
 
 
-def _rank(worker: WorkerState, unit: WorkUnit, near: str | None) -> tuple[bool, bool, bool, bool, int, str]:
-    """Sort key, best first: it starts at once, has the input, holds what the unit keeps, and displaces nothing."""
+def _rank(
+    worker: WorkerState, unit: WorkUnit, near: str | None
+) -> tuple[bool, bool, bool, bool, int, str]:
+    """Sort key, best first: it starts at once, has the input, holds what the unit keeps, and
+    displaces nothing.
+    """
     strange = unit.keeps is not None and worker.at_hand != unit.keeps
     displaces = strange and worker.at_hand is not None
     return not worker.starts(unit), worker.address != near, strange, displaces, *_load(worker)

@@ -1,10 +1,12 @@
-"""Group commit: one append writes the entries of a step; only then does the source receive its records."""
+"""Group commit: one append writes the entries of a step; only then does the source receive its
+records.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from daskmetrics.core._events import Event, Record, UnitAsked, WorkerJoined, to_json
+from daskmetrics.core.events import Event, Record, UnitAsked, WorkerJoined, to_json
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.execution._units import EventLog, Source
 
@@ -22,11 +24,17 @@ class Recorder:
         Results after which an append waits for the disk; the earlier ones are committed with it.
     """
 
-    def __init__(self, journal: EventLog, source: Source, on_record: Callable[[Record], None], every: int = 1) -> None:
+    def __init__(
+        self, journal: EventLog, source: Source, on_record: Callable[[Record], None], every: int = 1
+    ) -> None:
         self.journal, self.source, self.on_record, self._every = journal, source, on_record, every
         self._not_durable = 0
         self.known: dict[Key, Record] = {record.key: record for record in journal.records()}
-        self._once = {_identity(entry) for entry in journal.entries if isinstance(entry, UnitAsked | WorkerJoined)}
+        self._once = {
+            _identity(entry)
+            for entry in journal.entries
+            if isinstance(entry, UnitAsked | WorkerJoined)
+        }
         self._entries: list[Event] = []
 
     def add(self, entry: Event) -> None:
@@ -46,8 +54,11 @@ class Recorder:
         if not self._entries:
             return False
         entries, self._entries = self._entries, []
-        # a lost decision is made again, and a lost worker answers again: these do not wait for the disk
-        self._not_durable += sum(not isinstance(entry, UnitAsked | WorkerJoined) for entry in entries)
+        # a lost decision is made again, and a lost worker answers again: these do not wait for the
+        # disk
+        self._not_durable += sum(
+            not isinstance(entry, UnitAsked | WorkerJoined) for entry in entries
+        )
         wait = self._not_durable >= self._every
         self.journal.append(*entries, wait=wait)
         self._not_durable = 0 if wait else self._not_durable

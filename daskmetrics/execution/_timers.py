@@ -26,7 +26,9 @@ class AttemptTimers:
 
     def __init__(self, grace: float) -> None:
         self._grace = grace
-        self._heap: list[tuple[float, int, QueuedUnit]] = []  # an attempt that ended stays until its time
+        self._heap: list[
+            tuple[float, int, QueuedUnit]
+        ] = []  # an attempt that ended stays until its time
         self._numbers = count()
 
     @property
@@ -70,7 +72,9 @@ class Patience:
         self._since = now if self._since is None else self._since
         idle = now - self._since
         if idle >= self._seconds:
-            raise ClusterLostError(f"{why()} No recorded result is lost: run the same command to resume.")
+            raise ClusterLostError(
+                f"{why()} No recorded result is lost: run the same command to resume."
+            )
         if idle < REPORT_IDLE_AFTER or self._reported:
             return []
         self._reported = True

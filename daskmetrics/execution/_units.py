@@ -1,4 +1,6 @@
-"""Work units, and the protocols of the source that asks for them and of the log that keeps their records."""
+"""Work units, and the protocols of the source that asks for them and of the log that keeps their
+records.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
-from daskmetrics.core._events import Event, Record
+from daskmetrics.core.events import Event, Record
 from daskmetrics.core.names import Key
 
 
@@ -31,15 +33,15 @@ class WorkUnit:
     requires : tuple of str
         Keys of units whose success must be recorded first.
     input : WorkUnit or None
-        A unit whose result is the first argument. It runs once for all units that share it, and is not recorded: it
-        can always be computed again.
+        A unit whose result is the first argument. It runs once for all units that share it, and is
+        not recorded: it can always be computed again.
     note : mapping
         Why the source asked for it; kept in the journal.
     timeout : float or None
         Seconds after which an attempt is stopped; None for no limit.
     keeps : str or None
-        Names what stays in the memory of the worker, such as a loaded checkpoint: the next unit with the same name
-        runs there if it can start at once.
+        Names what stays in the memory of the worker, such as a loaded checkpoint: the next unit
+        with the same name runs there if it can start at once.
     """
 
     key: Key
@@ -59,7 +61,9 @@ class Source(Protocol):
     """Supplies units and receives their records. It does not know Dask."""
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
-        """At most ``n`` units to run now. No unit, while none is running, means that the source is exhausted."""
+        """At most ``n`` units to run now. No unit, while none is running, means that the source is
+        exhausted.
+        """
 
     def tell(self, record: Record) -> None:
         """Receive the record of a unit: computed now, or recorded before an interruption."""
@@ -98,8 +102,12 @@ class Sweep:
 
     def __init__(self, units: Iterable[WorkUnit]) -> None:
         self._open = dict(enumerate({unit.key: unit for unit in units}.values()))
-        self._missing = {number: set(unit.requires) for number, unit in self._open.items() if unit.requires}
-        self._ready = [number for number in self._open if number not in self._missing]  # sorted, and so a heap
+        self._missing = {
+            number: set(unit.requires) for number, unit in self._open.items() if unit.requires
+        }
+        self._ready = [
+            number for number in self._open if number not in self._missing
+        ]  # sorted, and so a heap
         self._dependents: defaultdict[Key, list[int]] = defaultdict(list)
         for number, missing in self._missing.items():
             for key in missing:

@@ -15,18 +15,27 @@ from typing import Any
 from distributed import get_worker
 from distributed.utils import sync
 
-from daskmetrics.core._text import unsigned
-from daskmetrics.core.errors import NO_ROOM, ConfigError, DataError, StorageError, UndefinedError, is_out_of_memory
+from daskmetrics.core.errors import (
+    NO_ROOM,
+    ConfigError,
+    DataError,
+    StorageError,
+    UndefinedError,
+    is_out_of_memory,
+)
+from daskmetrics.core.retry import Fault
+from daskmetrics.core.text import unsigned
 from daskmetrics.execution._deadline import DEADLINES, LONGEST_TRACE, trace_file
 from daskmetrics.execution._messages import TaskId
-from daskmetrics.execution._retry import Fault
 
 SHORT = 10_000  # characters of a result that its worker sends along with the report of the end
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """An attempt as it is sent to a worker; function and arguments are pickled, so that only the attempt loads them."""
+    """An attempt as it is sent to a worker; function and arguments are pickled, so that only the
+    attempt loads them.
+    """
 
     task: TaskId
     packed: bytes  # pickle of the function and its arguments
@@ -48,14 +57,18 @@ class AttemptError(Exception):
 
 
 def perform(assignment: Assignment, *given: Any) -> Any:
-    """Run an attempt; returns the JSON of its value and its seconds, or the result of a shared input itself.
+    """Run an attempt; returns the JSON of its value and its seconds, or the result of a shared
+    input itself.
 
-    A short value is reported instead, before the end of the task: the driver needs no request to get it. Raises
-    AttemptError for any exception of the function.
+    A short value is reported instead, before the end of the task: the driver needs no request to
+    get it. Raises AttemptError for any exception of the function.
     """
     worker = get_worker()
-    with DEADLINES.within(assignment.task, assignment.timeout, trace_file(Path(assignment.scratch), worker.address)):
-        # wait for the answer: if the function kills this process at once, the driver knows what was running
+    with DEADLINES.within(
+        assignment.task, assignment.timeout, trace_file(Path(assignment.scratch), worker.address)
+    ):
+        # wait for the answer: if the function kills this process at once, the driver knows what was
+        # running
         sync(worker.loop, worker.scheduler.log_event, topic=assignment.topic, msg=assignment.task)
         started = time.perf_counter()
         try:
@@ -76,7 +89,9 @@ def _unpack(packed: bytes) -> Any:
     try:
         return pickle.loads(packed)
     except ImportError as error:
-        raise ConfigError(f"The worker cannot import what it is to run ({describe(error)}).") from error
+        raise ConfigError(
+            f"The worker cannot import what it is to run ({describe(error)})."
+        ) from error
 
 
 def _as_json(value: Any) -> str:
@@ -116,5 +131,7 @@ def trace_of(error: BaseException) -> str:
 
 
 def kill(dask_worker: Any) -> None:
-    """Runs in a nanny: kill the process of the worker, even a stopped one. The nanny then starts another."""
+    """Runs in a nanny: kill the process of the worker, even a stopped one. The nanny then starts
+    another.
+    """
     os.kill(dask_worker.process.pid, signal.SIGKILL)

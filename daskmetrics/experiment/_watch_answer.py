@@ -1,4 +1,6 @@
-"""What a round of a watch says: the best arm, whether its layer still rises, and what may be deleted."""
+"""What a round of a watch says: the best arm, whether its layer still rises, and what may be
+deleted.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from daskmetrics.bandit import Outcome
-from daskmetrics.bandit._forecast import RiseForecast, rise_forecast
-from daskmetrics.bandit._posterior import fit_posterior
-from daskmetrics.core._events import Record, SearchEnded, succeeded
-from daskmetrics.core._outcomes import mean_score
-from daskmetrics.core._text import plural
+from daskmetrics.bandit.forecast import RiseForecast, rise_forecast
+from daskmetrics.bandit.posterior import fit_posterior
+from daskmetrics.core.events import Record, SearchEnded, succeeded
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
+from daskmetrics.core.outcomes import mean_score
+from daskmetrics.core.text import plural
 from daskmetrics.execution import Journal
-from daskmetrics.experiment import _search as search
-from daskmetrics.experiment._prepare import Experiment
+from daskmetrics.experiment import search as search
+from daskmetrics.experiment.preparation import Experiment
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,9 @@ class RoundAnswer:
     stderr: float | None
     rise: RiseForecast | None
     stopped_below: float  # the probability below which the score counts as no longer rising
-    keep: tuple[Checkpoint, ...] = ()  # the best, best first, and the latest of each model; empty if none is asked for
+    keep: tuple[
+        Checkpoint, ...
+    ] = ()  # the best, best first, and the latest of each model; empty if none is asked for
     deletable: tuple[Checkpoint, ...] = ()  # the others
 
     @property
@@ -41,7 +45,11 @@ class RoundAnswer:
 
     def as_dict(self) -> dict[str, Any]:
         """The answer as plain JSON values; docs/watch.md names the fields."""
-        best = {"arm": str(self.best), "checkpoint": str(self.best.checkpoint), "step": self.best.checkpoint.step}
+        best = {
+            "arm": str(self.best),
+            "checkpoint": str(self.best.checkpoint),
+            "step": self.best.checkpoint.step,
+        }
         rise = self.rise and {
             "layer": self.best.layer,
             "probability": round(self.rise.probability, 4),
@@ -49,7 +57,10 @@ class RoundAnswer:
             "steps": list(self.rise.steps),
             "stopped": self.has_stopped,
         }
-        named = {"keep": [str(each) for each in self.keep], "deletable": [str(each) for each in self.deletable]}
+        named = {
+            "keep": [str(each) for each in self.keep],
+            "deletable": [str(each) for each in self.deletable],
+        }
         return {
             "checkpoints": self.checkpoints,
             "cells": self.cells,
@@ -92,7 +103,9 @@ def answer_of(experiment: Experiment, journal: Journal, ended: SearchEnded) -> R
         ahead=config.watch.ahead,
         seed=config.seed,
     )
-    keep, deletable = _sorted_out(experiment, records, best, config.watch.kept) if config.watch.kept else ((), ())
+    keep, deletable = (
+        _sorted_out(experiment, records, best, config.watch.kept) if config.watch.kept else ((), ())
+    )
     return RoundAnswer(
         checkpoints=len(experiment.checkpoints),
         cells=ended.cells,
@@ -109,14 +122,22 @@ def answer_of(experiment: Experiment, journal: Journal, ended: SearchEnded) -> R
 def _scores(records: Sequence[Record]) -> dict[Cell, Outcome]:
     """The scores by cell, also those of checkpoints that were deleted since."""
     scored = succeeded(records, "score")
-    return {Cell.parse(each.name): Outcome(each.value["score"], each.value["stderr"]) for each in scored}
+    return {
+        Cell.parse(each.name): Outcome(each.value["score"], each.value["stderr"]) for each in scored
+    }
 
 
 def _all_suites(experiment: Experiment, records: Sequence[Record]) -> list[Suite]:
     """The suites, also with the checkpoints that were measured and deleted since."""
     measured = [Checkpoint.parse(record.name) for record in succeeded(records, "measure")]
-    ever = {suite: {each.revision for each in measured if each.model == suite.model} for suite in experiment.suites}
-    return [replace(suite, revisions=training_order(names.union(suite.revisions))) for suite, names in ever.items()]
+    ever = {
+        suite: {each.revision for each in measured if each.model == suite.model}
+        for suite in experiment.suites
+    }
+    return [
+        replace(suite, revisions=training_order(names.union(suite.revisions)))
+        for suite, names in ever.items()
+    ]
 
 
 def _sorted_out(
@@ -124,14 +145,20 @@ def _sorted_out(
 ) -> tuple[tuple[Checkpoint, ...], tuple[Checkpoint, ...]]:
     """The checkpoints to keep, and the others.
 
-    Those with the greatest posterior means of an arm are kept, that of the best arm first, and the latest of each
-    model, from which a training goes on. One without a score is never among the others.
+    Those with the greatest posterior means of an arm are kept, that of the best arm first, and the
+    latest of each model, from which a training goes on. One without a score is never among the
+    others.
     """
     problem, scores = search.problem(experiment, records), _scores(records)
     seen = problem.observe(scores.items())
-    order = [best, *(problem.arms[i] for i in np.argsort(-fit_posterior(problem, seen).mean, kind="stable"))]
+    order = [
+        best,
+        *(problem.arms[i] for i in np.argsort(-fit_posterior(problem, seen).mean, kind="stable")),
+    ]
     ranked = list(dict.fromkeys(arm.checkpoint for arm in order))
     last = [suite.checkpoints()[-1] for suite in experiment.suites]
     keep = tuple(dict.fromkeys([*ranked[:count], *last]))
     scored = {problem.arms[arm].checkpoint for arm in seen.arm}
-    return keep, tuple(each for each in experiment.checkpoints if each in scored and each not in keep)
+    return keep, tuple(
+        each for each in experiment.checkpoints if each in scored and each not in keep
+    )

@@ -16,26 +16,26 @@ import numpy as np
 from distributed import get_worker
 from numpy.typing import NDArray
 
+from daskmetrics.checkpoints import rolling
+from daskmetrics.checkpoints.locations import Location
+from daskmetrics.checkpoints.protocol import ModelProtocol
 from daskmetrics.config import Recipe
-from daskmetrics.config._checkpoints import Location
-from daskmetrics.config._prompts import Prompts
-from daskmetrics.config._protocol import ModelProtocol
-from daskmetrics.core._corpus import digest
-from daskmetrics.core._events import TRAIN, succeeded
-from daskmetrics.core._files import atomic_write
-from daskmetrics.core._fitted import Fitted, fit, joined
-from daskmetrics.core._outcomes import pack
-from daskmetrics.core._readouts import Readout
+from daskmetrics.config.prompts import Prompts
+from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError, UndefinedError, room_for
+from daskmetrics.core.events import TRAIN, succeeded
+from daskmetrics.core.files import atomic_write
+from daskmetrics.core.fitted import Fitted, fit, joined
 from daskmetrics.core.names import Checkpoint, Key, content_key
+from daskmetrics.core.outcomes import pack
+from daskmetrics.core.readouts import Readout
 from daskmetrics.core.status import EQUAL
 from daskmetrics.execution import Record
-from daskmetrics.experiment import _rolling as rolling
 from daskmetrics.experiment._embeddings import LayerEmbeddings, memory_budget
 
 if TYPE_CHECKING:
     from daskmetrics.metrics import Metric
-    from daskmetrics.metrics._engine import Reducer
+    from daskmetrics.metrics.engine import Reducer
     from daskmetrics.models import Encoder
     from daskmetrics.tasks import Task
 
@@ -57,8 +57,12 @@ class MeasureSpec:
     seed: int
     states_key: Key  # of the states from which metrics are computed
     states: str | None = None  # folder of kept pooled states
-    known: Mapping[Key, Column] = field(default_factory=dict)  # of earlier records: only others are computed
-    size: Mapping[str, Any] | None = None  # of the network, from an earlier record: see `LoadedModel.size`
+    known: Mapping[Key, Column] = field(
+        default_factory=dict
+    )  # of earlier records: only others are computed
+    size: Mapping[str, Any] | None = (
+        None  # of the network, from an earlier record: see `LoadedModel.size`
+    )
     following: Location | None = None  # probably measured next: read ahead, which changes no result
 
     @property
@@ -91,10 +95,15 @@ def train_to(recipe: Recipe, folder: str, revision: str, model: str) -> dict[str
 
 
 class _TrainingEvents:
-    """Logs the steps of a training on this worker, for the live page; the last step of a revision is always logged."""
+    """Logs the steps of a training on this worker, for the live page; the last step of a revision
+    is always logged.
+    """
 
     def __init__(self, recipe: Recipe, model: str) -> None:
-        self.model, self.tokens = model, recipe.batch * recipe.accumulate * recipe.ranks * recipe.context
+        self.model, self.tokens = (
+            model,
+            recipe.batch * recipe.accumulate * recipe.ranks * recipe.context,
+        )
         self._step, self._time = 0, 0.0  # of the latest event
         self._pending: tuple[int, float] | None = None
 
@@ -112,23 +121,28 @@ class _TrainingEvents:
             return
         (step, loss), now = self._pending, time.perf_counter()
         speed = self.tokens * (step - self._step) / (now - self._time)
-        get_worker().log_event(TRAIN, {"model": self.model, "step": step, "loss": loss, "tokens_per_second": speed})
+        get_worker().log_event(
+            TRAIN, {"model": self.model, "step": step, "loss": loss, "tokens_per_second": speed}
+        )
         self._step, self._time, self._pending = step, now, None
 
 
 def measure(spec: MeasureSpec) -> dict[str, Any]:
-    """All metrics of all layers of one checkpoint, from one load and one forward pass over each view of the prompts.
+    """All metrics of all layers of one checkpoint, from one load and one forward pass over each
+    view of the prompts.
 
-    There is no forward pass if kept states suffice for the metrics that are not known. The worker writes the
-    checkpoint's chunk of the store; the chunk is committed when the returned values are in the journal. Without
-    metrics there is no such chunk.
+    There is no forward pass if kept states suffice for the metrics that are not known. The worker
+    writes the checkpoint's chunk of the store; the chunk is committed when the returned values are
+    in the journal. Without metrics there is no such chunk.
     """
     from daskmetrics import store
 
     missing = spec.missing
     reduced = _reduce(spec, tuple(missing.values())) if missing else {}
     computed = columns_of({"metrics": list(missing), **reduced}) if missing else {}
-    value = value_of({key: computed.get(key) or spec.known[key] for key in spec.metrics}, len(spec.layers))
+    value = value_of(
+        {key: computed.get(key) or spec.known[key] for key in spec.metrics}, len(spec.layers)
+    )
     if spec.metrics:
         store.write(Path(spec.store), "metrics", spec.checkpoint, store.Block.of(value))
     about = {"size": reduced.get("size") or spec.size, "download": reduced.get("download")}
@@ -139,12 +153,14 @@ def measure(spec: MeasureSpec) -> dict[str, Any]:
 def _reduce(spec: MeasureSpec, metrics: tuple[Metric, ...]) -> dict[str, Any]:
     """The values of these metrics, as plain JSON values."""
     from daskmetrics import store
-    from daskmetrics.metrics import _engine as engine
-    from daskmetrics.store import _states as states
+    from daskmetrics.metrics import engine as engine
+    from daskmetrics.store import states as states
 
     prompts: list[str] = json.loads(Path(spec.prompts).read_text(encoding="utf-8"))
     if digest(prompts) != spec.prompts_key:
-        raise DataError(f"'{spec.prompts}' does not hold the prompts of the run: run the same command again.")
+        raise DataError(
+            f"'{spec.prompts}' does not hold the prompts of the run: run the same command again."
+        )
     reducer = engine.Reducer(metrics, spec.layers, len(prompts), halves=spec.states is not None)
     kept = states.read(Path(spec.states), spec.checkpoint, spec.states_key) if spec.states else None
     if kept is not None and all(metric.takes in ("pooled", "layers") for metric in metrics):
@@ -154,11 +170,19 @@ def _reduce(spec: MeasureSpec, metrics: tuple[Metric, ...]) -> dict[str, Any]:
         with rolling.held(spec.location, spec.following) as download:
             size = _forward(spec, prompts, reducer)
         if spec.states:
-            states.write(Path(spec.states), spec.checkpoint, spec.states_key, spec.layers, reducer.vectors())
+            states.write(
+                Path(spec.states), spec.checkpoint, spec.states_key, spec.layers, reducer.vectors()
+            )
     reduced = reducer.finish()
     reasons = [[layer, name, reason] for (layer, name), reason in sorted(reduced.reasons.items())]
     block = store.Block(reduced.values, reduced.stderr, reduced.status)
-    return {"names": list(reduced.metrics), **block.as_json(), "reasons": reasons, "size": size, "download": download}
+    return {
+        "names": list(reduced.metrics),
+        **block.as_json(),
+        "reasons": reasons,
+        "size": size,
+        "download": download,
+    }
 
 
 def _forward(spec: MeasureSpec, prompts: list[str], reducer: Reducer) -> dict[str, Any] | None:
@@ -188,7 +212,9 @@ def encode(spec: EncodeSpec) -> LayerEmbeddings:
 
 
 def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
-    """A task's texts as vectors of all layers of an encoder, by pooling; an empty one is the task's or protocol's."""
+    """A task's texts as vectors of all layers of an encoder, by pooling; an empty one is the task's
+    or protocol's.
+    """
     from daskmetrics.models import Pooler
 
     (prompts, texts), places = _distinct(spec.task, encoder.protocol.prompts)
@@ -199,7 +225,9 @@ def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
     embeddings.places = places
     tokens = np.zeros(len(texts))
 
-    def keep(rows: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]], count: NDArray[np.int64]) -> None:
+    def keep(
+        rows: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]], count: NDArray[np.int64]
+    ) -> None:
         embeddings.put(rows, pooled)
         tokens[rows] = count
 
@@ -224,13 +252,21 @@ def _keep_corpus(encoder: Encoder, spec: EncodeSpec) -> Path:
     from daskmetrics.models import Pooler
 
     poolings, texts = _poolings(spec), spec.corpus
-    identity = content_key(spec.location.identity, spec.protocol.key, spec.layers, spec.poolings, poolings, texts)
+    identity = content_key(
+        spec.location.identity, spec.protocol.key, spec.layers, spec.poolings, poolings, texts
+    )
     path = Path(spec.scratch) / f"corpus-{identity}.npz"
     if path.exists():
         return path
-    pooler = Pooler(encoder.model, encoder.protocol, texts, encoder.protocol.prompts.of(None), poolings)
+    pooler = Pooler(
+        encoder.model, encoder.protocol, texts, encoder.protocol.prompts.of(None), poolings
+    )
     kept = zip(spec.poolings, pooler.vectors(encoder.layers), strict=True)
-    blocks = {f"{layer}{name}": v for name, vs in kept for layer, v in zip(encoder.layers, vs, strict=True)}
+    blocks = {
+        f"{layer}{name}": v
+        for name, vs in kept
+        for layer, v in zip(encoder.layers, vs, strict=True)
+    }
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **blocks)
     with room_for(f"the corpus's vectors in '{path}'"):
@@ -258,24 +294,33 @@ def _fitted(corpus: Path | None, layer: int, name: str) -> Fitted:
     return fit(readout, joined(readout, pooled, layer))
 
 
-def _distinct(task: Task, prompts: Prompts) -> tuple[tuple[Sequence[str], Sequence[str]], NDArray[np.intp] | None]:
-    """Prompts and texts of a task, each pair once, and the place of each of its texts among them; None if all differ.
+def _distinct(
+    task: Task, prompts: Prompts
+) -> tuple[tuple[Sequence[str], Sequence[str]], NDArray[np.intp] | None]:
+    """Prompts and texts of a task, each pair once, and the place of each of its texts among them;
+    None if all differ.
 
     A text that is both a query and a document is read twice only if its prompts differ.
     """
-    from daskmetrics.tasks._task import roles_of
+    from daskmetrics.tasks.task import roles_of
 
     name, texts = getattr(task, "benchmark_name", task.name), task.texts()
-    pairs = [(prompts.of(role, name, task.kind), text) for role, text in zip(roles_of(task), texts, strict=True)]
+    pairs = [
+        (prompts.of(role, name, task.kind), text)
+        for role, text in zip(roles_of(task), texts, strict=True)
+    ]
     index = {pair: i for i, pair in enumerate(dict.fromkeys(pairs))}
     before, distinct = ([pair[side] for pair in index] for side in (0, 1))
-    return (before, distinct), None if len(index) == len(pairs) else np.array([index[pair] for pair in pairs])
+    return (before, distinct), None if len(index) == len(pairs) else np.array(
+        [index[pair] for pair in pairs]
+    )
 
 
 def score(
     embeddings: LayerEmbeddings, task: Task, layer: int, seed: int, protocol: Key, readout: str = ""
 ) -> dict[str, Any]:
-    """The task's score of one layer and readout, with its outcomes, the protocol and versions behind it.
+    """The task's score of one layer and readout, with its outcomes, the protocol and versions
+    behind it.
 
     Raises `UndefinedError` if there is no score.
     """
@@ -283,7 +328,9 @@ def score(
     if not np.isfinite(vectors).all():
         raise UndefinedError(f"The embeddings of layer {layer} are not finite.")
     if len(vectors) > 1 and np.ptp(vectors, axis=0).max() <= EQUAL * np.abs(vectors).max():
-        raise UndefinedError(f"The embeddings of layer {layer} are equal for all {len(vectors)} texts.")
+        raise UndefinedError(
+            f"The embeddings of layer {layer} are equal for all {len(vectors)} texts."
+        )
     result = task.evaluate(vectors, seed)
     if not np.isfinite(result.value):
         raise UndefinedError(f"{task.name} gave {result.value} at layer {layer}.")
@@ -296,12 +343,20 @@ def score(
         "bytes": embeddings.nbytes,
         "dimensions": vectors.shape[1],
         "tokens": embeddings.tokens,
-        "reading": {"texts": embeddings.texts, "layer": max(embeddings.layers), "seconds": embeddings.read_seconds},
+        "reading": {
+            "texts": embeddings.texts,
+            "layer": max(embeddings.layers),
+            "seconds": embeddings.read_seconds,
+        },
         "protocol": protocol,
         "versions": _scoring_versions(),
         **({"size": _size_for(layer, embeddings)} if embeddings.size else {}),
         **({"detail": result.detail} if result.detail else {}),
-        **({} if result.outcomes is None else {"outcomes": pack(result.outcomes, result.value, _items(task, seed))}),
+        **(
+            {}
+            if result.outcomes is None
+            else {"outcomes": pack(result.outcomes, result.value, _items(task, seed))}
+        ),
     }
 
 
@@ -310,18 +365,25 @@ def _size_for(layer: int, embeddings: LayerEmbeddings) -> dict[str, Any]:
     assert embeddings.size is not None
     layers = sorted({layer, max(embeddings.layers)})
     places = [embeddings.layers.index(each) for each in layers]
-    taken = {part: [embeddings.size[part][place] for place in places] for part in ("parameters", "computed")}
+    taken = {
+        part: [embeddings.size[part][place] for place in places]
+        for part in ("parameters", "computed")
+    }
     return {**embeddings.size, **taken, "layers": layers}
 
 
 def _items(task: Task, seed: int) -> Key:
-    """Key of the items and draws of a task; outcomes with equal keys are about the same ones, in the same order."""
+    """Key of the items and draws of a task; outcomes with equal keys are about the same ones, in
+    the same order.
+    """
     return content_key("items", task.key, seed)
 
 
 @cache
 def _scoring_versions() -> dict[str, str]:
-    """Versions of the libraries that score; the journal holds this worker's other versions beside its name."""
+    """Versions of the libraries that score; the journal holds this worker's other versions beside
+    its name.
+    """
     from importlib.metadata import distributions
 
     names = ("scikit-learn", "mteb", "xgboost-cpu", "xgboost", "lightgbm")
@@ -348,8 +410,12 @@ def columns_of(value: Mapping[str, Any]) -> dict[Key, Column]:
     """
     columns = {}
     for i, (key, name) in enumerate(zip(value["metrics"], value["names"], strict=True)):
-        values, stderr, status = (tuple(row[i] for row in value[part]) for part in ("values", "stderr", "status"))
-        reasons = tuple((layer, metric, reason) for layer, metric, reason in value["reasons"] if metric == name)
+        values, stderr, status = (
+            tuple(row[i] for row in value[part]) for part in ("values", "stderr", "status")
+        )
+        reasons = tuple(
+            (layer, metric, reason) for layer, metric, reason in value["reasons"] if metric == name
+        )
         columns[key] = Column(name, values, stderr, status, reasons)
     return columns
 
@@ -364,7 +430,12 @@ def value_of(columns: Mapping[Key, Column], layers: int) -> dict[str, Any]:
     parts = {part: rows(part) for part in ("values", "stderr", "status")}
     reasons = sorted(reason for column in columns.values() for reason in column.reasons)
     names = [column.name for column in columns.values()]
-    return {"names": names, "metrics": list(columns), **parts, "reasons": [list(reason) for reason in reasons]}
+    return {
+        "names": names,
+        "metrics": list(columns),
+        **parts,
+        "reasons": [list(reason) for reason in reasons],
+    }
 
 
 def known_sizes(records: Iterable[Record]) -> dict[Key, Mapping[str, Any]]:
@@ -379,7 +450,13 @@ def known_columns(records: Iterable[Record]) -> dict[Key, dict[Key, Column]]:
     for record in succeeded(records, "measure"):
         if "states" in (record.value or {}):  # older records name none
             columns = known.setdefault(record.value["states"], {})
-            columns.update({key: column for key, column in columns_of(record.value).items() if key not in columns})
+            columns.update(
+                {
+                    key: column
+                    for key, column in columns_of(record.value).items()
+                    if key not in columns
+                }
+            )
     return known
 
 
@@ -392,4 +469,6 @@ def record_text(record: Record) -> str:
     if record.kind in ("score", "fresh"):
         return f"{record.name}  {record.value['score']:.3f}"
     last = list(zip(record.value["names"], record.value["values"][-1], strict=True))
-    return "  ".join([record.name, *(f"{name} {number:.3g}" for name, number in last[:2] if number is not None)])
+    return "  ".join(
+        [record.name, *(f"{name} {number:.3g}" for name, number in last[:2] if number is not None)]
+    )

@@ -25,4 +25,13 @@ from daskmetrics.models._model import LoadedModel
 from daskmetrics.models._pooler import Pooler
 from daskmetrics.models._tokens import InMemory, pad_batch, plan_batches, pool
 
-__all__ = ["Encoder", "HookedModel", "InMemory", "LoadedModel", "Pooler", "pad_batch", "plan_batches", "pool"]
+__all__ = [
+    "Encoder",
+    "HookedModel",
+    "InMemory",
+    "LoadedModel",
+    "Pooler",
+    "pad_batch",
+    "plan_batches",
+    "pool",
+]

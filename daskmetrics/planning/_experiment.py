@@ -13,23 +13,38 @@ from typing import TypeVar
 import yaml
 
 from daskmetrics.bandit import Problem
-from daskmetrics.bandit._clock import useful_workers
+from daskmetrics.bandit.clock import useful_workers
 from daskmetrics.config import Cluster, Recipe
-from daskmetrics.core._costs import CostModel
-from daskmetrics.core._estimate import Estimate, Interval
-from daskmetrics.core._events import Event, Record, RunStarted, UnitAsked, latest, measures_nothing, records
-from daskmetrics.core._files import RunFolder, cache_folder
+from daskmetrics.core.costs import CostModel
+from daskmetrics.core.estimate import Estimate, Interval
+from daskmetrics.core.events import (
+    Event,
+    Record,
+    RunStarted,
+    UnitAsked,
+    latest,
+    measures_nothing,
+    records,
+)
+from daskmetrics.core.files import RunFolder, cache_folder
 from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.execution import WorkUnit
-from daskmetrics.execution._journal import read
-from daskmetrics.experiment import Experiment, _search
-from daskmetrics.experiment._estimate import cells_left, download_text, estimate, texts_of, unit_seconds, units_left
-from daskmetrics.planning._calibration import ASSUMED, Calibration, Sample, best_sample, calibrated
+from daskmetrics.execution.journal import read
+from daskmetrics.experiment import Experiment, search
+from daskmetrics.experiment.estimate import (
+    cells_left,
+    download_text,
+    estimate,
+    texts_of,
+    unit_seconds,
+    units_left,
+)
 from daskmetrics.planning._workload import NOTHING_SERIAL, USUAL_START, Phase, Workload
+from daskmetrics.planning.calibration import ASSUMED, Calibration, Sample, best_sample, calibrated
 from daskmetrics.training import is_complete, revisions
-from daskmetrics.training._data import effective
-from daskmetrics.training._estimate import shape_of
-from daskmetrics.training._suite import epoch
+from daskmetrics.training.data import effective
+from daskmetrics.training.estimate import shape_of
+from daskmetrics.training.suite import epoch
 
 WORKER_GIB = 1.5  # assumed host memory of a worker with its libraries
 CUDA_GIB = 0.6  # assumed GPU memory of a process that uses CUDA at all
@@ -40,8 +55,11 @@ CPU = CostModel("cpu")  # samples are compared with its seconds, whatever device
 Unit = TypeVar("Unit", Record, WorkUnit)
 
 
-def workload(experiment: Experiment, folder: RunFolder, known: Sequence[Calibration], device: str) -> Workload:
-    """The remaining work of an experiment, as phases with seconds on a device: ``cpu``, or a kind of GPU.
+def workload(
+    experiment: Experiment, folder: RunFolder, known: Sequence[Calibration], device: str
+) -> Workload:
+    """The remaining work of an experiment, as phases with seconds on a device: ``cpu``, or a kind
+    of GPU.
 
     What the journal in the run's folder holds already is not counted.
     """
@@ -52,11 +70,17 @@ def workload(experiment: Experiment, folder: RunFolder, known: Sequence[Calibrat
     start = USUAL_START
     if starts := [each for each in known if each.start]:
         last = starts[-1]
-        start = Estimate(Interval.around(last.start, 2.0), f"measured on {last.host}", True, last.at)
+        start = Estimate(
+            Interval.around(last.start, 2.0), f"measured on {last.host}", True, last.at
+        )
     phases = tuple(each.phase(known, device) for each in remaining if each.units)
     if not phases:
         start = Estimate(Interval.exactly(0.0), "nothing to do", True)
-    download = Estimate(Interval.around(plan.download_seconds, ASSUMED), download_text(plan)) if plan.missing else None
+    download = (
+        Estimate(Interval.around(plan.download_seconds, ASSUMED), download_text(plan))
+        if plan.missing
+        else None
+    )
     return Workload(
         phases,
         device,
@@ -72,7 +96,9 @@ def workload(experiment: Experiment, folder: RunFolder, known: Sequence[Calibrat
 
 @dataclass(frozen=True)
 class _Remaining:
-    """Units of one kind and model that are still to be done, with the mean seconds that a cost model assumes."""
+    """Units of one kind and model that are still to be done, with the mean seconds that a cost
+    model assumes.
+    """
 
     kind: str
     group: str
@@ -83,11 +109,20 @@ class _Remaining:
     epoch: float | None = None  # sequences of its corpus, where they have been counted
 
     def phase(self, known: Sequence[Calibration], device: str) -> Phase:
-        """With seconds by the best calibration, and the overhead and the serial share of the latest bench."""
-        seconds = calibrated(self.kind, self.group, self.assumed(CPU), known, device, self.assumed(CostModel(device)))
-        benches = [c for c in known if c.workers > 1 and any(sample.kind == self.kind for sample in c.samples)]
+        """With seconds by the best calibration, and the overhead and the serial share of the latest
+        bench.
+        """
+        seconds = calibrated(
+            self.kind, self.group, self.assumed(CPU), known, device, self.assumed(CostModel(device))
+        )
+        benches = [
+            c
+            for c in known
+            if c.workers > 1 and any(sample.kind == self.kind for sample in c.samples)
+        ]
         serial = NOTHING_SERIAL
-        # in a bench of training, the serial share is the chain of steps, which `chains` already counts
+        # in a bench of training, the serial share is the chain of steps, which `chains` already
+        # counts
         if benches and self.kind != "train":
             seconds = seconds.times(1.0 + benches[-1].overhead)
             serial = Interval(*benches[-1].serial)
@@ -100,7 +135,9 @@ class _Remaining:
         steps = self.assumed(CPU) / _step_seconds(self.recipe)
         share = exchange_share(seconds.times(1 / steps).interval, exchange.interval, ranks)
         source = f"{seconds.source}; exchange of gradients {exchange.source}"
-        shared = Estimate(seconds.interval, source, seconds.measured and exchange.measured, seconds.at)
+        shared = Estimate(
+            seconds.interval, source, seconds.measured and exchange.measured, seconds.at
+        )
         return Phase(
             name,
             self.units,
@@ -115,19 +152,25 @@ class _Remaining:
 
 
 def exchange_seconds(recipe: Recipe) -> float:
-    """Assumed seconds in which very many ranks exchange the gradients of a step; n of them take (1 - 1/n) as long."""
+    """Assumed seconds in which very many ranks exchange the gradients of a step; n of them take (1
+    - 1/n) as long.
+    """
     return 4.0 * shape_of(recipe).parameters / ASSUMED_LINK
 
 
 def _step_seconds(recipe: Recipe) -> float:
     shape = shape_of(recipe)
-    return CPU.train_seconds(shape.width, shape.depth, effective(recipe) * recipe.context, recipe.context)
+    return CPU.train_seconds(
+        shape.width, shape.depth, effective(recipe) * recipe.context, recipe.context
+    )
 
 
 def exchange_share(step: Interval, exchange: Interval, ranks: int) -> Interval:
-    """The serial share of a training: the exchange among very many ranks, beside a step of one rank alone.
+    """The serial share of a training: the exchange among very many ranks, beside a step of one rank
+    alone.
 
-    Seconds of a step were measured with ``ranks`` ranks: a part of the work, and (1 - 1/n) of the exchange.
+    Seconds of a step were measured with ``ranks`` ranks: a part of the work, and (1 - 1/n) of the
+    exchange.
 
     >>> exchange_share(Interval.exactly(6.0), Interval.exactly(2.0), ranks=2).value
     0.2
@@ -136,23 +179,41 @@ def exchange_share(step: Interval, exchange: Interval, ranks: int) -> Interval:
     def share(step: float, exchange: float) -> float:
         return min(1.0, exchange / max(step, ranks * step - (ranks - 1) * exchange))
 
-    return Interval(share(step.high, exchange.low), share(step.value, exchange.value), share(step.low, exchange.high))
+    return Interval(
+        share(step.high, exchange.low),
+        share(step.value, exchange.value),
+        share(step.low, exchange.high),
+    )
 
 
-def _measuring(experiment: Experiment, folder: RunFolder, entries: Sequence[Event]) -> Iterator[_Remaining]:
+def _measuring(
+    experiment: Experiment, folder: RunFolder, entries: Sequence[Event]
+) -> Iterator[_Remaining]:
     for kind, model, remaining in _by_suite(experiment, units_left(experiment, folder, entries)):
         assumed = partial(_mean_seconds, experiment, kind, [unit.name for unit in remaining])
-        yield _Remaining(kind, model, len(remaining), assumed, chains=1 if kind == "train" else None)
+        yield _Remaining(
+            kind, model, len(remaining), assumed, chains=1 if kind == "train" else None
+        )
     for model, trained in experiment.trainings.items():
         if trained.recipe.ranks > 1:  # a process group trains it
-            missing = [each for each in revisions(trained.recipe) if not is_complete(trained.folder, each)]
-            assumed = partial(_mean_seconds, experiment, "train", [f"{model}@{each}" for each in missing])
+            missing = [
+                each for each in revisions(trained.recipe) if not is_complete(trained.folder, each)
+            ]
+            assumed = partial(
+                _mean_seconds, experiment, "train", [f"{model}@{each}" for each in missing]
+            )
             sequences = epoch(trained.recipe, trained.folder, cache_folder())
-            yield _Remaining("train", model, len(missing), assumed, recipe=trained.recipe, epoch=sequences)
+            yield _Remaining(
+                "train", model, len(missing), assumed, recipe=trained.recipe, epoch=sequences
+            )
 
 
-def _searching(experiment: Experiment, entries: Sequence[Event], device: str) -> Iterator[_Remaining]:
-    """The cells that the budget allows; their mean seconds include a share of the encoding that cells share."""
+def _searching(
+    experiment: Experiment, entries: Sequence[Event], device: str
+) -> Iterator[_Remaining]:
+    """The cells that the budget allows; their mean seconds include a share of the encoding that
+    cells share.
+    """
     if not experiment.tasks:
         return
 
@@ -160,11 +221,17 @@ def _searching(experiment: Experiment, entries: Sequence[Event], device: str) ->
     cells = len(experiment.arms) * len(experiment.tasks)
     left = cells_left(experiment, entries, problem_on(CostModel(device)))
     useful = useful_workers(experiment.config.search.policy)
-    at_once = _search.fixed_window(experiment, entries) or (int(useful) if useful < math.inf else None)
-    yield _Remaining("search", "cells", left, lambda costs: problem_on(costs).exhaustive_cost / cells, at_once)
+    at_once = search.fixed_window(experiment, entries) or (
+        int(useful) if useful < math.inf else None
+    )
+    yield _Remaining(
+        "search", "cells", left, lambda costs: problem_on(costs).exhaustive_cost / cells, at_once
+    )
 
 
-def samples(experiment: Experiment, entries: Sequence[Event], workers: int | None = None) -> tuple[Sample, ...]:
+def samples(
+    experiment: Experiment, entries: Sequence[Event], workers: int | None = None
+) -> tuple[Sample, ...]:
     """The measured seconds of the units in a run's journal, beside the assumed seconds.
 
     The run had so many workers; by default as many as the configuration has.
@@ -176,25 +243,35 @@ def samples(experiment: Experiment, entries: Sequence[Event], workers: int | Non
         if units:
             assumed = _mean_seconds(experiment, kind, [record.name for record in units], CPU)
             ranks = min(workers, experiment.trainings[model].recipe.ranks) if kind == "train" else 1
-            result.append(Sample(kind, model, tuple(record.seconds for record in units), assumed, ranks))
+            result.append(
+                Sample(kind, model, tuple(record.seconds for record in units), assumed, ranks)
+            )
     return (*result, *_search_sample(experiment, finished, entries))
 
 
 def calibration_of_run(experiment: Experiment, folder: RunFolder) -> Calibration | None:
-    """What the journal of a run says about its units, on its latest workers; None before the first result."""
+    """What the journal of a run says about its units, on its latest workers; None before the first
+    result.
+    """
     if not folder.journal.is_file():
         return None
     entries = tuple(read(folder.journal))
     start = latest(entries, RunStarted)
-    profile = Cluster.model_validate(yaml.safe_load(folder.config.read_text(encoding="utf-8"))["cluster"])
+    profile = Cluster.model_validate(
+        yaml.safe_load(folder.config.read_text(encoding="utf-8"))["cluster"]
+    )
     measured = samples(experiment, entries, profile.workers)
     if not (start and measured):
         return None
     return Calibration(profile.device, f"the workers of {folder.path}", start.at, samples=measured)
 
 
-def _search_sample(experiment: Experiment, finished: Sequence[Record], entries: Sequence[Event]) -> Iterator[Sample]:
-    picks = {entry.key: entry.pick for entry in entries if isinstance(entry, UnitAsked) and entry.pick}
+def _search_sample(
+    experiment: Experiment, finished: Sequence[Record], entries: Sequence[Event]
+) -> Iterator[Sample]:
+    picks = {
+        entry.key: entry.pick for entry in entries if isinstance(entry, UnitAsked) and entry.pick
+    }
     scores = [record for record in finished if record.kind == "score" and record.key in picks]
     spent = fsum(picks[record.key]["cost"] for record in scores)
     if spent > 0:
@@ -204,18 +281,23 @@ def _search_sample(experiment: Experiment, finished: Sequence[Record], entries: 
             encoded[cell.arm.checkpoint, cell.task] = record.value["encode_seconds"]
         seconds = fsum(record.seconds for record in scores) + fsum(encoded.values())
         cpu, assumed = (_problem_on(experiment, costs).exhaustive_cost for costs in (CPU, None))
-        yield Sample("search", "cells", (seconds / len(scores),), spent / len(scores) * cpu / assumed)
+        yield Sample(
+            "search", "cells", (seconds / len(scores),), spent / len(scores) * cpu / assumed
+        )
 
 
 def _problem_on(experiment: Experiment, costs: CostModel | None) -> Problem:
     """The search of an experiment with the costs of a device; by default of the configured one."""
-    return _search.build_problem(experiment, experiment.suites, costs=costs)
+    return search.build_problem(experiment, experiment.suites, costs=costs)
 
 
 def _weights_gib(experiment: Experiment, size: int) -> float:
     """Assumed memory of the largest model's blocks, at a number of bytes per weight."""
     depth = {suite.model: suite.depth for suite in experiment.suites}
-    return max(12.0 * width**2 * depth[model] * size for model, width in experiment.widths.items()) / 2**30
+    return (
+        max(12.0 * width**2 * depth[model] * size for model, width in experiment.widths.items())
+        / 2**30
+    )
 
 
 def _gpu_gib(experiment: Experiment) -> float:
@@ -229,12 +311,24 @@ def _gpu_gib(experiment: Experiment) -> float:
     return CUDA_GIB + _weights_gib(experiment, size) + states
 
 
-def _by_suite(experiment: Experiment, units: Sequence[Unit]) -> Iterator[tuple[str, str, list[Unit]]]:
+def _by_suite(
+    experiment: Experiment, units: Sequence[Unit]
+) -> Iterator[tuple[str, str, list[Unit]]]:
     """Kind, model and units of each suite's training and measuring."""
     for kind, suite in product(("train", "measure"), experiment.suites):
         model = suite.model
-        yield kind, model, [each for each in units if each.kind == kind and Checkpoint.parse(each.name).model == model]
+        yield (
+            kind,
+            model,
+            [
+                each
+                for each in units
+                if each.kind == kind and Checkpoint.parse(each.name).model == model
+            ],
+        )
 
 
-def _mean_seconds(experiment: Experiment, kind: str, names: Sequence[str], costs: CostModel) -> float:
+def _mean_seconds(
+    experiment: Experiment, kind: str, names: Sequence[str], costs: CostModel
+) -> float:
     return fsum(unit_seconds(experiment, kind, name, costs) for name in names) / len(names)

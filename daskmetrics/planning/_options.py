@@ -1,4 +1,6 @@
-"""Offers of workers compared for a workload: when each would finish, at what cost, and which to choose."""
+"""Offers of workers compared for a workload: when each would finish, at what cost, and which to
+choose.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
-from daskmetrics.core._estimate import Estimate, Interval, undominated
-from daskmetrics.core._text import duration, listed, walltime_text
+from daskmetrics.core.estimate import Estimate, Interval, undominated
+from daskmetrics.core.text import duration, listed, walltime_text
 from daskmetrics.planning._success import TrackRecord
 from daskmetrics.planning._workload import Workload
 
-MARGIN = 1.2  # between the upper bound of the run time and the requested walltime, so that no job is cut off
+# between the upper bound of the run time and the requested walltime, so that no job is cut off
+MARGIN = 1.2
 QUARTER = 15 * 60
 UNKNOWN_WAIT = Estimate(Interval(0.0, 3600.0, 86_400.0), "assumed: the queue was not asked")
 NO_WAIT = Estimate(Interval.exactly(0.0), "free now", measured=True)
@@ -71,7 +74,9 @@ class Offer:
         >>> Offer("local", "cpu", nodes=1, workers=2).label
         '2 cpu'
         """
-        count = f"{self.nodes} x {self.workers / self.nodes:g}" if self.nodes > 1 else f"{self.workers}"
+        count = (
+            f"{self.nodes} x {self.workers / self.nodes:g}" if self.nodes > 1 else f"{self.workers}"
+        )
         return f"{count} {self.device}"
 
 
@@ -119,14 +124,20 @@ class Option:
 
     @property
     def walltime(self) -> str:
-        """Time to request from Slurm: the upper bound and a margin in quarters of an hour, within the offer's limit."""
+        """Time to request from Slurm: the upper bound and a margin in quarters of an hour, within
+        the offer's limit.
+        """
         seconds = math.ceil(MARGIN * self.run.interval.high / QUARTER) * QUARTER
-        minutes = math.ceil(min(seconds, self.offer.limit or seconds) / 60)  # whole ones, as Slurm counts
+        minutes = math.ceil(
+            min(seconds, self.offer.limit or seconds) / 60
+        )  # whole ones, as Slurm counts
         return walltime_text(60 * max(1, minutes))
 
     @property
     def jobs(self) -> int:
-        """Number of jobs, one after the other, if each resumes where the time limit ended the one before."""
+        """Number of jobs, one after the other, if each resumes where the time limit ended the one
+        before.
+        """
         limit = self.offer.limit
         return math.ceil(self.run.interval.high / limit) if limit else 1
 
@@ -140,13 +151,16 @@ class Limits:
     cost: float | None = None
 
 
-def options(offers: Sequence[tuple[Offer, Workload]], limits: Limits | None = None) -> tuple[Option, ...]:
+def options(
+    offers: Sequence[tuple[Offer, Workload]], limits: Limits | None = None
+) -> tuple[Option, ...]:
     """Each offer with its times, costs and problems, in the given order.
 
     Parameters
     ----------
     offers : sequence of (Offer, Workload)
-        Each with the workload in seconds of the offer's device, or of the nearest device that was measured.
+        Each with the workload in seconds of the offer's device, or of the nearest device that was
+        measured.
     limits : Limits, optional
 
     Examples
@@ -158,7 +172,10 @@ def options(offers: Sequence[tuple[Offer, Workload]], limits: Limits | None = No
     >>> one.total.value, two.total.value, two.efficiency
     (7200.0, 3600.0, 1.0)
     """
-    return tuple(_option(i, work, offer, limits or Limits()) for i, (offer, work) in enumerate(offers, start=1))
+    return tuple(
+        _option(i, work, offer, limits or Limits())
+        for i, (offer, work) in enumerate(offers, start=1)
+    )
 
 
 def _option(number: int, workload: Workload, offer: Offer, limits: Limits) -> Option:
@@ -167,18 +184,27 @@ def _option(number: int, workload: Workload, offer: Offer, limits: Limits) -> Op
     run = Estimate(work.interval + workload.start.interval, work.source, work.measured, work.at)
     total = run.interval + offer.wait.interval
     hours = run.interval * (offer.workers / 3600)
-    # compared with one worker's work without its start, so that starting workers lowers the efficiency
+    # compared with one worker's work without its start, so that starting workers lowers the
+    # efficiency
     efficiency = min(1.0, alone / (offer.workers * run.value)) if run.value else 1.0
     problems = [offer.problem] if offer.problem else []
     if offer.vram_gib is not None and workload.vram_gib > offer.vram_gib:
-        problems.append(f"needs {workload.vram_gib:.0f} GiB of GPU memory, has {offer.vram_gib:.0f}")
+        problems.append(
+            f"needs {workload.vram_gib:.0f} GiB of GPU memory, has {offer.vram_gib:.0f}"
+        )
     if offer.host_gib is not None and workload.host_gib > offer.host_gib:
-        problems.append(f"needs {workload.host_gib:.0f} GiB of host memory per worker, has {offer.host_gib:.0f}")
+        problems.append(
+            f"needs {workload.host_gib:.0f} GiB of host memory per worker, has {offer.host_gib:.0f}"
+        )
     if limits.deadline is not None and total.value > limits.deadline:
         problems.append(f"takes longer than {duration(limits.deadline)}")
     if limits.worker_hours is not None and hours.value > limits.worker_hours:
         problems.append(f"needs more than {limits.worker_hours:,.0f} GPU-hours")
-    if limits.cost is not None and offer.price is not None and hours.value * offer.price > limits.cost:
+    if (
+        limits.cost is not None
+        and offer.price is not None
+        and hours.value * offer.price > limits.cost
+    ):
         problems.append(f"costs more than {limits.cost:,.0f}")
     return Option(number, offer, run, total, hours, efficiency, tuple(problems))
 
@@ -194,7 +220,9 @@ def named(chosen: Sequence[Option]) -> str:
 
 
 def front(all_options: Sequence[Option]) -> tuple[Option, ...]:
-    """The possible options that no other option beats in both time and cost (Pareto), fastest first."""
+    """The possible options that no other option beats in both time and cost (Pareto), fastest
+    first.
+    """
     cost = _comparable(all_options)
     possible = [option for option in all_options if option.possible]
     kept = undominated([(option.total.value, cost(option).value) for option in possible])
@@ -202,7 +230,9 @@ def front(all_options: Sequence[Option]) -> tuple[Option, ...]:
 
 
 def _comparable(all_options: Sequence[Option]) -> Callable[[Option], Interval]:
-    """Money only if the price of every option is known, else worker-hours: the two cannot be compared."""
+    """Money only if the price of every option is known, else worker-hours: the two cannot be
+    compared.
+    """
     priced = all(option.cost is not None for option in all_options)
     return lambda option: (priced and option.cost) or option.worker_hours
 
@@ -217,10 +247,11 @@ class Suggestion:
 
 
 def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
-    """The fastest, the cheapest and the balanced option; the reason says where the error hides the difference.
+    """The fastest, the cheapest and the balanced option; the reason says where the error hides the
+    difference.
 
-    Balanced is the option with the smallest product of time and cost: a faster option is then more expensive by a
-    larger factor, and a cheaper one slower by a larger factor.
+    Balanced is the option with the smallest product of time and cost: a faster option is then more
+    expensive by a larger factor, and a cheaper one slower by a larger factor.
     """
     possible = [option for option in all_options if option.possible]
     if not possible:
@@ -235,20 +266,27 @@ def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
     if any(option.cost is None for option in all_options):
         amount = f"takes {cheapest.worker_hours.value:,.2f} worker-hours (not all prices are known)"
     return (
-        Suggestion("fastest", fastest, f"finishes in {duration(fastest.total.value)}, waiting included{as_fast}"),
+        Suggestion(
+            "fastest",
+            fastest,
+            f"finishes in {duration(fastest.total.value)}, waiting included{as_fast}",
+        ),
         Suggestion("cheapest", cheapest, amount + as_cheap),
         Suggestion("balanced", balanced, "has the smallest product of time and cost"),
     )
 
 
-def _within_error(best: Option, possible: Sequence[Option], of: Callable[[Option], Interval]) -> str:
+def _within_error(
+    best: Option, possible: Sequence[Option], of: Callable[[Option], Interval]
+) -> str:
     """Which other options may be better, since their intervals overlap."""
     close = [option for option in possible if option is not best and of(option).overlaps(of(best))]
     return f"; the difference from {named(close)} is within the error" if close else ""
 
 
 def break_even(now: Option, later: Option) -> Interval:
-    """Seconds of waiting with which ``later`` finishes together with ``now``; below zero if it always finishes after.
+    """Seconds of waiting with which ``later`` finishes together with ``now``; below zero if it
+    always finishes after.
 
     >>> def option(n, hours):
     ...     run = Interval.exactly(3600.0 * hours)

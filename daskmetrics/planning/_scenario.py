@@ -11,9 +11,9 @@ import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from daskmetrics.config import Section
-from daskmetrics.core._estimate import ONE_SAMPLE, Estimate, Interval
-from daskmetrics.core._text import parse_duration, plural
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.estimate import ONE_SAMPLE, Estimate, Interval
+from daskmetrics.core.text import parse_duration, plural
 from daskmetrics.planning._options import NO_WAIT, UNKNOWN_WAIT, Offer
 from daskmetrics.planning._workload import DEVICES, Phase, Workload
 
@@ -21,7 +21,10 @@ S = TypeVar("S", bound=Section)
 
 
 # zero is valid here, and `parse_duration` refuses it
-Time = Annotated[float, BeforeValidator(lambda text: 0.0 if text in (0, "0", "0h", "0s") else parse_duration(text))]
+Time = Annotated[
+    float,
+    BeforeValidator(lambda text: 0.0 if text in (0, "0", "0h", "0s") else parse_duration(text)),
+]
 
 
 def _date(text: str) -> str:
@@ -39,19 +42,35 @@ class ScenarioPhase(Section):
         None, description="the day it was measured, such as '2026-01-31'; assumed if left out"
     )
     samples: int = Field(1, ge=1, description="units that were measured")
-    factor: float = Field(ONE_SAMPLE, ge=1, description="factor by which it may be wrong, up and down")
-    together: bool = Field(False, description="all workers do each unit together, as in data-parallel training")
+    factor: float = Field(
+        ONE_SAMPLE, ge=1, description="factor by which it may be wrong, up and down"
+    )
+    together: bool = Field(
+        False, description="all workers do each unit together, as in data-parallel training"
+    )
     workers: int = Field(1, ge=1, description="workers that shared the measured unit, if together")
-    chains: int | None = Field(None, ge=1, description="how many units can run side by side at most")
+    chains: int | None = Field(
+        None, ge=1, description="how many units can run side by side at most"
+    )
     serial: float = Field(0.0, ge=0, lt=1, description="share that more workers do not shorten")
-    serial_most: float | None = Field(None, ge=0, lt=1, description="upper bound of the serial share")
+    serial_most: float | None = Field(
+        None, ge=0, lt=1, description="upper bound of the serial share"
+    )
 
     def phase(self) -> Phase:
-        source = f"{plural(self.samples, 'unit')} measured {self.measured}" if self.measured else "assumed"
+        source = (
+            f"{plural(self.samples, 'unit')} measured {self.measured}"
+            if self.measured
+            else "assumed"
+        )
         at = datetime.fromisoformat(self.measured).timestamp() if self.measured else None
         seconds = Estimate(Interval.around(self.each, self.factor), source, bool(self.measured), at)
-        serial = Interval(0.0 if self.serial_most else self.serial, self.serial, self.serial_most or self.serial)
-        return Phase(self.name, self.units, seconds, self.chains, self.together, self.workers, serial)
+        serial = Interval(
+            0.0 if self.serial_most else self.serial, self.serial, self.serial_most or self.serial
+        )
+        return Phase(
+            self.name, self.units, seconds, self.chains, self.together, self.workers, serial
+        )
 
 
 class ScenarioWorkload(Section):
@@ -66,7 +85,13 @@ class ScenarioWorkload(Section):
 
     def workload(self) -> Workload:
         phases = tuple(part.phase() for part in self.phases)
-        return Workload(phases, self.device, Estimate(Interval.around(self.start, 2.0)), self.vram_gib, self.host_gib)
+        return Workload(
+            phases,
+            self.device,
+            Estimate(Interval.around(self.start, 2.0)),
+            self.vram_gib,
+            self.host_gib,
+        )
 
 
 class ScenarioPartition(Section):
@@ -77,7 +102,9 @@ class ScenarioPartition(Section):
     nodes: int = Field(1, ge=1)
     gpus_per_node: int = Field(1, ge=1, description="or workers per node, if it has no GPUs")
     counts: tuple[int, ...] = Field((), description="nodes to consider; by default all of them")
-    gpus: tuple[int, ...] = Field((), description="numbers of GPUs to consider, instead of whole nodes")
+    gpus: tuple[int, ...] = Field(
+        (), description="numbers of GPUs to consider, instead of whole nodes"
+    )
     free: int | None = Field(None, ge=0, description="GPUs that are free now")
     wait: Time | None = Field(None, description="expected time in the queue")
     wait_source: str = "given"
@@ -111,7 +138,9 @@ class ScenarioPartition(Section):
             return NO_WAIT
         if self.wait is None:
             return UNKNOWN_WAIT
-        return Estimate(Interval.exactly(self.wait), "free now" if self.wait == 0 else self.wait_source)
+        return Estimate(
+            Interval.exactly(self.wait), "free now" if self.wait == 0 else self.wait_source
+        )
 
 
 class ScenarioPartitions(Section):
@@ -121,8 +150,14 @@ class ScenarioPartitions(Section):
 
 
 def offers(path: Path) -> list[Offer]:
-    """The offers of a file of partitions; ConfigError if the file is missing or holds something else."""
-    return [offer for partition in _read(path, ScenarioPartitions).partitions for offer in partition.offers()]
+    """The offers of a file of partitions; ConfigError if the file is missing or holds something
+    else.
+    """
+    return [
+        offer
+        for partition in _read(path, ScenarioPartitions).partitions
+        for offer in partition.offers()
+    ]
 
 
 def is_workload(path: Path) -> bool:
@@ -139,9 +174,13 @@ def _read(path: Path, kind: type[S]) -> S:
     try:
         return kind.model_validate(_mapping(path))
     except ValidationError as error:
-        problems = "; ".join(f"'{'.'.join(map(str, each['loc']))}': {each['msg']}" for each in error.errors())
+        problems = "; ".join(
+            f"'{'.'.join(map(str, each['loc']))}': {each['msg']}" for each in error.errors()
+        )
         keys = ", ".join(sorted(kind.model_fields))
-        raise ConfigError(f"'{path}' cannot be used: {problems}. Keys at the top: {keys}.") from None
+        raise ConfigError(
+            f"'{path}' cannot be used: {problems}. Keys at the top: {keys}."
+        ) from None
 
 
 def _mapping(path: Path) -> Mapping[str, Any]:

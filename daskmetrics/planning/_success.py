@@ -10,14 +10,14 @@ from pathlib import Path
 
 import yaml
 
-from daskmetrics.cluster.slurm._commands import SlurmError, slurm
-from daskmetrics.cluster.slurm._script import job_name
+from daskmetrics.cluster.slurm.commands import SlurmError, slurm
+from daskmetrics.cluster.slurm.script import job_name
 from daskmetrics.config import Cluster
-from daskmetrics.core._estimate import Interval
-from daskmetrics.core._events import RunStarted, is_finished
-from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.execution._journal import holder, read
+from daskmetrics.core.estimate import Interval
+from daskmetrics.core.events import RunStarted, is_finished
+from daskmetrics.core.files import RunFolder
+from daskmetrics.execution.journal import holder, read
 
 DAYS = 30  # of Slurm's accounts that count
 LATEST = 50  # runs that count
@@ -54,8 +54,11 @@ class TrackRecord:
         return f"{counted}{f' ({lost})' if lost else ''}: {value} ({low} to {high})"
 
 
-def of_partition(partition: str | None, profile: Cluster, runs: Path, ask: bool = True) -> TrackRecord | None:
-    """The record of one's own jobs on a partition by ``sacct``; where it does not answer, of the runs in a folder.
+def of_partition(
+    partition: str | None, profile: Cluster, runs: Path, ask: bool = True
+) -> TrackRecord | None:
+    """The record of one's own jobs on a partition by ``sacct``; where it does not answer, of the
+    runs in a folder.
 
     ``ask`` says whether the Slurm here is the one of the partition.
     """
@@ -64,7 +67,14 @@ def of_partition(partition: str | None, profile: Cluster, runs: Path, ask: bool 
         try:
             since, columns = f"--starttime=now-{DAYS}days", "--format=JobName%120,State%30"
             text = slurm(
-                "sacct", "-X", "-n", "-P", f"--user={getpass.getuser()}", f"--partition={partition}", since, columns
+                "sacct",
+                "-X",
+                "-n",
+                "-P",
+                f"--user={getpass.getuser()}",
+                f"--partition={partition}",
+                since,
+                columns,
             )
         except (SlurmError, ConfigError):  # there are no accounts here
             pass
@@ -76,8 +86,8 @@ def of_partition(partition: str | None, profile: Cluster, runs: Path, ask: bool 
 def of_jobs(lines: Sequence[str], partition: str) -> TrackRecord | None:
     """The record in lines of ``sacct``, names and states.
 
-    Jobs that are not over do not count, nor those that the user cancelled, except our own workers: they are cancelled
-    when their run ends.
+    Jobs that are not over do not count, nor those that the user cancelled, except our own workers:
+    they are cancelled when their run ends.
 
     >>> jobs = ("a|COMPLETED", "b|TIMEOUT", "c|RUNNING", "d|CANCELLED by 7", "daskmetrics-x|CANCELLED by 7")
     >>> print(of_jobs(jobs, "gpu"))
@@ -90,16 +100,25 @@ def of_jobs(lines: Sequence[str], partition: str) -> TrackRecord | None:
         well += word == "COMPLETED" or (word == "CANCELLED" and name.startswith(job_name("")))
         lost.update([word] if word in LOST else [])
     ended = well + lost.total()
-    return TrackRecord(well, ended, f"of your jobs on {partition} in {DAYS} days", lost) if ended else None
+    return (
+        TrackRecord(well, ended, f"of your jobs on {partition} in {DAYS} days", lost)
+        if ended
+        else None
+    )
 
 
 def _of_runs(profile: Cluster, folder: Path) -> TrackRecord | None:
-    """The record of earlier runs on the partition of a profile, by their journals; runs in progress do not count."""
+    """The record of earlier runs on the partition of a profile, by their journals; runs in progress
+    do not count.
+    """
     finished = []
     journals = sorted(folder.glob("*/journal.jsonl"), key=lambda path: -path.stat().st_mtime)
     for run in (RunFolder(path.parent) for path in journals[:LATEST]):
         try:
-            config, entries = yaml.safe_load(run.config.read_text(encoding="utf-8")), list(read(run.journal))
+            config, entries = (
+                yaml.safe_load(run.config.read_text(encoding="utf-8")),
+                list(read(run.journal)),
+            )
         except (OSError, DataError):  # a map, or a damaged run
             continue
         cluster = config["cluster"]
@@ -107,4 +126,8 @@ def _of_runs(profile: Cluster, folder: Path) -> TrackRecord | None:
         if started and (cluster["kind"], cluster["partition"]) == (profile.kind, profile.partition):
             finished += [is_finished(entries)] if holder(run.lock) is None else []
     where = f"on {profile.partition}" if profile.partition else f"with 'kind: {profile.kind}'"
-    return TrackRecord(sum(finished), len(finished), f"earlier runs {where} here") if finished else None
+    return (
+        TrackRecord(sum(finished), len(finished), f"earlier runs {where} here")
+        if finished
+        else None
+    )

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from daskmetrics.core._estimate import Estimate, Interval
-from daskmetrics.planning._scaling import divided, makespan
+from daskmetrics.core.estimate import Estimate, Interval
+from daskmetrics.planning.scaling import divided, makespan
 
-SPEED_FACTOR = 1.5  # up and down, by which the ratio of two datasheets may miss the ratio of two runs
-UNKNOWN_DEVICE = Interval.around(1.0, 3.0)  # assumed speed of an unknown device relative to the measured one
-USUAL_START = Estimate(Interval(5.0, 20.0, 120.0))  # assumed seconds until workers have imported their libraries
+SPEED_FACTOR = (
+    1.5  # up and down, by which the ratio of two datasheets may miss the ratio of two runs
+)
+UNKNOWN_DEVICE = Interval.around(
+    1.0, 3.0
+)  # assumed speed of an unknown device relative to the measured one
+USUAL_START = Estimate(
+    Interval(5.0, 20.0, 120.0)
+)  # assumed seconds until workers have imported their libraries
 NOTHING_SERIAL = Interval.exactly(0.0)
 MANY = 20_000  # units beyond which their order no longer matters, so that work is simply divided
 
@@ -43,7 +49,8 @@ DEVICES: Mapping[str, Device] = {
 def speed(device: str, reference: str) -> Interval | None:
     """Assumed speed of a GPU relative to another one; None if either is unknown.
 
-    The geometric mean of the ratios of operations and of memory bandwidth, since either can bound small models.
+    The geometric mean of the ratios of operations and of memory bandwidth, since either can bound
+    small models.
 
     >>> round(speed("h200", "l40s").value, 1)
     3.9
@@ -71,8 +78,8 @@ class Phase:
     seconds : Estimate
         Of one unit.
     chains : int or None
-        How many units can run side by side, such as one per suite that is trained, or if ``together`` how many workers
-        can share one; None without limit.
+        How many units can run side by side, such as one per suite that is trained, or if
+        ``together`` how many workers can share one; None without limit.
     together : bool
         Whether all workers share each unit, as in data-parallel training.
     workers : int
@@ -108,16 +115,23 @@ class Phase:
         """
         if self.together:
             workers = min(workers, self.chains or workers)
-            shares = [divided(serial, workers) / divided(serial, self.workers) for serial in self.serial.bounds]
+            shares = [
+                divided(serial, workers) / divided(serial, self.workers)
+                for serial in self.serial.bounds
+            ]
             share = Interval(min(shares), shares[1], max(shares))
             return self.seconds.interval * (share * self.units)
         if self.units > MANY:
             rounds = self.units / min(workers, self.chains or workers)  # if a unit took one second
         else:
             chains = self.chains or self.units
-            rounds = makespan([[1.0] * len(range(i, self.units, chains)) for i in range(chains)], workers)
+            rounds = makespan(
+                [[1.0] * len(range(i, self.units, chains)) for i in range(chains)], workers
+            )
         # the serial share keeps its length, whatever the number of workers
-        return self.seconds.interval * Interval(*(self.units * s + (1 - s) * rounds for s in self.serial.bounds))
+        return self.seconds.interval * Interval(
+            *(self.units * s + (1 - s) * rounds for s in self.serial.bounds)
+        )
 
 
 @dataclass(frozen=True)
@@ -157,7 +171,8 @@ class Workload:
         return sum(phase.units for phase in self.phases)
 
     def on(self, workers: int, device: str) -> Estimate:
-        """Seconds on a number of workers of a device, without queue and start; the source says how they are known.
+        """Seconds on a number of workers of a device, without queue and start; the source says how
+        they are known.
 
         Examples
         --------
@@ -170,7 +185,10 @@ class Workload:
         datasheet = speed(device, self.device)
         ratio = datasheet or UNKNOWN_DEVICE
         seconds = seconds * Interval(1 / ratio.high, 1 / ratio.value, 1 / ratio.low)
-        source = "; ".join(dict.fromkeys(phase.seconds.source for phase in self.phases)) or "nothing to do"
+        source = (
+            "; ".join(dict.fromkeys(phase.seconds.source for phase in self.phases))
+            or "nothing to do"
+        )
         if device != self.device:
             source += f"; {self.device} to {device} assumed {'by datasheet' if datasheet else 'of unknown speed'}"
         measured = device == self.device and all(phase.seconds.measured for phase in self.phases)

@@ -1,4 +1,5 @@
-"""Results of a run, read from its files: texts for a terminal, figures, an HTML page and tables of numbers.
+"""Results of a run, read from its files: texts for a terminal, figures, an HTML page and tables of
+numbers.
 
 ================ =================================================================================
 `_recorded`      what the files of a run hold: configuration, records, scores
@@ -42,10 +43,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskmetrics.core._files import private
-from daskmetrics.core._lazy import on_first_use
-from daskmetrics.core._outcomes import Difference
 from daskmetrics.core.errors import room_for
+from daskmetrics.core.files import private
+from daskmetrics.core.lazy import on_first_use
+from daskmetrics.core.outcomes import Difference
 from daskmetrics.report._best import Best
 from daskmetrics.report._export import export, frame
 from daskmetrics.report._leaderboard import Leaderboard, RankedArm
@@ -57,7 +58,7 @@ from daskmetrics.report._verdict import Standing, Verdict
 from daskmetrics.report._worth import Worth, Worths
 
 if TYPE_CHECKING:
-    from daskmetrics.execution._score_tables import read as read_scores
+    from daskmetrics.experiment.score_tables import read as read_scores
     from daskmetrics.report._background import BackgroundRun
 
 __all__ = [
@@ -87,7 +88,7 @@ __all__ = [
 
 _PLACES = {
     "BackgroundRun": "daskmetrics.report._background:BackgroundRun",
-    "read_scores": "daskmetrics.execution._score_tables:read",
+    "read_scores": "daskmetrics.experiment.score_tables:read",
 }
 __getattr__ = on_first_use(__name__, _PLACES)
 

@@ -1,4 +1,6 @@
-"""Scores, metrics, correlations, the path of the search, failures and seconds of a run, from its journal."""
+"""Scores, metrics, correlations, the path of the search, failures and seconds of a run, from its
+journal.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daskmetrics.core._events import AttemptFailed, StorePlanned, latest, succeeded
-from daskmetrics.core._outcomes import mean_score, means_of
+from daskmetrics.core.events import AttemptFailed, StorePlanned, latest, succeeded
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
+from daskmetrics.core.outcomes import mean_score, means_of
 from daskmetrics.core.status import cause
-from daskmetrics.metrics._registry import CATALOGUE
+from daskmetrics.metrics.registry import CATALOGUE
 from daskmetrics.report._format import NO_REASON
 from daskmetrics.report._recorded import RecordedRun, cell_of
 from daskmetrics.report._tradeoffs import TradeOffs
@@ -60,11 +62,15 @@ class Failure:
 
 def scores(run: RecordedRun) -> dict[Arm, dict[str, float]]:
     """Raw scores by arm and task, in the order of the journal."""
-    return {arm: {task: value["score"] for task, value in values.items()} for arm, values in run.recorded.items()}
+    return {
+        arm: {task: value["score"] for task, value in values.items()}
+        for arm, values in run.recorded.items()
+    }
 
 
 def mean_scores(run: RecordedRun) -> dict[Arm, float]:
-    """Mean raw score of each arm that was scored on every task; means over fewer tasks are not comparable.
+    """Mean raw score of each arm that was scored on every task; means over fewer tasks are not
+    comparable.
 
     The tasks are those of the objective, with its weights.
     """
@@ -79,7 +85,11 @@ def marks(run: RecordedRun) -> dict[str, Arm]:
 def compared(run: RecordedRun) -> TradeOffs | None:
     """Scores against what arms take; None if no arm was scored on every task of the objective."""
     needed = run.weights.keys()
-    return run.trade_offs() if any(needed <= by_task.keys() for by_task in run.recorded.values()) else None
+    return (
+        run.trade_offs()
+        if any(needed <= by_task.keys() for by_task in run.recorded.values())
+        else None
+    )
 
 
 def layer_of(arm: Arm) -> Arm:
@@ -88,12 +98,15 @@ def layer_of(arm: Arm) -> Arm:
 
 
 def by_layer(run: RecordedRun, readout: str | None = None) -> dict[Arm, Arm]:
-    """The scored arm that stands for each layer in figures, by `layer_of` it: of a readout, or of the layer's best.
+    """The scored arm that stands for each layer in figures, by `layer_of` it: of a readout, or of
+    the layer's best.
 
     The best has the greatest mean score or, while none of the layer has one, the most scores.
     """
     means, chosen = mean_scores(run), dict[Arm, Arm]()
-    worth = {arm: (means.get(arm, -math.inf), len(by_task)) for arm, by_task in run.recorded.items()}
+    worth = {
+        arm: (means.get(arm, -math.inf), len(by_task)) for arm, by_task in run.recorded.items()
+    }
     for arm in run.recorded:
         if readout in (None, arm.readout):
             other = chosen.setdefault(layer_of(arm), arm)
@@ -101,28 +114,40 @@ def by_layer(run: RecordedRun, readout: str | None = None) -> dict[Arm, Arm]:
     return chosen
 
 
-def at_layers(run: RecordedRun, values: Mapping[Arm, T], readout: str | None = None) -> dict[Arm, T]:
+def at_layers(
+    run: RecordedRun, values: Mapping[Arm, T], readout: str | None = None
+) -> dict[Arm, T]:
     """Values of the arms that stand for each layer, by layer."""
     return {layer: values[arm] for layer, arm in by_layer(run, readout).items() if arm in values}
 
 
 def standard_scores(run: RecordedRun) -> dict[Arm, float]:
-    """Mean of each scored arm's scores in standard deviations of their task, over the arms scored on it.
+    """Mean of each scored arm's scores in standard deviations of their task, over the arms scored
+    on it.
 
-    Arms that were scored on different tasks become comparable if the search chose similar arms for each task.
+    Arms that were scored on different tasks become comparable if the search chose similar arms for
+    each task.
     """
     known = scores(run)
-    values = {task: [by_task[task] for by_task in known.values() if task in by_task] for task in run.tasks}
+    values = {
+        task: [by_task[task] for by_task in known.values() if task in by_task] for task in run.tasks
+    }
     scale = {task: (fmean(each), pstdev(each)) for task, each in values.items() if len(each) > 1}
     standard = {
-        arm: [(by_task[task] - mean) / sd for task, (mean, sd) in scale.items() if task in by_task and sd]
+        arm: [
+            (by_task[task] - mean) / sd
+            for task, (mean, sd) in scale.items()
+            if task in by_task and sd
+        ]
         for arm, by_task in known.items()
     }
     return {arm: fmean(each) for arm, each in standard.items() if each}
 
 
 def errors(run: RecordedRun) -> dict[str, float]:
-    """Median standard error of the scores of each task and of the values of each metric, if there are any."""
+    """Median standard error of the scores of each task and of the values of each metric, if there
+    are any.
+    """
     cells = [item for by_task in run.recorded.values() for item in by_task.items()]
     own = {task: [value["stderr"] for name, value in cells if name == task] for task in run.tasks}
     known = {task: [error for error in errors if error is not None] for task, errors in own.items()}
@@ -131,15 +156,19 @@ def errors(run: RecordedRun) -> dict[str, float]:
 
 
 def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
-    """Whether a metric ranks arms as scores do: Spearman's rho and the number of cells, by metric and kind of task.
+    """Whether a metric ranks arms as scores do: Spearman's rho and the number of cells, by metric
+    and kind of task.
 
-    Rho is computed over the arms scored on a task, and averaged over the tasks of a kind with the numbers of arms as
-    weights; ``all tasks`` is the average over all tasks. A task with fewer than `FEWEST` arms is left out. Of several
-    readouts of a layer, the best counts.
+    Rho is computed over the arms scored on a task, and averaged over the tasks of a kind with the
+    numbers of arms as weights; ``all tasks`` is the average over all tasks. A task with fewer than
+    `FEWEST` arms is left out. Of several readouts of a layer, the best counts.
     """
     known = at_layers(run, scores(run))
     kinds = {task: about["kind"].replace("_", " ") for task, about in run.tasks.items()}
-    groups = {"all tasks": list(kinds), **{kind: [t for t in kinds if kinds[t] == kind] for kind in kinds.values()}}
+    groups = {
+        "all tasks": list(kinds),
+        **{kind: [t for t in kinds if kinds[t] == kind] for kind in kinds.values()},
+    }
     table: dict[str, dict[str, tuple[float, int]]] = {}
     for name, values in metrics(run).items():
         each: dict[str, tuple[float, int]] = {}
@@ -157,7 +186,9 @@ def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
 
 
 def closest_first(table: Mapping[str, Mapping[str, tuple[float, int]]]) -> list[str]:
-    """The metrics of `correlations` by their absolute rho over all tasks; those without one come last."""
+    """The metrics of `correlations` by their absolute rho over all tasks; those without one come
+    last.
+    """
     rho = {name: next(iter(row.values()))[0] for name, row in table.items()}
     return sorted(table, key=lambda name: 1.0 if math.isnan(rho[name]) else -abs(rho[name]))
 
@@ -168,7 +199,9 @@ def leader(run: RecordedRun) -> tuple[Arm, float] | None:
 
 
 def metrics(run: RecordedRun, what: str = "values") -> dict[str, dict[Arm, float]]:
-    """Metric values, or their ``stderr``, by metric and arm of the default readout, without undefined ones."""
+    """Metric values, or their ``stderr``, by metric and arm of the default readout, without
+    undefined ones.
+    """
     by_metric: dict[str, dict[Arm, float]] = {}
     for record in succeeded(run.records, "measure"):
         for layer, row in zip(record.value["layers"], record.value[what], strict=True):
@@ -180,18 +213,24 @@ def metrics(run: RecordedRun, what: str = "values") -> dict[str, dict[Arm, float
 
 
 def losses(run: RecordedRun) -> dict[str, list[tuple[int, float]]]:
-    """Training loss by model, as (step, loss) in order of training; empty if the run trained no model."""
+    """Training loss by model, as (step, loss) in order of training; empty if the run trained no
+    model.
+    """
     by_model: dict[str, list[tuple[int, float]]] = {}
     for record in succeeded(run.records, "train"):
         checkpoint = Checkpoint.parse(record.name)
         if checkpoint.step is not None:
-            by_model.setdefault(checkpoint.model, []).append((checkpoint.step, record.value["loss"]))
+            by_model.setdefault(checkpoint.model, []).append(
+                (checkpoint.step, record.value["loss"])
+            )
     return {model: sorted(by_model[model]) for model in run.models if model in by_model}
 
 
 @dataclass(frozen=True)
 class DecisionPoint:
-    """One decision of the search: the total cost so far, its arm, and the best mean score known then."""
+    """One decision of the search: the total cost so far, its arm, and the best mean score known
+    then.
+    """
 
     spent: float
     arm: Arm
@@ -232,24 +271,37 @@ def _decisions(run: RecordedRun, unit: float) -> list[DecisionPoint]:
 
 
 def _default_score(run: RecordedRun) -> float | None:
-    """The mean score of the default arm, if it and the best arm were scored on every task of the objective."""
+    """The mean score of the default arm, if it and the best arm were scored on every task of the
+    objective.
+    """
     if run.result is None:
         return None
-    complete = all(run.weights.keys() <= each["scores"].keys() for each in (run.result.best, run.result.default))
+    complete = all(
+        run.weights.keys() <= each["scores"].keys()
+        for each in (run.result.best, run.result.default)
+    )
     return float(run.result.default["mean"]["score"]) if complete else None
 
 
 def suites(run: RecordedRun) -> tuple[Suite, ...]:
-    """The checkpoints that the run has measured or tried to measure, their layers and readouts, by model."""
+    """The checkpoints that the run has measured or tried to measure, their layers and readouts, by
+    model.
+    """
     plan = latest(run.entries, StorePlanned)
-    readouts = {each["model"]: tuple(each.get("readouts", ("",))) for each in plan.template["suites"]} if plan else {}
+    readouts = (
+        {each["model"]: tuple(each.get("readouts", ("",))) for each in plan.template["suites"]}
+        if plan
+        else {}
+    )
     layers: dict[str, set[int]] = {}
     revisions: dict[str, set[str]] = {}
     for record in run.records:
         if record.kind == "measure":
             checkpoint = Checkpoint.parse(record.name)
             revisions.setdefault(checkpoint.model, set()).add(checkpoint.revision)
-            layers.setdefault(checkpoint.model, set()).update(record.value["layers"] if record.ok else ())
+            layers.setdefault(checkpoint.model, set()).update(
+                record.value["layers"] if record.ok else ()
+            )
     return tuple(
         Suite(
             model,
@@ -265,10 +317,22 @@ def suites(run: RecordedRun) -> tuple[Suite, ...]:
 
 def spending(run: RecordedRun) -> Spending:
     """Measured seconds on the workers, by kind of work."""
-    cells = {(r.kind, Cell.parse(r.name)): r for kind in ("score", "fresh") for r in succeeded(run.records, kind)}
-    encoded = {(kind, c.arm.checkpoint, c.task): r.value["encode_seconds"] for (kind, c), r in cells.items()}
-    train, measure = (fsum(record.seconds for record in succeeded(run.records, kind)) for kind in ("train", "measure"))
-    return Spending(train, measure, fsum(encoded.values()), fsum(record.seconds for record in cells.values()))
+    cells = {
+        (r.kind, Cell.parse(r.name)): r
+        for kind in ("score", "fresh")
+        for r in succeeded(run.records, kind)
+    }
+    encoded = {
+        (kind, c.arm.checkpoint, c.task): r.value["encode_seconds"]
+        for (kind, c), r in cells.items()
+    }
+    train, measure = (
+        fsum(record.seconds for record in succeeded(run.records, kind))
+        for kind in ("train", "measure")
+    )
+    return Spending(
+        train, measure, fsum(encoded.values()), fsum(record.seconds for record in cells.values())
+    )
 
 
 def failures(run: RecordedRun) -> tuple[Failure, ...]:
@@ -277,18 +341,26 @@ def failures(run: RecordedRun) -> tuple[Failure, ...]:
     for record in run.records:
         if not record.ok:
             reason = record.reason or NO_REASON
-            groups.setdefault((record.kind, record.status, cause(reason)), []).append((record.name, reason))
+            groups.setdefault((record.kind, record.status, cause(reason)), []).append(
+                (record.name, reason)
+            )
         elif record.kind == "measure":
             for layer, name, reason in record.value["reasons"]:
-                groups.setdefault((name, "nan", cause(reason)), []).append((f"{record.name}/{layer}", reason))
-    grouped = [Failure(kind, status, len(group), *group[0]) for (kind, status, _), group in groups.items()]
+                groups.setdefault((name, "nan", cause(reason)), []).append(
+                    (f"{record.name}/{layer}", reason)
+                )
+    grouped = [
+        Failure(kind, status, len(group), *group[0]) for (kind, status, _), group in groups.items()
+    ]
     return tuple(sorted(grouped, key=lambda failure: -failure.count))
 
 
 def survived(run: RecordedRun) -> Counter[str]:
     """Failed attempts, by fault, of units that succeeded later."""
     succeeded = {record.key for record in run.records if record.ok}
-    return Counter(e.fault for e in run.entries if isinstance(e, AttemptFailed) and e.key in succeeded)
+    return Counter(
+        e.fault for e in run.entries if isinstance(e, AttemptFailed) and e.key in succeeded
+    )
 
 
 def units(run: RecordedRun, metric: str) -> str:
@@ -302,7 +374,8 @@ def units(run: RecordedRun, metric: str) -> str:
 
 
 def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
-    """Spearman's rho: Pearson's correlation of the ranks, ties sharing their mean rank; NaN if a side is constant.
+    """Spearman's rho: Pearson's correlation of the ranks, ties sharing their mean rank; NaN if a
+    side is constant.
 
     >>> round(rank_correlation([1, 2, 3, 4], [10, 20, 40, 30]), 3)
     0.8

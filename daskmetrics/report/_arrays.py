@@ -13,19 +13,26 @@ if TYPE_CHECKING:
     import xarray
 
 
-def dataset(tree: xarray.DataTree, models: Sequence[str], what: str, dimension: str) -> xarray.Dataset:
-    """Metrics or scores of all models, (model, checkpoint, layer), with the models in the given order.
+def dataset(
+    tree: xarray.DataTree, models: Sequence[str], what: str, dimension: str
+) -> xarray.Dataset:
+    """Metrics or scores of all models, (model, checkpoint, layer), with the models in the given
+    order.
 
     Scores of several readouts have a fourth dimension, readout.
 
-    Per metric or task: the variables NAME with units and description, ``NAME_stderr`` and ``NAME_status``. A layer or
-    checkpoint that a model lacks is NaN with status 0 (missing).
+    Per metric or task: the variables NAME with units and description, ``NAME_stderr`` and
+    ``NAME_status``. A layer or checkpoint that a model lacks is NaN with status 0 (missing).
     """
     import xarray
 
     kinds = (what, f"{what}_stderr", f"{what}_status")
     stored = {model: tree.children[model] for model in models if model in tree.children}
-    nodes = {model: node.to_dataset()[list(kinds)].drop_vars("step") for model, node in stored.items() if what in node}
+    nodes = {
+        model: node.to_dataset()[list(kinds)].drop_vars("step")
+        for model, node in stored.items()
+        if what in node
+    }
     if any("arm" in node.dims for node in nodes.values()):
         nodes = {model: _by_readout(node) for model, node in nodes.items()}
     if not nodes:
@@ -46,7 +53,10 @@ def dataset(tree: xarray.DataTree, models: Sequence[str], what: str, dimension: 
         for kind, suffix in zip(kinds, ("", "_stderr", "_status"), strict=True):
             array = joined[kind].sel({dimension: name}, drop=True)
             if suffix != "_status":
-                array.attrs = {"units": about["units"][name], "description": about["descriptions"][name]}
+                array.attrs = {
+                    "units": about["units"][name],
+                    "description": about["descriptions"][name],
+                }
             variables[name + suffix] = array
     return xarray.Dataset(variables, attrs=tree.attrs)
 
@@ -58,4 +68,8 @@ def _by_readout(node: xarray.Dataset) -> xarray.Dataset:
     missing = {name: 0 if str(name).endswith("_status") else np.nan for name in node}
     found = node.set_index(arm=["arm_layer", "readout"]).unstack("arm", fill_value=missing)
     order = dict.fromkeys(node["readout"].values.tolist())
-    return found.rename(arm_layer="layer").sel(readout=list(order)).transpose("checkpoint", "layer", "readout", ...)
+    return (
+        found.rename(arm_layer="layer")
+        .sel(readout=list(order))
+        .transpose("checkpoint", "layer", "readout", ...)
+    )

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskmetrics.core._events import SearchEnded
-from daskmetrics.core._files import RunFolder
-from daskmetrics.core._outcomes import Difference, mean_difference
-from daskmetrics.core._text import plural
+from daskmetrics.core.events import SearchEnded
+from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm
+from daskmetrics.core.outcomes import Difference, mean_difference
+from daskmetrics.core.text import plural
 from daskmetrics.report._format import apart, card, number, over, percent, probability, scored
 from daskmetrics.report._snippet import snippet
 
@@ -21,25 +21,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Best:
-    """The recommended arm: the best of those scored on every task or, without any, of those with a score.
+    """The recommended arm: the best of those scored on every task or, without any, of those with a
+    score.
 
     Attributes
     ----------
     arm : Arm
     score, stderr : float or None
-        Mean raw score over the tasks of the objective on which both arms were scored, with its standard error.
+        Mean raw score over the tasks of the objective on which both arms were scored, with its
+        standard error.
     scores : mapping
         Raw score and standard error by task.
     probability : float
         That no other arm is better, under the search's posterior.
     confirmed : bool
-        Whether this arm has a score on every task of the objective. If not, no arm has, and it is expected to be the
-        best of those with a score by the search's statistical model.
+        Whether this arm has a score on every task of the objective. If not, no arm has, and it is
+        expected to be the best of those with a score by the search's statistical model.
     measured : float or None
-        Its objective by its own scores, in units of the reward; None if it is not confirmed. No arm that the search
-        scored on every task has a greater one.
+        Its objective by its own scores, in units of the reward; None if it is not confirmed. No arm
+        that the search scored on every task has a greater one.
     default : Arm
-        What one takes without a search: by default the last layer of the last checkpoint of the arm's own model.
+        What one takes without a search: by default the last layer of the last checkpoint of the
+        arm's own model.
     default_score, default_stderr : float or None
         Mean raw score of the default arm over the same tasks.
     default_scores : mapping
@@ -49,15 +52,16 @@ class Best:
     reward : str
         What the search compared the arms by; ``mean`` is the mean of the raw scores.
     relation : str
-        Whether the difference from the default arm is ``within the error`` or ``beyond the error``, by the test of the
-        verdict.
+        Whether the difference from the default arm is ``within the error`` or ``beyond the error``,
+        by the test of the verdict.
     differences : mapping
-        By how much the recommended arm's score exceeds the default arm's, by task; see `Run.differences`.
+        By how much the recommended arm's score exceeds the default arm's, by task; see
+        `Run.differences`.
     share : float
         Cost of the search as a share of the exhaustive sweep's cost.
     outlook : mapping
-        Why the search ended, what more would buy, what the metrics contributed, and why the recommendation changed:
-        sentences by label.
+        Why the search ended, what more would buy, what the metrics contributed, and why the
+        recommendation changed: sentences by label.
     code : str
         Python that loads the arm.
     source : mapping
@@ -82,7 +86,9 @@ class Best:
     share: float
     outlook: Mapping[str, str]
     code: str
-    source: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what `Encoder.load` needs beside the layer
+    source: Mapping[str, Any] = field(
+        default_factory=dict, repr=False
+    )  # what `Encoder.load` needs beside the layer
 
     def load(self) -> Encoder:
         """Load the arm; this imports torch.
@@ -90,13 +96,15 @@ class Best:
         Returns
         -------
         Encoder
-            ``encode(texts)`` gives vectors (texts, dimensions) as in the run, ``encode(texts, stored=True)`` what an
-            index stores of them, ``save(folder)`` a model that ends at the layer.
+            ``encode(texts)`` gives vectors (texts, dimensions) as in the run, ``encode(texts,
+            stored=True)`` what an index stores of them, ``save(folder)`` a model that ends at the
+            layer.
 
         Raises
         ------
         DataError
-            If the weights cannot be loaded, or the folder says something else than when the run began.
+            If the weights cannot be loaded, or the folder says something else than when the run
+            began.
 
         Examples
         --------
@@ -108,14 +116,16 @@ class Best:
         return Encoder.load(layer=self.arm.layer, readout=self.arm.readout, **self.source)
 
     def save(self, folder: str | Path, float32: bool = False) -> Path:
-        """Save the arm as a model of sentence-transformers that ends at its layer, with a model card.
+        """Save the arm as a model of sentence-transformers that ends at its layer, with a model
+        card.
 
         Parameters
         ----------
         folder : str or Path
             A new or an empty folder.
         float32 : bool
-            Whether to save an arm that an index stores in another format as one that returns its vectors as float32.
+            Whether to save an arm that an index stores in another format as one that returns its
+            vectors as float32.
 
         Returns
         -------
@@ -127,8 +137,8 @@ class Best:
         ConfigError
             If the folder is not empty.
         DataError
-            If the model cannot be loaded, cannot be cut after the layer, or if sentence-transformers cannot do what the
-            readout of the arm does.
+            If the model cannot be loaded, cannot be cut after the layer, or if
+            sentence-transformers cannot do what the readout of the arm does.
 
         Examples
         --------
@@ -144,7 +154,9 @@ class Best:
             f"| {task} | {scored(each)} | {scored(self.default_scores.get(task), without='')} |"
             for task, each in self.scores.items()
         ]
-        table = "\n".join([f"| task | {self.arm} | {self.default} (default) |", "|---|---|---|", *rows])
+        table = "\n".join(
+            [f"| task | {self.arm} | {self.default} (default) |", "|---|---|---|", *rows]
+        )
         return (
             f"\n## What was measured\n\n{table}\n\n"
             f"Scores ± standard errors. Compared with the default arm: {self.difference}\n\n"
@@ -154,8 +166,12 @@ class Best:
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """Tasks of the objective on which both arms were scored; the mean scores are taken over them."""
-        return tuple(task for task in self.weights if task in self.scores and task in self.default_scores)
+        """Tasks of the objective on which both arms were scored; the mean scores are taken over
+        them.
+        """
+        return tuple(
+            task for task in self.weights if task in self.scores and task in self.default_scores
+        )
 
     @property
     def over(self) -> str:
@@ -182,7 +198,9 @@ class Best:
     def gain(self) -> Difference | None:
         """Mean score above the default arm's; None if no task was scored with both."""
         shared = self.shared
-        return mean_difference([self.differences[task] for task in shared], [self.weights[task] for task in shared])
+        return mean_difference(
+            [self.differences[task] for task in shared], [self.weights[task] for task in shared]
+        )
 
     @property
     def difference(self) -> str:
@@ -191,7 +209,9 @@ class Best:
             return "None: the recommended arm is the default arm."
         if self.gain is None:
             return "Unknown: the two arms have no scored task in common."
-        optimism = " Somewhat optimistic: the same scores selected the arm." if self.gain.value > 0 else ""
+        optimism = (
+            " Somewhat optimistic: the same scores selected the arm." if self.gain.value > 0 else ""
+        )
         return f"{apart(self.gain)}, {self.relation}.{optimism}"
 
     @property
@@ -205,7 +225,11 @@ class Best:
             return f"The arm is expected to be the best of those with a score; it was {self._scored}. {text}"
         if self.measured is None:  # a run of an earlier version
             return text
-        unit = "mean score" if self.reward == "mean" else f"mean in units of the reward ({self.reward})"
+        unit = (
+            "mean score"
+            if self.reward == "mean"
+            else f"mean in units of the reward ({self.reward})"
+        )
         return f"The arm has the greatest {unit} of the arms that the search scored on every task. {text}"
 
     def _repr_html_(self) -> str:

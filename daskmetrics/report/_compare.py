@@ -9,20 +9,29 @@ from typing import Any
 
 import numpy as np
 
-from daskmetrics.core._events import succeeded
-from daskmetrics.core._table import Table
-from daskmetrics.core._text import duration
 from daskmetrics.core.errors import DataError
+from daskmetrics.core.events import succeeded
 from daskmetrics.core.names import Cell
-from daskmetrics.execution._score_tables import KnownScore
+from daskmetrics.core.table import Table
+from daskmetrics.core.text import duration
+from daskmetrics.experiment.score_tables import KnownScore
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._analysis import FEWEST, rank_correlation
 from daskmetrics.report._documents import status_document
-from daskmetrics.report._format import WIDTH, apart, fact, number, percent, probability, scored, unpaired
+from daskmetrics.report._format import (
+    WIDTH,
+    apart,
+    fact,
+    number,
+    percent,
+    probability,
+    scored,
+    unpaired,
+)
 from daskmetrics.report._paired import ArmComparison, compare_arms, comparison_document
 from daskmetrics.report._run import Run
-from daskmetrics.tasks import _mteb_results as results
-from daskmetrics.tasks._mteb_subsets import Selection
+from daskmetrics.tasks import mteb_results as results
+from daskmetrics.tasks.mteb_subsets import Selection
 
 NAMES = "run", "other"
 Scores = Mapping[Cell, float]
@@ -40,7 +49,9 @@ def compare_text(one: Run, other: Run) -> str:
     theirs, left_out = _alike(one, _known(other), NAMES[1])
     differing = settings(runs)
     lines += [*_agreement(cells(one), theirs, NAMES[1]), *_left_out(left_out), ""]
-    lines.append(differing.as_text(WIDTH) if differing.rows else "Both runs have the same settings.")
+    lines.append(
+        differing.as_text(WIDTH) if differing.rows else "Both runs have the same settings."
+    )
     return "\n".join(lines)
 
 
@@ -57,21 +68,35 @@ def compare_document(one: Run, other: Run) -> dict[str, Any]:
     }
 
 
-def published_document(run: Run, published: Mapping[Cell, KnownScore], source: str) -> dict[str, Any]:
+def published_document(
+    run: Run, published: Mapping[Cell, KnownScore], source: str
+) -> dict[str, Any]:
     """A run beside published scores, for other programs; `DataError` if they share no cell."""
     theirs, left_out = _published(run, published, source)
-    return {"published": {"source": source, "shared": agreement(cells(run), theirs), "left_out": left_out}}
+    return {
+        "published": {
+            "source": source,
+            "shared": agreement(cells(run), theirs),
+            "left_out": left_out,
+        }
+    }
 
 
 def compare_published_text(run: Run, published: Mapping[Cell, KnownScore], source: str) -> str:
-    """A run beside published scores of the same models, for a terminal; `DataError` if they share no cell."""
+    """A run beside published scores of the same models, for a terminal; `DataError` if they share
+    no cell.
+    """
     theirs, left_out = _published(run, published, source)
     agreeing = _agreement(cells(run), theirs, "published")
     return "\n".join(fact("published", source) + agreeing + _left_out(left_out))
 
 
-def _published(run: Run, published: Mapping[Cell, KnownScore], source: str) -> tuple[dict[Cell, float], list[str]]:
-    """The published scores by the cells of a run, and what is left out; `DataError` if no cell remains."""
+def _published(
+    run: Run, published: Mapping[Cell, KnownScore], source: str
+) -> tuple[dict[Cell, float], list[str]]:
+    """The published scores by the cells of a run, and what is left out; `DataError` if no cell
+    remains.
+    """
     mine = cells(run)
     theirs, left_out = _alike(run, published, "published")
     if not mine.keys() & theirs.keys():
@@ -88,7 +113,11 @@ def _published(run: Run, published: Mapping[Cell, KnownScore], source: str) -> t
 
 def cells(run: Run) -> dict[Cell, float]:
     """Raw score of every scored cell of a run."""
-    return {Cell(arm, task): score for arm, scores in analysis.scores(run).items() for task, score in scores.items()}
+    return {
+        Cell(arm, task): score
+        for arm, scores in analysis.scores(run).items()
+        for task, score in scores.items()
+    }
 
 
 def answers(runs: Mapping[str, Run]) -> Table:
@@ -102,14 +131,19 @@ def answers(runs: Mapping[str, Run]) -> Table:
         "worker time": lambda run: duration(analysis.spending(run).total),
         "recommended arm": _answered(lambda run: str(run.best().arm)),
         "mean score": _answered(lambda run: number(run.best().score, run.best().stderr)),
-        "default arm": _answered(lambda run: number(run.best().default_score, run.best().default_stderr)),
+        "default arm": _answered(
+            lambda run: number(run.best().default_score, run.best().default_stderr)
+        ),
         "probability of being best": _answered(lambda run: probability(run.best().probability)),
     }
-    return Table(("", *runs), tuple((name, *map(text, runs.values())) for name, text in describe.items()))
+    return Table(
+        ("", *runs), tuple((name, *map(text, runs.values())) for name, text in describe.items())
+    )
 
 
 def scores(runs: Mapping[str, Run]) -> Table:
-    """The scores of each run's recommended arm by task, and how much each exceeds that of the first run.
+    """The scores of each run's recommended arm by task, and how much each exceeds that of the first
+    run.
 
     Tasks of mteb over other subsets or splits are not subtracted.
     """
@@ -120,12 +154,16 @@ def scores(runs: Mapping[str, Run]) -> Table:
     for task in dict.fromkeys(task for run in runs.values() for task in run.tasks):
         known = {name for name, own in best.items() if task in own}
         each = (
-            "other subsets" if task in unlike and {first, name} <= known else apart(gain.get(task), " *")
+            "other subsets"
+            if task in unlike and {first, name} <= known
+            else apart(gain.get(task), " *")
             for name, unlike, gain in gains
         )
         rows.append((task, *(scored(own.get(task)) for own in best.values()), *each))
     notes = unpaired(gap for *_, gain in gains for gap in gain.values())
-    return Table(("task", *runs, *(f"{name} − {first}" for name, _ in others)), tuple(rows), notes=notes)
+    return Table(
+        ("task", *runs, *(f"{name} − {first}" for name, _ in others)), tuple(rows), notes=notes
+    )
 
 
 def _compared(one: Run, other: Run) -> ArmComparison:
@@ -145,7 +183,9 @@ def _answered(text: Callable[[Run], str]) -> Callable[[Run], str]:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How the scores of the cells that two sources share differ: those of the second minus those of the first."""
+    """How the scores of the cells that two sources share differ: those of the second minus those of
+    the first.
+    """
 
     cells: int
     mean: float | None = None
@@ -162,7 +202,9 @@ def agreement(one: Scores, other: Scores) -> Agreement:
     a, b = (np.array([scores[cell] for cell in shared]) for scores in (one, other))
     worst = int(np.abs(b - a).argmax())
     rho = rank_correlation(a, b) if len(shared) >= FEWEST else None
-    return Agreement(len(shared), fsum(b - a) / len(shared), float(b[worst] - a[worst]), shared[worst], rho)
+    return Agreement(
+        len(shared), fsum(b - a) / len(shared), float(b[worst] - a[worst]), shared[worst], rho
+    )
 
 
 def _agreement(one: Scores, other: Scores, name: str) -> list[str]:
@@ -171,8 +213,14 @@ def _agreement(one: Scores, other: Scores, name: str) -> list[str]:
     if not found.cells:
         return fact("shared cells", "none")
     text = f"{found.cells:,}; {name} is {number(found.mean, sign=True)} higher on average; the greatest "
-    lines = fact("shared cells", f"{text}difference is {number(found.greatest, sign=True)}, at {found.at}")
-    return lines + (fact("ranks", f"Spearman's rho over these cells {found.rho:+.3f}") if found.rho is not None else [])
+    lines = fact(
+        "shared cells", f"{text}difference is {number(found.greatest, sign=True)}, at {found.at}"
+    )
+    return lines + (
+        fact("ranks", f"Spearman's rho over these cells {found.rho:+.3f}")
+        if found.rho is not None
+        else []
+    )
 
 
 def settings(runs: Mapping[str, Run]) -> Table:
@@ -187,7 +235,10 @@ def settings(runs: Mapping[str, Run]) -> Table:
 def different_settings(*runs: Run) -> dict[str, tuple[Any, ...]]:
     """The settings of runs that differ, by key; None where a run has none."""
     flat = [_flat(run.config) for run in runs]
-    found = {key: tuple(each.get(key) for each in flat) for key in dict.fromkeys(key for each in flat for key in each)}
+    found = {
+        key: tuple(each.get(key) for each in flat)
+        for key in dict.fromkeys(key for each in flat for key in each)
+    }
     return {
         key: values
         for key, values in found.items()
@@ -198,7 +249,11 @@ def different_settings(*runs: Run) -> dict[str, tuple[Any, ...]]:
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in config.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        flat |= (
+            _flat(value, f"{prefix}{key}.")
+            if isinstance(value, dict)
+            else {f"{prefix}{key}": value}
+        )
     return flat
 
 
@@ -210,7 +265,10 @@ def _known(run: Run) -> dict[Cell, KnownScore]:
 
 def _details(run: Run) -> dict[Cell, Mapping[str, Any]]:
     """What mteb returned for each cell of a task of mteb."""
-    found = ((record.name, record.value.get("detail") or {}) for record in succeeded(run.records, "score"))
+    found = (
+        (record.name, record.value.get("detail") or {})
+        for record in succeeded(run.records, "score")
+    )
     return {Cell.parse(name): detail for name, detail in found if detail.get("scores")}
 
 
@@ -219,10 +277,14 @@ def _selections(run: Run) -> dict[str, Selection]:
     return {cell.task: results.selection_of(detail) for cell, detail in _details(run).items()}
 
 
-def _alike(run: Run, others: Mapping[Cell, KnownScore], name: str) -> tuple[dict[Cell, float], list[str]]:
-    """Other scores over the same splits and subsets by the cells of a run, and why others are left out.
+def _alike(
+    run: Run, others: Mapping[Cell, KnownScore], name: str
+) -> tuple[dict[Cell, float], list[str]]:
+    """Other scores over the same splits and subsets by the cells of a run, and why others are left
+    out.
 
-    Names of models are compared without upper case and organisation, those of tasks of mteb without ``mteb:``.
+    Names of models are compared without upper case and organisation, those of tasks of mteb without
+    ``mteb:``.
     """
     details, by_name = _details(run), {_plain(cell): score for cell, score in others.items()}
     alike: dict[Cell, float] = {}
@@ -230,8 +292,14 @@ def _alike(run: Run, others: Mapping[Cell, KnownScore], name: str) -> tuple[dict
     for cell in cells(run):
         detail = details.get(cell)
         other = by_name.get(_plain(cell))
-        if other is None and detail and (said := by_name.get(_plain(Cell(cell.arm, detail["task_name"])))):
-            other = said if said.says_what else None  # a variant of the task, in a table that says which
+        if (
+            other is None
+            and detail
+            and (said := by_name.get(_plain(Cell(cell.arm, detail["task_name"]))))
+        ):
+            other = (
+                said if said.says_what else None
+            )  # a variant of the task, in a table that says which
         if other is None or (other.content and not detail):
             continue
         try:
@@ -244,11 +312,15 @@ def _alike(run: Run, others: Mapping[Cell, KnownScore], name: str) -> tuple[dict
 def _left_out(reasons: list[str]) -> list[str]:
     if not reasons:
         return []
-    return fact("left out", f"{len(reasons):,} of other splits or subsets; for example {reasons[0]}")
+    return fact(
+        "left out", f"{len(reasons):,} of other splits or subsets; for example {reasons[0]}"
+    )
 
 
 def _plain(cell: Cell) -> tuple[str, str, int, str, str]:
-    """A cell without what differs between sources: case and organisation of the model, ``mteb:`` before the task."""
+    """A cell without what differs between sources: case and organisation of the model, ``mteb:``
+    before the task.
+    """
     arm = cell.arm
     model = arm.model.rpartition("/")[2].lower()
     return model, arm.revision, arm.layer, arm.readout, cell.task.removeprefix("mteb:")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from daskmetrics.core._outcomes import Difference
 from daskmetrics.core.names import Arm
+from daskmetrics.core.outcomes import Difference
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._explain import simpler_arms
 from daskmetrics.report._run import Run
@@ -35,7 +35,11 @@ def status_document(run: Run) -> dict[str, Any]:
         "counts": counts,
         "arms": run.start.arms,
         "checkpoints": run.start.checkpoints,
-        "cells": {"planned": run.cells_planned, "scored": run.counts["score", "ok"], "open": run.cells_open},
+        "cells": {
+            "planned": run.cells_planned,
+            "scored": run.counts["score", "ok"],
+            "open": run.cells_open,
+        },
         "leader": {"arm": leader[0], "score": leader[1]} if leader else None,
         "best": run.best().arm if run.result else None,
         "cost": cost_document(run),
@@ -69,7 +73,11 @@ def best_document(run: Run) -> dict[str, Any]:
         **summary(run),
         "folder": run.folder.path,
         "best": {**arm_document(best.arm), "score": best.score, "stderr": best.stderr},
-        "default": {**arm_document(best.default), "score": best.default_score, "stderr": best.default_stderr},
+        "default": {
+            **arm_document(best.default),
+            "score": best.default_score,
+            "stderr": best.default_stderr,
+        },
         "difference": difference_document(best.gain),
         "confirmed": best.confirmed,
         "probability": best.probability,
@@ -90,7 +98,9 @@ def _worth_document(one: Worth) -> dict[str, Any]:
 
 
 def near_best_document(run: Run, within: float) -> dict[str, Any]:
-    """The simpler arms that lose at most a share of the best arm's score in the worst case, simplest first."""
+    """The simpler arms that lose at most a share of the best arm's score in the worst case,
+    simplest first.
+    """
     arms = [
         {
             **arm_document(simpler.arm),
@@ -100,19 +110,33 @@ def near_best_document(run: Run, within: float) -> dict[str, Any]:
         }
         for simpler in simpler_arms(run, within)
     ]
-    return {"name": run.start.name, "within": within, "best": arm_document(run.verdict.overall.arm), "arms": arms}
+    return {
+        "name": run.start.name,
+        "within": within,
+        "best": arm_document(run.verdict.overall.arm),
+        "arms": arms,
+    }
 
 
 def trade_offs_document(run: Run) -> dict[str, Any]:
     """Scores against costs: the arms scored on every task, and which of them no other beats."""
     found = run.trade_offs()
     arms = [_trade_off(each) for each in found.arms]
-    return {"name": run.start.name, "arms": arms, "front": [_trade_off(each) for each in found.front]}
+    return {
+        "name": run.start.name,
+        "arms": arms,
+        "front": [_trade_off(each) for each in found.front],
+    }
 
 
 def _trade_off(one: TradeOff) -> dict[str, Any]:
     cost = {**vars(one.cost), "texts_per_second": one.cost.texts_per_second}
-    about = {"score": one.score, "stderr": one.stderr, "gain": difference_document(one.gain), "cost": cost}
+    about = {
+        "score": one.score,
+        "stderr": one.stderr,
+        "gain": difference_document(one.gain),
+        "cost": cost,
+    }
     return {**arm_document(one.arm), **about}
 
 

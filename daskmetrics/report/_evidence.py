@@ -1,4 +1,6 @@
-"""What a verdict rests on: the scores of a run and the recommendation of its search, as the journal holds them."""
+"""What a verdict rests on: the scores of a run and the recommendation of its search, as the journal
+holds them.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from daskmetrics.bandit import Problem, task_weights
-from daskmetrics.bandit._problem import Observations
-from daskmetrics.bandit._rewards import RewardScale, reward_scale
-from daskmetrics.core._events import SearchEnded
-from daskmetrics.core._outcomes import Difference, difference, joint_error, mean_difference
-from daskmetrics.core._readouts import Readout
+from daskmetrics.bandit.problem import Observations
+from daskmetrics.bandit.rewards import RewardScale, reward_scale
+from daskmetrics.core.events import SearchEnded
 from daskmetrics.core.names import Arm, Cell, training_order
+from daskmetrics.core.outcomes import Difference, difference, joint_error, mean_difference
+from daskmetrics.core.readouts import Readout
 from daskmetrics.report._ties import MeanScores, not_worse
 
 
@@ -48,7 +50,9 @@ class Evidence:
 
     @cached_property
     def _arms(self) -> Mapping[Arm, int]:
-        """The row in `_scores` of every arm with a score, sorted, so that no result depends on their order."""
+        """The row in `_scores` of every arm with a score, sorted, so that no result depends on
+        their order.
+        """
         return {arm: row for row, arm in enumerate(sorted(self.recorded))}
 
     @cached_property
@@ -59,8 +63,13 @@ class Evidence:
     def _scores(self) -> tuple[np.ndarray, np.ndarray]:
         """Scores and their errors (A, T); NaN where there is none."""
         missing = {"score": math.nan, "stderr": math.nan}
-        cells = [[self.recorded[arm].get(task, missing) for task in self.kinds] for arm in self._arms]
-        scores, errors = (np.array([[e[name] for e in row] for row in cells], float) for name in ("score", "stderr"))
+        cells = [
+            [self.recorded[arm].get(task, missing) for task in self.kinds] for arm in self._arms
+        ]
+        scores, errors = (
+            np.array([[e[name] for e in row] for row in cells], float)
+            for name in ("score", "stderr")
+        )
         return scores, errors
 
     @cached_property
@@ -79,7 +88,9 @@ class Evidence:
         )
         by_arm = enumerate(self.recorded.values())
         cells = ((arm, task, each) for arm, by_task in by_arm for task, each in by_task.items())
-        seen = Observations.of((arm, self._columns[task], e["score"], e["stderr"]) for arm, task, e in cells)
+        seen = Observations.of(
+            (arm, self._columns[task], e["score"], e["stderr"]) for arm, task, e in cells
+        )
         return reward_scale(problem, seen)
 
     @property
@@ -88,7 +99,9 @@ class Evidence:
         return tuple(dict.fromkeys(arm.model for arm in (*self.arms, *self.recorded)))
 
     def last_layer(self, model: str) -> Arm:
-        """What one takes of a model without a search: the last layer of its last checkpoint, by the first readout."""
+        """What one takes of a model without a search: the last layer of its last checkpoint, by the
+        first readout.
+        """
         arms = [arm for arm in (*self.arms, *self.recorded) if arm.model == model]
         revision = max(arms, key=lambda arm: self._order[arm.revision]).revision
         layer = max(arm.layer for arm in arms if arm.revision == revision)
@@ -96,13 +109,17 @@ class Evidence:
 
     def complete(self, tasks: Iterable[str]) -> list[Arm]:
         """The arms that were scored on all of these tasks, sorted."""
-        scored = np.isfinite(self._scores[0][:, [self._columns[task] for task in tasks]]).all(axis=1)
+        scored = np.isfinite(self._scores[0][:, [self._columns[task] for task in tasks]]).all(
+            axis=1
+        )
         return list(compress(self._arms, scored))
 
     def shares(self, tasks: Sequence[str]) -> np.ndarray:
         """Weights of tasks in the objective, with the sum 1; tasks outside of it count equally."""
         weights = np.array([self.weights.get(task, 0.0) for task in tasks])
-        return np.asarray(weights / weights.sum() if weights.any() else np.full(len(tasks), 1 / len(tasks)))
+        return np.asarray(
+            weights / weights.sum() if weights.any() else np.full(len(tasks), 1 / len(tasks))
+        )
 
     def values(self, arms: Sequence[Arm], tasks: Sequence[str]) -> np.ndarray:
         """Scores in units of the reward (arms, tasks); every arm was scored on every task."""
@@ -118,7 +135,9 @@ class Evidence:
             errors.append(replace(error, covariance=error.covariance * np.outer(slopes, slopes)))
         return MeanScores.of(self.values(arms, tasks), self.shares(tasks), errors)
 
-    def not_worse(self, arm: Arm, others: Sequence[Arm], tasks: Sequence[str], level: float) -> set[Arm]:
+    def not_worse(
+        self, arm: Arm, others: Sequence[Arm], tasks: Sequence[str], level: float
+    ) -> set[Arm]:
         """The others that a coarse test does not tell from this arm."""
         arms, shares = [arm, *others], self.shares(tasks)
         rows, variance = self._rows(arms), np.zeros(len(arms))
@@ -133,19 +152,32 @@ class Evidence:
     def _on(self, task: str, rows: np.ndarray) -> Observations:
         """The scores of arms on a task, with an error of one."""
         column = np.full(len(rows), self._columns[task])
-        return Observations(np.zeros_like(rows), column, self._scores[0][rows, column], np.ones(len(rows)))
+        return Observations(
+            np.zeros_like(rows), column, self._scores[0][rows, column], np.ones(len(rows))
+        )
 
     def gap(self, arm: Arm, other: Arm, tasks: Iterable[str]) -> Difference | None:
-        """By how much an arm's mean raw score exceeds another's, on the tasks on which both were scored."""
+        """By how much an arm's mean raw score exceeds another's, on the tasks on which both were
+        scored.
+        """
         mine, theirs = (self.recorded.get(each, {}) for each in (arm, other))
         both = [task for task in tasks if task in mine and task in theirs]
         apart = [difference(mine[task], theirs[task]) for task in both]
         return mean_difference(apart, self.shares(both).tolist()) if both else None
 
     def simplicity(self, arm: Arm) -> tuple[Any, ...]:
-        """Orders arms from simple to complex: the smaller model, the shallower layer, the earlier checkpoint, bytes."""
+        """Orders arms from simple to complex: the smaller model, the shallower layer, the earlier
+        checkpoint, bytes.
+        """
         size = Readout.parse(arm.readout).bytes_per_vector(self.widths.get(arm.model, 1))
-        return self.sizes.get(arm.model, 0.0), arm.model, arm.layer, self._order[arm.revision], size, arm.readout
+        return (
+            self.sizes.get(arm.model, 0.0),
+            arm.model,
+            arm.layer,
+            self._order[arm.revision],
+            size,
+            arm.readout,
+        )
 
     @cached_property
     def _order(self) -> Mapping[str, int]:

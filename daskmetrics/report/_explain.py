@@ -1,12 +1,14 @@
-"""Why the search chose an arm, or did not: its rank, metrics and scores; and which simpler arms lose little."""
+"""Why the search chose an arm, or did not: its rank, metrics and scores; and which simpler arms
+lose little.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from daskmetrics.core._table import Table
-from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
+from daskmetrics.core.table import Table
+from daskmetrics.core.text import plural
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._analysis import layer_of
 from daskmetrics.report._format import WIDTH, apart, fact, number, percent, place, probability, si
@@ -20,7 +22,9 @@ from daskmetrics.report._verdict import CheaperArm
 def explain_text(run: Run, name: str) -> str:
     """Rank, decisions, scores and metrics of an arm such as ``tiny@step8/3``, for a terminal."""
     posterior, aliases = posterior_of(run), run.measured_as.items()
-    renamed = (kept + name.removeprefix(other) for other, kept in aliases if name.startswith(f"{other}/"))
+    renamed = (
+        kept + name.removeprefix(other) for other, kept in aliases if name.startswith(f"{other}/")
+    )
     index = posterior.index(next(renamed, name))
     arm = posterior.problem.arms[index]
     lines = [
@@ -41,13 +45,18 @@ def _verdict(run: Run, posterior: RunPosterior, index: int) -> list[str]:
     lines += fact("rank", f"{posterior.rank(index)} of {len(arms):,} by the posterior mean")
     if index == leader:
         return lines + fact(
-            "verdict", f"The recommended arm. {run.best().certainty}" if run.result else "The leading arm so far."
+            "verdict",
+            f"The recommended arm. {run.best().certainty}"
+            if run.result
+            else "The leading arm so far.",
         )
     behind, spread = (float(values[0]) for values in posterior.behind([index]))
     better = probability(float(posterior.chance_within([index], 0.0)[0]))
     ahead = f"{arms[leader]} is expected to be better by {number(behind, spread, sign=True)}"
     if behind < 0:  # only where the recommended arm is chosen by its scores
-        ahead = f"{arms[leader]} is recommended for its scores; this arm is expected to be better by "
+        ahead = (
+            f"{arms[leader]} is recommended for its scores; this arm is expected to be better by "
+        )
         ahead += number(-behind, spread, sign=True)
     return lines + fact("verdict", f"{ahead}; the probability that this arm is better is {better}.")
 
@@ -55,15 +64,26 @@ def _verdict(run: Run, posterior: RunPosterior, index: int) -> list[str]:
 def _decisions(run: Run, arm: Arm) -> list[str]:
     picks = [pick for pick in run.picks if cell_of(pick).arm == arm]
     if picks:
-        texts = [f"{pick['index'] + 1} ({pick['stage']}, {cell_of(pick).task}{_why(pick['why'])})" for pick in picks]
+        texts = [
+            f"{pick['index'] + 1} ({pick['stage']}, {cell_of(pick).task}{_why(pick['why'])})"
+            for pick in picks
+        ]
         return fact("chosen", f"{len(picks)} of {len(run.picks)} decisions: " + "; ".join(texts))
-    siblings = {pick["index"] for pick in run.picks if cell_of(pick).arm.checkpoint == arm.checkpoint}
+    siblings = {
+        pick["index"] for pick in run.picks if cell_of(pick).arm.checkpoint == arm.checkpoint
+    }
     others = f" It chose other layers of this checkpoint {len(siblings)} times." if siblings else ""
-    return fact("chosen", f"Never: the search always expected more information per cost from other arms.{others}")
+    return fact(
+        "chosen",
+        f"Never: the search always expected more information per cost from other arms.{others}",
+    )
 
 
 def _why(why: dict[str, float | str]) -> str:
-    parts = [f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in why.items()]
+    parts = [
+        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in why.items()
+    ]
     return f": {', '.join(parts)}" if parts else ""
 
 
@@ -76,11 +96,15 @@ def _scores(run: Run, posterior: RunPosterior, arm: Arm) -> str:
         best = max((scores[task] for scores in known.values() if task in scores), default=None)
         mine, other = known.get(arm, {}).get(task), known.get(leader, {}).get(task)
         rows.append((task, about["main_score"], number(mine), number(other), number(best)))
-    return Table(("task", "score", "this arm", "leading arm", "best score"), tuple(rows)).as_text(WIDTH)
+    return Table(("task", "score", "this arm", "leading arm", "best score"), tuple(rows)).as_text(
+        WIDTH
+    )
 
 
 def _metrics(run: Run, arm: Arm) -> str:
-    """The metrics of the arm's layer, which are features of the search, and how they compare with those of all."""
+    """The metrics of the arm's layer, which are features of the search, and how they compare with
+    those of all.
+    """
     rows, own = [], layer_of(arm)
     others = "layers" if arm.readout else "arms"
     for name, values in analysis.metrics(run).items():
@@ -96,7 +120,9 @@ TABLE_WIDTH = 132  # columns, since a row has nine cells
 
 
 def simpler_arms(run: Run, within: float) -> list[CheaperArm]:
-    """The arms simpler than the best one that lose at most a share of its score in the worst case, simplest first."""
+    """The arms simpler than the best one that lose at most a share of its score in the worst case,
+    simplest first.
+    """
     most = within * abs(run.verdict.score_unit)
     return [simpler for simpler in run.verdict.overall.simpler if simpler.most_lost <= most]
 
@@ -106,7 +132,9 @@ def near_best_text(run: Run, within: float) -> str:
     verdict = run.verdict
     one, cheaper, count = verdict.overall, verdict.cheaper(within), len(simpler_arms(run, within))
     lines = fact("best", f"{one.arm}: {verdict.answer}")
-    lines += fact("cheaper", _described(run, cheaper) if cheaper else "none that loses so little is simpler")
+    lines += fact(
+        "cheaper", _described(run, cheaper) if cheaper else "none that loses so little is simpler"
+    )
     what = (
         f"{plural(count, 'arm')} simpler than the best one, of {one.tested:,} scored on every task, lose at most "
         f"{percent(within)} of its score in the worst case (95 %)."
@@ -136,16 +164,24 @@ def _change(value: float, reference: float) -> str:
 
 
 def trade_offs_text(run: Run) -> str:
-    """Scores against what arms take, for a terminal; below, the arms that the search's model expects to be as good."""
+    """Scores against what arms take, for a terminal; below, the arms that the search's model
+    expects to be as good.
+    """
     parts = [run.trade_offs().table().as_text(TABLE_WIDTH)]
     expected = expected_trade_offs(run)
     return "\n\n".join([*parts, expected.as_text(TABLE_WIDTH)] if expected.rows else parts)
 
 
 def expected_trade_offs(run: Run) -> Table:
-    """Arms that were not scored on all tasks and that no arm is expected to beat in both objective and cost."""
+    """Arms that were not scored on all tasks and that no arm is expected to beat in both objective
+    and cost.
+    """
     posterior, needed = posterior_of(run), run.weights.keys()
-    arms, mean, sd = posterior.problem.arms, posterior.posterior.mean.tolist(), posterior.posterior.sd.tolist()
+    arms, mean, sd = (
+        posterior.problem.arms,
+        posterior.posterior.mean.tolist(),
+        posterior.posterior.sd.tolist(),
+    )
     rows = []
     for i in on_front(mean, costs := [run.cost_of(arm) for arm in arms]):
         if scored := needed - run.recorded.get(arms[i], {}).keys():
@@ -157,4 +193,6 @@ def expected_trade_offs(run: Run) -> Table:
         f"({reward}); score an arm on your tasks before you use it"
     )
     about = "arms: not scored on all tasks, and by the search's model expected to be on the front"
-    return Table(("arm", "expected", "scored", *HEADER), tuple(rows), "Expected trade-offs", (about, note))
+    return Table(
+        ("arm", "expected", "scored", *HEADER), tuple(rows), "Expected trade-offs", (about, note)
+    )

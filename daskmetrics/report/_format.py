@@ -9,11 +9,11 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from daskmetrics.core._outcomes import Difference
-from daskmetrics.core._readouts import Readout
-from daskmetrics.core._table import printable
-from daskmetrics.core._text import listed, plural
 from daskmetrics.core.names import Arm, Checkpoint, step_of, training_order
+from daskmetrics.core.outcomes import Difference
+from daskmetrics.core.readouts import Readout
+from daskmetrics.core.table import printable
+from daskmetrics.core.text import listed, plural
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -91,8 +91,13 @@ def choices(arm: Arm) -> dict[str, str]:
 
 
 def readout_words(arms: Sequence[Arm], among: Iterable[Arm]) -> str:
-    """What the readouts of arms have in common that others of them lack, in words; empty if nothing is to be said."""
-    others, own = ([choices(each) for each in {arm.readout: arm for arm in some}.values()] for some in (among, arms))
+    """What the readouts of arms have in common that others of them lack, in words; empty if nothing
+    is to be said.
+    """
+    others, own = (
+        [choices(each) for each in {arm.readout: arm for arm in some}.values()]
+        for some in (among, arms)
+    )
     usual = choices(Arm("", "", 0))
     parts = [
         next(iter(values))
@@ -105,7 +110,8 @@ def readout_words(arms: Sequence[Arm], among: Iterable[Arm]) -> str:
 
 
 def place(arm: Arm, among: Iterable[Arm]) -> str:
-    """An arm in words, with its checkpoint if its model has several of them, and with its readout if there are several.
+    """An arm in words, with its checkpoint if its model has several of them, and with its readout
+    if there are several.
 
     >>> arms = [Arm("tiny", "step8", 3), Arm("tiny", "step16", 3), Arm("minilm", "main", 6)]
     >>> place(arms[0], arms), place(arms[2], arms)
@@ -122,7 +128,8 @@ def place(arm: Arm, among: Iterable[Arm]) -> str:
 
 
 def in_words(arms: Sequence[Arm], among: Iterable[Arm]) -> str:
-    """Arms in words: ranges are compressed, and models, checkpoints and readouts named only if there are several.
+    """Arms in words: ranges are compressed, and models, checkpoints and readouts named only if
+    there are several.
 
     >>> layers = [Arm("m", "main", layer) for layer in range(7)]
     >>> in_words(layers[5:], layers), in_words([*layers[:4], layers[6]], layers)
@@ -155,8 +162,11 @@ def in_words(arms: Sequence[Arm], among: Iterable[Arm]) -> str:
     return listed(phrases) if len(phrases) < 3 else f"{', '.join(phrases[:-1])}, and {phrases[-1]}"
 
 
-def _alike(arms: Iterable[Arm], whole: bool = False) -> dict[tuple[str, tuple[int, ...], tuple[str, ...]], list[Arm]]:
-    """Arms by model, the layers that they share in some checkpoints, and the readouts that they share in these.
+def _alike(
+    arms: Iterable[Arm], whole: bool = False
+) -> dict[tuple[str, tuple[int, ...], tuple[str, ...]], list[Arm]]:
+    """Arms by model, the layers that they share in some checkpoints, and the readouts that they
+    share in these.
 
     With ``whole``, arms of a checkpoint belong together whatever readouts each layer has.
     """
@@ -170,18 +180,26 @@ def _alike(arms: Iterable[Arm], whole: bool = False) -> dict[tuple[str, tuple[in
             shared.setdefault(() if whole else tuple(readouts), []).append(layer)
         for alike, layers in shared.items():
             model, revision = checkpoint.model, checkpoint.revision
-            members = [Arm(model, revision, layer, name) for layer in layers for name in by_layer[layer]]
+            members = [
+                Arm(model, revision, layer, name) for layer in layers for name in by_layer[layer]
+            ]
             groups.setdefault((model, tuple(layers), alike), []).extend(members)
     return groups
 
 
 def _read(layers: str, arms: Sequence[Arm], among: Sequence[Arm]) -> str:
-    """Layers in words with the readouts of their arms: how many there are, and what they have in common."""
+    """Layers in words with the readouts of their arms: how many there are, and what they have in
+    common.
+    """
     readouts = {arm.readout for arm in arms}
     if readouts == {""}:
         return layers
     places = {(arm.checkpoint, arm.layer) for arm in arms}
-    count = plural(len(arms), "arm") if len(arms) < len(places) * len(readouts) else plural(len(readouts), "readout")
+    count = (
+        plural(len(arms), "arm")
+        if len(arms) < len(places) * len(readouts)
+        else plural(len(readouts), "readout")
+    )
     said = readout_words(arms, among)
     return f"{count + ' of ' if len(readouts) > 1 else ''}{layers}{f' ({said})' if said else ''}"
 
@@ -207,7 +225,9 @@ def _ranges(order: Sequence[str], chosen: Container[str]) -> str:
             runs[-1].append(name)
         elif runs[-1]:
             runs.append([])
-    return listed([part for run in runs for part in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else run)])
+    return listed(
+        [part for run in runs for part in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else run)]
+    )
 
 
 def number(value: float | None, stderr: float | None = None, sign: bool = False) -> str:
@@ -249,7 +269,9 @@ def over(weights: Collection[float]) -> str:
     return f"{'weighted ' if len(set(weights)) > 1 else ''}mean of {plural(len(weights), 'task')}"
 
 
-UNPAIRED = "* not paired: outcomes of items are missing, so the error is that of two independent scores"
+UNPAIRED = (
+    "* not paired: outcomes of items are missing, so the error is that of two independent scores"
+)
 
 
 def apart(difference: Difference | None, mark: str = " (unpaired)") -> str:
@@ -260,7 +282,9 @@ def apart(difference: Difference | None, mark: str = " (unpaired)") -> str:
     """
     if difference is None:
         return ""
-    return number(difference.value, difference.stderr, sign=True) + ("" if difference.paired else mark)
+    return number(difference.value, difference.stderr, sign=True) + (
+        "" if difference.paired else mark
+    )
 
 
 def size(difference: Difference) -> str:
@@ -269,7 +293,9 @@ def size(difference: Difference) -> str:
     >>> size(Difference(-0.02, 0.01, paired=False))
     '0.020 ± 0.010 (unpaired)'
     """
-    return number(abs(difference.value), difference.stderr) + ("" if difference.paired else " (unpaired)")
+    return number(abs(difference.value), difference.stderr) + (
+        "" if difference.paired else " (unpaired)"
+    )
 
 
 def unpaired(differences: Iterable[Difference | None]) -> tuple[str, ...]:
@@ -283,7 +309,11 @@ def percent(share: float) -> str:
     >>> percent(0.2842), percent(0.0123), percent(0.0), percent(1.0)
     ('28 %', '1.2 %', '0 %', '100 %')
     """
-    return f"{share:.1%}".replace("%", " %") if 0 < share < 0.095 else f"{share:.0%}".replace("%", " %")
+    return (
+        f"{share:.1%}".replace("%", " %")
+        if 0 < share < 0.095
+        else f"{share:.0%}".replace("%", " %")
+    )
 
 
 SI = ("", "k", "M", "G", "T", "P")

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from daskmetrics.core._outcomes import Difference, difference, mean_difference, mean_score
-from daskmetrics.core._table import Table
-from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
+from daskmetrics.core.outcomes import Difference, difference, mean_difference, mean_score
+from daskmetrics.core.table import Table
+from daskmetrics.core.text import plural
 from daskmetrics.report._format import apart, number, percent, size
 from daskmetrics.report._run import Run
 
@@ -19,10 +19,11 @@ LEVEL = 0.05  #: probability of calling a choice wrong that is right, over all r
 
 @dataclass(frozen=True)
 class Finalist:
-    """One arm, scored in the search and on fresh items: means over the same tasks, with the weights of the objective.
+    """One arm, scored in the search and on fresh items: means over the same tasks, with the weights
+    of the objective.
 
-    ``change`` is the fresh score less that of the search; the items differ, so its error is that of independent scores.
-    ``lead`` is the best arm's fresh score less this arm's, item by item.
+    ``change`` is the fresh score less that of the search; the items differ, so its error is that of
+    independent scores. ``lead`` is the best arm's fresh score less this arm's, item by item.
     """
 
     arm: Arm
@@ -67,23 +68,34 @@ class FreshItems:
 
     @property
     def sentence(self) -> str:
-        """What was scored, the verdict, and how far the search's score of its choice was from the fresh one."""
+        """What was scored, the verdict, and how far the search's score of its choice was from the
+        fresh one.
+        """
         change = self.finalists[0].change
         tasks = plural(len(self.tasks), "task")
-        parts = [f"{percent(self.share)} of the items of {tasks} were kept back from the search.", self.verdict]
+        parts = [
+            f"{percent(self.share)} of the items of {tasks} were kept back from the search.",
+            self.verdict,
+        ]
         if change:
-            parts.append(f"The score of the chosen arm changed by {number(change.value, change.stderr, sign=True)}.")
+            parts.append(
+                f"The score of the chosen arm changed by {number(change.value, change.stderr, sign=True)}."
+            )
         if self.unscored:
             parts.append(f"Not scored on all of them: {', '.join(map(str, self.unscored))}.")
         return " ".join(parts)
 
     @property
     def table(self) -> Table:
-        """One row per finalist: its score in the search and on fresh items, and the difference from the chosen arm."""
+        """One row per finalist: its score in the search and on fresh items, and the difference from
+        the chosen arm.
+        """
         rows = tuple(
             (
                 str(each.arm),
-                number(each.searched.value, each.searched.stderr) if each.searched else "not measured",
+                number(each.searched.value, each.searched.stderr)
+                if each.searched
+                else "not measured",
                 number(each.fresh.value, each.fresh.stderr),
                 number(each.change.value, each.change.stderr, sign=True) if each.change else "",
                 apart(each.lead, " *"),
@@ -95,7 +107,9 @@ class FreshItems:
 
 
 def fresh_items(run: Run) -> FreshItems | None:
-    """The finalists of a finished search on fresh items; None if it kept none back, or the chosen arm has no score."""
+    """The finalists of a finished search on fresh items; None if it kept none back, or the chosen
+    arm has no score.
+    """
     complete = [arm for arm, own in run.fresh.items() if run.weights.keys() <= own.keys()]
     chosen = next(iter(run.fresh), None)
     if chosen is None or chosen not in complete:

@@ -1,8 +1,8 @@
 """The report as one self-contained page.
 
-The page loads nothing and sends nothing. Its content policy forbids every connection, and every script but two, which
-it names by their digests: BokehJS and `page.js`. No text is evaluated as code. Without JavaScript the page shows static
-figures.
+The page loads nothing and sends nothing. Its content policy forbids every connection, and every
+script but two, which it names by their digests: BokehJS and `page.js`. No text is evaluated as
+code. Without JavaScript the page shows static figures.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskmetrics.core._files import RunFolder, atomic_write
-from daskmetrics.core._telemetry import read_samples
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.execution._journal import read
+from daskmetrics.core.files import RunFolder, atomic_write
+from daskmetrics.core.telemetry import read_samples
+from daskmetrics.execution.journal import read
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _format as formats
 from daskmetrics.report import _tables as tables
@@ -40,7 +40,8 @@ POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:
 
 
 def write_page(run: Run, vectors: bool = False) -> Path:
-    """Write ``report/index.html`` and its figures, unless they are newer than the journal; returns the page's path.
+    """Write ``report/index.html`` and its figures, unless they are newer than the journal; returns
+    the page's path.
 
     With ``vectors`` the figures are written as SVG files, too.
     """
@@ -60,14 +61,20 @@ def write_page(run: Run, vectors: bool = False) -> Path:
 
 
 def write_map_figure(folder: RunFolder) -> Path:
-    """Write the one figure that a map has, what its workers used; ConfigError if there is nothing to draw."""
+    """Write the one figure that a map has, what its workers used; ConfigError if there is nothing
+    to draw.
+    """
     if len(samples := read_samples(folder.telemetry)) < 2:
-        raise ConfigError(f"'{folder.path}' has no telemetry: the map was too short, or ran in one process.")
+        raise ConfigError(
+            f"'{folder.path}' has no telemetry: the map was too short, or ran in one process."
+        )
     need_matplotlib()
     from daskmetrics.report.plots._figures import telemetry
 
     folder.report.mkdir(exist_ok=True)
-    return atomic_write(folder.report / "telemetry.png", telemetry(samples, list(read(folder.journal))).png)
+    return atomic_write(
+        folder.report / "telemetry.png", telemetry(samples, list(read(folder.journal))).png
+    )
 
 
 def _remove_others(folder: Path, pictures: Sequence[Picture]) -> None:
@@ -80,7 +87,9 @@ def _remove_others(folder: Path, pictures: Sequence[Picture]) -> None:
 
 
 def _is_fresh(page: Path, run: Run) -> bool:
-    """Whether this version wrote the page after the last line of the journal, with pictures if matplotlib is there."""
+    """Whether this version wrote the page after the last line of the journal, with pictures if
+    matplotlib is there.
+    """
     if not page.is_file() or page.stat().st_mtime_ns <= run.folder.journal.stat().st_mtime_ns:
         return False
     with page.open(encoding="utf-8") as file:

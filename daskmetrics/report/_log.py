@@ -10,13 +10,13 @@ from pathlib import Path
 
 import yaml
 
-from daskmetrics.core import _events as events
-from daskmetrics.core._events import kind_of, kinds, to_json
-from daskmetrics.core._files import RunFolder
-from daskmetrics.core._table import printable
+from daskmetrics.core import events as events
 from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.events import kind_of, kinds, to_json
+from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Key
-from daskmetrics.execution._journal import numbered
+from daskmetrics.core.table import printable
+from daskmetrics.execution.journal import numbered
 from daskmetrics.report._format import NO_REASON
 
 LAST_LINES = 40  #: shown of a worker's log
@@ -25,8 +25,12 @@ LONGEST = 300  #: characters shown of an entry as JSON
 Numbered = tuple[int, events.Event]
 
 
-def journal_lines(folder: RunFolder, types: Sequence[str] = (), tail: int | None = None) -> list[Numbered]:
-    """Entries of a run's journal with their line numbers: of the given types, or only the last ones."""
+def journal_lines(
+    folder: RunFolder, types: Sequence[str] = (), tail: int | None = None
+) -> list[Numbered]:
+    """Entries of a run's journal with their line numbers: of the given types, or only the last
+    ones.
+    """
     for name in types:
         if name not in kinds():
             raise unknown("type of entry", name, kinds())
@@ -37,7 +41,10 @@ def journal_lines(folder: RunFolder, types: Sequence[str] = (), tail: int | None
 
 def journal_text(lines: Sequence[Numbered]) -> str:
     """One readable line per entry."""
-    return "\n".join(f"{number:>6}  {kind_of(entry):<8}  {printable(_describe(entry))}" for number, entry in lines)
+    return "\n".join(
+        f"{number:>6}  {kind_of(entry):<8}  {printable(_describe(entry))}"
+        for number, entry in lines
+    )
 
 
 def journal_json(lines: Sequence[Numbered]) -> str:
@@ -52,7 +59,9 @@ def _describe(entry: events.Event) -> str:
             attempts = f", attempt {entry.attempts}" if entry.attempts > 1 else ""
             where = f" on {entry.worker}" if entry.worker else ""
             end = (
-                f"ok after {entry.seconds:.1f} s{where}" if entry.ok else f"{entry.status}: {entry.reason or NO_REASON}"
+                f"ok after {entry.seconds:.1f} s{where}"
+                if entry.ok
+                else f"{entry.status}: {entry.reason or NO_REASON}"
             )
             return f"{entry.kind} {entry.name}  {end}{attempts}"
         case events.AttemptFailed(name=name, fault=fault, reason=reason):
@@ -60,7 +69,11 @@ def _describe(entry: events.Event) -> str:
             blame = "" if entry.blamed else " (not its fault)"
             return f"{name}  {fault}{where}{blame}: {reason or NO_REASON}"
         case events.UnitAsked(name=name, note=note, pick=pick):
-            return f"{name}  decision {pick['index']} ({pick['stage']}), seed {note.get('seed')}" if pick else name
+            return (
+                f"{name}  decision {pick['index']} ({pick['stage']}), seed {note.get('seed')}"
+                if pick
+                else name
+            )
         case events.RunStarted():
             machine = ", ".join(f"{name} {value}" for name, value in entry.environment.items())
             return f"{entry.name}: {entry.checkpoints:,} checkpoints, {len(entry.tasks)} tasks; {machine}"
@@ -98,13 +111,17 @@ def log_text(folder: RunFolder, query: str) -> str:
     units = {
         UnitLog(entry.key, entry.name): None
         for _, entry in entries
-        if isinstance(entry, events.UnitAsked | events.Record | events.AttemptFailed | events.InputRecovered)
+        if isinstance(
+            entry, events.UnitAsked | events.Record | events.AttemptFailed | events.InputRecovered
+        )
     }
     return "\n\n".join("\n".join(_history(folder, unit, entries)) for unit in find(query, units))
 
 
 def find(query: str, units: Iterable[UnitLog]) -> list[UnitLog]:
-    """The units with this key or name, or with the only name that begins with it; `ConfigError` without a match."""
+    """The units with this key or name, or with the only name that begins with it; `ConfigError`
+    without a match.
+    """
     units = list(units)
     if exact := [unit for unit in units if query in (unit.key, unit.name)]:
         return exact
@@ -116,7 +133,9 @@ def find(query: str, units: Iterable[UnitLog]) -> list[UnitLog]:
         some = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         raise ConfigError(f"'{query}' matches {len(names)} units: {some}. Give more of the name.")
     near = difflib.get_close_matches(query, [unit.name for unit in units], n=3, cutoff=0.4)
-    hint = f" Did you mean {' or '.join(repr(name) for name in dict.fromkeys(near))}?" if near else ""
+    hint = (
+        f" Did you mean {' or '.join(repr(name) for name in dict.fromkeys(near))}?" if near else ""
+    )
     raise ConfigError(f"Unknown unit '{query}'.{hint} 'daskmetrics journal RUN' lists all units.")
 
 
@@ -137,8 +156,12 @@ def _history(folder: RunFolder, unit: UnitLog, entries: Sequence[Numbered]) -> I
         match entry:
             case events.AttemptFailed(trace=trace):
                 yield from _indented(trace.splitlines())
-            case events.Record(value={"reasons": reasons}):  # the undefined metrics of a measured checkpoint
-                yield from _indented(f"{name} of layer {layer}: {reason}" for layer, name, reason in reasons)
+            case events.Record(
+                value={"reasons": reasons}
+            ):  # the undefined metrics of a measured checkpoint
+                yield from _indented(
+                    f"{name} of layer {layer}: {reason}" for layer, name, reason in reasons
+                )
     for worker in workers:
         for log in _worker_logs(folder, worker):
             yield f"\nlog of {printable(worker)}, {log}, last lines:"

@@ -1,4 +1,6 @@
-"""Why a search ended, what more would buy, what metrics contributed, and why the answer changed: as sentences."""
+"""Why a search ended, what more would buy, what metrics contributed, and why the answer changed: as
+sentences.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from daskmetrics.core._events import Event, SearchEnded, succeeded
-from daskmetrics.core._outcomes import Difference, mean_difference
-from daskmetrics.core._text import listed, plural
+from daskmetrics.core.events import Event, SearchEnded, succeeded
 from daskmetrics.core.names import Arm, Cell
+from daskmetrics.core.outcomes import Difference, mean_difference
+from daskmetrics.core.text import listed, plural
 from daskmetrics.report._format import apart, number, percent, probability
 
 SHOWN = 3  #: gains that are stated
@@ -25,7 +27,8 @@ def outlook(
     differences: Callable[[Arm, Arm], Mapping[str, Difference]],
     unseen: Sequence[str] = (),
 ) -> Iterator[tuple[str, str]]:
-    """Labels and sentences about the end of a search, given its journal, its configuration and how two arms differ.
+    """Labels and sentences about the end of a search, given its journal, its configuration and how
+    two arms differ.
 
     ``unseen`` names the models without a score, about which the search knows nothing.
     """
@@ -46,11 +49,18 @@ def interrupted(decisions: int) -> str:
 
 
 def _ending(result: SearchEnded, search: Mapping[str, Any]) -> str:
-    after, policy = f"{percent(result.spent / result.exhaustive)} of the exhaustive cost", search["policy"]
+    after, policy = (
+        f"{percent(result.spent / result.exhaustive)} of the exhaustive cost",
+        search["policy"],
+    )
     within = f"within {percent(result.within)} of the best"
     match result.outlook["ending"]:
         case "sure":
-            begin = "Sure enough" if result.probability_within >= SURE else "Nothing left is worth its cost"
+            begin = (
+                "Sure enough"
+                if result.probability_within >= SURE
+                else "Nothing left is worth its cost"
+            )
             return f"{begin} after {after}: the policy {policy} found no cell that may change the answer."
         case "confidence":
             return f"The required confidence, {percent(search['confidence'])} to be {within}, came after {after}."
@@ -79,7 +89,9 @@ def _more(result: SearchEnded, unseen: Sequence[str]) -> str:
     part = percent(first["share"]) if first["share"] >= 0.001 else f"{100 * first['share']:.1g} %"
     more = f"A further {part} {cost} ({plural(first['cells'], 'cell')})"
     parts = [f"{more} is expected to gain {_amount(result, first['value'])}"]
-    parts += [f"the next {percent(gain['share'])} {_amount(result, gain['value'])}" for gain in others]
+    parts += [
+        f"the next {percent(gain['share'])} {_amount(result, gain['value'])}" for gain in others
+    ]
     share = min(1.0, math.ceil(100 * (result.spent / result.exhaustive + first["share"])) / 100)
     return f"{text} {', '.join(parts)}. To spend it, run the same command with --budget {share:g} --spend {share:g}."
 
@@ -93,7 +105,11 @@ def _amount(result: SearchEnded, value: float) -> str:
     share = value / result.score_unit if result.score_unit else 0.0
     if share > 1:
         return f"{value:.2g} (more than the score: there are too few scores to say)"
-    return "less than 0.01 % of the score" if share < HARDLY else f"{value:.2g} ({100 * share:.2g} % of the score)"
+    return (
+        "less than 0.01 % of the score"
+        if share < HARDLY
+        else f"{value:.2g} ({100 * share:.2g} % of the score)"
+    )
 
 
 def _metrics(result: SearchEnded) -> str:
@@ -115,17 +131,26 @@ def _metrics(result: SearchEnded) -> str:
 def earlier_search(
     entries: Sequence[Event], result: SearchEnded
 ) -> tuple[SearchEnded, Sequence[Event]] | tuple[None, None]:
-    """The search before this one, if it recommended another arm, and the entries of the journal between them."""
+    """The search before this one, if it recommended another arm, and the entries of the journal
+    between them.
+    """
     ends = [(i, entry) for i, entry in enumerate(entries) if isinstance(entry, SearchEnded)]
     now = max(i for i, entry in ends if entry.key == result.key)
     for i, earlier in reversed(ends):
         if i < now:
-            return (earlier, entries[i:now]) if earlier.best["arm"] != result.best["arm"] else (None, None)
+            return (
+                (earlier, entries[i:now])
+                if earlier.best["arm"] != result.best["arm"]
+                else (None, None)
+            )
     return None, None
 
 
-def changed(earlier: SearchEnded, since: Sequence[Event], result: SearchEnded, gain: Difference | None) -> str:
-    """Why the recommendation differs from that of an earlier search: what the new scores say of the two arms.
+def changed(
+    earlier: SearchEnded, since: Sequence[Event], result: SearchEnded, gain: Difference | None
+) -> str:
+    """Why the recommendation differs from that of an earlier search: what the new scores say of the
+    two arms.
 
     ``gain`` is the difference of their mean scores on the tasks on which both were scored.
     """
@@ -134,7 +159,9 @@ def changed(earlier: SearchEnded, since: Sequence[Event], result: SearchEnded, g
     text = f"An earlier search of this run, with {spent} of the exhaustive cost, recommended {old}."
     if earlier.reward != result.reward:
         text += f" It compared arms by the reward {earlier.reward}, this one by {result.reward}."
-    cells = [(Cell.parse(record.name), record.value["score"]) for record in succeeded(since, "score")]
+    cells = [
+        (Cell.parse(record.name), record.value["score"]) for record in succeeded(since, "score")
+    ]
     theirs = [f"{number(score)} of {cell}" for cell, score in cells if cell.arm in (old, new)]
     text += f" {plural(len(cells), 'score')} {'is' if len(cells) == 1 else 'are'} new"
     if theirs:
@@ -144,13 +171,26 @@ def changed(earlier: SearchEnded, since: Sequence[Event], result: SearchEnded, g
         text += ", of neighbours of the two arms and not of them"
     expected = [each for arm in (old, new) if (each := _moved(arm, earlier, result))]
     text += f". {' '.join(expected)}" if expected and earlier.reward == result.reward else "."
-    return f"{text} Where both were scored, the arm recommended now is ahead by {apart(gain)}." if gain else text
+    return (
+        f"{text} Where both were scored, the arm recommended now is ahead by {apart(gain)}."
+        if gain
+        else text
+    )
 
 
 def _moved(arm: Arm, earlier: SearchEnded, result: SearchEnded) -> str:
-    """How an arm's expected objective changed; empty if it is not among the arms that both searches list."""
+    """How an arm's expected objective changed; empty if it is not among the arms that both searches
+    list.
+    """
     before, now = (
-        next((each["value"] for each in (end.best, end.default, *end.top) if Arm(**each["arm"]) == arm), None)
+        next(
+            (
+                each["value"]
+                for each in (end.best, end.default, *end.top)
+                if Arm(**each["arm"]) == arm
+            ),
+            None,
+        )
         for end in (earlier, result)
     )
     if before is None or now is None:

@@ -9,16 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from daskmetrics.core._files import RunFolder
-from daskmetrics.core._text import duration
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.text import duration
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._format import number, percent, scored
 from daskmetrics.report._recorded import cell_of
 from daskmetrics.report._run import Run
 
 MOST_OPEN = 8  # runs that are kept in memory for pages of their own
-PATIENCE = 10  # a run that changes is read again after this many times the seconds that reading it took
+PATIENCE = (
+    10  # a run that changes is read again after this many times the seconds that reading it took
+)
 Stamp = tuple[int, int]  # of a journal: its modification time in nanoseconds, and its size
 T = TypeVar("T")
 
@@ -53,9 +55,13 @@ class RunCollection:
 
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
-            raise ConfigError(f"'{folder}' is not a folder. Give the folder that holds the runs, such as runs/.")
+            raise ConfigError(
+                f"'{folder}' is not a folder. Give the folder that holds the runs, such as runs/."
+            )
         if RunFolder(folder).journal.exists():
-            raise ConfigError(f"'{folder}' is a run. Give the folder that holds it: '{folder.resolve().parent}'.")
+            raise ConfigError(
+                f"'{folder}' is a run. Give the folder that holds it: '{folder.resolve().parent}'."
+            )
         self.folder = folder
         self._rows: dict[str, _Read[RunRow]] = {}
         self._open: dict[str, _Read[Run]] = {}  # the latest last
@@ -64,7 +70,9 @@ class RunCollection:
         """A row for each run, the latest changed first."""
         found = self._folders()
         self._rows = {name: known for name, known in self._rows.items() if name in found}
-        return sorted((self._row(name, place) for name, place in found.items()), key=lambda row: -row.changed)
+        return sorted(
+            (self._row(name, place) for name, place in found.items()), key=lambda row: -row.changed
+        )
 
     def run(self, name: str) -> Run:
         """A run by the name of its folder, as its files are now.
@@ -77,22 +85,36 @@ class RunCollection:
             If it cannot be read.
         """
         place = self._place(name)
-        self._open[name] = _read_again(place, self._open.pop(name, None), lambda stamp: Run(place.path))
+        self._open[name] = _read_again(
+            place, self._open.pop(name, None), lambda stamp: Run(place.path)
+        )
         for oldest in list(self._open)[:-MOST_OPEN]:
             del self._open[oldest]
         return self._open[name].value
 
     def file_of_report(self, name: str, file: str) -> Path | None:
-        """A file of a run's report, if there is one of this name; links to other places are not followed."""
+        """A file of a run's report, if there is one of this name; links to other places are not
+        followed.
+        """
         folder = self._place(name).report
-        inside = {path.name: path for path in folder.iterdir()} if folder.is_dir() and not folder.is_symlink() else {}
+        inside = (
+            {path.name: path for path in folder.iterdir()}
+            if folder.is_dir() and not folder.is_symlink()
+            else {}
+        )
         path = inside.get(file)
         return path if path and path.is_file() and not path.is_symlink() else None
 
     def _folders(self) -> Mapping[str, RunFolder]:
         """What looks like a run, by name; nothing outside of the folder, whatever links point to."""
-        places = (RunFolder(path) for path in self.folder.iterdir() if path.is_dir() and not path.is_symlink())
-        return {each.path.name: each for each in places if each.journal.exists() or each.config.exists()}
+        places = (
+            RunFolder(path)
+            for path in self.folder.iterdir()
+            if path.is_dir() and not path.is_symlink()
+        )
+        return {
+            each.path.name: each for each in places if each.journal.exists() or each.config.exists()
+        }
 
     def _place(self, name: str) -> RunFolder:
         found = self._folders()
@@ -119,7 +141,9 @@ class _Read(Generic[T]):
 
 
 def _read_again(place: RunFolder, known: _Read[T] | None, read: Callable[[Stamp], T]) -> _Read[T]:
-    """What is known of a run, read again if its journal has changed; a long one is not read without a pause."""
+    """What is known of a run, read again if its journal has changed; a long one is not read without
+    a pause.
+    """
     stamp, began = _stamp(place), time.monotonic()
     if known and (known.stamp == stamp or began < known.after):
         return known
@@ -137,13 +161,15 @@ def _stamp(place: RunFolder) -> Stamp:
 
 def _state(place: RunFolder) -> str:
     """Whether a process drives an unfinished run now, which its journal does not say."""
-    from daskmetrics.execution._journal import holder
+    from daskmetrics.execution.journal import holder
 
     return "running" if holder(place.lock) else UNFINISHED
 
 
 def _read_row(place: RunFolder, stamp: Stamp) -> RunRow:
-    """The row of a run; whatever a damaged or foreign folder holds, one row says what is wrong with it."""
+    """The row of a run; whatever a damaged or foreign folder holds, one row says what is wrong with
+    it.
+    """
     row = RunRow(place.path.name, changed=stamp[0] / 1e9)
     try:
         return _row_of(Run(place.path), row)
@@ -152,7 +178,9 @@ def _read_row(place: RunFolder, stamp: Stamp) -> RunRow:
 
 
 def reason(error: Exception) -> str:
-    """Why a run cannot be read: our own message, or any other error, as of a file that another program has written."""
+    """Why a run cannot be read: our own message, or any other error, as of a file that another
+    program has written.
+    """
     return str(error) if isinstance(error, DaskmetricsError) else f"{type(error).__name__}: {error}"
 
 
@@ -165,7 +193,10 @@ def _row_of(run: Run, row: RunRow) -> RunRow:
     else:
         leader, best, score = analysis.leader(run), "", ""
         if leader:
-            best, score = f"{leader[0]} (so far)", number(*run.mean_over(leader[0], tuple(run.weights)))
+            best, score = (
+                f"{leader[0]} (so far)",
+                number(*run.mean_over(leader[0], tuple(run.weights))),
+            )
         cost = f"{duration(sum(pick['cost'] for pick in run.picks))} (assumed)" if run.picks else ""
     state = "finished" if run.finished else UNFINISHED
     return replace(row, state=state, progress=progress(run), arm=best, score=score, cost=cost)

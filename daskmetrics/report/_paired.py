@@ -1,4 +1,6 @@
-"""Two arms compared on every task and over all tasks, with paired errors where outcomes of items are known."""
+"""Two arms compared on every task and over all tasks, with paired errors where outcomes of items
+are known.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from daskmetrics.bandit._problem import Observations
-from daskmetrics.core._outcomes import Difference, mean_difference
-from daskmetrics.core._table import Table
+from daskmetrics.bandit.problem import Observations
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm
+from daskmetrics.core.outcomes import Difference, mean_difference
+from daskmetrics.core.table import Table
 from daskmetrics.report._documents import difference_document
 from daskmetrics.report._format import WIDTH, apart, fact, over, probability, scored, unpaired
 from daskmetrics.report._posterior import arm_named, objective_of
@@ -35,7 +37,11 @@ class ArmComparison:
     def sentence(self) -> str:
         """The difference of the mean scores, and the verdict."""
         if self.mean is None:
-            return self.verdict if self.tasks else "Unknown: the two arms have no scored task in common."
+            return (
+                self.verdict
+                if self.tasks
+                else "Unknown: the two arms have no scored task in common."
+            )
         return f"{apart(self.mean)}, {self.over}. {self.verdict}"
 
     @property
@@ -52,8 +58,14 @@ class ArmComparison:
 def compare_arms(
     run: Run, arm: Arm, other: Arm, elsewhere: Run | None = None, left_out: Collection[str] = ()
 ) -> ArmComparison:
-    """Compare an arm of a run with another arm of it, or of another run; weights and reward are those of `run`."""
-    tasks = {name: each for name, each in run.differences(arm, other, elsewhere).items() if name not in left_out}
+    """Compare an arm of a run with another arm of it, or of another run; weights and reward are
+    those of `run`.
+    """
+    tasks = {
+        name: each
+        for name, each in run.differences(arm, other, elsewhere).items()
+        if name not in left_out
+    }
     weights = {task: run.weights[task] for task in tasks if task in run.weights}
     return ArmComparison(
         arm=arm,
@@ -66,13 +78,22 @@ def compare_arms(
     )
 
 
-def compare_named(run: Run, name: str, other_name: str, elsewhere: Run | None = None) -> ArmComparison:
-    """Compare arms ``MODEL@REVISION/LAYER``; the second may be of another run. `DataError` without a common task."""
+def compare_named(
+    run: Run, name: str, other_name: str, elsewhere: Run | None = None
+) -> ArmComparison:
+    """Compare arms ``MODEL@REVISION/LAYER``; the second may be of another run. `DataError` without
+    a common task.
+    """
     there = elsewhere or run
-    arm, other = (arm_named(one, each.recorded, "scored arm") for one, each in ((name, run), (other_name, there)))
+    arm, other = (
+        arm_named(one, each.recorded, "scored arm")
+        for one, each in ((name, run), (other_name, there))
+    )
     compared = compare_arms(run, arm, other, elsewhere)
     if not compared.tasks:
-        raise DataError(f"{arm} and {other} have no scored task in common. Score both with search.policy=sweep.")
+        raise DataError(
+            f"{arm} and {other} have no scored task in common. Score both with search.policy=sweep."
+        )
     return compared
 
 
@@ -86,15 +107,25 @@ def comparison_document(compared: ArmComparison) -> dict[str, Any]:
 
 
 def compare_arms_text(run: Run, name: str, other_name: str, elsewhere: Run | None = None) -> str:
-    """Two arms ``MODEL@REVISION/LAYER`` on every task, for a terminal; the second may be of another run."""
+    """Two arms ``MODEL@REVISION/LAYER`` on every task, for a terminal; the second may be of another
+    run.
+    """
     compared, there, rows = compare_named(run, name, other_name, elsewhere), elsewhere or run, []
     arm, other = compared.arm, compared.other
     for task, difference in compared.tasks.items():
         scores = map(scored, (run.recorded[arm][task], there.recorded[other][task]))
         rows.append((task, *scores, apart(difference, " *"), probability(difference.probability)))
     header = ("task", "first", "second", "difference", "probability")
-    lines = [*fact("first", str(arm)), *fact("second", str(other)), "", *fact("difference", compared.sentence), ""]
-    return "\n".join([*lines, Table(header, tuple(rows), notes=unpaired(compared.tasks.values())).as_text(WIDTH)])
+    lines = [
+        *fact("first", str(arm)),
+        *fact("second", str(other)),
+        "",
+        *fact("difference", compared.sentence),
+        "",
+    ]
+    return "\n".join(
+        [*lines, Table(header, tuple(rows), notes=unpaired(compared.tasks.values())).as_text(WIDTH)]
+    )
 
 
 def _objective(run: Run, arm: Arm, tasks: Mapping[str, Difference]) -> Difference | None:
@@ -105,7 +136,8 @@ def _objective(run: Run, arm: Arm, tasks: Mapping[str, Difference]) -> Differenc
     errors = np.array([each.stderr for each in differences])
     places = np.array([problem.tasks.index(task) for task in tasks])
     one, other, middle = (
-        Observations(np.zeros_like(places), places, scores, errors) for scores in (mine, theirs, (mine + theirs) / 2)
+        Observations(np.zeros_like(places), places, scores, errors)
+        for scores in (mine, theirs, (mine + theirs) / 2)
     )
     values, spread = scale.values(one) - scale.values(other), scale.errors(middle)
     scaled = [

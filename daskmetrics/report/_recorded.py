@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from daskmetrics.core._events import (
+from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.events import (
     MapStarted,
     Record,
     RunStarted,
@@ -24,16 +25,21 @@ from daskmetrics.core._events import (
     standing,
     succeeded,
 )
-from daskmetrics.core._files import RunFolder
-from daskmetrics.core._outcomes import Difference, difference, mean_score
-from daskmetrics.core._text import equal_names
-from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Key
-from daskmetrics.execution._journal import holder, read
+from daskmetrics.core.outcomes import Difference, difference, mean_score
+from daskmetrics.core.text import equal_names
+from daskmetrics.execution.journal import holder, read
 from daskmetrics.report._arrays import dataset
 from daskmetrics.report._evidence import weights_of
 from daskmetrics.report._format import percent
-from daskmetrics.report._tradeoffs import ArmCost, ModelSize, TradeOffs, recorded_size, trade_offs_of
+from daskmetrics.report._tradeoffs import (
+    ArmCost,
+    ModelSize,
+    TradeOffs,
+    recorded_size,
+    trade_offs_of,
+)
 from daskmetrics.store import StorePlan
 
 if TYPE_CHECKING:
@@ -41,7 +47,8 @@ if TYPE_CHECKING:
 
 
 class RecordedRun:
-    """What the files of a run hold: its configuration, records, scores, and the choice of its search.
+    """What the files of a run hold: its configuration, records, scores, and the choice of its
+    search.
 
     `Run` adds what is concluded from them, and overrides nothing.
     """
@@ -57,13 +64,17 @@ class RecordedRun:
             )
         if not latest(self.entries, RunStarted):
             if self.driver is not None:
-                raise DataError(f"The run in '{path}' is being prepared by {self.driver}. Try again in a moment.")
+                raise DataError(
+                    f"The run in '{path}' is being prepared by {self.driver}. Try again in a moment."
+                )
             raise DataError(f"The run in '{path}' was killed before it started. Run it again.")
 
     @cached_property
     def config(self) -> dict[str, Any]:
         """The configuration in force, as plain values."""
-        return dict(self.start.config or yaml.safe_load(self.folder.config.read_text(encoding="utf-8")))
+        return dict(
+            self.start.config or yaml.safe_load(self.folder.config.read_text(encoding="utf-8"))
+        )
 
     @cached_property
     def start(self) -> RunStarted:
@@ -74,10 +85,12 @@ class RecordedRun:
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
-        """The record of every work unit of the latest configuration, with records of earlier ones that are still valid.
+        """The record of every work unit of the latest configuration, with records of earlier ones
+        that are still valid.
 
-        A score of an earlier configuration is valid if the checkpoint was not measured again, or if the same unit would
-        give it: other metrics are measured again, a change of weights, protocol or seed also changes the scores.
+        A score of an earlier configuration is valid if the checkpoint was not measured again, or if
+        the same unit would give it: other metrics are measured again, a change of weights, protocol
+        or seed also changes the scores.
         """
         latest: dict[tuple[str, str], tuple[bool, Record]] = {}
         is_current = False  # whether a record belongs to the latest configuration
@@ -88,16 +101,28 @@ class RecordedRun:
                 is_current = entry.key == self.start.key
             elif isinstance(entry, StorePlanned):
                 plan = StorePlan.of(entry)
-            elif isinstance(entry, Record) and (is_current or not latest.get((entry.kind, entry.name), (False,))[0]):
+            elif isinstance(entry, Record) and (
+                is_current or not latest.get((entry.kind, entry.name), (False,))[0]
+            ):
                 latest[entry.kind, entry.name] = is_current, entry
                 plans[entry.key] = plan
-        measured = {name for (kind, name), (is_new, _) in latest.items() if kind == "measure" and is_new}
+        measured = {
+            name for (kind, name), (is_new, _) in latest.items() if kind == "measure" and is_new
+        }
         earlier = (record for is_new, record in latest.values() if not is_new)
-        stale = {record.key for record in earlier if self._is_stale(record, measured, plans[record.key], plan)}
+        stale = {
+            record.key
+            for record in earlier
+            if self._is_stale(record, measured, plans[record.key], plan)
+        }
         return tuple(record for _, record in latest.values() if record.key not in stale)
 
     def _is_stale(
-        self, record: Record, measured: Container[str], before: StorePlan | None, now: StorePlan | None
+        self,
+        record: Record,
+        measured: Container[str],
+        before: StorePlan | None,
+        now: StorePlan | None,
     ) -> bool:
         cell = Cell.parse(record.name) if record.kind == "fresh" else self.cells.get(record.key)
         checkpoint = cell.arm.checkpoint if cell else Checkpoint.parse(record.name)
@@ -137,7 +162,9 @@ class RecordedRun:
 
     @cached_property
     def recorded(self) -> dict[Arm, dict[str, Mapping[str, Any]]]:
-        """What the journal holds of every score, by arm and task: score, standard error, outcomes and others."""
+        """What the journal holds of every score, by arm and task: score, standard error, outcomes
+        and others.
+        """
         by_arm: dict[Arm, dict[str, Mapping[str, Any]]] = {}
         for record in succeeded(self.records, "score"):
             cell = self.cells[record.key]
@@ -146,7 +173,9 @@ class RecordedRun:
 
     @cached_property
     def fresh(self) -> dict[Arm, dict[str, Mapping[str, Any]]]:
-        """The same for items that were kept back from the search: of its finalists, the best arm first."""
+        """The same for items that were kept back from the search: of its finalists, the best arm
+        first.
+        """
         found: dict[Arm, dict[str, Mapping[str, Any]]] = {
             Arm.parse(name): {} for name in (self.result.fresh if self.result else ())
         }
@@ -155,7 +184,9 @@ class RecordedRun:
                 found[cell.arm][cell.task] = record.value
         return found
 
-    def differences(self, arm: Arm, other: Arm, run: RecordedRun | None = None) -> dict[str, Difference]:
+    def differences(
+        self, arm: Arm, other: Arm, run: RecordedRun | None = None
+    ) -> dict[str, Difference]:
         """By how much an arm's score exceeds another's, on every task on which both were scored.
 
         Parameters
@@ -167,21 +198,28 @@ class RecordedRun:
         Returns
         -------
         dict of str to Difference
-            By task: ``value``, its standard error ``stderr``, whether it is ``paired``, and ``probability``, that the
-            difference is positive. A paired error comes from the differences item by item; where outcomes are missing
-            or of other items, it is that of independent scores.
+            By task: ``value``, its standard error ``stderr``, whether it is ``paired``, and
+            ``probability``, that the difference is positive. A paired error comes from the
+            differences item by item; where outcomes are missing or of other items, it is that of
+            independent scores.
 
         Examples
         --------
         >>> run.differences(run.best().arm, Arm.parse("tiny@step8/2"))  # doctest: +SKIP
         """
         mine, theirs = self.recorded.get(arm, {}), (run or self).recorded.get(other, {})
-        return {task: difference(mine[task], theirs[task]) for task in self.tasks if task in mine and task in theirs}
+        return {
+            task: difference(mine[task], theirs[task])
+            for task in self.tasks
+            if task in mine and task in theirs
+        }
 
     @cached_property
     def picks(self) -> tuple[Mapping[str, Any], ...]:
         """The decisions of the latest search, in order: index, cell, stage, cost and reason."""
-        notes = [entry.note for entry in self.entries if isinstance(entry, UnitAsked) and entry.pick]
+        notes = [
+            entry.note for entry in self.entries if isinstance(entry, UnitAsked) and entry.pick
+        ]
         latest = notes[-1]["search"] if notes else None
         return tuple(note["pick"] for note in notes if note["search"] == latest)
 
@@ -193,11 +231,19 @@ class RecordedRun:
 
     @cached_property
     def watched(self) -> str:
-        """What the latest round of a watch says, in sentences; empty if the run is no watch, or went on without it."""
-        events = self.folder.events.read_text(encoding="utf-8").splitlines() if self.folder.events.exists() else []
+        """What the latest round of a watch says, in sentences; empty if the run is no watch, or
+        went on without it.
+        """
+        events = (
+            self.folder.events.read_text(encoding="utf-8").splitlines()
+            if self.folder.events.exists()
+            else []
+        )
         plain = (json.loads(line) for line in reversed(events) if '"event":"updated"' in line)
         latest_round: dict[str, Any] = next(plain, {})
-        return str(latest_round.get("text", "")) if latest_round.get("key") == self.start.key else ""
+        return (
+            str(latest_round.get("text", "")) if latest_round.get("key") == self.start.key else ""
+        )
 
     @cached_property
     def finished(self) -> bool:
@@ -229,12 +275,15 @@ class RecordedRun:
 
     @property
     def metrics(self) -> xarray.Dataset:
-        """One variable per metric, dimensions (model, checkpoint, layer), with units and descriptions."""
+        """One variable per metric, dimensions (model, checkpoint, layer), with units and
+        descriptions.
+        """
         return dataset(self.tree, self.models, "metrics", "metric")
 
     @property
     def scores(self) -> xarray.Dataset:
-        """One variable per task, dimensions (model, checkpoint, layer); NaN for cells without a score.
+        """One variable per task, dimensions (model, checkpoint, layer); NaN for cells without a
+        score.
 
         Where there are several readouts, they are a fourth dimension.
         """
@@ -242,14 +291,20 @@ class RecordedRun:
 
     @property
     def identical(self) -> tuple[str, ...]:
-        """Checkpoints of equal weights, which were measured as one, such as ``m@step4 = step2 = main``."""
+        """Checkpoints of equal weights, which were measured as one, such as ``m@step4 = step2 =
+        main``.
+        """
         return tuple(equal_names(name, others) for name, others in self.start.aliases.items())
 
     @cached_property
     def measured_as(self) -> Mapping[str, str]:
         """The name of the checkpoint that was measured, by that of a revision of equal weights."""
         aliases = self.start.aliases.items()
-        return {str(Checkpoint(Checkpoint.parse(kept).model, name)): kept for kept, names in aliases for name in names}
+        return {
+            str(Checkpoint(Checkpoint.parse(kept).model, name)): kept
+            for kept, names in aliases
+            for name in names
+        }
 
     @property
     def cells_planned(self) -> int:
@@ -282,19 +337,26 @@ class RecordedRun:
     def searched(self) -> str:
         """How many cells have a score, and how many failed or are open."""
         done, planned, waiting = self.counts["score", "ok"], self.cells_planned, self.cells_open
-        failed = sum(n for (kind, status), n in self.counts.items() if kind == "score" and status != "ok")
-        parts = [f"{done:,} of {planned:,} cells scored ({percent(done / planned)})" if planned else "no cells"]
+        failed = sum(
+            n for (kind, status), n in self.counts.items() if kind == "score" and status != "ok"
+        )
+        parts = [
+            f"{done:,} of {planned:,} cells scored ({percent(done / planned)})"
+            if planned
+            else "no cells"
+        ]
         parts += [f"{failed:,} failed"] if failed else []
         return ", ".join([*parts, f"{waiting:,} open"] if waiting else parts)
 
     def trade_offs(self) -> TradeOffs:
-        """Scores against what arms take: layers, parameters, operations for a text, and the size of a vector.
+        """Scores against what arms take: layers, parameters, operations for a text, and the size of
+        a vector.
 
         Returns
         -------
         TradeOffs
-            Every arm that was scored on all tasks of the objective, and the front of those that no other arm beats in
-            both score and cost. A notebook shows the front as a table.
+            Every arm that was scored on all tasks of the objective, and the front of those that no
+            other arm beats in both score and cost. A notebook shows the front as a table.
 
         Raises
         ------
@@ -314,7 +376,8 @@ class RecordedRun:
         return found
 
     def cost_of(self, arm: Arm) -> ArmCost:
-        """What a text costs with an arm: layers, parameters, operations, time, and the size of a vector.
+        """What a text costs with an arm: layers, parameters, operations, time, and the size of a
+        vector.
 
         Examples
         --------
@@ -326,7 +389,9 @@ class RecordedRun:
     def _sizes(self) -> Mapping[str, ModelSize]:
         """What is known of the size of every model."""
         known = self.entries, self.recorded, self.config, self.weights
-        return {model: recorded_size(model, width, *known) for model, width in self.start.widths.items()}
+        return {
+            model: recorded_size(model, width, *known) for model, width in self.start.widths.items()
+        }
 
     def mean_over(self, arm: Arm, tasks: Sequence[str]) -> tuple[float | None, float | None]:
         """Mean raw score of an arm over tasks of the objective.
@@ -334,7 +399,8 @@ class RecordedRun:
         Returns
         -------
         tuple of float or None
-            The weighted mean and its standard error; None for both if the arm lacks one of the tasks.
+            The weighted mean and its standard error; None for both if the arm lacks one of the
+            tasks.
 
         Examples
         --------
@@ -346,7 +412,11 @@ class RecordedRun:
     def _remedy(self) -> str:
         if not self.tasks:
             return "It has no tasks. Add some under 'tasks:' and run it again."
-        return "Its search continues." if self.driver else "Its search is not finished; run it again to resume."
+        return (
+            "Its search continues."
+            if self.driver
+            else "Its search is not finished; run it again to resume."
+        )
 
 
 def _are_alike(cell: Cell, before: StorePlan | None, now: StorePlan | None) -> bool:

@@ -7,8 +7,8 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from daskmetrics.core._events import succeeded
 from daskmetrics.core.errors import DataError
+from daskmetrics.core.events import succeeded
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.report._analysis import suites as suites_of
 from daskmetrics.report._best import Best, best_of
@@ -73,7 +73,8 @@ class Run(RecordedRun):
         return f"{state}, {self.measured} measured, {self.searched if self.tasks else 'no tasks to search'}"
 
     def cluster(self, **changes: Any) -> ProfileCluster:
-        """Workers with the cluster profile of the run, for further work with its models; ``close()`` stops them.
+        """Workers with the cluster profile of the run, for further work with its models;
+        ``close()`` stops them.
 
         Parameters
         ----------
@@ -137,15 +138,22 @@ class Run(RecordedRun):
             answer=self.result,
             kinds=self.kinds,
             arms=arms,
-            sizes={model: float(self.start.widths.get(model, 0)) ** 2 * depth for model, depth in depths.items()},
+            sizes={
+                model: float(self.start.widths.get(model, 0)) ** 2 * depth
+                for model, depth in depths.items()
+            },
             recorded=self.recorded,
-            seconds={self.cells[record.key]: record.seconds for record in succeeded(self.records, "score")},
+            seconds={
+                self.cells[record.key]: record.seconds
+                for record in succeeded(self.records, "score")
+            },
             widths=self.start.widths,
         )
 
     @cached_property
     def verdict(self) -> Verdict:
-        """The arms that are within the error of the best, over all tasks and for each; see `Verdict`.
+        """The arms that are within the error of the best, over all tasks and for each; see
+        `Verdict`.
 
         Raises
         ------
@@ -156,7 +164,9 @@ class Run(RecordedRun):
 
     @property
     def plot(self) -> Plots:
-        """Figures as axes of matplotlib: ``layers``, ``heatmap``, ``search`` and ``tradeoff``; see `Plots`."""
+        """Figures as axes of matplotlib: ``layers``, ``heatmap``, ``search`` and ``tradeoff``; see
+        `Plots`.
+        """
         return Plots(self)
 
     def leaderboard(self) -> Leaderboard:
@@ -165,9 +175,10 @@ class Run(RecordedRun):
         Returns
         -------
         Leaderboard
-            Arms that were scored on every task of the objective come first, best first; tied are those that the
-            verdict cannot tell from the best, or the same test on raw scores while the search is not finished. Arms
-            that lack tasks follow without rank and mean, those with the most scores first.
+            Arms that were scored on every task of the objective come first, best first; tied are
+            those that the verdict cannot tell from the best, or the same test on raw scores while
+            the search is not finished. Arms that lack tasks follow without rank and mean, those
+            with the most scores first.
 
         Examples
         --------
@@ -184,8 +195,9 @@ class Run(RecordedRun):
         Returns
         -------
         pandas.DataFrame
-            Columns: model, checkpoint, layer, readout (if there are several), task, kind (of the task), score (raw),
-            stderr (its standard error) and seconds (of scoring, on the worker), in the order of the journal.
+            Columns: model, checkpoint, layer, readout (if there are several), task, kind (of the
+            task), score (raw), stderr (its standard error) and seconds (of scoring, on the worker),
+            in the order of the journal.
 
         Examples
         --------
@@ -196,22 +208,33 @@ class Run(RecordedRun):
         several = len({cell.arm.readout for cell in self.cells.values()}) > 1
         place = attrgetter("model", "revision", "layer", *(["readout"] if several else []))
         rows = [
-            (*place(cell.arm), cell.task, self.kinds[cell.task], value["score"], value["stderr"], each.seconds)
+            (
+                *place(cell.arm),
+                cell.task,
+                self.kinds[cell.task],
+                value["score"],
+                value["stderr"],
+                each.seconds,
+            )
             for each in succeeded(self.records, "score")
             for cell, value in [(self.cells[each.key], each.value)]
         ]
-        return pandas.DataFrame(rows, columns=[*ARM_COLUMNS, *(["readout"] if several else []), *CELL_COLUMNS])
+        return pandas.DataFrame(
+            rows, columns=[*ARM_COLUMNS, *(["readout"] if several else []), *CELL_COLUMNS]
+        )
 
     def pareto(self) -> pandas.DataFrame:
-        """The arms that no other arm beats in both score and cost: the front of `trade_offs`, cheapest pass first.
+        """The arms that no other arm beats in both score and cost: the front of `trade_offs`,
+        cheapest pass first.
 
         Returns
         -------
         pandas.DataFrame
-            Columns: model, checkpoint, layer, readout (if there are several), score (mean over the tasks of the
-            objective), stderr, bytes (of a vector, as an index stores it), texts_per_second (measured for the deepest
-            layer that the run read, computed for the others by their share of the operations; missing for the
-            embedding, which has none, and for runs that recorded no times), dimensions, parameters and operations.
+            Columns: model, checkpoint, layer, readout (if there are several), score (mean over the
+            tasks of the objective), stderr, bytes (of a vector, as an index stores it),
+            texts_per_second (measured for the deepest layer that the run read, computed for the
+            others by their share of the operations; missing for the embedding, which has none, and
+            for runs that recorded no times), dimensions, parameters and operations.
 
         Raises
         ------

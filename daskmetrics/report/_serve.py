@@ -1,7 +1,9 @@
-"""A small read-only server of the runs in a folder: their list, a page for each that follows it, comparisons, reports.
+"""A small read-only server of the runs in a folder: their list, a page for each that follows it,
+comparisons, reports.
 
-Everything lies below a random token in the address, on the loopback interface. Nothing is served but these pages and
-the files of the runs' reports. Files are read in one other thread, so that a large journal blocks no page.
+Everything lies below a random token in the address, on the loopback interface. Nothing is served
+but these pages and the files of the runs' reports. Files are read in one other thread, so that a
+large journal blocks no page.
 """
 
 from __future__ import annotations
@@ -28,7 +30,12 @@ from daskmetrics.report._overview import RunCollection
 
 INTERVAL = 3  # seconds between two looks of an open page
 LATEST = 12  # decisions that the page of a run lists
-FILES = {".html": "text/html", ".png": "image/png", ".svg": "image/svg+xml", ".json": "application/json"}
+FILES = {
+    ".html": "text/html",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".json": "application/json",
+}
 HEADERS = {
     "Cache-Control": "no-cache",
     "Referrer-Policy": "no-referrer",  # the address holds the token
@@ -59,7 +66,9 @@ class RunServer:
         try:
             sockets = bind_sockets(port, "127.0.0.1", family=socket.AF_INET)
         except OSError as error:
-            raise ConfigError(f"Port {port} cannot be used: {error.strerror}. Choose another with --port.") from None
+            raise ConfigError(
+                f"Port {port} cannot be used: {error.strerror}. Choose another with --port."
+            ) from None
         self._http = HTTPServer(self._application())
         self._http.add_sockets(sockets)
         self.link = f"http://127.0.0.1:{sockets[0].getsockname()[1]}/{self.token}/"
@@ -73,7 +82,10 @@ class RunServer:
             (f"/([^/]*)/report/{name}/{name}", _ReportFile, here),
         ]
         return Application(
-            pages, default_handler_class=_Missing, default_handler_args=here, log_function=lambda handler: None
+            pages,
+            default_handler_class=_Missing,
+            default_handler_args=here,
+            log_function=lambda handler: None,
         )
 
     async def read(self, work: Callable[[], Any]) -> Any:
@@ -93,7 +105,9 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
         self.server = server
 
     def prepare(self) -> None:
-        if not hmac.compare_digest(self.request.path.split("/")[1].encode(), self.server.token.encode()):
+        if not hmac.compare_digest(
+            self.request.path.split("/")[1].encode(), self.server.token.encode()
+        ):
             raise HTTPError(403)
 
     def set_default_headers(self) -> None:
@@ -116,7 +130,12 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
                 found = {"problem": overview.reason(error), "title": "daskmetrics"}
             empty = dict.fromkeys(("rows", "run", "tables"))
             return formats.template("serve.html").render(
-                {**empty, **found}, up=up, nonce=nonce, interval=INTERVAL, ago=overview.ago, terminal=terminal
+                {**empty, **found},
+                up=up,
+                nonce=nonce,
+                interval=INTERVAL,
+                ago=overview.ago,
+                terminal=terminal,
             )
 
         nonce = secrets.token_urlsafe(12)
@@ -145,8 +164,11 @@ class _RunPage(_Page):
             "title": name,
             "run": run,
             "progress": overview.progress(run),
-            "report": self.server.runs.file_of_report(name, "index.html") and f"../report/{name}/index.html",
-            "latest": [(pick, overview.score_of(run, pick)) for pick in reversed(run.picks[-LATEST:])],
+            "report": self.server.runs.file_of_report(name, "index.html")
+            and f"../report/{name}/index.html",
+            "latest": [
+                (pick, overview.score_of(run, pick)) for pick in reversed(run.picks[-LATEST:])
+            ],
             "scores": compare.scores({name: run}) if run.result else None,
             "failures": analysis.failures(run),
         }

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from daskmetrics.config._shipped import root_of
-from daskmetrics.core._readouts import Readout
+from daskmetrics.checkpoints.shipped import root_of
 from daskmetrics.core.names import Arm
+from daskmetrics.core.readouts import Readout
 
 RUN = Path("runs/demo")
 
@@ -86,30 +86,47 @@ print(embed(["Which layer is best?"]).shape)
 """
 
 
-def snippet(arm: Arm, location: Mapping[str, Any], protocol: Mapping[str, Any], run: Path = RUN) -> str:
+def snippet(
+    arm: Arm, location: Mapping[str, Any], protocol: Mapping[str, Any], run: Path = RUN
+) -> str:
     """Python source of a function ``embed(texts)`` that returns the vectors of an arm, (n, D).
 
-    ``location`` has the ``path`` of the weights, their ``revision`` or None, the model's ``depth``, and the folder of
-    the ``tokenizer`` if it is another; ``protocol`` is what was done for the model: the keys of the section, perhaps
-    with ``prompts`` and ``shipped``. If there are prompts, the function takes one as its second argument. A readout
-    that is fitted on the prompts of the run in the folder ``run``, or that reads layers together, is loaded from there.
+    ``location`` has the ``path`` of the weights, their ``revision`` or None, the model's ``depth``,
+    and the folder of the ``tokenizer`` if it is another; ``protocol`` is what was done for the
+    model: the keys of the section, perhaps with ``prompts`` and ``shipped``. If there are prompts,
+    the function takes one as its second argument. A readout that is fitted on the prompts of the
+    run in the folder ``run``, or that reads layers together, is loaded from there.
     """
     readout = Readout.parse(arm.readout)
     if readout.together or readout.is_fitted:
-        why = f"layers {', '.join(map(str, readout.together))} are read together" if readout.together else ""
-        why = " and ".join(filter(None, (why, "its readout is fitted on the run's prompts" * readout.is_fitted)))
+        why = (
+            f"layers {', '.join(map(str, readout.together))} are read together"
+            if readout.together
+            else ""
+        )
+        why = " and ".join(
+            filter(None, (why, "its readout is fitted on the run's prompts" * readout.is_fitted))
+        )
         return _BY_RUN.format(why=why[0].upper() + why[1:], folder=str(run))
     if base := location.get("base"):
         base = {name: base[name] for name in ("path", "revision")}
         given = f"\n    readout={arm.readout!r}," if arm.readout else ""
         return _ADAPTER.format(
-            path=location["path"], base=base, layer=arm.layer, readout=given, protocol=dict(protocol)
+            path=location["path"],
+            base=base,
+            layer=arm.layer,
+            readout=given,
+            protocol=dict(protocol),
         )
     revision = f", revision={location['revision']!r}" if location["revision"] else ""
     tokenizer = repr(location["tokenizer"]) if "tokenizer" in location else f"path{revision}"
     norm, states = _states(arm, location, protocol)
     follows = readout.pooling in ("", "as_shipped")
-    shipped, parameters, texts = _shipped(location, revision, protocol) if follows else "", "texts", "texts"
+    shipped, parameters, texts = (
+        _shipped(location, revision, protocol) if follows else "",
+        "texts",
+        "texts",
+    )
     if prompts := protocol.get("prompts"):
         parameters = f"texts, prompt={prompts.get(protocol['default_prompt'], '')!r}"
         shipped += f"prompts = {prompts!r}  # to choose from\n"
@@ -167,7 +184,8 @@ def _pooling(protocol: Mapping[str, Any]) -> str:
         return _POOLING[{"as_shipped": "mean"}.get(protocol["pooling"], protocol["pooling"])]
     kept = f"[:, :{shipped['dimensions']}]" if shipped["dimensions"] else ""
     return _SHIPPED.format(
-        kept=kept, skipped="" if shipped["include_prompt"] or "prompts" not in protocol else _SKIPPED
+        kept=kept,
+        skipped="" if shipped["include_prompt"] or "prompts" not in protocol else _SKIPPED,
     )
 
 
@@ -178,5 +196,8 @@ def _states(arm: Arm, location: Mapping[str, Any], protocol: Mapping[str, Any]) 
     if protocol["state_norm"] == "raw" and last:
         return _FIND_NORM + "\n", _LAST_RAW.format(layer=arm.layer)
     if protocol["state_norm"] == "final_ln" and not last:  # the last layer is after the norm
-        return _FIND_NORM + "\n", f"{forward}\n    states = final_norm(states)  # as if the model ended at this layer"
+        return (
+            _FIND_NORM + "\n",
+            f"{forward}\n    states = final_norm(states)  # as if the model ended at this layer",
+        )
     return "", forward

@@ -1,4 +1,6 @@
-"""The tables of the page: the leaderboard with errors, the metrics of every arm, and which metrics predict scores."""
+"""The tables of the page: the leaderboard with errors, the metrics of every arm, and which metrics
+predict scores.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from daskmetrics.core._table import Table
-from daskmetrics.core._text import plural
+from daskmetrics.core.table import Table
+from daskmetrics.core.text import plural
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._format import over, signed
 from daskmetrics.report._leaderboard import Leaderboard, RankedArm
@@ -30,7 +32,9 @@ class Board:
 
 
 def leaderboard(run: Run, fields: Sequence[Field]) -> Board:
-    """The arms of a run, best first, with their mean, what the search expects of them, and their scores by task."""
+    """The arms of a run, best first, with their mean, what the search expects of them, and their
+    scores by task.
+    """
     if not run.recorded:
         return Board()
     board = run.leaderboard()
@@ -38,7 +42,9 @@ def leaderboard(run: Run, fields: Sequence[Field]) -> Board:
     expected = next((each for each in fields if each.name == EXPECTED), None)
     rows = []
     for each in board.arms[:MOST_ROWS]:
-        believed = [(expected.values.get(each.arm), expected.errors.get(each.arm))] if expected else []
+        believed = (
+            [(expected.values.get(each.arm), expected.errors.get(each.arm))] if expected else []
+        )
         scores = [each.scores.get(task, (None, None)) for task in tasks]
         rows.append((each, ((each.mean, each.stderr), *believed, *scores)))
     header = ("rank", "arm", "mean score", *(["expected"] if expected else []), *tasks)
@@ -47,8 +53,16 @@ def leaderboard(run: Run, fields: Sequence[Field]) -> Board:
 
 def _notes(run: Run, board: Leaderboard, expected: Field | None, tasks: int) -> list[str]:
     many = len(run.tasks) > 1
-    what = over([weight for weight in board.weights.values() if weight]) if many else next(iter(run.tasks))
-    text = f"Scores ± standard error; the mean score is the {what}." if many else f"Scores ± standard error on {what}."
+    what = (
+        over([weight for weight in board.weights.values() if weight])
+        if many
+        else next(iter(run.tasks))
+    )
+    text = (
+        f"Scores ± standard error; the mean score is the {what}."
+        if many
+        else f"Scores ± standard error on {what}."
+    )
     text += " Bold: within the error of the best (95 %)."
     if any(each.rank is None for each in board.arms):
         text += " Arms without a rank lack some of the tasks: means over different tasks are not comparable."
@@ -72,7 +86,10 @@ def metrics_table(run: Run) -> Table:
     arms = [arm for suite in analysis.suites(run) for arm in replace(suite, readouts=("",)).arms()]
     if not metrics or len(arms) > MOST_ARMS:
         return Table((), ())
-    rows = [(str(arm), *(f"{of[arm]:.4g}" if arm in of else "–" for of in metrics.values())) for arm in arms]
+    rows = [
+        (str(arm), *(f"{of[arm]:.4g}" if arm in of else "–" for of in metrics.values()))
+        for arm in arms
+    ]
     return Table(("arm", *metrics), tuple(rows))
 
 
@@ -80,7 +97,10 @@ def predictors(run: Run) -> Table:
     """How well each metric ranks arms as the scores do, the closest first."""
     table = analysis.correlations(run) if run.recorded else {}
     groups = tuple(next(iter(table.values()), {}))
-    rows = [(name, *(_cell(*table[name][group]) for group in groups)) for name in analysis.closest_first(table)]
+    rows = [
+        (name, *(_cell(*table[name][group]) for group in groups))
+        for name in analysis.closest_first(table)
+    ]
     return Table(("metric", *groups), tuple(rows), notes=(analysis.ABOUT_RHO,))
 
 

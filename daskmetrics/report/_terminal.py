@@ -6,10 +6,10 @@ import time
 from collections.abc import Container
 from importlib.util import find_spec
 
-from daskmetrics.core._files import RunFolder
-from daskmetrics.core._table import Table
-from daskmetrics.core._telemetry import idle_gpus, read_samples
-from daskmetrics.core._text import duration, equal_names
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.table import Table
+from daskmetrics.core.telemetry import idle_gpus, read_samples
+from daskmetrics.core.text import duration, equal_names
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _timing as timing
 from daskmetrics.report._best import Best
@@ -35,7 +35,9 @@ def status_text(run: Run) -> str:
     lines += fact("watch", run.watched) if run.watched else []
     for worker, reason in ({} if run.finished else idle_now(run.folder)).items():
         lines += fact("idle", f"worker {worker}: {reason}")
-    return "\n".join([*lines, *_time(run), *_notices(run), *_failures(run), "", whereabouts(run.folder)])
+    return "\n".join(
+        [*lines, *_time(run), *_notices(run), *_failures(run), "", whereabouts(run.folder)]
+    )
 
 
 def idle_now(folder: RunFolder) -> dict[str, str]:
@@ -48,34 +50,63 @@ def summary_text(run: Run) -> str:
     lines = [*fact(run.start.name, run.state)]
     if run.result:
         best, verdict = run.best(), run.verdict
-        lines += ["", *fact("verdict", verdict.text), *_arms(best), *fact("difference", best.difference)]
+        lines += [
+            "",
+            *fact("verdict", verdict.text),
+            *_arms(best),
+            *fact("difference", best.difference),
+        ]
         lines += fact("watch", run.watched) if run.watched else []
-        lines += [*fact("certainty", best.certainty), *_outlook(best, ("ended", "changed")), *_fresh(run)]
+        lines += [
+            *fact("certainty", best.certainty),
+            *_outlook(best, ("ended", "changed")),
+            *_fresh(run),
+        ]
         lines += fact("readouts", f"{run.worth.sentence}.") if run.worth.each else []
-        lines += [*_effort(run), "", verdict.table.as_text(WIDTH) if verdict.parts else _scores(run, best)]
+        lines += [
+            *_effort(run),
+            "",
+            verdict.table.as_text(WIDTH) if verdict.parts else _scores(run, best),
+        ]
         lines += ["", verdict.model_table.as_text(WIDTH)] if verdict.model_table.rows else []
         lines += ["", *fact("details", f"daskmetrics best {run.folder.path}"), *fact("", DETAILS)]
     else:
         lines += [*_progress(run), *_effort(run)]
-        lines += fact("leader", leading(run)) if run.tasks else fact("search", "none: the run has no tasks")
+        lines += (
+            fact("leader", leading(run))
+            if run.tasks
+            else fact("search", "none: the run has no tasks")
+        )
     return "\n".join([*lines, *_notices(run), *_failures(run)])
 
 
 def best_text(run: Run) -> str:
-    """The verdict with its reasons, the scores of each task, and the Python that loads the best arm."""
+    """The verdict with its reasons, the scores of each task, and the Python that loads the best
+    arm.
+    """
     best, verdict = run.best(), run.verdict
     same = run.start.aliases.get(str(best.arm.checkpoint))
     about = [*fact("verdict", verdict.text), *_arms(best), *fact("difference", best.difference)]
     about += fact("test", verdict.basis)
     about += fact("identical", equal_names(str(best.arm.checkpoint), same)) if same else []
-    about += [*fact("certainty", best.certainty), *_outlook(best), "", *_scores(run, best).splitlines()]
-    about += ["", *fact("readouts", WORTH), "", *run.worth.table.as_text(WIDTH).splitlines()] if run.worth.each else []
+    about += [
+        *fact("certainty", best.certainty),
+        *_outlook(best),
+        "",
+        *_scores(run, best).splitlines(),
+    ]
+    about += (
+        ["", *fact("readouts", WORTH), "", *run.worth.table.as_text(WIDTH).splitlines()]
+        if run.worth.each
+        else []
+    )
     lines = [f"# {line}".rstrip() for line in about]
     return "\n".join([*lines, "", best.code.rstrip()])
 
 
 def whereabouts(folder: RunFolder) -> str:
-    """The paths of the files of a run that exist; that of the report as a link, which terminals open.
+    """The paths of the files of a run that exist; that of the report as a link, which terminals
+    open.
 
     Where no figures were written because matplotlib is missing, that is said below the link.
     """
@@ -84,7 +115,9 @@ def whereabouts(folder: RunFolder) -> str:
     if lines and find_spec("matplotlib") is None and not any(folder.report.glob("*.png")):
         lines += fact("figures", NO_PICTURES)
     places = (("journal", folder.journal), ("arrays", folder.store), ("config", folder.config))
-    return "\n".join([*lines, *(f"{label:<{LABEL}}{path}" for label, path in places if path.exists())])
+    return "\n".join(
+        [*lines, *(f"{label:<{LABEL}}{path}" for label, path in places if path.exists())]
+    )
 
 
 def _progress(run: Run) -> list[str]:
@@ -93,7 +126,11 @@ def _progress(run: Run) -> list[str]:
     if run.config["metrics"]:
         measure = _counted(run, "measure", f" of {run.start.checkpoints:,} checkpoints")
     search = run.searched if run.tasks else "none: the run has no tasks"
-    return [*(fact("train", train) if train else []), *fact("measure", measure), *fact("search", search)]
+    return [
+        *(fact("train", train) if train else []),
+        *fact("measure", measure),
+        *fact("search", search),
+    ]
 
 
 def _counted(run: Run, kind: str, of: str = "") -> str:
@@ -112,14 +149,17 @@ def _arms(best: Best) -> list[str]:
     )
     width = max(len(str(arm)) for _, arm, _, _ in named)
     return [
-        f"{label:<{LABEL}}{arm!s:<{width}}  {number(score, error)}  {best.over}" for label, arm, score, error in named
+        f"{label:<{LABEL}}{arm!s:<{width}}  {number(score, error)}  {best.over}"
+        for label, arm, score, error in named
     ]
 
 
 def _fresh(run: Run) -> list[str]:
     """The finalists on items that were kept back from the search, if any were."""
     fresh = fresh_items(run)
-    return [*fact("fresh items", fresh.sentence), "", fresh.table.as_text(WIDTH), ""] if fresh else []
+    return (
+        [*fact("fresh items", fresh.sentence), "", fresh.table.as_text(WIDTH), ""] if fresh else []
+    )
 
 
 def _effort(run: Run) -> list[str]:
@@ -162,13 +202,20 @@ def _failures(run: Run) -> list[str]:
     failures = analysis.failures(run)
     lines = ["", "missing values:"] if failures else []
     for each in failures:
-        lines += fact("", f"{each.count:,} x {each.kind}, {each.status}: {each.reason} (first: {each.example})")
+        lines += fact(
+            "",
+            f"{each.count:,} x {each.kind}, {each.status}: {each.reason} (first: {each.example})",
+        )
     if run.failed:
         where = run.folder.path
         lines += ["", *fact("details", f"daskmetrics logs {where} {run.failed[0].name}")]
         lines += fact("try again", f"daskmetrics retry {where}, then run the same command again")
     faults = ", ".join(f"{n:,} x {fault}" for fault, n in analysis.survived(run).most_common())
-    return lines + (["", *fact("recovered", f"{faults} in attempts whose units succeeded later")] if faults else [])
+    return lines + (
+        ["", *fact("recovered", f"{faults} in attempts whose units succeeded later")]
+        if faults
+        else []
+    )
 
 
 def cost(run: Run) -> str:
@@ -179,14 +226,23 @@ def cost(run: Run) -> str:
         return f"{percent(spent / total)} of the exhaustive sweep's cost {assumed}"
     spent = sum(pick["cost"] for pick in run.picks)
     share = run.config["search"]["budget"]
-    budget = "chosen by the search" if share == "auto" else f"{percent(share)} of the exhaustive sweep's cost"
+    budget = (
+        "chosen by the search"
+        if share == "auto"
+        else f"{percent(share)} of the exhaustive sweep's cost"
+    )
     return f"{duration(spent)} so far (assumed); the budget is {budget}"
 
 
 def worker_seconds(run: Run) -> str:
     """Measured seconds on the workers, by kind of work."""
     spent = analysis.spending(run)
-    kinds = (("train", spent.train), ("measure", spent.measure), ("encode", spent.encode), ("score", spent.score))
+    kinds = (
+        ("train", spent.train),
+        ("measure", spent.measure),
+        ("encode", spent.encode),
+        ("score", spent.score),
+    )
     return ", ".join(f"{kind} {duration(value)}" for kind, value in kinds if value) or "none"
 
 

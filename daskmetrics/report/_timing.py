@@ -9,17 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from daskmetrics.core._estimate import Interval
-from daskmetrics.core._events import RunFinished, RunStarted, UsageMeasured, WorkerJoined
-from daskmetrics.core._table import Table
-from daskmetrics.core._text import duration
+from daskmetrics.core.estimate import Interval
+from daskmetrics.core.events import RunFinished, RunStarted, UsageMeasured, WorkerJoined
 from daskmetrics.core.names import Checkpoint
+from daskmetrics.core.table import Table
+from daskmetrics.core.text import duration
 from daskmetrics.report._run import Run
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A plan beside the run, in seconds from submission to the last result, with the wait in the queue."""
+    """A plan beside the run, in seconds from submission to the last result, with the wait in the
+    queue.
+    """
 
     predicted: Interval
     expected: float  # by the present progress; the true seconds if the run is finished
@@ -40,7 +42,9 @@ class Prediction:
         bounds = f"{duration(self.predicted.low)} to {duration(self.predicted.high)}"
         now = "took" if self.finished else "now expected"
         later = f"{abs(self.error):.0%} {'longer' if self.error > 0 else 'shorter'}"
-        inside = "within" if self.predicted.low <= self.expected <= self.predicted.high else "outside"
+        inside = (
+            "within" if self.predicted.low <= self.expected <= self.predicted.high else "outside"
+        )
         left = "" if self.finished else f", {duration(max(0.0, self.expected - self.elapsed))} left"
         return (
             f"{duration(self.predicted.value)} predicted ({bounds}; {self.source}), {now} {duration(self.expected)}: "
@@ -53,7 +57,11 @@ def prediction(run: Run, now: float | None = None) -> Prediction | None:
     if not run.folder.plan.is_file():
         return None
     plan = json.loads(run.folder.plan.read_text(encoding="utf-8"))
-    began = [entry.at for entry in run.entries if isinstance(entry, RunStarted) and entry.at >= plan["at"]]
+    began = [
+        entry.at
+        for entry in run.entries
+        if isinstance(entry, RunStarted) and entry.at >= plan["at"]
+    ]
     if not began:
         return None
     ended = [entry.at for entry in run.entries if isinstance(entry, RunFinished)]
@@ -64,11 +72,14 @@ def prediction(run: Run, now: float | None = None) -> Prediction | None:
     working = elapsed - (began[0] - plan["at"])
     expected = elapsed if finished else elapsed + left(working, done, plan["run"][1])
     option = f"{plan['profile']}: {plan['option']}"
-    return Prediction(Interval(*plan["total"]), expected, elapsed, done, finished, option, plan["source"])
+    return Prediction(
+        Interval(*plan["total"]), expected, elapsed, done, finished, option, plan["source"]
+    )
 
 
 def left(working: float, done: float, predicted: float) -> float:
-    """Predicted seconds of the remaining work; with progress, the pace so far replaces the prediction.
+    """Predicted seconds of the remaining work; with progress, the pace so far replaces the
+    prediction.
 
     >>> left(working=0.0, done=0.0, predicted=100.0), left(working=100.0, done=0.5, predicted=100.0)
     (100.0, 75.0)
@@ -81,7 +92,9 @@ def _done(run: Run, phases: dict[str, Sequence[float]]) -> float:
     counts: Counter[str] = Counter()
     for record in run.records:
         counts[
-            "search" if record.kind in ("score", "fresh") else f"{record.kind} {Checkpoint.parse(record.name).model}"
+            "search"
+            if record.kind in ("score", "fresh")
+            else f"{record.kind} {Checkpoint.parse(record.name).model}"
         ] += 1
     total = sum(units * seconds for units, seconds in phases.values())
     work = sum(min(counts[name], units) * seconds for name, (units, seconds) in phases.items())

@@ -1,4 +1,6 @@
-"""Scores against what an arm takes: layers, parameters, operations and time for a text, and the size of a vector."""
+"""Scores against what an arm takes: layers, parameters, operations and time for a text, and the
+size of a vector.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,14 @@ from itertools import compress, pairwise
 from statistics import fmean
 from typing import Any
 
-from daskmetrics.core._costs import pass_flops
-from daskmetrics.core._estimate import undominated
-from daskmetrics.core._events import Event, succeeded
-from daskmetrics.core._outcomes import Difference, mean_difference, means_of
-from daskmetrics.core._readouts import STORAGES, Readout
-from daskmetrics.core._table import Table
-from daskmetrics.core._text import listed, plural
+from daskmetrics.core.costs import pass_flops
+from daskmetrics.core.estimate import undominated
+from daskmetrics.core.events import Event, succeeded
 from daskmetrics.core.names import Arm, Checkpoint
+from daskmetrics.core.outcomes import Difference, mean_difference, means_of
+from daskmetrics.core.readouts import STORAGES, Readout
+from daskmetrics.core.table import Table
+from daskmetrics.core.text import listed, plural
 from daskmetrics.report._format import apart, number, si, unpaired
 
 HEADER = ("layers", "parameters", "operations", "texts/s", "dimensions", "bytes")
@@ -37,15 +39,17 @@ class ArmCost:
     tokens : float
         Tokens of a text.
     flops : float
-        Operations of a forward pass over a text of so many tokens, up to the layer: two for each token and weight of
-        the blocks (Kaplan et al. 2020, section 2.1), and those of the attention (Hoffmann et al. 2022, appendix F).
+        Operations of a forward pass over a text of so many tokens, up to the layer: two for each
+        token and weight of the blocks (Kaplan et al. 2020, section 2.1), and those of the attention
+        (Hoffmann et al. 2022, appendix F).
     dimensions : int
         Numbers of a vector.
     bytes : int
         Of a vector, as an index stores it.
     seconds : float or None
-        Of reading such a text: what the run measured for the model, times the share of the operations up to the layer.
-        It is 0 for the embedding, which has none; None if the run recorded no times.
+        Of reading such a text: what the run measured for the model, times the share of the
+        operations up to the layer. It is 0 for the embedding, which has none; None if the run
+        recorded no times.
     """
 
     layers: int
@@ -59,12 +63,16 @@ class ArmCost:
 
     @property
     def texts_per_second(self) -> float | None:
-        """How many such texts are read in a second; None if that is not known, as for the embedding."""
+        """How many such texts are read in a second; None if that is not known, as for the
+        embedding.
+        """
         return 1 / self.seconds if self.seconds else None
 
     @property
     def compared(self) -> tuple[float, ...]:
-        """What arms are compared by: bytes of a vector and time, or, where no time is known, what determines it."""
+        """What arms are compared by: bytes of a vector and time, or, where no time is known, what
+        determines it.
+        """
         if self.seconds is None:
             return self.layers, self.parameters, self.flops, self.bytes
         return self.bytes, self.seconds
@@ -73,7 +81,13 @@ class ArmCost:
     def cells(self) -> tuple[str, ...]:
         """The columns of `HEADER`."""
         kept = si(self.parameters) + ("" if self.whole is None else f" of {si(self.whole)}")
-        speed = si(self.texts_per_second) if self.texts_per_second else "unknown" if self.seconds is None else "–"
+        speed = (
+            si(self.texts_per_second)
+            if self.texts_per_second
+            else "unknown"
+            if self.seconds is None
+            else "–"
+        )
         shown = kept, si(self.flops), speed, f"{self.dimensions:,}", f"{self.bytes:,}"
         return f"{self.layers}", *shown
 
@@ -84,7 +98,9 @@ class LayerWeights:
 
     whole: int
     attention: int  # width
-    layers: Mapping[int, Sequence[int]]  # for each layer those that must be kept, and those that are computed with
+    layers: Mapping[
+        int, Sequence[int]
+    ]  # for each layer those that must be kept, and those that are computed with
 
 
 @dataclass(frozen=True)
@@ -102,7 +118,9 @@ class ModelSize:
     width: int  # of the hidden states
     weights: LayerWeights | None  # None if not recorded
     tokens: float  # of a text
-    is_measured: bool  # whether that is the mean over the tasks of the run, and not the greatest length
+    is_measured: (
+        bool  # whether that is the mean over the tasks of the run, and not the greatest length
+    )
     dimensions: Mapping[str, int]  # numbers of a vector, by readout; empty if not recorded
     timing: Timing | None = None
 
@@ -113,12 +131,16 @@ class ModelSize:
         if self.timing:
             deepest = self._pass(self.timing.layer)[2]
             seconds = self.timing.seconds * self.tokens * (flops / deepest if deepest else 1.0)
-        dimensions = self.dimensions.get(arm.readout) or readout.width(self.dimensions.get("", self.width))
+        dimensions = self.dimensions.get(arm.readout) or readout.width(
+            self.dimensions.get("", self.width)
+        )
         size = math.ceil(dimensions * STORAGES[readout.storage])
         return ArmCost(arm.layer, kept, whole, self.tokens, flops, dimensions, size, seconds)
 
     def _pass(self, layer: int) -> tuple[int, int | None, float]:
-        """Weights that must be kept for a layer, those of the whole model, and the operations for a text."""
+        """Weights that must be kept for a layer, those of the whole model, and the operations for a
+        text.
+        """
         computed = kept = 12 * self.width**2 * layer
         whole, attention = None, self.width
         if self.weights and layer in self.weights.layers:
@@ -131,8 +153,8 @@ class ModelSize:
 class TradeOff:
     """An arm that was scored on every task of the objective, with what it takes.
 
-    ``score`` is the weighted mean of its raw scores, ``stderr`` its standard error. ``gain`` is the paired difference
-    from the next cheaper arm of the front; None for the others.
+    ``score`` is the weighted mean of its raw scores, ``stderr`` its standard error. ``gain`` is the
+    paired difference from the next cheaper arm of the front; None for the others.
     """
 
     arm: Arm
@@ -151,9 +173,10 @@ class TradeOffs:
     arms : tuple of TradeOff
         Every arm that was scored on all tasks of the objective.
     front : tuple of TradeOff
-        Those that no other arm beats in both score and cost, cheapest forward pass first: an arm is beaten by one with
-        at least its score that needs no more bytes for a vector and no more time for a text. Where the run measured no
-        times, it is one that needs no more bytes, layers, parameters and operations.
+        Those that no other arm beats in both score and cost, cheapest forward pass first: an arm is
+        beaten by one with at least its score that needs no more bytes for a vector and no more time
+        for a text. Where the run measured no times, it is one that needs no more bytes, layers,
+        parameters and operations.
     notes : tuple of str
         What the scores are means of, and how the costs are known.
     """
@@ -165,12 +188,21 @@ class TradeOffs:
     def table(self) -> Table:
         """The front, one arm a row."""
         rows = [
-            (str(each.arm), number(each.score, each.stderr), apart(each.gain, " *"), *each.cost.cells)
+            (
+                str(each.arm),
+                number(each.score, each.stderr),
+                apart(each.gain, " *"),
+                *each.cost.cells,
+            )
             for each in self.front
         ]
         notes = (*self.notes, *unpaired(each.gain for each in self.front))
         timed = all(each.cost.seconds is not None for each in self.arms)
-        least = "bytes and at least as many texts/s" if timed else "layers, parameters, operations and bytes"
+        least = (
+            "bytes and at least as many texts/s"
+            if timed
+            else "layers, parameters, operations and bytes"
+        )
         about = (
             f"arms: those of the {len(self.arms):,} scored on all tasks that no other arm beats in both score and "
             f"cost, by at least the score and no more {least}"
@@ -185,7 +217,9 @@ def on_front(scores: Sequence[float], costs: Sequence[ArmCost]) -> list[int]:
     """Places of the arms that no other beats in both score and cost, cheapest forward pass first."""
     if any(cost.seconds is None for cost in costs):
         costs = [replace(cost, seconds=None) for cost in costs]
-    kept = undominated([(-score, *cost.compared) for score, cost in zip(scores, costs, strict=True)])
+    kept = undominated(
+        [(-score, *cost.compared) for score, cost in zip(scores, costs, strict=True)]
+    )
     return sorted(compress(range(len(scores)), kept), key=lambda i: (costs[i].flops, scores[i]))
 
 
@@ -205,17 +239,25 @@ def sources(sizes: Mapping[str, ModelSize], tasks: Sequence[str]) -> tuple[str, 
             "for the others by their share of the operations"
         )
     if assumed := [model for model, size in sizes.items() if not size.weights]:
-        lines.append(f"assumed for {', '.join(assumed)}, whose size was not recorded: 12 width² weights a block")
+        lines.append(
+            f"assumed for {', '.join(assumed)}, whose size was not recorded: 12 width² weights a block"
+        )
     return tuple(lines)
 
 
 def _tokens(sizes: Mapping[str, ModelSize]) -> list[str]:
     """Tokens of a text, and how they are known, with the models for which that holds."""
-    how = {True: "measured, mean over the tasks", False: "the greatest length, as the run recorded none"}
+    how = {
+        True: "measured, mean over the tasks",
+        False: "the greatest length, as the run recorded none",
+    }
     models: dict[str, list[str]] = {}
     for model, size in sizes.items():
         models.setdefault(f"{size.tokens:,.0f} ({how[size.is_measured]})", []).append(model)
-    return [f"{text}{f' for {listed(names)}' if len(models) > 1 else ''}" for text, names in models.items()]
+    return [
+        f"{text}{f' for {listed(names)}' if len(models) > 1 else ''}"
+        for text, names in models.items()
+    ]
 
 
 def recorded_size(
@@ -226,21 +268,33 @@ def recorded_size(
     config: Mapping[str, Any],
     tasks: Container[str],
 ) -> ModelSize:
-    """What a run recorded of a model: by its entries, the scores by arm and task, and the tasks of the objective."""
-    values = [own for arm, by_task in recorded.items() if arm.model == model for own in by_task.items()]
-    tokens = {task: value["tokens"] for task, value in values if value.get("tokens") and task in tasks}
-    by_arm = ((arm, value.get("dimensions")) for arm, own in recorded.items() for value in own.values())
+    """What a run recorded of a model: by its entries, the scores by arm and task, and the tasks of
+    the objective.
+    """
+    values = [
+        own for arm, by_task in recorded.items() if arm.model == model for own in by_task.items()
+    ]
+    tokens = {
+        task: value["tokens"] for task, value in values if value.get("tokens") and task in tasks
+    }
+    by_arm = (
+        (arm, value.get("dimensions")) for arm, own in recorded.items() for value in own.values()
+    )
     dimensions = {arm.readout: found for arm, found in by_arm if found and arm.model == model}
     timing = _timing(model, recorded)
     own = next((each.get("max_length") for each in config["models"] if each["name"] == model), None)
     longest = float(own or config["protocol"]["max_length"])
     mean = fmean(tokens.values()) if tokens else longest
-    weights = _layer_weights(model, entries, [value["size"] for _, value in values if "size" in value])
+    weights = _layer_weights(
+        model, entries, [value["size"] for _, value in values if "size" in value]
+    )
     return ModelSize(width, weights, mean, bool(tokens), dimensions, timing)
 
 
 def _timing(model: str, recorded: Mapping[Arm, Mapping[str, Mapping[str, Any]]]) -> Timing | None:
-    """The time for a token over all encodings down to the deepest layer; each has scores of several arms."""
+    """The time for a token over all encodings down to the deepest layer; each has scores of several
+    arms.
+    """
     read = {
         (arm.revision, task): (value["reading"], value["reading"]["texts"] * value["tokens"])
         for arm, by_task in recorded.items()
@@ -249,17 +303,36 @@ def _timing(model: str, recorded: Mapping[Arm, Mapping[str, Mapping[str, Any]]])
         if value.get("reading") and value.get("tokens")
     }
     deepest = max((reading["layer"] for reading, _ in read.values()), default=0)
-    own = [(reading["seconds"], tokens) for reading, tokens in read.values() if reading["layer"] == deepest]
-    return Timing(math.fsum(s for s, _ in own) / math.fsum(t for _, t in own), deepest) if own else None
+    own = [
+        (reading["seconds"], tokens)
+        for reading, tokens in read.values()
+        if reading["layer"] == deepest
+    ]
+    return (
+        Timing(math.fsum(s for s, _ in own) / math.fsum(t for _, t in own), deepest)
+        if own
+        else None
+    )
 
 
-def _layer_weights(model: str, entries: Sequence[Event], scored: Sequence[Mapping[str, Any]]) -> LayerWeights | None:
-    """As the model's checkpoints were measured, also by earlier configurations with other layers, and as scored."""
-    measured = [e.value for e in succeeded(entries, "measure") if Checkpoint.parse(e.name).model == model]
-    sizes = [*({**value["size"], "layers": value["layers"]} for value in measured if value.get("size")), *scored]
+def _layer_weights(
+    model: str, entries: Sequence[Event], scored: Sequence[Mapping[str, Any]]
+) -> LayerWeights | None:
+    """As the model's checkpoints were measured, also by earlier configurations with other layers,
+    and as scored.
+    """
+    measured = [
+        e.value for e in succeeded(entries, "measure") if Checkpoint.parse(e.name).model == model
+    ]
+    sizes = [
+        *({**value["size"], "layers": value["layers"]} for value in measured if value.get("size")),
+        *scored,
+    ]
     layers: dict[int, Sequence[int]] = {}
     for size in sizes:
-        layers.update(zip(size["layers"], zip(size["parameters"], size["computed"], strict=True), strict=True))
+        layers.update(
+            zip(size["layers"], zip(size["parameters"], size["computed"], strict=True), strict=True)
+        )
     return LayerWeights(sizes[-1]["whole"], sizes[-1]["attention"], layers) if sizes else None
 
 
@@ -269,13 +342,23 @@ def trade_offs_of(
     sizes: Mapping[str, ModelSize],
     differences: Callable[[Arm, Arm], Mapping[str, Difference]],
 ) -> TradeOffs | None:
-    """The trade-offs of recorded scores, by arm and task; None if no arm was scored on all weighted tasks."""
+    """The trade-offs of recorded scores, by arm and task; None if no arm was scored on all weighted
+    tasks.
+    """
     means = means_of(recorded, weights)
     if not means:
         return None
     arms = tuple(TradeOff(arm, *mean, sizes[arm.model].cost(arm)) for arm, mean in means.items())
     front = [arms[i] for i in on_front([each.score for each in arms], [each.cost for each in arms])]
     above = [differences(arm.arm, before.arm) for before, arm in pairwise(front)]
-    gains = [None, *(mean_difference([by_task[task] for task in weights], list(weights.values())) for by_task in above)]
+    gains = [
+        None,
+        *(
+            mean_difference([by_task[task] for task in weights], list(weights.values()))
+            for by_task in above
+        ),
+    ]
     best = tuple(replace(arm, gain=each) for arm, each in zip(front, gains, strict=True))
-    return TradeOffs(arms, best, sources({arm.model: sizes[arm.model] for arm in means}, list(weights)))
+    return TradeOffs(
+        arms, best, sources({arm.model: sizes[arm.model] for arm in means}, list(weights))
+    )

@@ -1,4 +1,6 @@
-"""The verdict of a run: which arm to use, which are within its error, over all tasks, by kind and by task."""
+"""The verdict of a run: which arm to use, which are within its error, over all tasks, by kind and
+by task.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from daskmetrics.core._outcomes import Difference, mean_difference, mean_score
-from daskmetrics.core._table import Table
-from daskmetrics.core._text import listed, plural
 from daskmetrics.core.names import Arm
+from daskmetrics.core.outcomes import Difference, mean_difference, mean_score
+from daskmetrics.core.table import Table
+from daskmetrics.core.text import listed, plural
 from daskmetrics.report._evidence import Evidence
 from daskmetrics.report._format import apart, in_words, number, percent, place, unpaired
 from daskmetrics.report._ties import LEVEL, MOST
@@ -19,7 +21,9 @@ from daskmetrics.report._ties import LEVEL, MOST
 OVERALL = "all tasks"
 WITHIN_ERROR = "within the error"
 BEYOND_ERROR = "beyond the error"
-PAIR = 2.0  #: standard errors of a single difference that count as its error, where no test of several arms is possible
+#: standard errors of a single difference that count as its error, where no test of several arms is
+#: possible
+PAIR = 2.0
 ROUNDING = 1e-9  #: difference of means that counts as none
 NOTES = (
     "Tied: within the error of the best, of the arms scored on all tasks of the line (all lines: 95 %).",
@@ -49,17 +53,18 @@ class Standing:
     weights : tuple of float
         Weight of each task in means over them, with the sum 1: that of the objective.
     arm : Arm
-        The best arm: the highest mean of the arms scored on all of the tasks or, if there are none, the search's
-        choice among the arms with a score.
+        The best arm: the highest mean of the arms scored on all of the tasks or, if there are none,
+        the search's choice among the arms with a score.
     score, stderr : float or None
         Its mean raw score and the standard error; None if it lacks a task.
     tied : tuple of Arm
-        The arms scored on all of the tasks that the test finds within the error of the best, simplest first; those that
-        are not among the `MOST` with the greatest means come last.
+        The arms scored on all of the tasks that the test finds within the error of the best,
+        simplest first; those that are not among the `MOST` with the greatest means come last.
     worse : tuple of Arm
         The arms scored on all of the tasks that are worse than the best.
     maybe : tuple of Arm
-        Arms that lack some of the tasks and may be the best, by the model of the search; simplest first.
+        Arms that lack some of the tasks and may be the best, by the model of the search; simplest
+        first.
     unseen : int
         The number of further such arms that have no score at all.
     next : Arm or None
@@ -69,7 +74,8 @@ class Standing:
     simpler : tuple of CheaperArm
         Those of the tied arms that are simpler than the best one, simplest first.
     gain : Difference or None
-        How far its mean raw score is above the default arm's, on the tasks that both were scored on.
+        How far its mean raw score is above the default arm's, on the tasks that both were scored
+        on.
     over_best : Difference or None
         The same above the best arm over all tasks; None for that arm's own standing.
     critical : float
@@ -109,9 +115,11 @@ class Standing:
         return len(self.tied) + len(self.worse)
 
     def relation(self, arm: Arm, gain: Difference) -> str:
-        """Whether another arm, which the best one exceeds by ``gain``, is within its error: the same words everywhere.
+        """Whether another arm, which the best one exceeds by ``gain``, is within its error: the
+        same words everywhere.
 
-        Arms that were scored on all tasks are compared by the test of all pairs, others by the error of the gain.
+        Arms that were scored on all tasks are compared by the test of all pairs, others by the
+        error of the gain.
         """
         is_within = arm in self.tied
         if arm not in self.tied and arm not in self.worse:
@@ -121,7 +129,9 @@ class Standing:
 
 @dataclass(frozen=True)
 class ModelStanding:
-    """The best arm of a model among those scored on all tasks, beside its last layer; None where there is none."""
+    """The best arm of a model among those scored on all tasks, beside its last layer; None where
+    there is none.
+    """
 
     model: str
     best: Arm | None
@@ -141,14 +151,15 @@ class Verdict:
     overall : Standing
         Over the tasks of the objective; its arm is the one to use.
     parts : tuple of Standing
-        By kind, if there are several kinds and several tasks of one, and by task. Their sets of tied arms contain the
-        best arms of all parts together with 95 %.
+        By kind, if there are several kinds and several tasks of one, and by task. Their sets of
+        tied arms contain the best arms of all parts together with 95 %.
     models : tuple of ModelStanding
         The best arm of each model beside its last layer.
     arms : tuple of Arm
         All arms that were measured.
     default : Arm
-        What one takes without a search: by default the last layer of the best arm's model at its last checkpoint.
+        What one takes without a search: by default the last layer of the best arm's model at its
+        last checkpoint.
     reward : str
         In whose units arms were compared; ``mean`` is the raw score.
     score_unit : float
@@ -183,55 +194,76 @@ class Verdict:
         return tuple(standing.model for standing in self.models if not standing.scores)
 
     def cheaper(self, within: float | None = None) -> CheaperArm | None:
-        """The simplest arm that loses at most a share of the score in the worst case (95 %); None if there is none.
+        """The simplest arm that loses at most a share of the score in the worst case (95 %); None
+        if there is none.
 
-        By default the share is `within`. Simpler is the smaller model, then the shallower layer, then the earlier
-        checkpoint, then fewer bytes for a vector.
+        By default the share is `within`. Simpler is the smaller model, then the shallower layer,
+        then the earlier checkpoint, then fewer bytes for a vector.
         """
         most = (self.within if within is None else within) * abs(self.score_unit)
-        return next((simpler for simpler in self.overall.simpler if simpler.most_lost <= most), None)
+        return next(
+            (simpler for simpler in self.overall.simpler if simpler.most_lost <= most), None
+        )
 
     @property
     def answer(self) -> str:
         """Which arm to use and what that rests on; short, and without a full stop."""
         one, best = self.overall, place(self.overall.arm, self.arms)
-        unseen = f"No layer of {listed(self.unscored_models)} has a score. " if self.unscored_models else ""
+        unseen = (
+            f"No layer of {listed(self.unscored_models)} has a score. "
+            if self.unscored_models
+            else ""
+        )
         if not one.tied:
             return f"{unseen}{_capital(best)} is the best so far, and was not scored on every task"
         if one.tested == 1:
             return f"{unseen}{_capital(best)} is the only one that was scored on every task"
-        tied = f"; {plural(len(one.tied) - 1, 'other')} within the error" if len(one.tied) > 1 else ""
+        tied = (
+            f"; {plural(len(one.tied) - 1, 'other')} within the error" if len(one.tied) > 1 else ""
+        )
         return f"{unseen}{_capital(best)} is the best of {one.tested:,} scored on every task{tied}"
 
     @property
     def explanation(self) -> str:
         """The whole verdict after the `answer`, which it does not repeat."""
-        return " ".join(filter(None, (self.advantage, self.rivals, self.advice, self.doubts, self.split)))
+        return " ".join(
+            filter(None, (self.advantage, self.rivals, self.advice, self.doubts, self.split))
+        )
 
     @property
     def text(self) -> str:
-        """The whole verdict: the answer, its advantage, its rivals, a cheaper arm, and where tasks disagree."""
+        """The whole verdict: the answer, its advantage, its rivals, a cheaper arm, and where tasks
+        disagree.
+        """
         return f"{self.answer}. {self.explanation}"
 
     @property
     def advantage(self) -> str:
-        """By how much the best arm exceeds the default arm and the next best, and whether that is beyond the error."""
+        """By how much the best arm exceeds the default arm and the next best, and whether that is
+        beyond the error.
+        """
         one, sentences = self.overall, []
         if one.gain and one.arm != self.default:
             default = "the last layer of its model"
             if not self._is_last_layer(self.default):
                 default = place(self.default, self.arms)
-            sentences.append(f"It exceeds {default} by {apart(one.gain)}, {self.relation_to_default}.")
+            sentences.append(
+                f"It exceeds {default} by {apart(one.gain)}, {self.relation_to_default}."
+            )
         elif one.arm == self.default:
             sentences.append("It is what one takes without a search.")
         if one.lead and one.next and len(one.tied) == 1:
             ahead = f"{apart(one.lead)}{self._unit}, {BEYOND_ERROR}"
-            sentences.append(f"The next best, {in_words([one.next], self.arms)}, is behind by {ahead}.")
+            sentences.append(
+                f"The next best, {in_words([one.next], self.arms)}, is behind by {ahead}."
+            )
         return " ".join(sentences)
 
     @property
     def relation_to_default(self) -> str:
-        """Whether the best arm's gain over the default arm is within or beyond the error; empty if it is unknown."""
+        """Whether the best arm's gain over the default arm is within or beyond the error; empty if
+        it is unknown.
+        """
         gain = self.overall.gain
         return self.overall.relation(self.default, gain) if gain else ""
 
@@ -263,12 +295,27 @@ class Verdict:
 
     @property
     def split(self) -> str:
-        """For which kinds and tasks another arm is better than the best one over all; empty if for none."""
+        """For which kinds and tasks another arm is better than the best one over all; empty if for
+        none.
+        """
         best = in_words([self.overall.arm], self.arms)
-        parts = [(part, gap) for part in self.parts if self.overall.arm in part.worse and (gap := part.over_best)]
-        kinds = {(part.arm, task) for part, _ in parts if len(part.tasks) > 1 for task in part.tasks}
-        parts = [(part, gap) for part, gap in parts if len(part.tasks) > 1 or (part.arm, part.tasks[0]) not in kinds]
-        named = [f"for {p.title} {in_words([p.arm], self.arms)} exceeds {best} by {apart(gap)}" for p, gap in parts[:3]]
+        parts = [
+            (part, gap)
+            for part in self.parts
+            if self.overall.arm in part.worse and (gap := part.over_best)
+        ]
+        kinds = {
+            (part.arm, task) for part, _ in parts if len(part.tasks) > 1 for task in part.tasks
+        }
+        parts = [
+            (part, gap)
+            for part, gap in parts
+            if len(part.tasks) > 1 or (part.arm, part.tasks[0]) not in kinds
+        ]
+        named = [
+            f"for {p.title} {in_words([p.arm], self.arms)} exceeds {best} by {apart(gap)}"
+            for p, gap in parts[:3]
+        ]
         more = [f"{len(parts) - 3} more in the table"] if len(parts) > 3 else []
         each, one = self.by_task, self.overall.gain
         worth = (
@@ -276,21 +323,35 @@ class Verdict:
             if each and one
             else ""
         )
-        return f"No arm is the best everywhere: {'; '.join([*named, *more])}.{worth}" if named else ""
+        return (
+            f"No arm is the best everywhere: {'; '.join([*named, *more])}.{worth}" if named else ""
+        )
 
     @property
     def by_task(self) -> Difference | None:
-        """The mean gain over the default arm with the best arm of each task; None if a task has none."""
+        """The mean gain over the default arm with the best arm of each task; None if a task has
+        none.
+        """
         gains = {part.tasks[0]: part.gain for part in self.parts if len(part.tasks) == 1}
         known = [gain for task in self.overall.tasks if (gain := gains.get(task))]
-        return mean_difference(known, self.overall.weights) if len(known) == len(self.overall.tasks) else None
+        return (
+            mean_difference(known, self.overall.weights)
+            if len(known) == len(self.overall.tasks)
+            else None
+        )
 
     @property
     def basis(self) -> str:
         """How it was decided, in a sentence."""
         unit = "" if self.reward == "mean" else f", in units of the reward ({self.reward})"
-        errors = "item by item" if self.paired else "as independent where outcomes of items are missing"
-        exact = f" Scores without an error count as exact: {', '.join(self.exact)}." if self.exact else ""
+        errors = (
+            "item by item" if self.paired else "as independent where outcomes of items are missing"
+        )
+        exact = (
+            f" Scores without an error count as exact: {', '.join(self.exact)}."
+            if self.exact
+            else ""
+        )
         return (
             f"A test of all pairs of the {plural(self.overall.tested, 'arm')} scored on all tasks, {errors}{unit}; it "
             f"allows for their number, so that with 95 % every arm as good as the best is within its error.{exact}"
@@ -298,7 +359,9 @@ class Verdict:
 
     @property
     def table(self) -> Table:
-        """The best arm of every kind and task with its gain over the default arm; without rows for a single task."""
+        """The best arm of every kind and task with its gain over the default arm; without rows for
+        a single task.
+        """
         header = ("for", "best arm", "tied", "score", "gain over the default arm")
         rows = [
             (
@@ -320,9 +383,15 @@ class Verdict:
         for standing in self.models:
             best, last = standing.score or (None, None), standing.last_score or (None, None)
             named = (
-                str(standing.best) if standing.best else "not scored on every task" if standing.scores else "no score"
+                str(standing.best)
+                if standing.best
+                else "not scored on every task"
+                if standing.scores
+                else "no score"
             )
-            rows.append((standing.model, named, number(*best), number(*last), apart(standing.gain, " *")))
+            rows.append(
+                (standing.model, named, number(*best), number(*last), apart(standing.gain, " *"))
+            )
         header = ("model", "best arm", "score", "its last layer", "gain")
         notes = unpaired(standing.gain for standing in self.models)
         return Table(header, tuple(rows) if len(rows) > 1 else (), notes=notes)
@@ -345,7 +414,11 @@ class Verdict:
         }
 
     def _is_last_layer(self, arm: Arm) -> bool:
-        return any(arm == standing.last for standing in self.models if standing.model == self.overall.arm.model)
+        return any(
+            arm == standing.last
+            for standing in self.models
+            if standing.model == self.overall.arm.model
+        )
 
     @property
     def _unit(self) -> str:
@@ -355,10 +428,14 @@ class Verdict:
 def verdict_of(evidence: Evidence) -> Verdict:
     """The verdict of a finished search."""
     kinds = dict.fromkeys(evidence.kinds.values())
-    by_kind = {kind: tuple(task for task, own in evidence.kinds.items() if own == kind) for kind in kinds}
+    by_kind = {
+        kind: tuple(task for task, own in evidence.kinds.items() if own == kind) for kind in kinds
+    }
     groups = {kind: tasks for kind, tasks in by_kind.items() if len(kinds) > 1 and len(tasks) > 1}
     groups |= {task: (task,) for task in evidence.kinds if len(evidence.kinds) > 1}
-    groups = {what: tasks for what, tasks in groups.items() if what in by_kind or evidence.complete(tasks)}
+    groups = {
+        what: tasks for what, tasks in groups.items() if what in by_kind or evidence.complete(tasks)
+    }
     chosen = {each["kind"]: Arm(**each["arm"]) for each in evidence.answer.kinds}
     cells = [each for by_task in evidence.recorded.values() for each in by_task.items()]
     tasks_with_errors = {task for task, cell in cells if cell["stderr"] or cell.get("outcomes")}
@@ -368,7 +445,9 @@ def verdict_of(evidence: Evidence) -> Verdict:
     for what, tasks in groups.items():
         part = _standing(evidence, what, tasks, LEVEL / len(groups), chosen.get(what))
         parts.append(replace(part, over_best=evidence.gap(part.arm, overall.arm, tasks)))
-    compared = [each for each in (overall.lead, overall.gain, *(part.gain for part in parts)) if each]
+    compared = [
+        each for each in (overall.lead, overall.gain, *(part.gain for part in parts)) if each
+    ]
     search = evidence.config["search"]
     return Verdict(
         overall=overall,
@@ -377,22 +456,34 @@ def verdict_of(evidence: Evidence) -> Verdict:
         arms=tuple(dict.fromkeys([*evidence.arms, *evidence.recorded])),
         default=evidence.default,
         reward=search["reward"],
-        score_unit=evidence.answer.score_unit if search["reward"] != "mean" else overall.score or 0.0,
+        score_unit=evidence.answer.score_unit
+        if search["reward"] != "mean"
+        else overall.score or 0.0,
         within=search["within"],
         paired=all(each.paired for each in compared),
-        exact=tuple(task for task in evidence.kinds if task in {name for name, _ in cells} - tasks_with_errors),
+        exact=tuple(
+            task
+            for task in evidence.kinds
+            if task in {name for name, _ in cells} - tasks_with_errors
+        ),
     )
 
 
-def _standing(evidence: Evidence, what: str, tasks: tuple[str, ...], level: float, chosen: Arm | None) -> Standing:
-    """How the arms stand on some tasks; ``chosen`` is the search's choice, which counts where no arm has all scores."""
+def _standing(
+    evidence: Evidence, what: str, tasks: tuple[str, ...], level: float, chosen: Arm | None
+) -> Standing:
+    """How the arms stand on some tasks; ``chosen`` is the search's choice, which counts where no
+    arm has all scores.
+    """
     arms, shares = evidence.complete(tasks), evidence.shares(tasks)
     weights = dict(zip(tasks, shares.tolist(), strict=True))
     if not arms:  # known from the model alone
         arm = chosen or evidence.answer.best_arm
         maybe, unseen = _by_model(evidence, [arm]) if what == OVERALL else ((), 0)
         gain = evidence.gap(arm, evidence.default, tasks)
-        return Standing(what, tasks, tuple(weights.values()), arm, maybe=maybe, unseen=unseen, gain=gain)
+        return Standing(
+            what, tasks, tuple(weights.values()), arm, maybe=maybe, unseen=unseen, gain=gain
+        )
     beyond = []
     if len(arms) > MOST:
         order = np.argsort(-evidence.values(arms, tasks) @ shares, kind="stable")
@@ -446,12 +537,16 @@ def _model_standing(evidence: Evidence, model: str) -> ModelStanding:
         last=last,
         last_score=mean_score(evidence.recorded.get(last, {}), evidence.weights),
         gain=evidence.gap(best, last, tasks) if best and last in complete else None,
-        scores=sum(len(by_task) for arm, by_task in evidence.recorded.items() if arm.model == model),
+        scores=sum(
+            len(by_task) for arm, by_task in evidence.recorded.items() if arm.model == model
+        ),
     )
 
 
 def _by_model(evidence: Evidence, tested: Sequence[Arm]) -> tuple[tuple[Arm, ...], int]:
-    """The other arms of the credible set of the search: those with a score, and the number of those without one."""
+    """The other arms of the credible set of the search: those with a score, and the number of those
+    without one.
+    """
     known = set(tested)
     credible = [arm for plain in evidence.answer.credible if (arm := Arm(**plain)) not in known]
     seen = sorted((arm for arm in credible if evidence.recorded.get(arm)), key=evidence.simplicity)
@@ -460,7 +555,10 @@ def _by_model(evidence: Evidence, tested: Sequence[Arm]) -> tuple[tuple[Arm, ...
 
 def _plain(one: Standing) -> dict[str, Any]:
     arms = {name: [str(arm) for arm in getattr(one, name)] for name in ("tied", "worse", "maybe")}
-    gaps = {name: vars(gap) if (gap := getattr(one, name)) else None for name in ("lead", "gain", "over_best")}
+    gaps = {
+        name: vars(gap) if (gap := getattr(one, name)) else None
+        for name in ("lead", "gain", "over_best")
+    }
     plain = {name: getattr(one, name) for name in ("what", "score", "stderr", "unseen", "critical")}
     simpler = [_plain_cheaper(cheaper) for cheaper in one.simpler]
     named = {"arm": str(one.arm), "next": one.next and str(one.next), "simpler": simpler}

@@ -1,4 +1,6 @@
-"""What each choice of a readout is worth: mean difference from the base choice, over arms that differ in it alone."""
+"""What each choice of a readout is worth: mean difference from the base choice, over arms that
+differ in it alone.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,17 @@ from math import fsum
 from statistics import NormalDist
 from typing import Any
 
-from daskmetrics.core._outcomes import Difference, difference, mean_difference, mean_of_pairs, means_of
-from daskmetrics.core._readouts import POOLINGS, STORAGES, Readout
-from daskmetrics.core._table import Table
-from daskmetrics.core._text import plural
 from daskmetrics.core.names import Arm
+from daskmetrics.core.outcomes import (
+    Difference,
+    difference,
+    mean_difference,
+    mean_of_pairs,
+    means_of,
+)
+from daskmetrics.core.readouts import POOLINGS, STORAGES, Readout
+from daskmetrics.core.table import Table
+from daskmetrics.core.text import plural
 from daskmetrics.report._format import apart, choices, number, over, size, unpaired
 from daskmetrics.report._ties import LEVEL
 
@@ -32,11 +40,12 @@ class Worth:
     value, base : str
         The choice and the base choice, in words.
     difference : Difference
-        By how much the mean score with the choice exceeds that with the base choice: on each task the mean over all
-        pairs of arms that were scored on it and differ in the choice alone, averaged over the tasks of the objective.
-        All pairs share the items of a task, so its differences are averaged item by item before their error is taken
-        over the items, which therefore does not shrink with the number of pairs; see
-        `daskmetrics.core._outcomes.mean_of_pairs`. It is the error for these arms and other items.
+        By how much the mean score with the choice exceeds that with the base choice: on each task
+        the mean over all pairs of arms that were scored on it and differ in the choice alone,
+        averaged over the tasks of the objective. All pairs share the items of a task, so its
+        differences are averaged item by item before their error is taken over the items, which
+        therefore does not shrink with the number of pairs; see
+        `daskmetrics.core.outcomes.mean_of_pairs`. It is the error for these arms and other items.
     pairs : int
         The number of pairs.
     low, high : float
@@ -44,10 +53,12 @@ class Worth:
     tasks : mapping
         The difference by task.
     beyond : bool
-        Whether the difference exceeds its error, at 95 % for all choices of a run together (Bonferroni).
+        Whether the difference exceeds its error, at 95 % for all choices of a run together
+        (Bonferroni).
     at_best : Difference or None
-        The difference at the arm with the greatest mean score: between the two arms that have this choice and the base
-        choice, and are otherwise as this arm. None unless both were scored on every task.
+        The difference at the arm with the greatest mean score: between the two arms that have this
+        choice and the base choice, and are otherwise as this arm. None unless both were scored on
+        every task.
 
     Examples
     --------
@@ -79,7 +90,8 @@ class Worth:
 
 @dataclass(frozen=True)
 class Worths:
-    """What every choice of the readouts of a run is worth; empty if no two arms differ in one choice alone.
+    """What every choice of the readouts of a run is worth; empty if no two arms differ in one
+    choice alone.
 
     Examples
     --------
@@ -107,7 +119,15 @@ class Worths:
             )
             for each in self.each
         ]
-        header = ("choice", "instead of", "difference", "effect", "pairs", "each pair", "at the best arm")
+        header = (
+            "choice",
+            "instead of",
+            "difference",
+            "effect",
+            "pairs",
+            "each pair",
+            "at the best arm",
+        )
         partial = sum(len(each.tasks) < self.tasks for each in self.each)
         about = [
             f"Difference of the {self.over} ± standard error, over pairs of arms that differ in it alone.",
@@ -116,8 +136,12 @@ class Worths:
             "Beyond the error: at 95 % for all lines together. The search chose which arms were scored.",
         ]
         if partial:
-            about.append(f"{plural(partial, 'line')} without such pairs on all tasks: over the tasks that have some.")
-        return Table(header, tuple(rows), notes=(*about, *unpaired(each.difference for each in self.each)))
+            about.append(
+                f"{plural(partial, 'line')} without such pairs on all tasks: over the tasks that have some."
+            )
+        return Table(
+            header, tuple(rows), notes=(*about, *unpaired(each.difference for each in self.each))
+        )
 
     @property
     def sentence(self) -> str:
@@ -140,7 +164,8 @@ def worths_of(recorded: Recorded, weights: Mapping[str, float]) -> Worths:
         (kind, value): own
         for kind in base
         for value in dict.fromkeys(each[kind] for each in chosen.values())
-        if value != base[kind] and (own := _scored(recorded, weights, _pairs(chosen, kind, value, base[kind])))
+        if value != base[kind]
+        and (own := _scored(recorded, weights, _pairs(chosen, kind, value, base[kind])))
     }
     means = means_of(recorded, weights)
     best = max(means, key=lambda arm: means[arm][0], default=Arm("", "", 0))
@@ -148,20 +173,29 @@ def worths_of(recorded: Recorded, weights: Mapping[str, float]) -> Worths:
     def at_best(kind: str, own: Iterable[Pair]) -> Difference | None:
         for one, other in own:
             alike = (best.checkpoint, best.layer) == (one.checkpoint, one.layer)
-            if alike and {one, other} <= means.keys() and chosen[one] == {**chosen[best], kind: chosen[one][kind]}:
+            if (
+                alike
+                and {one, other} <= means.keys()
+                and chosen[one] == {**chosen[best], kind: chosen[one][kind]}
+            ):
                 each = [difference(recorded[one][task], recorded[other][task]) for task in weights]
                 return mean_difference(each, list(weights.values()))
         return None
 
     critical = NormalDist().inv_cdf(1 - LEVEL / 2 / max(1, len(pairs)))
     found = (
-        replace(_worth(recorded, weights, (*what, base[what[0]]), own, critical), at_best=at_best(what[0], own))
+        replace(
+            _worth(recorded, weights, (*what, base[what[0]]), own, critical),
+            at_best=at_best(what[0], own),
+        )
         for what, own in pairs.items()
     )
     return Worths(tuple(found), over(list(weights.values())), len(weights))
 
 
-_ORDER: Mapping[str, Callable[[Readout], Any]] = {  # of the values of each choice: what comes first is the base
+_ORDER: Mapping[
+    str, Callable[[Readout], Any]
+] = {  # of the values of each choice: what comes first is the base
     "pooling": lambda read: ("", *POOLINGS).index(read.pooling),
     "layers": lambda read: (len(read.together), read.layers),
     "dimensions": lambda read: (read.kept is not None, read.principal, -(read.kept or 0)),
@@ -171,7 +205,8 @@ _ORDER: Mapping[str, Callable[[Readout], Any]] = {  # of the values of each choi
 
 
 def base_of(arms: Iterable[Arm]) -> Choices:
-    """The base choice of each kind among arms, in words: the default one, or the nearest to it that there is.
+    """The base choice of each kind among arms, in words: the default one, or the nearest to it that
+    there is.
 
     >>> base_of([Arm("m", "main", 3, "last,256d"), Arm("m", "main", 3, "mean,128d,int8")])["dimensions"]
     '256 dimensions'
@@ -184,7 +219,9 @@ def base_of(arms: Iterable[Arm]) -> Choices:
 
 
 def _pairs(choices: Mapping[Arm, Choices], kind: str, value: str, base: str) -> Iterator[Pair]:
-    """Arms of one layer, of which the first has a value of a choice, the second the base, and all else is equal."""
+    """Arms of one layer, of which the first has a value of a choice, the second the base, and all
+    else is equal.
+    """
     known = {(arm.checkpoint, arm.layer, *own.items()): arm for arm, own in choices.items()}
     for arm, own in choices.items():
         other = known.get((arm.checkpoint, arm.layer, *{**own, kind: base}.items()))
@@ -193,11 +230,19 @@ def _pairs(choices: Mapping[Arm, Choices], kind: str, value: str, base: str) -> 
 
 
 def _scored(recorded: Recorded, weights: Mapping[str, float], pairs: Iterator[Pair]) -> list[Pair]:
-    return [(one, other) for one, other in pairs if weights.keys() & recorded[one].keys() & recorded[other].keys()]
+    return [
+        (one, other)
+        for one, other in pairs
+        if weights.keys() & recorded[one].keys() & recorded[other].keys()
+    ]
 
 
 def _worth(
-    recorded: Recorded, weights: Mapping[str, float], what: tuple[str, str, str], pairs: Sequence[Pair], critical: float
+    recorded: Recorded,
+    weights: Mapping[str, float],
+    what: tuple[str, str, str],
+    pairs: Sequence[Pair],
+    critical: float,
 ) -> Worth:
     by_task = {
         task: mean_of_pairs([(recorded[one][task], recorded[other][task]) for one, other in both])
@@ -207,11 +252,21 @@ def _worth(
     mean = mean_difference(list(by_task.values()), [weights[task] for task in by_task])
     assert mean is not None  # each pair has a task, and no weight is 0
     single = [_of_one(recorded[one], recorded[other], weights) for one, other in pairs]
-    return Worth(*what, mean, len(pairs), min(single), max(single), by_task, abs(mean.value) > critical * mean.stderr)
+    return Worth(
+        *what,
+        mean,
+        len(pairs),
+        min(single),
+        max(single),
+        by_task,
+        abs(mean.value) > critical * mean.stderr,
+    )
 
 
 def _of_one(
-    one: Mapping[str, Mapping[str, Any]], other: Mapping[str, Mapping[str, Any]], weights: Mapping[str, float]
+    one: Mapping[str, Mapping[str, Any]],
+    other: Mapping[str, Mapping[str, Any]],
+    weights: Mapping[str, float],
 ) -> float:
     """The difference of the mean scores of two arms, on the tasks on which both were scored."""
     shared = [task for task in weights if task in one and task in other]

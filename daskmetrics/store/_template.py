@@ -1,4 +1,6 @@
-"""The plan of a store: its shape, the keys of the units that fill it, and the chunk of each checkpoint."""
+"""The plan of a store: its shape, the keys of the units that fill it, and the chunk of each
+checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from daskmetrics.core._events import Event, Record, StorePlanned
-from daskmetrics.core._readouts import Readout
-from daskmetrics.core.names import Arm, Cell, Checkpoint, Key, Suite, content_key, grid, without_default
+from daskmetrics.core.events import Event, Record, StorePlanned
+from daskmetrics.core.names import (
+    Arm,
+    Cell,
+    Checkpoint,
+    Key,
+    Suite,
+    content_key,
+    grid,
+    without_default,
+)
+from daskmetrics.core.readouts import Readout
 from daskmetrics.core.status import Status
 
 
@@ -61,12 +72,20 @@ class Template:
             Axis(*(tuple(plain[name][part]) for part in ("names", "units", "descriptions")))
             for name in ("metrics", "tasks")
         )
-        return cls(tuple(map(Suite.of, plain["suites"])), metrics, tasks, plain["meaning"], plain["attributes"])
+        return cls(
+            tuple(map(Suite.of, plain["suites"])),
+            metrics,
+            tasks,
+            plain["meaning"],
+            plain["attributes"],
+        )
 
 
 @dataclass(frozen=True)
 class Block:
-    """Values of one checkpoint along one axis: arrays (layers, names), with readouts (layers and readouts, names)."""
+    """Values of one checkpoint along one axis: arrays (layers, names), with readouts (layers and
+    readouts, names).
+    """
 
     values: np.ndarray
     stderr: np.ndarray
@@ -105,7 +124,8 @@ def _nullable(array: np.ndarray) -> list[list[float | int | None]]:
 
 @dataclass(frozen=True)
 class StorePlan:
-    """A template and the keys of the units that fill it: enough to build the store from the journal alone.
+    """A template and the keys of the units that fill it: enough to build the store from the journal
+    alone.
 
     Attributes
     ----------
@@ -130,7 +150,9 @@ class StorePlan:
     files: Mapping[str, str] = field(default_factory=dict)
 
     def metric_blocks(self, records: Iterable[Record]) -> dict[Checkpoint, Block]:
-        """The metrics of every checkpoint that has a record; a failed one has its status and no numbers."""
+        """The metrics of every checkpoint that has a record; a failed one has its status and no
+        numbers.
+        """
         names = len(self.template.metrics.names)
         if not names:
             return {}
@@ -169,7 +191,9 @@ class StorePlan:
     @classmethod
     def latest(cls, entries: Iterable[Event]) -> StorePlan | None:
         """The plan that a journal holds last, or None."""
-        entry = next((entry for entry in reversed(list(entries)) if isinstance(entry, StorePlanned)), None)
+        entry = next(
+            (entry for entry in reversed(list(entries)) if isinstance(entry, StorePlanned)), None
+        )
         return None if entry is None else cls.of(entry)
 
     @classmethod
@@ -180,7 +204,8 @@ class StorePlan:
 
 
 def score_key(version: int, encode: Key, arm: Arm, seed: int, corpus: Key = "") -> Key:
-    """Names everything that decides the score of an arm, given what encodes its checkpoint for the task.
+    """Names everything that decides the score of an arm, given what encodes its checkpoint for the
+    task.
 
     The corpus is part of it only if the arm's readout is fitted on it.
     """
@@ -199,7 +224,12 @@ def blocks_of_cells(
     columns = {task: i for i, task in enumerate(tasks)}
     for (arm, task), (value, stderr, status) in cells.items():
         suite, row = by_suite.get(arm.model), (arm.layer, arm.readout)
-        if suite is None or task not in columns or row not in suite.rows or arm.revision not in suite.revisions:
+        if (
+            suite is None
+            or task not in columns
+            or row not in suite.rows
+            or arm.revision not in suite.revisions
+        ):
             continue  # of an earlier configuration of this run
         block = blocks.setdefault(arm.checkpoint, Block.empty(len(suite.rows), len(tasks)))
         at = suite.rows.index(row), columns[task]
@@ -208,7 +238,11 @@ def blocks_of_cells(
 
 
 def _metrics(record: Record, shape: tuple[int, int]) -> Block:
-    return Block.of(record.value) if record.status == "ok" else Block.empty(*shape, Status.of(record.status))
+    return (
+        Block.of(record.value)
+        if record.status == "ok"
+        else Block.empty(*shape, Status.of(record.status))
+    )
 
 
 def _cell(record: Record) -> tuple[float, float, Status]:

@@ -1,4 +1,6 @@
-"""What is wrong with a user's labelled texts: an error where a score would say nothing, else warnings."""
+"""What is wrong with a user's labelled texts: an error where a score would say nothing, else
+warnings.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations, pairwise
 from typing import Any
 
-from daskmetrics.core._text import plural
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.text import plural
 from daskmetrics.tasks._probes import FOLDS
-from daskmetrics.tasks._tables import TextTable
+from daskmetrics.tasks.tables import TextTable
 
 _TEXTS = ("text", "first", "second", "query", "document")  # roles of columns that are embedded
 _SHOWN = 40  # characters of a text in a message
@@ -18,12 +20,14 @@ _FEW = 2 * FOLDS  # texts per label on average, below which the labels may be an
 
 
 def warnings_of(table: TextTable, kind: str, columns: Mapping[str, str]) -> tuple[str, ...]:
-    """Warnings about the rows of a task of this kind, whose columns are given by role; each names an example.
+    """Warnings about the rows of a task of this kind, whose columns are given by role; each names
+    an example.
 
     Raises
     ------
     ConfigError
-        If a column has two roles, two columns are equal, each label has only one text, or no text has any content.
+        If a column has two roles, two columns are equal, each label has only one text, or no text
+        has any content.
     """
     _check_columns(table, columns)
     found = [*_near_empty(table, columns)]
@@ -43,7 +47,9 @@ def _check_columns(table: TextTable, columns: Mapping[str, str]) -> None:
                 f"'{table.path}': the column '{columns[one]}' is used as {one} and as {other}. Name another column: "
                 f"{other}=COLUMN"
             )
-        if all(_plain(row.get(columns[one])) == _plain(row.get(columns[other])) for row in table.rows):
+        if all(
+            _plain(row.get(columns[one])) == _plain(row.get(columns[other])) for row in table.rows
+        ):
             raise ConfigError(
                 f"'{table.path}': the columns '{columns[one]}' ({one}) and '{columns[other]}' ({other}) are equal in "
                 f"all {plural(len(table.rows), 'row')}, so a score would say nothing. Name another column: "
@@ -71,12 +77,16 @@ def _near_empty(table: TextTable, columns: Mapping[str, str]) -> Iterator[str]:
 
 
 def _of_labels(table: TextTable, columns: Mapping[str, str], kind: str) -> Iterator[str]:
-    rows: dict[str, list[tuple[str, str]]] = defaultdict(list)  # place and label of the rows of each text
+    rows: dict[str, list[tuple[str, str]]] = defaultdict(
+        list
+    )  # place and label of the rows of each text
     texts = _column(table, columns["text"])
     labels = [str(row.get(columns["label"])).strip() for row in table.rows]
     for (place, text), label in zip(texts, labels, strict=True):
         rows[_plain(text)].append((place, label))
-    if len(rows) == len(set(labels)) and all(len({label for _, label in each}) == 1 for each in rows.values()):
+    if len(rows) == len(set(labels)) and all(
+        len({label for _, label in each}) == 1 for each in rows.values()
+    ):
         raise ConfigError(
             f"'{table.path}': all rows of a label have the same text, so a score would say nothing. Is "
             f"'{columns['text']}' the column of the texts? Name it: text=COLUMN"
@@ -87,12 +97,20 @@ def _of_labels(table: TextTable, columns: Mapping[str, str], kind: str) -> Itera
             f"{_FEW} texts each on average. Is it the right column?"
         )
     repeated = {text: placed for text, placed in rows.items() if len(placed) > 1}
-    equal = {text: placed for text, placed in repeated.items() if len({label for _, label in placed}) == 1}
+    equal = {
+        text: placed
+        for text, placed in repeated.items()
+        if len({label for _, label in placed}) == 1
+    }
     different = {text: placed for text, placed in repeated.items() if text not in equal}
     if equal:
         example = next(iter(equal))
         places = " and ".join(place for place, _ in equal[example][:2])
-        harm = "are in training and test folds at once, which raises the score" if kind == "classification" else "count"
+        harm = (
+            "are in training and test folds at once, which raises the score"
+            if kind == "classification"
+            else "count"
+        )
         yield (
             f"{plural(len(equal), 'text')} with one label {'is' if len(equal) == 1 else 'are'} in several rows, "
             f"{sum(map(len, equal.values())):,} rows in all ({_example(places, example)}): copies {harm}. Remove the "
@@ -116,7 +134,10 @@ def _differing(rows: list[tuple[str, str]]) -> tuple[str, str]:
 def _of_pairs(table: TextTable, columns: Mapping[str, str], kind: str) -> Iterator[str]:
     value = columns["label" if kind == "pair_classification" else "grade"]
     pairs = [
-        (place, tuple(sorted((_plain(row.get(columns["first"])), _plain(row.get(columns["second"]))))))
+        (
+            place,
+            tuple(sorted((_plain(row.get(columns["first"])), _plain(row.get(columns["second"]))))),
+        )
         for place, row in zip(table.places, table.rows, strict=True)
     ]
     yield from _contradictions(pairs, [_plain(row.get(value)) for row in table.rows], "pair", value)
@@ -144,7 +165,11 @@ def _of_judgements(table: TextTable, columns: Mapping[str, str]) -> Iterator[str
 
 
 def _contradictions(
-    pairs: Iterable[tuple[str, tuple[str, ...]]], values: Iterable[str], what: str, column: str, effect: str = ""
+    pairs: Iterable[tuple[str, tuple[str, ...]]],
+    values: Iterable[str],
+    what: str,
+    column: str,
+    effect: str = "",
 ) -> Iterator[str]:
     """A warning where equal pairs of texts have different values."""
     known: dict[tuple[str, ...], tuple[str, str]] = {}
@@ -169,7 +194,10 @@ def _counts_rows(values: list[str]) -> bool:
 
 def _column(table: TextTable, column: str) -> list[tuple[str, str]]:
     """The place and the text of each row."""
-    return [(place, str(row.get(column) or "")) for place, row in zip(table.places, table.rows, strict=True)]
+    return [
+        (place, str(row.get(column) or ""))
+        for place, row in zip(table.places, table.rows, strict=True)
+    ]
 
 
 def _plain(value: Any) -> str:

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from daskmetrics.config import Recipe
-from daskmetrics.core import _files as files
+from daskmetrics.core import files as files
 from daskmetrics.core.names import seed_of
 from daskmetrics.training import _networks as networks
-from daskmetrics.training._data import Batch, effective
 from daskmetrics.training._distributed import SINGLE, ProgressReporter, World
 from daskmetrics.training._schedule import learning_rate, peak
+from daskmetrics.training.data import Batch, effective
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -28,12 +28,16 @@ class TrainingState:
     model: Any
     wrapped: Any  # the same model; its gradients are means over the ranks
     optimizer: torch.optim.Optimizer
-    scaler: torch.amp.GradScaler  # keeps gradients from underflow in float16; inactive in other precisions
+    scaler: (
+        torch.amp.GradScaler
+    )  # keeps gradients from underflow in float16; inactive in other precisions
     world: World
     step: int
 
 
-def new(recipe: Recipe, corpus: Path, world: World = SINGLE, saved: Path | None = None) -> TrainingState:
+def new(
+    recipe: Recipe, corpus: Path, world: World = SINGLE, saved: Path | None = None
+) -> TrainingState:
     """A learner at step 0, or at the step of a resume state that `save` wrote."""
     model = networks.new(recipe, corpus)
     state = torch.load(saved, weights_only=True, map_location="cpu") if saved else None
@@ -43,19 +47,28 @@ def new(recipe: Recipe, corpus: Path, world: World = SINGLE, saved: Path | None 
     if recipe.compile:
         model.compile()
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=peak(recipe), betas=(0.9, 0.95), weight_decay=recipe.weight_decay, fused=True
+        model.parameters(),
+        lr=peak(recipe),
+        betas=(0.9, 0.95),
+        weight_decay=recipe.weight_decay,
+        fused=True,
     )
-    scaler = torch.amp.GradScaler(world.device.partition(":")[0], enabled=recipe.precision == "float16")
+    scaler = torch.amp.GradScaler(
+        world.device.partition(":")[0], enabled=recipe.precision == "float16"
+    )
     if state:
         optimizer.load_state_dict(state["optimizer"])
         scaler.load_state_dict(state["scaler"])
-    return TrainingState(model, world.wrap(model), optimizer, scaler, world, state["step"] if state else 0)
+    return TrainingState(
+        model, world.wrap(model), optimizer, scaler, world, state["step"] if state else 0
+    )
 
 
 def take_step(
     learner: TrainingState, recipe: Recipe, passes: Sequence[Batch], reporter: ProgressReporter
 ) -> torch.Tensor:
-    """Take the next step on this rank's examples; return its loss, scaled so that the mean over ranks is the mean loss.
+    """Take the next step on this rank's examples; return its loss, scaled so that the mean over
+    ranks is the mean loss.
 
     The gradient is the mean over the examples of all ranks and passes, however they are divided.
     """
@@ -89,14 +102,18 @@ def evaluate(learner: TrainingState, recipe: Recipe, passes: Sequence[Batch]) ->
     learner.model.eval()
     with torch.no_grad():
         losses = [
-            float(_loss(learner.model, recipe, batch, learner.world)) * len(batch["ids"]) / size for batch in passes
+            float(_loss(learner.model, recipe, batch, learner.world)) * len(batch["ids"]) / size
+            for batch in passes
         ]
     learner.model.train()
     return sum(losses)
 
 
 def _loss(model: Any, recipe: Recipe, batch: Batch, world: World) -> torch.Tensor:
-    tensors = {name: torch.as_tensor(array).to(world.device, non_blocking=True) for name, array in batch.items()}
+    tensors = {
+        name: torch.as_tensor(array).to(world.device, non_blocking=True)
+        for name, array in batch.items()
+    }
     dtype, kind = DTYPES[recipe.precision], world.device.partition(":")[0]
     with torch.autocast(kind, dtype) if dtype != torch.float32 else nullcontext():
         return networks.loss(model, tensors)

@@ -1,4 +1,5 @@
-"""Reading of examples, by the rank itself or ahead of it by loader processes whose number is measured.
+"""Reading of examples, by the rank itself or ahead of it by loader processes whose number is
+measured.
 
 The examples of a step do not depend on the number of loaders, so every rank may choose its own.
 """
@@ -16,14 +17,24 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from daskmetrics.config import Recipe
-from daskmetrics.training._data import TOLERATED, Batch, PaddedTexts, Windows, effective, examples, passes, share
 from daskmetrics.training._distributed import World
+from daskmetrics.training.data import (
+    TOLERATED,
+    Batch,
+    PaddedTexts,
+    Windows,
+    effective,
+    examples,
+    passes,
+    share,
+)
 
 TIMED_STEPS = 6  # steps that are timed before loaders are started; the first does not count
 
 
 def needed(reading: float, computing: float) -> int:
-    """The number of loaders that read as fast as a rank computes, from the seconds of each per step.
+    """The number of loaders that read as fast as a rank computes, from the seconds of each per
+    step.
 
     >>> [needed(reading, 1.0) for reading in (0.01, 0.3, 2.5)]
     [0, 1, 3]
@@ -34,7 +45,8 @@ def needed(reading: float, computing: float) -> int:
 def allowed(cores: int, available: float, resident: float, ranks: int) -> int:
     """The number of loaders per rank that a machine has cores and memory for.
 
-    Each loader needs a core beside those of the ranks, and as much memory as a rank (``resident`` bytes).
+    Each loader needs a core beside those of the ranks, and as much memory as a rank (``resident``
+    bytes).
 
     >>> allowed(cores=32, available=80e9, resident=2e9, ranks=4)
     7
@@ -52,16 +64,26 @@ def limit(resident: float) -> int:
     return allowed(len(os.sched_getaffinity(0)), psutil.virtual_memory().available, resident, ranks)
 
 
-def make_loader(steps: RankSteps, ahead: Sequence[int], count: int, **options: Any) -> DataLoader[Any]:
+def make_loader(
+    steps: RankSteps, ahead: Sequence[int], count: int, **options: Any
+) -> DataLoader[Any]:
     """A loader of a rank's steps with processes that read ahead."""
-    return DataLoader(steps, batch_size=None, sampler=ahead, num_workers=count, collate_fn=_tensors, **options)
+    return DataLoader(
+        steps, batch_size=None, sampler=ahead, num_workers=count, collate_fn=_tensors, **options
+    )
 
 
 class Loader:
-    """The examples of a rank, step by step; processes read ahead, in a given or ``measured`` number."""
+    """The examples of a rank, step by step; processes read ahead, in a given or ``measured``
+    number.
+    """
 
     def __init__(
-        self, recipe: Recipe, source: Windows | PaddedTexts, world: World, loaders: int | Literal["measured"]
+        self,
+        recipe: Recipe,
+        source: Windows | PaddedTexts,
+        world: World,
+        loaders: int | Literal["measured"],
     ) -> None:
         self.steps_of_rank = RankSteps(recipe, source, world)
         self.world = world
@@ -86,7 +108,9 @@ class Loader:
         if step <= last:
             ahead = range(step, last + 1)
             pinned = self.world.device.startswith("cuda")
-            loader = make_loader(self.steps_of_rank, ahead, self.count, persistent_workers=True, pin_memory=pinned)
+            loader = make_loader(
+                self.steps_of_rank, ahead, self.count, persistent_workers=True, pin_memory=pinned
+            )
             yield from zip(ahead, loader, strict=True)
 
     def computed(self) -> None:
@@ -97,7 +121,9 @@ class Loader:
     def _choose_count(self) -> None:
         self._measuring = False
         useful = needed(float(np.median(self._reading[1:])), float(np.median(self._computing[1:])))
-        self.count = min(useful, limit(psutil.Process().memory_info().rss))  # a loader starts as a copy of this process
+        self.count = min(
+            useful, limit(psutil.Process().memory_info().rss)
+        )  # a loader starts as a copy of this process
 
 
 def _tensors(batches: Sequence[Batch]) -> Sequence[Mapping[str, torch.Tensor]]:

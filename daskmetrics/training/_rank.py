@@ -1,7 +1,8 @@
-"""One process of a process group: ``python -m daskmetrics.training._rank``, with its `RankSpec` on standard input.
+"""One process of a process group: ``python -m daskmetrics.training._rank``, with its `RankSpec` on
+standard input.
 
-It reports on standard output, one JSON object per line; other output goes to its log. It uses torch and not Dask, and
-it ends when its parent process ends.
+It reports on standard output, one JSON object per line; other output goes to its log. It uses torch
+and not Dask, and it ends when its parent process ends.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from daskmetrics.config import DDP, Recipe
 from daskmetrics.core.errors import DaskmetricsError
-from daskmetrics.training._data import effective
-from daskmetrics.training.ddp._ranks import RankSpec
+from daskmetrics.training.data import effective
+from daskmetrics.training.ddp.ranks import RankSpec
 
 if TYPE_CHECKING:
     from daskmetrics.training._distributed import World
@@ -33,7 +34,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 class RankReporter:
-    """Reports this rank's progress on the pipe to the process that started it; a `ProgressReporter`."""
+    """Reports this rank's progress on the pipe to the process that started it; a
+    `ProgressReporter`.
+    """
 
     def __init__(self, file: int, spec: RankSpec) -> None:
         self._file, self._spec, self._lock = file, spec, threading.Lock()
@@ -55,7 +58,9 @@ class RankReporter:
         before, since = self._last
         now = time.perf_counter()
         self._last = step, now
-        rate = (step - before) * effective(self._recipe) / max(now - since, 1e-9) if before else None
+        rate = (
+            (step - before) * effective(self._recipe) / max(now - since, 1e-9) if before else None
+        )
         self._latest = {"took": step, "loss": loss, "rate": rate, **_gpu_use(self.device)}
         if self._spec.rank == 0:
             with (Path(self._spec.folder) / "progress.jsonl").open("a", encoding="utf-8") as file:
@@ -65,7 +70,9 @@ class RankReporter:
         """Report the error for which this rank stops."""
         text = " ".join(f"{type(error).__name__}: {error}".split())[:500]
         again = isinstance(error, DaskmetricsError)
-        self.report(error=text, permanent=again, failed=time.time(), step=self._step, phase=self._phase)
+        self.report(
+            error=text, permanent=again, failed=time.time(), step=self._step, phase=self._phase
+        )
 
     @contextmanager
     def heartbeat(self) -> Iterator[None]:
@@ -102,14 +109,16 @@ def main() -> None:
         with reporter.heartbeat():
             _train(spec, reporter)
     except BaseException as error:
-        reporter.failed(error)  # before the sockets close, so that the errors of the other ranks come later
+        reporter.failed(
+            error
+        )  # before the sockets close, so that the errors of the other ranks come later
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)  # threads that wait for the other ranks would keep the process alive
 
 
 def _train(spec: RankSpec, reporter: RankReporter) -> None:
-    from daskmetrics.training import _suite as suite
+    from daskmetrics.training import suite as suite
 
     recipe, ddp = Recipe.model_validate(spec.recipe), DDP.model_validate(spec.ddp)
     folder = Path(spec.folder)
@@ -147,7 +156,9 @@ def _world(spec: RankSpec, ddp: DDP) -> Iterator[World]:
     store = dist.PrefixStore(str(spec.attempt), tcp_store)  # type: ignore[attr-defined]
     _wait_for_ranks(store, spec, ddp.timeout)
     backend = {"auto": "gloo" if device == "cpu" else "nccl"}.get(ddp.backend, ddp.backend)
-    dist.init_process_group(backend, store=store, rank=spec.rank, world_size=len(spec.names), timeout=wait)
+    dist.init_process_group(
+        backend, store=store, rank=spec.rank, world_size=len(spec.names), timeout=wait
+    )
     try:
         yield World(spec.rank, len(spec.names), device)
     finally:
@@ -164,7 +175,9 @@ def _wait_for_ranks(store: Any, spec: RankSpec, timeout: float) -> None:
     while missing := [rank for rank in missing if not store.check([f"here/{rank}"])]:
         if time.monotonic() > until:
             names = "; ".join(spec.names[rank] for rank in missing)
-            raise TimeoutError(f"{len(missing)} of {len(spec.names)} ranks did not arrive in {timeout:.0f} s: {names}")
+            raise TimeoutError(
+                f"{len(missing)} of {len(spec.names)} ranks did not arrive in {timeout:.0f} s: {names}"
+            )
         time.sleep(0.05)
 
 
@@ -177,7 +190,9 @@ def _die_with_parent() -> None:
 
 
 def _gpu_use(device: str) -> dict[str, Any]:
-    """Memory of the GPU in bytes, and its utilisation in percent where ``nvidia-ml-py`` is installed."""
+    """Memory of the GPU in bytes, and its utilisation in percent where ``nvidia-ml-py`` is
+    installed.
+    """
     if device == "cpu":
         return {}
     import torch

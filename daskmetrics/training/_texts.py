@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.config import Recipe
-from daskmetrics.core import _corpus as corpus
-from daskmetrics.core._rows import READERS, format_of, read_lines, read_rows
+from daskmetrics.core import corpus as corpus
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key
+from daskmetrics.core.rows import READERS, format_of, read_lines, read_rows
 
 SUFFIXES = (".txt", *READERS)
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """Texts with their classes; a label is an index into the classes, which are in alphabetical order."""
+    """Texts with their classes; a label is an index into the classes, which are in alphabetical
+    order.
+    """
 
     texts: tuple[str, ...]
     labels: tuple[int, ...]
@@ -47,9 +49,13 @@ def read(recipe: Recipe) -> tuple[str, ...]:
     """The texts of a recipe's corpus, in the order of its files; an empty corpus is an error."""
     if recipe.corpus == "stdlib":
         return corpus.training_texts("stdlib")
-    texts = tuple(text for path in files(recipe.corpus) for text in _texts(path, recipe.text) if text)
+    texts = tuple(
+        text for path in files(recipe.corpus) for text in _texts(path, recipe.text) if text
+    )
     if not texts:
-        raise ConfigError(f"Corpus '{recipe.corpus}' is empty. Give texts, one per line or row, or 'stdlib'.")
+        raise ConfigError(
+            f"Corpus '{recipe.corpus}' is empty. Give texts, one per line or row, or 'stdlib'."
+        )
     return texts
 
 
@@ -66,7 +72,9 @@ def read_labelled(recipe: Recipe) -> Labelled:
             f"Corpus '{recipe.corpus}' has {len(classes)} classes in column '{recipe.label}'; a classifier needs two."
         )
     index = {name: place for place, name in enumerate(classes)}
-    return Labelled(tuple(text for text, _ in pairs), tuple(index[label] for _, label in pairs), classes)
+    return Labelled(
+        tuple(text for text, _ in pairs), tuple(index[label] for _, label in pairs), classes
+    )
 
 
 def key(recipe: Recipe) -> Key:
@@ -94,5 +102,7 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
     for place, row in read_rows(path, columns):
         missing = [column for column in columns if row.get(column) is None]
         if missing:
-            raise ConfigError(f"'{path}', {place} has no '{missing[0]}'. Its columns: {', '.join(map(str, row))}.")
+            raise ConfigError(
+                f"'{path}', {place} has no '{missing[0]}'. Its columns: {', '.join(map(str, row))}."
+            )
         yield row

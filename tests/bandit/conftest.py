@@ -1,4 +1,6 @@
-"""A small search whose best arm is known: smooth over training and depth, correlated tasks, unequal costs."""
+"""A small search whose best arm is known: smooth over training and depth, correlated tasks, unequal
+costs.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Outcome, Problem, State, arm_features
-from daskmetrics.bandit._costs import PaidCosts
-from daskmetrics.bandit._problem import Floats
+from daskmetrics.bandit.costs import PaidCosts
+from daskmetrics.bandit.problem import Floats
 from daskmetrics.core.names import Cell, Checkpoint, Suite, grid
 
 
@@ -30,7 +32,9 @@ class World:
         return Outcome(float(self.scores[self.problem.locate(cell)]), 0.005)
 
 
-def make_world(seed: int = 0, reward: str = "mean", revisions: int = 6, layers: int = 4, tasks: int = 5) -> World:
+def make_world(
+    seed: int = 0, reward: str = "mean", revisions: int = 6, layers: int = 4, tasks: int = 5
+) -> World:
     rng = np.random.default_rng(seed)
     steps = ("step0", *(f"step{4**i}" for i in range(revisions - 1)))
     suites = [Suite(name, steps, tuple(range(layers)), layers - 1) for name in ("small", "large")]
@@ -47,7 +51,10 @@ def make_world(seed: int = 0, reward: str = "mean", revisions: int = 6, layers: 
     score = 0.2 * price * np.ones_like(encode)
     baseline = Checkpoint("large", steps[-1])
     return World(
-        Problem(arms, tuple(f"task{t}" for t in range(tasks)), features, encode, score, baseline, reward), scores
+        Problem(
+            arms, tuple(f"task{t}" for t in range(tasks)), features, encode, score, baseline, reward
+        ),
+        scores,
     )
 
 
@@ -56,8 +63,12 @@ def world() -> Callable[..., World]:
     return make_world
 
 
-def state_after(world: World, cells: list[tuple[int, int]], known: int | None = None, seed: int = 0) -> State:
-    """The state after these cells, the first ``known`` of them with outcomes (all of them by default)."""
+def state_after(
+    world: World, cells: list[tuple[int, int]], known: int | None = None, seed: int = 0
+) -> State:
+    """The state after these cells, the first ``known`` of them with outcomes (all of them by
+    default).
+    """
     costs = PaidCosts(world.problem)
     for cell in cells:
         costs.charge(*cell)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskmetrics.bandit._clock import NO_CHECKPOINT, AssumedWorkers
+from daskmetrics.bandit.clock import NO_CHECKPOINT, AssumedWorkers
 
 
 def test_a_worker_keeps_its_checkpoint_and_another_worker_loads_the_next():

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskmetrics.bandit import Budget, Learner, Outcome, Problem, arm_features, least_budget, policy_named
+from daskmetrics.bandit import (
+    Budget,
+    Learner,
+    Outcome,
+    Problem,
+    arm_features,
+    least_budget,
+    policy_named,
+)
 from daskmetrics.bandit._coverage import covering_costs
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Suite, grid
@@ -15,11 +23,18 @@ from daskmetrics.core.names import Suite, grid
 LAYERS = 4
 
 
-def made_problem(models: int, seed: int, kinds: tuple[str, ...] = ("pairs", "pairs", "classes")) -> Problem:
+def made_problem(
+    models: int, seed: int, kinds: tuple[str, ...] = ("pairs", "pairs", "classes")
+) -> Problem:
     """Models with one to three checkpoints, whose encodings cost from 1 to 100."""
     rng = np.random.default_rng(seed)
-    checkpoints = [tuple(f"step{step}" for step in range(rng.integers(1, 4))) for _ in range(models)]
-    suites = [Suite(f"m{i}", names, tuple(range(LAYERS)), LAYERS - 1) for i, names in enumerate(checkpoints)]
+    checkpoints = [
+        tuple(f"step{step}" for step in range(rng.integers(1, 4))) for _ in range(models)
+    ]
+    suites = [
+        Suite(f"m{i}", names, tuple(range(LAYERS)), LAYERS - 1)
+        for i, names in enumerate(checkpoints)
+    ]
     arms = grid(suites)
     price = {suite.model: 100 ** rng.random() for suite in suites}
     task_price = 10 ** rng.random(len(kinds))
@@ -37,7 +52,9 @@ def made_problem(models: int, seed: int, kinds: tuple[str, ...] = ("pairs", "pai
 
 
 def made_scores(problem: Problem, seed: int, gap: float) -> np.ndarray:
-    """Scores (A, T) of models that differ by multiples of a gap, whose layers and tasks differ by less."""
+    """Scores (A, T) of models that differ by multiples of a gap, whose layers and tasks differ by
+    less.
+    """
     rng = np.random.default_rng(seed)
     merit = 0.5 + gap * rng.permutation(len(problem.models))
     within = abs(gap) / 4 * rng.random((len(problem.arms), len(problem.tasks)))
@@ -50,7 +67,9 @@ def search(problem, scores, budget, seed=0, policy="race", fails=lambda cell: Fa
     while not learner.done:
         for pick in learner.ask(window):
             arm, task = problem.locate(pick.cell)
-            learner.tell(pick.index, Outcome(None if fails(pick.cell) else float(scores[arm, task]), 0.005))
+            learner.tell(
+                pick.index, Outcome(None if fails(pick.cell) else float(scores[arm, task]), 0.005)
+            )
     return learner
 
 
@@ -76,7 +95,10 @@ def test_no_arm_of_a_worse_model_is_the_answer_while_a_better_model_has_no_score
     answer = learner.recommendation()
     own_cells = {pick.cell for pick in learner.picks if pick.cell.arm == answer.arm}
     assert own_cells and len(answer.best.scores) == len(own_cells)
-    kinds_seen = {(pick.cell.arm.model, problem.kinds[problem.tasks.index(pick.cell.task)]) for pick in learner.picks}
+    kinds_seen = {
+        (pick.cell.arm.model, problem.kinds[problem.tasks.index(pick.cell.task)])
+        for pick in learner.picks
+    }
     if models > 1:
         assert len(kinds_seen) == models * 2
     assert learner.spent <= learner.budget * (1 + 1e-9)
@@ -103,7 +125,9 @@ def test_the_first_decisions_are_a_cheap_score_of_each_model(seed):
 def test_a_budget_that_does_not_pay_for_a_look_at_every_model_is_refused_with_one_that_does():
     problem = made_problem(3, seed=1)
     least = least_budget(problem) / problem.exhaustive_cost
-    with pytest.raises(ConfigError, match=r"each of 3 models on each kind of task.*search.budget=0.*auto") as info:
+    with pytest.raises(
+        ConfigError, match=r"each of 3 models on each kind of task.*search.budget=0.*auto"
+    ) as info:
         Learner(problem, policy_named("race"), budget=0.9 * least, window=1, seed=0)
     advised = float(str(info.value).partition("search.budget=")[2].partition(",")[0])
     assert least <= advised <= least + 0.001
@@ -123,8 +147,17 @@ def test_a_single_model_needs_one_score():
 def test_a_model_whose_cells_fail_is_tried_on_other_encodings_and_then_given_up():
     problem = made_problem(3, seed=5)
     broken = "m1"
-    learner = search(problem, made_scores(problem, 5, 0.05), budget=0.95, fails=lambda cell: cell.arm.model == broken)
-    tried = [pick.cell for pick in learner.picks if pick.cell.arm.model == broken and pick.stage == "cover"]
+    learner = search(
+        problem,
+        made_scores(problem, 5, 0.05),
+        budget=0.95,
+        fails=lambda cell: cell.arm.model == broken,
+    )
+    tried = [
+        pick.cell
+        for pick in learner.picks
+        if pick.cell.arm.model == broken and pick.stage == "cover"
+    ]
     encodings = {(cell.arm.checkpoint, cell.task) for cell in tried}
     assert len(encodings) == len(tried) > 1
     assert learner.recommendation().arm.model != broken
@@ -144,6 +177,8 @@ def test_the_gain_does_not_depend_on_the_order_of_the_models(order):
     arms = grid(suites)
     ones = np.ones((len(arms), 1))
     problem = Problem(arms, ("t",), arm_features(suites), ones, ones, arms[-1].checkpoint)
-    scores = np.array([[{"good": 0.8, "bad": 0.3}[arm.model] + 0.01 * (arm.layer == 0)] for arm in arms])
+    scores = np.array(
+        [[{"good": 0.8, "bad": 0.3}[arm.model] + 0.01 * (arm.layer == 0)] for arm in arms]
+    )
     answer = search(problem, scores, budget=1.0).recommendation()
     assert str(answer.arm) == "good@main/0" and str(answer.default.arm) == "good@main/1"

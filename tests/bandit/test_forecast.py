@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Outcome
-from daskmetrics.bandit._forecast import rise_forecast
+from daskmetrics.bandit.forecast import rise_forecast
 from daskmetrics.core.names import Arm, Cell, Suite, step_of
 
 TASKS = {"s": 1.0, "t": 1.0}
@@ -38,7 +38,8 @@ def saturated(step):
 
 def test_a_score_that_rises_is_told_from_one_that_does_not():
     up, flat, down = (
-        forecast(curve, 10).probability for curve in (rising, lambda step: 0.6, lambda step: 0.7 - 3e-4 * step)
+        forecast(curve, 10).probability
+        for curve in (rising, lambda step: 0.6, lambda step: 0.7 - 3e-4 * step)
     )
     assert up > 0.7 and flat < 0.1 and down < 0.01
 
@@ -56,7 +57,9 @@ def test_a_larger_rise_is_less_probable():
 
 def test_steps_go_on_at_the_distance_of_the_checkpoints():
     found = forecast(rising, 5, gap=250, ahead=4)
-    assert found.steps == (1250, 1500, 1750, 2000) and found.more_than == 0.01 and found.arm.layer == 2
+    assert (
+        found.steps == (1250, 1500, 1750, 2000) and found.more_than == 0.01 and found.arm.layer == 2
+    )
 
 
 def test_too_few_checkpoints_give_no_forecast():

@@ -6,12 +6,17 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Problem, arm_features
-from daskmetrics.bandit._features import metrics_of_arms
 from daskmetrics.bandit._kernel import ArmKernel, Hyperparameters, fit_model, readout_distances
-from daskmetrics.bandit._problem import Observations
+from daskmetrics.bandit.features import metrics_of_arms
+from daskmetrics.bandit.problem import Observations
 from daskmetrics.core.names import Arm, Checkpoint, Suite
 
-PARTS = ("", "last", "max"), ("", "256d", "64d", "pca64"), ("", "whitened"), ("", "float16", "int8", "binary")
+PARTS = (
+    ("", "last", "max"),
+    ("", "256d", "64d", "pca64"),
+    ("", "whitened"),
+    ("", "float16", "int8", "binary"),
+)
 NAMES = tuple(",".join(filter(None, parts)) for parts in product(*PARTS))
 LAYERS = (0, 1, 2, 3, 4, 5, 6)
 
@@ -42,7 +47,13 @@ def test_distances_are_a_metric_and_zero_for_one_readout_alone():
 
 @pytest.mark.parametrize(
     ("near", "far"),
-    [("float16", "int8"), ("int8", "binary"), ("256d", "64d"), ("int8", "last"), ("last", "last,binary")],
+    [
+        ("float16", "int8"),
+        ("int8", "binary"),
+        ("256d", "64d"),
+        ("int8", "last"),
+        ("last", "last,binary"),
+    ],
 )
 def test_what_changes_a_vector_less_is_more_alike(near, far):
     apart = readout_distances(["", near, far])
@@ -68,7 +79,10 @@ def test_without_readouts_the_covariance_does_not_depend_on_their_scale():
 def test_how_alike_readouts_are_is_learned_from_the_scores(spread, is_alike):
     of, chance = problem(), np.random.default_rng(0)
     level = dict(zip(NAMES, chance.normal(size=len(NAMES)), strict=True))
-    rows = [(i, 0, 0.5 + 0.1 * arm.layer / 6 + spread * level[arm.readout], 0.0) for i, arm in enumerate(of.arms)]
+    rows = [
+        (i, 0, 0.5 + 0.1 * arm.layer / 6 + spread * level[arm.readout], 0.0)
+        for i, arm in enumerate(of.arms)
+    ]
     drawn = [rows[i] for i in chance.permutation(len(rows))[:120]]
     learned = fit_model(of, Observations.of(drawn)).hyperparameters.readout_scale
     assert learned > 1 if is_alike else learned < 1
@@ -87,6 +101,8 @@ def test_layers_together_lie_between_them_and_readouts_of_a_layer_share_its_metr
 def test_the_baseline_is_the_first_readout_of_each_layer_and_its_last_layer_the_default_arm():
     suite = Suite("m", ("main",), (0, 1), 1, ("", "int8", "concat0+1"))
     cost = np.ones((5, 1))
-    found = Problem(suite.arms(), ("t",), arm_features([suite]), cost, cost, Checkpoint("m", "main"))
+    found = Problem(
+        suite.arms(), ("t",), arm_features([suite]), cost, cost, Checkpoint("m", "main")
+    )
     assert [str(found.arms[i]) for i in found.baseline_arms] == ["m@main/0", "m@main/1"]
     assert str(found.arms[found.default_arms[0]]) == "m@main/1"

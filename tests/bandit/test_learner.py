@@ -17,7 +17,9 @@ from daskmetrics.core.names import Arm
 
 
 def make_learner(problem, policy="race", budget=0.25, window=4, seed=0, decided=()):
-    return Learner(problem, policy_named(policy), budget=budget, window=window, seed=seed, decided=decided)
+    return Learner(
+        problem, policy_named(policy), budget=budget, window=window, seed=seed, decided=decided
+    )
 
 
 learner = make_learner
@@ -45,14 +47,20 @@ def test_stages_follow_each_other_and_no_cell_is_paid_twice(world, policy, rewar
     stages = [pick.stage for pick in search.picks]
     baseline = stages.count("baseline")
     assert stages[:baseline] == ["baseline"] * baseline
-    assert (baseline > 0) == (reward == "zscore") and baseline % 4 == 0  # all layers of a task or none
-    assert sum(pick.cost for pick in search.picks[:baseline]) <= BASELINE * search.budget * (1 + 1e-9)
+    assert (baseline > 0) == (
+        reward == "zscore"
+    ) and baseline % 4 == 0  # all layers of a task or none
+    assert sum(pick.cost for pick in search.picks[:baseline]) <= BASELINE * search.budget * (
+        1 + 1e-9
+    )
     assert len({pick.cell for pick in search.picks}) == len(search.picks)
     assert search.spent == pytest.approx(sum(pick.cost for pick in search.picks))
 
 
 @settings(max_examples=12, deadline=None)
-@given(order=st.integers(0, 2**32), slots=st.integers(1, 6), reward=st.sampled_from(["mean", "zscore"]))
+@given(
+    order=st.integers(0, 2**32), slots=st.integers(1, 6), reward=st.sampled_from(["mean", "zscore"])
+)
 def test_the_order_of_arrival_changes_no_decision(world, order, slots, reward):
     small = world(seed=1, reward=reward, revisions=4)
     ordered = drive(learner(small.problem), small.outcome, slots=4)
@@ -108,7 +116,9 @@ def test_a_free_running_search_resumes_where_it_was_interrupted(world, policy):
     rng = np.random.default_rng(0)
     whole = drive(begin(), small.outcome, rng, slots=3)
     for split in range(0, len(whole.picks) + 1, 5):
-        known = [Pick.from_dict(json.loads(json.dumps(pick.as_dict()))) for pick in whole.picks[:split]]
+        known = [
+            Pick.from_dict(json.loads(json.dumps(pick.as_dict()))) for pick in whole.picks[:split]
+        ]
         search = begin(known)
         arrived = rng.permutation(split)[: max(split - 2, 0)]  # two are still running
         for index in arrived:
@@ -125,10 +135,14 @@ def test_a_free_running_search_resumes_where_it_was_interrupted(world, policy):
 @pytest.mark.parametrize("policy", ["race", "random"])
 def test_an_interrupted_search_resumes_with_the_same_decisions(world, policy):
     small = world(seed=3, revisions=3)
-    learner = partial(make_learner, budget=1.2 * least_budget(small.problem) / small.problem.exhaustive_cost)
+    learner = partial(
+        make_learner, budget=1.2 * least_budget(small.problem) / small.problem.exhaustive_cost
+    )
     whole = drive(learner(small.problem, policy), small.outcome)
     for split in range(len(whole.picks) + 1):
-        known = [Pick.from_dict(json.loads(json.dumps(pick.as_dict()))) for pick in whole.picks[:split]]
+        known = [
+            Pick.from_dict(json.loads(json.dumps(pick.as_dict()))) for pick in whole.picks[:split]
+        ]
         search = learner(small.problem, policy, decided=known)
         assert search.spent == pytest.approx(sum(pick.cost for pick in known))
         for pick in known[::-2]:  # every other outcome was recorded, in no special order
@@ -167,19 +181,33 @@ def test_the_leader_is_confirmed_if_that_takes_a_small_part_of_the_budget(world)
 
 @pytest.mark.parametrize(
     ("budget", "cost", "cells"),
-    [(Budget(share=0.2), 0.2, 999), (Budget(cells=17), 1.0, 17), (Budget(share=0.5, cost=99.0), None, 999)],
+    [
+        (Budget(share=0.2), 0.2, 999),
+        (Budget(cells=17), 1.0, 17),
+        (Budget(share=0.5, cost=99.0), None, 999),
+    ],
 )
 def test_a_budget_may_be_counted_in_several_ways(world, budget, cost, cells):
     small = world()
     search = drive(learner(small.problem, "random", budget=budget), small.outcome)
-    assert search.spent <= (99.0 if cost is None else cost * small.problem.exhaustive_cost) * (1 + 1e-9)
+    assert search.spent <= (99.0 if cost is None else cost * small.problem.exhaustive_cost) * (
+        1 + 1e-9
+    )
     assert len(search.picks) <= cells
 
 
 def test_a_search_stops_at_the_required_confidence(world):
     small = world(seed=2)
     whole = drive(learner(small.problem, budget=1.0), small.outcome)
-    search = Learner(small.problem, policy_named("race"), budget=1.0, window=4, seed=0, confidence=0.9, within=0.05)
+    search = Learner(
+        small.problem,
+        policy_named("race"),
+        budget=1.0,
+        window=4,
+        seed=0,
+        confidence=0.9,
+        within=0.05,
+    )
     answer = drive(search, small.outcome).recommendation()
     assert search.spent < whole.spent
     assert answer.probability_within > 0.85 and answer.within == 0.05
@@ -189,7 +217,9 @@ def test_a_search_stops_at_the_required_confidence(world):
 
 def test_a_free_running_search_decides_on_whatever_has_arrived(world):
     small = world()
-    search = Learner(small.problem, policy_named("race"), budget=0.3, window=3, seed=0, free_running=True)
+    search = Learner(
+        small.problem, policy_named("race"), budget=0.3, window=3, seed=0, free_running=True
+    )
     first = search.ask(9)
     assert [pick.index for pick in first] == [0, 1, 2]
     search.tell(2, small.outcome(first[2].cell))
@@ -216,13 +246,18 @@ def test_failed_cells_are_not_asked_again_and_leave_no_number(world):
     answer = search.recommendation()
     assert answer.failed == sum(pick.cell in lost for pick in search.picks) > 0
     assert answer.cells + answer.failed == len(search.picks)
-    assert all((answer.arm, name) not in {(cell.arm, cell.task) for cell in lost} for name in answer.best.scores)
+    assert all(
+        (answer.arm, name) not in {(cell.arm, cell.task) for cell in lost}
+        for name in answer.best.scores
+    )
 
 
 def test_an_arm_that_always_fails_is_not_recommended(world):
     small = world(seed=4)
     best = small.problem.arms[int(small.scores.mean(axis=1).argmax())]
-    search = drive(learner(small.problem, budget=0.4), failing(small, lambda cell: cell.arm == best))
+    search = drive(
+        learner(small.problem, budget=0.4), failing(small, lambda cell: cell.arm == best)
+    )
     answer = search.recommendation()
     assert answer.arm != best
 
@@ -231,7 +266,8 @@ def test_an_arm_that_always_fails_is_not_recommended(world):
 def test_a_search_whose_baseline_fails_goes_on_without_it(world, reward):
     small = world(reward=reward)
     search = drive(
-        learner(small.problem, budget=0.5), failing(small, lambda c: c.arm.checkpoint == small.problem.baseline)
+        learner(small.problem, budget=0.5),
+        failing(small, lambda c: c.arm.checkpoint == small.problem.baseline),
     )
     answer = search.recommendation()
     assert answer.arm.checkpoint != small.problem.baseline
@@ -294,7 +330,9 @@ def test_the_interval_contains_the_truth_about_as_often_as_stated(world):
     for seed in range(12):
         small = world(seed=seed, revisions=4)
         rng = np.random.default_rng(seed)
-        noisy = replace(small, scores=small.scores + rng.normal(scale=0.005, size=small.scores.shape))
+        noisy = replace(
+            small, scores=small.scores + rng.normal(scale=0.005, size=small.scores.shape)
+        )
         best = drive(learner(small.problem, seed=seed), noisy.outcome).recommendation().best
         low, high = best.interval
         inside.append(low <= small.scores[small.problem.arm_index[best.arm]].mean() <= high)
@@ -324,7 +362,9 @@ def test_an_outcome_is_reported_once_and_only_for_a_decision(world):
     (pick,) = search.ask(1)
     search.tell(pick.index, small.outcome(pick.cell))
     for index in (pick.index, 7):
-        with pytest.raises(DataError, match=f"Decision {index} already has an outcome or does not exist"):
+        with pytest.raises(
+            DataError, match=f"Decision {index} already has an outcome or does not exist"
+        ):
             search.tell(index, small.outcome(pick.cell))
 
 
@@ -341,16 +381,21 @@ def test_recorded_decisions_that_do_not_fit_are_refused(world):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_larger_budget_repeats_a_smaller_one_until_that_cannot_pay(world, seed, window):
     small = world(seed=seed)
-    searches = [drive(learner(small.problem, budget=b, window=window), small.outcome) for b in (0.15, 0.2, 0.3, 0.5)]
+    searches = [
+        drive(learner(small.problem, budget=b, window=window), small.outcome)
+        for b in (0.15, 0.2, 0.3, 0.5)
+    ]
     for less, more in pairwise(searches):
         pairs = zip(less.picks, more.picks, strict=False)
         same = next((i for i, (one, other) in enumerate(pairs) if one != other), len(less.picks))
         if same == len(less.picks):
             continue
         assert same > len(less.picks) / 3
-        # what the larger budget bought next, or the confirmation that it began, is too expensive for the smaller one,
-        # beside what this keeps for the first looks that are missing
-        begun = learner(small.problem, budget=less.budget / small.problem.exhaustive_cost, window=window)
+        # what the larger budget bought next, or the confirmation that it began, is too expensive
+        # for the smaller one, beside what this keeps for the first looks that are missing
+        begun = learner(
+            small.problem, budget=less.budget / small.problem.exhaustive_cost, window=window
+        )
         while len(begun.picks) < same:
             for pick in begun.ask(min(window, same - len(begun.picks))):
                 begun.tell(pick.index, small.outcome(pick.cell))
@@ -360,4 +405,6 @@ def test_a_larger_budget_repeats_a_smaller_one_until_that_cannot_pay(world, seed
         kept = begun.kept_for_looks(state)
         is_open = replace(state, remaining=state.remaining - kept).open[arm, task]
         is_look = "cover" in (following.stage, less.picks[same].stage)
-        assert is_look or not is_open or (following.stage == "confirm" and missing > state.remaining)
+        assert (
+            is_look or not is_open or (following.stage == "confirm" and missing > state.remaining)
+        )

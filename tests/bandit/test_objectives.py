@@ -10,7 +10,13 @@ from daskmetrics.bandit._objectives import champions, task_weights
 from daskmetrics.bandit._simulate import simulate
 from daskmetrics.core.errors import ConfigError
 
-KINDS = {"task0": "classes", "task1": "classes", "task2": "pairs", "task3": "pairs", "task4": "search"}
+KINDS = {
+    "task0": "classes",
+    "task1": "classes",
+    "task2": "pairs",
+    "task3": "pairs",
+    "task4": "search",
+}
 
 
 def test_a_kind_or_a_task_leaves_the_others_without_weight():
@@ -38,7 +44,9 @@ def everything(after):
     """The state in which every cell is known."""
 
     def known(world):
-        return after(world, [(int(arm), int(task)) for arm, task in np.argwhere(np.isfinite(world.scores))])
+        return after(
+            world, [(int(arm), int(task)) for arm, task in np.argwhere(np.isfinite(world.scores))]
+        )
 
     return known
 
@@ -61,12 +69,20 @@ def test_every_kind_has_its_own_best_arm(world, everything):
 
 
 def test_the_best_arm_of_a_kind_was_scored_on_it_if_any_arm_was(world, after):
-    """Without a score on the kind's own task, the scores on other tasks decide: the tasks share one posterior."""
+    """Without a score on the kind's own task, the scores on other tasks decide: the tasks share one
+    posterior.
+    """
     small = world()
-    tried = [(arm, task) for arm in range(len(small.scores)) for task in range(4)] + [(0, 4), (20, 4), (40, 4)]
+    tried = [(arm, task) for arm in range(len(small.scores)) for task in range(4)] + [
+        (0, 4),
+        (20, 4),
+        (40, 4),
+    ]
     (*_, search) = champions(after(small, tried), KINDS)
     assert search.kind == "search" and search.scored == 1
-    assert small.problem.arm_index[search.arm] == max((0, 20, 40), key=lambda arm: small.scores[arm, 4])
+    assert small.problem.arm_index[search.arm] == max(
+        (0, 20, 40), key=lambda arm: small.scores[arm, 4]
+    )
     (*_, search) = champions(after(small, tried[:-3]), KINDS)
     assert search.scored == 0 and search.score is None
     good = np.argsort(-small.scores[:, 4])[:8]
@@ -79,8 +95,14 @@ def test_a_single_kind_has_no_champion(world, everything):
 
 def test_a_kind_without_weight_has_a_champion(world, everything):
     small = world()
-    weighed = replace(small, problem=replace(small.problem, weights=tuple(task_weights(KINDS, "pairs"))))
-    assert [each.kind for each in champions(everything(weighed), KINDS)] == ["classes", "pairs", "search"]
+    weighed = replace(
+        small, problem=replace(small.problem, weights=tuple(task_weights(KINDS, "pairs")))
+    )
+    assert [each.kind for each in champions(everything(weighed), KINDS)] == [
+        "classes",
+        "pairs",
+        "search",
+    ]
 
 
 @pytest.mark.parametrize("policy", ["race", "lucb", "gp-ei"])
@@ -92,10 +114,15 @@ def test_a_search_for_one_kind_finds_its_best_arm_and_confirms_no_other_task(wor
     changed = replace(small, problem=problem, scores=scores)
     result = simulate(problem, changed.table, policy_named(policy), budget=0.7, seed=0)
     assert result.trace[-1].regret < 0.01
-    assert scores.mean(axis=1)[problem.arm_index[result.recommendation.arm]] < scores.mean(axis=1).max()
+    assert (
+        scores.mean(axis=1)[problem.arm_index[result.recommendation.arm]]
+        < scores.mean(axis=1).max()
+    )
     assert result.recommendation.confirmed
     assert {"task2", "task3"} <= set(result.recommendation.best.scores)
-    assert all(pick.cell.task in ("task2", "task3") for pick in result.picks if pick.stage == "confirm")
+    assert all(
+        pick.cell.task in ("task2", "task3") for pick in result.picks if pick.stage == "confirm"
+    )
 
 
 def test_weights_decide_which_arm_is_best(world):
@@ -103,10 +130,14 @@ def test_weights_decide_which_arm_is_best(world):
     scores = small.scores.copy()
     scores[5, 2] += 0.3
     for weight, best in ((0.0, False), (50.0, True)):
-        problem = replace(small.problem, weights=tuple(task_weights(KINDS, "all", {"task2": weight})))
+        problem = replace(
+            small.problem, weights=tuple(task_weights(KINDS, "all", {"task2": weight}))
+        )
         changed = replace(small, problem=problem, scores=scores)
         found = simulate(problem, changed.table, policy_named("sweep"), budget=1.0, seed=0)
-        assert (problem.arm_index[found.recommendation.arm] == 5) == best and found.trace[-1].regret == 0.0
+        assert (problem.arm_index[found.recommendation.arm] == 5) == best and found.trace[
+            -1
+        ].regret == 0.0
 
 
 @pytest.mark.parametrize("reward", ["zscore", "mean", "running", "rank"])

@@ -8,12 +8,14 @@ import pytest
 from daskmetrics.bandit import Learner, Outcome, metrics_worth, outlook, policy_named
 from daskmetrics.bandit._learner import Budget
 from daskmetrics.bandit._outlook import AHEAD, ending_of, leave_one_out_error, unlimited
-from daskmetrics.bandit._posterior import ObservationRows, fit_posterior
 from daskmetrics.bandit.policies._registry import BUILT_IN
+from daskmetrics.bandit.posterior import ObservationRows, fit_posterior
 
 
 def finish(world, policy="race", budget=0.3, window=1, **options):
-    learner = Learner(world.problem, policy_named(policy), budget=budget, window=window, seed=0, **options)
+    learner = Learner(
+        world.problem, policy_named(policy), budget=budget, window=window, seed=0, **options
+    )
     while not learner.done:
         for pick in learner.ask(window):
             learner.tell(pick.index, world.outcome(pick.cell))
@@ -46,7 +48,9 @@ def test_a_search_that_could_go_on_was_stopped_from_outside(world):
 @pytest.mark.parametrize("policy", BUILT_IN)
 def test_a_budget_of_one_scores_every_cell(world, policy):
     small = world(revisions=2, layers=3, tasks=3)
-    loading = replace(small.problem, load_cost=50.0 + 0 * small.problem.features[:, 0])  # loads may be paid for twice
+    loading = replace(
+        small.problem, load_cost=50.0 + 0 * small.problem.features[:, 0]
+    )  # loads may be paid for twice
     learner = finish(replace(small, problem=loading), policy, budget=1.0, window=2)
     assert len(learner.picks) == small.scores.size and ending_of(learner) == "complete"
 
@@ -105,14 +109,18 @@ def test_the_loss_and_the_gain_are_those_of_draws_from_the_covariances(world, af
 
 def test_an_outlook_without_a_score_states_no_gain(world):
     small = world(revisions=2)
-    learner = Learner(small.problem, policy_named("race"), budget=Budget(cells=10), window=1, seed=0)
+    learner = Learner(
+        small.problem, policy_named("race"), budget=Budget(cells=10), window=1, seed=0
+    )
     while picks := learner.ask(1):
         learner.tell(picks[0].index, Outcome(None))
     assert outlook(learner).as_dict() == {"ending": "cells", "gains": []}
 
 
 def with_metrics(world, metrics):
-    return replace(world, problem=replace(world.problem, features=np.hstack([world.problem.features, metrics])))
+    return replace(
+        world, problem=replace(world.problem, features=np.hstack([world.problem.features, metrics]))
+    )
 
 
 def test_the_same_scores_are_decided_on_again_without_metrics(world):
@@ -136,6 +144,8 @@ def test_the_error_of_left_out_scores_is_that_of_a_loop(world, after, draw):
         others = np.arange(len(seen)) != i
         kept, left = rows.take(others), rows.take(~others)
         covariance = model.cells(kept.arm, kept.mix, kept.arm, kept.mix) + np.diag(kept.noise)
-        predicted = model.cells(left.arm, left.mix, kept.arm, kept.mix) @ np.linalg.solve(covariance, values[others])
+        predicted = model.cells(left.arm, left.mix, kept.arm, kept.mix) @ np.linalg.solve(
+            covariance, values[others]
+        )
         errors.append((values[i] - predicted[0]) * model.spread[seen.task[i]])
     assert leave_one_out_error(model, seen) == pytest.approx(np.sqrt(np.mean(np.square(errors))))

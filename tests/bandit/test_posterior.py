@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Outcome
-from daskmetrics.bandit import _incremental as incremental_module
-from daskmetrics.bandit import _posterior as posterior_module
-from daskmetrics.bandit._incremental import FEW, REFIT, ROWS, IncrementalPosterior, is_due
+from daskmetrics.bandit import incremental as incremental_module
+from daskmetrics.bandit import posterior as posterior_module
 from daskmetrics.bandit._kernel import LEVEL, NOISE, fit_model
-from daskmetrics.bandit._posterior import ObservationRows, first_max, fit_posterior, greatest, pooled
-from daskmetrics.bandit._problem import Observations
+from daskmetrics.bandit.incremental import FEW, REFIT, ROWS, IncrementalPosterior, is_due
+from daskmetrics.bandit.posterior import ObservationRows, first_max, fit_posterior, greatest, pooled
+from daskmetrics.bandit.problem import Observations
 
 
 def observe(world, n, seed=0, stderr=0.01):
@@ -24,7 +24,9 @@ def observe(world, n, seed=0, stderr=0.01):
 
 
 def dense(model, seen, pending=None):
-    """Mean (A,), covariance (A, A), cells with objectives (AT, A), all cells (AT, AT), from the AT x AT prior."""
+    """Mean (A,), covariance (A, A), cells with objectives (AT, A), all cells (AT, AT), from the AT
+    x AT prior.
+    """
     arms, tasks = model.problem.score_cost.shape
     every = np.arange(arms)
     h, kernel, same = model.hyperparameters, model.kernel(every, every), np.eye(arms)
@@ -46,11 +48,18 @@ def dense(model, seen, pending=None):
         late = pending.arm * tasks + pending.task
         mean, covariance = condition(np.append(rows, late), np.append(values, mean[late]))
     level = model.problem.objective_weights @ model.level
-    return level + objective @ mean, objective @ covariance @ objective.T, covariance @ objective.T, covariance
+    return (
+        level + objective @ mean,
+        objective @ covariance @ objective.T,
+        covariance @ objective.T,
+        covariance,
+    )
 
 
 def of_cells(posterior, arms, tasks, targets):
-    """Covariance of cells with objectives (c, S), and their variances as observations (c,), from `whitened`."""
+    """Covariance of cells with objectives (c, S), and their variances as observations (c,), from
+    `whitened`.
+    """
     model, cells = posterior.model, ObservationRows.of(posterior.model, arms, tasks)
     distinct, where = np.unique(arms, return_inverse=True)
     white = np.stack(list(posterior.whitened(distinct)))[posterior.task_group[tasks], where]
@@ -67,9 +76,13 @@ def test_it_equals_a_dense_gaussian_process(world, n, metrics, related):
     extra = np.random.default_rng(0).normal(size=(len(small.problem.arms), metrics))
     weights = (1.0, 2.0, 0.5, 1.0, 0.0)
     features = np.hstack([small.problem.features, extra])
-    problem = replace(small.problem, features=features, weights=weights, kinds=("a", "b", "a", "", "b"))
+    problem = replace(
+        small.problem, features=features, weights=weights, kinds=("a", "b", "a", "", "b")
+    )
     if related == "by a likeness":
-        problem = replace(problem, likeness=np.corrcoef(np.random.default_rng(n).normal(size=(5, 9))))
+        problem = replace(
+            problem, likeness=np.corrcoef(np.random.default_rng(n).normal(size=(5, 9)))
+        )
     seen = observe(small, n)
     posterior = fit_posterior(problem, seen)
     mean, covariance, with_cells, cells = dense(fit_model(problem, seen), seen)
@@ -81,7 +94,9 @@ def test_it_equals_a_dense_gaussian_process(world, n, metrics, related):
     index = arms * len(problem.tasks) + tasks
     between, variance = of_cells(posterior, arms, tasks, some)
     np.testing.assert_allclose(between, with_cells[index][:, some], atol=1e-8)
-    np.testing.assert_allclose(variance, np.diag(cells)[index] + posterior.model.noise[tasks] + NOISE, atol=1e-8)
+    np.testing.assert_allclose(
+        variance, np.diag(cells)[index] + posterior.model.noise[tasks] + NOISE, atol=1e-8
+    )
 
 
 def test_pending_cells_count_as_observed_at_their_expected_value(world):
@@ -106,7 +121,9 @@ def test_without_observations_it_is_the_prior(world):
 def test_a_fully_measured_arm_has_its_own_mean(world):
     small = world()
     whole = Observations.of((9, t, float(small.scores[9, t]), 1e-6) for t in range(5))
-    other = Observations.of([*((9, t, float(small.scores[9, t]), 1e-6) for t in range(5)), (20, 0, 0.1, 1e-6)])
+    other = Observations.of(
+        [*((9, t, float(small.scores[9, t]), 1e-6) for t in range(5)), (20, 0, 0.1, 1e-6)]
+    )
     for seen in (whole, other):
         posterior = fit_posterior(small.problem, seen)
         assert posterior.mean[9] == pytest.approx(small.scores[9].mean(), abs=2e-3)
@@ -117,19 +134,31 @@ def test_the_choice_of_arms_for_a_task_says_nothing_about_them(world):
     small = world()
     seen = observe(small, 40)
     best = int(fit_posterior(small.problem, seen).mean.argmax())
-    task = int(np.flatnonzero(~np.isin(np.arange(5), seen.task[seen.arm == best]))[0]) if len(seen) else 0
+    task = (
+        int(np.flatnonzero(~np.isin(np.arange(5), seen.task[seen.arm == best]))[0])
+        if len(seen)
+        else 0
+    )
     without = [i for i in range(len(seen)) if seen.task[i] != task]
     rows = [(int(seen.arm[i]), int(seen.task[i]), float(seen.score[i]), 0.01) for i in without]
     before = fit_posterior(small.problem, Observations.of(rows))
-    after = fit_posterior(small.problem, Observations.of([*rows, (best, task, 0.1, 0.01)]))  # however low that is
-    lead = [posterior.mean[best] - np.delete(posterior.mean, best).max() for posterior in (before, after)]
+    after = fit_posterior(
+        small.problem, Observations.of([*rows, (best, task, 0.1, 0.01)])
+    )  # however low that is
+    lead = [
+        posterior.mean[best] - np.delete(posterior.mean, best).max()
+        for posterior in (before, after)
+    ]
     assert lead[1] == pytest.approx(lead[0], abs=0.2 * before.sd[best])
 
 
 def random_search(world, n, seed=0, lost=()):
     cells = np.random.default_rng(seed).permutation(np.argwhere(np.isfinite(world.scores)))[:n]
     cells = [(int(a), int(t)) for a, t in cells]
-    outcomes = [Outcome(None) if i in lost else world.outcome(world.problem.cell(*c)) for i, c in enumerate(cells)]
+    outcomes = [
+        Outcome(None) if i in lost else world.outcome(world.problem.cell(*c))
+        for i, c in enumerate(cells)
+    ]
     return cells, outcomes
 
 
@@ -141,7 +170,9 @@ def test_a_posterior_that_grew_equals_one_computed_at_once(world, window):
     for n in range(len(cells) + 1):
         grown = growing.posterior(cells[:n], outcomes[: max(n - window, 0)])
         if n % 13 == 0:
-            fresh = IncrementalPosterior(small.problem).posterior(cells[:n], outcomes[: max(n - window, 0)])
+            fresh = IncrementalPosterior(small.problem).posterior(
+                cells[:n], outcomes[: max(n - window, 0)]
+            )
             np.testing.assert_allclose(grown.mean, fresh.mean, atol=1e-8)
             np.testing.assert_allclose(grown.sd, fresh.sd, atol=1e-8)
 
@@ -170,7 +201,9 @@ def test_with_few_scores_the_model_is_estimated_from_all_of_them(world, scores):
     rows = [(*cell, one.score, one.stderr) for cell, one in zip(cells, outcomes, strict=True)]
     model = fit_model(small.problem, Observations.of(rows[:scores]))
     for n in range(1, len(cells) + 1):
-        posterior = growing.posterior(cells[:n], outcomes[: min(n, scores)])  # later ones are pending
+        posterior = growing.posterior(
+            cells[:n], outcomes[: min(n, scores)]
+        )  # later ones are pending
         if n >= scores:
             assert posterior.model.hyperparameters == model.hyperparameters
             np.testing.assert_allclose(posterior.model.spread, model.spread, rtol=1e-10)
@@ -193,7 +226,9 @@ def test_fewer_scores_than_before_start_a_new_posterior(world):
     growing = IncrementalPosterior(small.problem)
     for n in (80, 66, 50, 80, 20):
         fresh = IncrementalPosterior(small.problem).posterior(cells[:n], outcomes[:n])
-        np.testing.assert_allclose(growing.posterior(cells[:n], outcomes[:n]).mean, fresh.mean, atol=1e-8)
+        np.testing.assert_allclose(
+            growing.posterior(cells[:n], outcomes[:n]).mean, fresh.mean, atol=1e-8
+        )
 
 
 def test_observations_change_the_hyperparameters(world):
@@ -236,9 +271,11 @@ def test_beyond_one_row_per_arm_the_best_are_kept(world):
 
 def test_a_long_search_needs_few_rows(world, monkeypatch):
     small = world()
-    for module in ("daskmetrics.bandit._posterior.LIMIT", "daskmetrics.bandit._incremental.LIMIT"):
+    for module in ("daskmetrics.bandit.posterior.LIMIT", "daskmetrics.bandit.incremental.LIMIT"):
         monkeypatch.setattr(module, 60)
-    monkeypatch.setattr("daskmetrics.bandit._incremental.REFIT", 0)  # it would come between two of these limits
+    monkeypatch.setattr(
+        "daskmetrics.bandit.incremental.REFIT", 0
+    )  # it would come between two of these limits
     cells, outcomes = random_search(small, 200)
     growing = IncrementalPosterior(small.problem)
     sizes = [len(growing.posterior(cells[:n], outcomes[:n]).rows) for n in range(1, 201)]

@@ -8,10 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskmetrics.bandit import Outcome, policy_named
-from daskmetrics.bandit._posterior import fit_posterior
-from daskmetrics.bandit._problem import Observations
-from daskmetrics.bandit._recommend import CREDIBLE, confidence, leader_confidence, margin_of, recommend
 from daskmetrics.bandit._simulate import simulate, true_objectives
+from daskmetrics.bandit.posterior import fit_posterior
+from daskmetrics.bandit.problem import Observations
+from daskmetrics.bandit.recommend import (
+    CREDIBLE,
+    confidence,
+    leader_confidence,
+    margin_of,
+    recommend,
+)
 
 
 def observe(world, n):
@@ -80,33 +86,45 @@ def with_noise(small, seed):
     reward=st.sampled_from(["mean", "zscore", "running", "rank", "harmonic", "robust"]),
     policy=st.sampled_from(["sweep", "random"]),
 )
-def test_an_exhaustive_search_recommends_the_arm_with_the_greatest_mean(world, seed, reward, policy):
+def test_an_exhaustive_search_recommends_the_arm_with_the_greatest_mean(
+    world, seed, reward, policy
+):
     noisy = with_noise(world(seed=seed, reward=reward, revisions=2, layers=3, tasks=3), seed)
     found = simulate(noisy.problem, noisy.table, policy_named(policy), budget=1.0, seed=seed)
     objectives = true_objectives(noisy.problem, noisy.table)
     if reward == "mean":
         np.testing.assert_allclose(objectives, noisy.scores.mean(axis=1))
     best = noisy.problem.arm_index[found.recommendation.arm]
-    assert objectives[best] == pytest.approx(objectives.max(), abs=1e-9) and found.recommendation.confirmed
+    assert (
+        objectives[best] == pytest.approx(objectives.max(), abs=1e-9)
+        and found.recommendation.confirmed
+    )
     assert found.recommendation.best.measured == pytest.approx(objectives[best])
     assert found.recommendation.best.mean.score == pytest.approx(noisy.scores[best].mean())
 
 
 def test_policies_decide_by_the_posterior_where_noisy_scores_name_another_arm(world, after):
-    """The posterior also uses the neighbours' scores, so its leader is not always the arm with the greatest mean."""
+    """The posterior also uses the neighbours' scores, so its leader is not always the arm with the
+    greatest mean.
+    """
     cells = [(arm, task) for arm in range(12) for task in range(3)]
     states = [
         after(with_noise(world(seed=seed, revisions=2, layers=3, tasks=3), seed), cells, seed=seed)
         for seed in range(12)
     ]
-    states = [replace(each, outcomes=[Outcome(out.score, 0.03) for out in each.outcomes]) for each in states]
+    states = [
+        replace(each, outcomes=[Outcome(out.score, 0.03) for out in each.outcomes])
+        for each in states
+    ]
     assert all(state.scored.all() for state in states)
     assert 0 < sum(state.leader != state.recommended for state in states) < len(states)
     for state in states:
         assert state.leader == int(state.posterior.mean.argmax())
         sure = leader_confidence(state, 0.01)
         margin = margin_of(state.posterior, state.recommended, state.observations, 0.01)
-        assert sure == confidence(state.posterior, state.recommended, margin, state.seed, state.usable)
+        assert sure == confidence(
+            state.posterior, state.recommended, margin, state.seed, state.usable
+        )
 
 
 @settings(max_examples=20, deadline=None)
@@ -142,7 +160,9 @@ def test_an_arm_with_a_failed_cell_has_not_all_scores(world, after):
 def test_the_mean_score_has_the_weights_of_the_objective(world, after):
     small = world(revisions=2, layers=3, tasks=3)
     weighted = replace(small, problem=replace(small.problem, weights=(2.0, 1.0, 0.0)))
-    found = recommend(after(weighted, [(arm, task) for arm in range(12) for task in range(3)]), 1.0, 1.0)
+    found = recommend(
+        after(weighted, [(arm, task) for arm in range(12) for task in range(3)]), 1.0, 1.0
+    )
     scores = small.scores @ [2 / 3, 1 / 3, 0]
     assert found.best.mean.score == pytest.approx(scores.max()) == found.best.measured
     assert found.best.mean.stderr == pytest.approx(0.005 * np.hypot(2 / 3, 1 / 3))

@@ -3,18 +3,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskmetrics.bandit._problem import Observations
-from daskmetrics.bandit._rewards import FLAT, LEAST, LIMIT, reward_scale
+from daskmetrics.bandit.problem import Observations
+from daskmetrics.bandit.rewards import FLAT, LEAST, LIMIT, reward_scale
 
 
 def sweep(problem, task, scores, stderr=0.0):
-    return [(int(arm), task, score, stderr) for arm, score in zip(problem.baseline_arms, scores, strict=False)]
+    return [
+        (int(arm), task, score, stderr)
+        for arm, score in zip(problem.baseline_arms, scores, strict=False)
+    ]
 
 
 def test_zscore_is_against_the_baselines_layers_alone(world):
     problem = world(reward="zscore").problem
     others = [(0, 0, 9.0, 0.0), (1, 0, -9.0, 0.0)]
-    unit = reward_scale(problem, Observations.of([*sweep(problem, 0, [0.2, 0.4, 0.6, 0.8]), *others]))
+    unit = reward_scale(
+        problem, Observations.of([*sweep(problem, 0, [0.2, 0.4, 0.6, 0.8]), *others])
+    )
     assert unit.centre[0] == pytest.approx(0.5)
     assert unit.spread[0] == pytest.approx(np.std([0.2, 0.4, 0.6, 0.8]))
 
@@ -22,7 +27,9 @@ def test_zscore_is_against_the_baselines_layers_alone(world):
 def test_a_flat_task_has_a_smallest_spread(world):
     problem = world(reward="zscore").problem
     flat = reward_scale(problem, Observations.of(sweep(problem, 0, [0.5, 0.5, 0.5, 0.500001])))
-    noisy = reward_scale(problem, Observations.of(sweep(problem, 0, [0.5, 0.5, 0.5, 0.51], stderr=0.04)))
+    noisy = reward_scale(
+        problem, Observations.of(sweep(problem, 0, [0.5, 0.5, 0.5, 0.51], stderr=0.04))
+    )
     assert flat.spread[0] == pytest.approx(FLAT * 0.5, rel=1e-3)
     assert noisy.spread[0] == pytest.approx(0.04)
 
@@ -60,7 +67,9 @@ def test_running_is_against_all_scores_of_the_task_so_far(world):
 
 def test_rank_counts_the_scores_below_and_half_of_those_equal(world):
     problem = world(reward="rank").problem
-    seen = Observations.of([(0, 0, 0.1, 0.0), (1, 0, 0.5, 0.0), (2, 0, 0.5, 0.0), (3, 0, 9.0, 0.0), (0, 1, 0.3, 0.0)])
+    seen = Observations.of(
+        [(0, 0, 0.1, 0.0), (1, 0, 0.5, 0.0), (2, 0, 0.5, 0.0), (3, 0, 9.0, 0.0), (0, 1, 0.3, 0.0)]
+    )
     unit = reward_scale(problem, seen)
     values = unit.values(seen)
     assert values[seen.task == 0].tolist() == [0.125, 0.5, 0.5, 0.875]
@@ -73,7 +82,10 @@ def test_rank_is_invariant_under_increasing_functions_of_the_scores(world):
     rows = [(arm, task, float(rng.normal()), 0.0) for arm in range(12) for task in range(3)]
     bent = [(arm, task, float(np.exp(3 * score)), 0.0) for arm, task, score, _ in rows]
     one, other = Observations.of(rows), Observations.of(bent)
-    assert reward_scale(problem, one).values(one).tolist() == reward_scale(problem, other).values(other).tolist()
+    assert (
+        reward_scale(problem, one).values(one).tolist()
+        == reward_scale(problem, other).values(other).tolist()
+    )
 
 
 def test_errors_of_ranks_are_in_units_of_ranks(world):
@@ -90,7 +102,9 @@ def test_harmonic_orders_arms_as_the_harmonic_mean_does(world):
     problem = world(reward="harmonic").problem
     generator = np.random.default_rng(0)
     scores = generator.uniform(0.05, 0.95, size=(8, 5))
-    seen = Observations.of([(arm, task, scores[arm, task], 0.0) for arm in range(8) for task in range(5)])
+    seen = Observations.of(
+        [(arm, task, scores[arm, task], 0.0) for arm in range(8) for task in range(5)]
+    )
     values = reward_scale(problem, seen).values(seen).reshape(8, 5).mean(axis=1)
     harmonic = 5 / (1 / scores).sum(axis=1)
     assert np.argsort(values).tolist() == np.argsort(harmonic).tolist()
@@ -116,7 +130,9 @@ def test_a_broken_cell_changes_robust_values_little(world):
     assert np.abs(after[:-1] - before).max() < 0.6
     assert (
         np.abs(
-            reward_scale(world(reward="running").problem, Observations.of(broken)).values(Observations.of(plain))
+            reward_scale(world(reward="running").problem, Observations.of(broken)).values(
+                Observations.of(plain)
+            )
         ).max()
         < 0.4
     )

@@ -53,7 +53,10 @@ def test_a_cell_missing_from_the_table_fails(world):
 def test_workers_save_time_and_keep_busy(world, free_running):
     small = world()
     options = {"budget": 0.3, "seed": 0, "window": 4, "free_running": free_running}
-    alone, four = (simulate(small.problem, small.table, policy_named("random"), workers=n, **options) for n in (1, 4))
+    alone, four = (
+        simulate(small.problem, small.table, policy_named("random"), workers=n, **options)
+        for n in (1, 4)
+    )
     assert four.trace[-1].time < 0.5 * alone.trace[-1].time
     assert alone.utilisation == pytest.approx(1.0)
     assert 0.5 < four.utilisation <= 1.0
@@ -62,9 +65,12 @@ def test_workers_save_time_and_keep_busy(world, free_running):
 def test_a_worker_loads_a_checkpoint_that_it_does_not_hold(world):
     small = world(revisions=3)
     loading = replace(small.problem, load_cost=np.full(len(small.problem.arms), 100.0))
-    sweep = [simulate(p, small.table, policy_named("sweep"), budget=1.0, seed=0) for p in (small.problem, loading)]
-    # the grid is swept checkpoint by checkpoint: each of the six is loaded once, and the one of the second model that
-    # a first look needs is loaded for it, too
+    sweep = [
+        simulate(p, small.table, policy_named("sweep"), budget=1.0, seed=0)
+        for p in (small.problem, loading)
+    ]
+    # the grid is swept checkpoint by checkpoint: each of the six is loaded once, and the one of the
+    # second model that a first look needs is loaded for it, too
     assert sweep[1].trace[-1].time - sweep[0].trace[-1].time == pytest.approx(100.0 * (6 + 1))
     assert sweep[1].trace[-1].cost == pytest.approx(loading.exhaustive_cost + 100.0)
 
@@ -72,7 +78,15 @@ def test_a_worker_loads_a_checkpoint_that_it_does_not_hold(world):
 def test_a_simulated_search_stops_at_the_required_confidence(world):
     small = world(seed=2)
     whole, sure = (
-        simulate(small.problem, small.table, policy_named("race"), budget=1.0, seed=0, confidence=c, within=0.05)
+        simulate(
+            small.problem,
+            small.table,
+            policy_named("race"),
+            budget=1.0,
+            seed=0,
+            confidence=c,
+            within=0.05,
+        )
         for c in (None, 0.9)
     )
     assert sure.trace[-1].cost < whole.trace[-1].cost
@@ -85,22 +99,35 @@ def published_rows() -> Iterator[dict[str, str]]:
 
 
 def published(tasks: int, seed: int) -> tuple[Problem, dict[Cell, float]]:
-    """The published problem: 14 checkpoints x 25 layers of Pythia-410m, on a random choice of the 32 tasks."""
+    """The published problem: 14 checkpoints x 25 layers of Pythia-410m, on a random choice of the
+    32 tasks.
+    """
     rows = list(published_rows())
     names = sorted({row["task"] for row in rows})
     names = sorted(np.random.default_rng(seed).permutation(names)[:tasks].tolist())
     suite = Suite("410m", training_order({row["revision"] for row in rows}), tuple(range(25)), 24)
-    cells = {Cell(Arm("410m", row["revision"], int(row["layer"])), row["task"]): row for row in rows}
-    seconds = np.array([[float(cells[Cell(arm, task)]["evaluation_time"]) for task in names] for arm in suite.arms()])
+    cells = {
+        Cell(Arm("410m", row["revision"], int(row["layer"])), row["task"]): row for row in rows
+    }
+    seconds = np.array(
+        [
+            [float(cells[Cell(arm, task)]["evaluation_time"]) for task in names]
+            for arm in suite.arms()
+        ]
+    )
     table = {cell: float(row["main_score"]) for cell, row in cells.items() if cell.task in names}
     baseline = Checkpoint("410m", "main")
     features = arm_features([suite])
-    problem = Problem(suite.arms(), tuple(names), features, np.zeros_like(seconds), seconds, baseline, "mean")
+    problem = Problem(
+        suite.arms(), tuple(names), features, np.zeros_like(seconds), seconds, baseline, "mean"
+    )
     return problem, table
 
 
 @pytest.mark.shared
-@pytest.mark.skipif(not DATA, reason="set DASKMETRICS_PUBLISHED_DATA to the folder of published_scores.csv.gz")
+@pytest.mark.skipif(
+    not DATA, reason="set DASKMETRICS_PUBLISHED_DATA to the folder of published_scores.csv.gz"
+)
 @pytest.mark.parametrize(("tasks", "budget"), [(16, 0.02), (32, 0.003)])
 def test_a_small_share_of_the_cost_finds_the_best_published_arm(tasks, budget):
     within = []

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.experiment import _prefetch as prefetch
-from daskmetrics.experiment._prefetch import Download
+from daskmetrics.experiment import prefetch as prefetch
+from daskmetrics.experiment.prefetch import Download
 from tests.config.weights import files
 from tests.hub import commit, serve
 
@@ -45,11 +45,17 @@ def test_local_files_are_not_downloaded(configured: Path) -> None:
     assert (done.exit_code, done.output.strip()) == (0, "Everything is on this machine.")
 
 
-def test_local_data_is_prepared_once(local_mteb: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_data_is_prepared_once(
+    local_mteb: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path / "cache"))
     name = f"mteb:{local_mteb.PLACES['LocalPairs']}"
     asked = call("prefetch", "--task", name, "--dry-run")
-    assert asked.exit_code == 1 and "mteb:LocalPairs" in asked.output and "0.0 MB to download" in asked.output
+    assert (
+        asked.exit_code == 1
+        and "mteb:LocalPairs" in asked.output
+        and "0.0 MB to download" in asked.output
+    )
     assert "not downloaded" in call("tasks", name).output
     assert call("prefetch", "--task", name).exit_code == 0
     assert "Everything is on this machine." in call("prefetch", "--task", name).output
@@ -61,7 +67,14 @@ def test_a_failed_download_is_named_and_the_others_continue(
 ) -> None:
     monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path / "cache"))
     there = f"mteb:{local_mteb.PLACES['LocalSTS']}"
-    done = call("prefetch", str(configured), "--set", f"tasks=['mteb:BIOSSES', '{there}']", "--set", f"models=[{HUB}]")
+    done = call(
+        "prefetch",
+        str(configured),
+        "--set",
+        f"tasks=['mteb:BIOSSES', '{there}']",
+        "--set",
+        f"models=[{HUB}]",
+    )
     assert done.exit_code == 2
     assert "2 of 3 could not be downloaded; run the same command to try again." in done.output
     assert "nobody/nothing@step1:" in done.output and "mteb:BIOSSES:" in done.output
@@ -79,15 +92,24 @@ def test_prefetch_lists_branches_and_downloads_equal_weights_once(tmp_path: Path
 
         def command(*words: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
             call = [sys.executable, "-m", "daskmetrics", *words]
-            return subprocess.run(call, env=environment, capture_output=True, text=True, check=False, cwd=tmp_path)
+            return subprocess.run(
+                call, env=environment, capture_output=True, text=True, check=False, cwd=tmp_path
+            )
 
         refused = command("prefetch", str(path), environment=offline)
-        assert refused.returncode == 2 and "needs the list of branches of org/suite" in refused.stderr
+        assert (
+            refused.returncode == 2 and "needs the list of branches of org/suite" in refused.stderr
+        )
         assert command("prefetch", str(path), environment=here).returncode == 0
         downloads = [each for each in hub.requests if each.endswith("model.safetensors")]
-        assert {each.split("/")[-2] for each in downloads} == {commit(steps["step0"]), commit(steps["step1"])}
+        assert {each.split("/")[-2] for each in downloads} == {
+            commit(steps["step0"]),
+            commit(steps["step1"]),
+        }
     shown = command("run", str(path), "--dry-run", environment=offline)
-    assert shown.returncode == 0 and "m@step2 = step1 = main: equal weights" in " ".join(shown.stdout.split())
+    assert shown.returncode == 0 and "m@step2 = step1 = main: equal weights" in " ".join(
+        shown.stdout.split()
+    )
     assert "not on this machine" not in shown.stdout
 
 
@@ -116,12 +138,19 @@ def test_sizes_that_the_hub_does_not_report_are_unknown() -> None:
 def test_tasks_lists_kinds_sizes_and_missing_data(session_cache: Path) -> None:
     pytest.importorskip("mteb", reason="needs the extra 'mteb'")
     embedded = call("tasks", "stdlib:kinds").output
-    assert all(kind in embedded for kind in ("clustering", "sts", "reranking", "retrieval", "1,000"))
+    assert all(
+        kind in embedded for kind in ("clustering", "sts", "reranking", "retrieval", "1,000")
+    )
     paper = call("tasks", "preset:layer-by-layer-32").output
     assert paper.count("not downloaded") == 32 and "about 7,699" in paper
-    lines = {line.split()[0]: line.split()[2:4] for line in paper.splitlines() if line.startswith("mteb:")}
+    lines = {
+        line.split()[0]: line.split()[2:4]
+        for line in paper.splitlines()
+        if line.startswith("mteb:")
+    }
     assert (
-        lines["mteb:STS17"] == ["en-en", "test"] and lines["mteb:AmazonCounterfactualClassification"][0] == "en-ext+en"
+        lines["mteb:STS17"] == ["en-en", "test"]
+        and lines["mteb:AmazonCounterfactualClassification"][0] == "en-ext+en"
     )
     assert "Total: 1,410,488 texts" in paper
 

@@ -32,7 +32,9 @@ def examples(command: click.Command) -> list[str]:
     return [line for line in lines if line.startswith("daskmetrics")]
 
 
-def parse(command: click.Command, name: str, words: list[str], parent: click.Context | None = None) -> str:
+def parse(
+    command: click.Command, name: str, words: list[str], parent: click.Context | None = None
+) -> str:
     """Parse words as the shell's; returns the path of the command that they name, and runs nothing."""
     context = command.make_context(name, list(words), parent)
     if not isinstance(command, click.Group):
@@ -57,7 +59,9 @@ def test_the_list_of_commands_shows_whole_sentences(path, width):
     assert "..." not in text
     for name, command in group.commands.items():
         first = " ".join((command.help or "").split("\n\n")[0].split())
-        assert first[0].isupper() and first.endswith(".") and ". " not in first, f"{name}: not one sentence"
+        assert first[0].isupper() and first.endswith(".") and ". " not in first, (
+            f"{name}: not one sentence"
+        )
         assert f"{name} {first}" in text
 
 

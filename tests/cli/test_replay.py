@@ -12,7 +12,9 @@ import pytest
 
 def call(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "daskmetrics", "replay", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=300
+    )
 
 
 @pytest.fixture
@@ -23,17 +25,42 @@ def scores(tmp_path: Path) -> Path:
         for step in (1, 8, 64, 512):
             for layer in range(4):
                 for task, seconds in (("cheap", 1), ("expensive", 50)):
-                    score = 0.4 + 0.02 * step.bit_length() - 0.03 * (layer - 2) ** 2 + 0.001 * (seconds > 1)
+                    score = (
+                        0.4
+                        + 0.02 * step.bit_length()
+                        - 0.03 * (layer - 2) ** 2
+                        + 0.001 * (seconds > 1)
+                    )
                     writer.writerow(["m", f"step{step}", layer, task, score, seconds, layer / 3])
     return tmp_path
 
 
 def test_policies_are_compared_and_files_written(scores):
-    words = ("--policy", "race", "--policy", "random", "--seeds", "3", "--workers", "1,4", "--jobs", "1")
-    done = call(scores, "scores.csv", *words, "--budget", "0.5", "--ablate", "metrics", "--output", "out")
+    words = (
+        "--policy",
+        "race",
+        "--policy",
+        "random",
+        "--seeds",
+        "3",
+        "--workers",
+        "1,4",
+        "--jobs",
+        "1",
+    )
+    done = call(
+        scores, "scores.csv", *words, "--budget", "0.5", "--ablate", "metrics", "--output", "out"
+    )
     assert done.returncode == 0, done.stderr
-    assert "16 arms x 2 tasks; 32 of 32 cells are known; all cost 13.6 min (published)" in done.stdout
-    for title in ("after a share of the exhaustive cost", "Spent until within", "Confidence that", "Do metrics help?"):
+    assert (
+        "16 arms x 2 tasks; 32 of 32 cells are known; all cost 13.6 min (published)" in done.stdout
+    )
+    for title in (
+        "after a share of the exhaustive cost",
+        "Spent until within",
+        "Confidence that",
+        "Do metrics help?",
+    ):
         assert title in done.stdout
     for name in ("trials.csv", "curves.csv"):
         assert (scores / "out" / name).is_file() and name in done.stdout
@@ -50,7 +77,10 @@ def test_policies_are_compared_and_files_written(scores):
         (("scores.csv", "--model", "n"), "Unknown model 'n'"),
         (("scores.csv", "--objective", "chep"), "Unknown objective 'chep'. Did you mean 'cheap'?"),
         (("scores.csv", "--subset", "5"), "Cannot draw 5 tasks: the table has 2"),
-        (("scores.csv", "--prior", "scores.csv"), "The prior has scores of m, which this replay is to search"),
+        (
+            ("scores.csv", "--prior", "scores.csv"),
+            "The prior has scores of m, which this replay is to search",
+        ),
         (("scores.csv", "--budget", "2"), "A search needs a budget"),
     ],
 )
@@ -68,7 +98,9 @@ def test_missing_metrics_cannot_be_left_out(scores):
 
 def test_a_table_with_holes_is_judged_by_its_complete_arms(scores):
     lines = (scores / "scores.csv").read_text().splitlines()
-    (scores / "holes.csv").write_text("\n".join(line for i, line in enumerate(lines) if i % 7 != 3) + "\n")
+    (scores / "holes.csv").write_text(
+        "\n".join(line for i, line in enumerate(lines) if i % 7 != 3) + "\n"
+    )
     words = ("holes.csv", "--policy", "random", "--seeds", "2", "--jobs", "1", "--budget", "1")
     done, complete = call(scores, *words), call(scores, *words, "--complete")
     assert done.returncode == complete.returncode == 0, done.stderr + complete.stderr
@@ -92,5 +124,7 @@ def test_neither_torch_nor_a_scheduler_is_imported(scores):
         "try: main(['replay', 'scores.csv', '--seeds', '1', '--jobs', '1'])\n"
         "except SystemExit: print(sorted({'torch', 'distributed', 'matplotlib', 'xarray'} & sys.modules.keys()))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=scores, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=scores, capture_output=True, text=True, check=False
+    )
     assert done.stdout.rstrip().endswith("[]"), done.stdout + done.stderr

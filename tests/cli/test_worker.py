@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from daskmetrics.core._events import AttemptFailed, Record, WorkerJoined
-from daskmetrics.execution._journal import read
+from daskmetrics.core.events import AttemptFailed, Record, WorkerJoined
+from daskmetrics.execution.journal import read
 
 SLOW = """
 import time
@@ -38,7 +38,9 @@ def wait_until(condition, process: subprocess.Popen[str]) -> None:
 
 
 def recorded_by(journal: Path, name: str) -> int:
-    return sum(isinstance(each, Record) and str(each.worker).startswith(name) for each in read(journal))
+    return sum(
+        isinstance(each, Record) and str(each.worker).startswith(name) for each in read(journal)
+    )
 
 
 def test_a_worker_joins_a_running_map_and_leaves_it_without_losing_a_unit(place):
@@ -70,7 +72,9 @@ def test_a_worker_joins_a_running_map_and_leaves_it_without_losing_a_unit(place)
         [*COMMAND, "worker", "join", "step"], cwd=place, capture_output=True, text=True, check=False
     )
     assert refused.returncode == 2 and "No map runs in 'runs/step'" in refused.stderr
-    (folder / "scheduler.json").write_text(json.dumps({"address": "tls://127.0.0.1:1", "host": "elsewhere"}))
+    (folder / "scheduler.json").write_text(
+        json.dumps({"address": "tls://127.0.0.1:1", "host": "elsewhere"})
+    )
     refused = subprocess.run(
         [*COMMAND, "worker", "join", "step"], cwd=place, capture_output=True, text=True, check=False
     )

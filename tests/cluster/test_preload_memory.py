@@ -1,4 +1,6 @@
-"""A worker that the kernel killed for memory is reported; with a real kernel in tests/slurm/test_memory.py."""
+"""A worker that the kernel killed for memory is reported; with a real kernel in
+tests/slurm/test_memory.py.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ from daskmetrics.cluster._preload_memory import TOPIC, oom_kills, watch
             "memory/slurm/job_7/memory.oom_control",
             "oom_kill_disable 0\nunder_oom 0\noom_kill 2",
         ),
-        ("0::/slurm/job_7", "slurm/job_7/memory.events", "low 0\noom 5\noom_kill 2\noom_group_kill 1"),
+        (
+            "0::/slurm/job_7",
+            "slurm/job_7/memory.events",
+            "low 0\noom 5\noom_kill 2\noom_group_kill 1",
+        ),
     ],
     ids=["cgroup-1", "cgroup-2"],
 )
@@ -31,7 +37,9 @@ def test_the_kernels_kills_are_counted(tmp_path, line, file, text):
 
 def test_a_worker_is_reported_only_if_it_ended_and_the_kernel_killed_a_process():
     events, kills = [], 0
-    nanny = SimpleNamespace(pid=None, worker_address=None, log_event=lambda *event: events.append(event))
+    nanny = SimpleNamespace(
+        pid=None, worker_address=None, log_event=lambda *event: events.append(event)
+    )
     check = watch(nanny, lambda: kills)
     check()
     nanny.pid, nanny.worker_address = 7, "tls://a"

@@ -12,7 +12,11 @@ def test_each_process_of_a_job_gets_a_different_gpu():
     assert seen == ["MIG-a", "MIG-b", "7", "8"]
 
 
-@pytest.mark.parametrize(("name", "visible"), [("gpu-1-4", "0,1,2,3"), ("gpu-1-0", ""), ("alone", "0")])
+@pytest.mark.parametrize(
+    ("name", "visible"), [("gpu-1-4", "0,1,2,3"), ("gpu-1-0", ""), ("alone", "0")]
+)
 def test_a_worker_without_a_gpu_does_not_start(name, visible):
-    with pytest.raises(SystemExit, match=f"Worker {name} has no GPU: its job's CUDA_VISIBLE_DEVICES is '{visible}'"):
+    with pytest.raises(
+        SystemExit, match=f"Worker {name} has no GPU: its job's CUDA_VISIBLE_DEVICES is '{visible}'"
+    ):
         worker_gpu(name, visible)

@@ -10,8 +10,8 @@ import sys
 import numpy as np
 import pytest
 
+from daskmetrics.checkpoints.arrivals import AT_REST, FINISHED, Follower
 from daskmetrics.config import Model
-from daskmetrics.config._arrivals import AT_REST, FINISHED, Follower
 from daskmetrics.core.errors import ConfigError
 from tests.config.weights import files, write
 from tests.hub import serve
@@ -19,7 +19,7 @@ from tests.hub import serve
 LOOK = """
 import json, sys
 from daskmetrics.config import Model
-from daskmetrics.config._arrivals import ASK_HUB, Follower
+from daskmetrics.checkpoints.arrivals import ASK_HUB, Follower
 follower = Follower([Model(name="m", source="org/suite", revisions="all")], settle=1.0)
 for now in (0.0, 1.0, ASK_HUB):
     found = follower.look(now)
@@ -45,7 +45,11 @@ def test_a_checkpoint_is_read_once_it_is_at_rest(tmp_path):
     looking = follower(tmp_path)
     checkpoint(tmp_path / "step0")
     first = looking.look(10.0)
-    assert first.revisions["m"] == () and first.waiting["m"] == {"step0": AT_REST} and first.changed == 10.0
+    assert (
+        first.revisions["m"] == ()
+        and first.waiting["m"] == {"step0": AT_REST}
+        and first.changed == 10.0
+    )
     assert looking.look(10.9).revisions["m"] == ()
     assert looking.look(11.0).revisions["m"] == ("step0",)
     (tmp_path / "step0" / "config.json").write_text('{"num_hidden_layers": 2, "hidden_size": 8}')
@@ -59,7 +63,10 @@ def test_a_file_that_is_cut_off_is_never_read(tmp_path, size):
     whole = weights.read_bytes()
     weights.write_bytes(whole[:size])
     looking.look(0.0)
-    assert looking.look(99.0).revisions["m"] == () and "model.safetensors" in looking.look(99.0).waiting["m"]["step0"]
+    assert (
+        looking.look(99.0).revisions["m"] == ()
+        and "model.safetensors" in looking.look(99.0).waiting["m"]["step0"]
+    )
     weights.write_bytes(whole)
     looking.look(100.0)
     assert looking.look(101.0).revisions["m"] == ("step0",)
@@ -130,7 +137,9 @@ def test_new_branches_of_a_hub_repository_are_found(tmp_path):
     branches = {"main": files(9), "onnx": files(8), "step0": files(0)}
     with serve({"org/suite": branches}) as hub:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        with subprocess.Popen([sys.executable, "-c", LOOK], env=hub.environment(tmp_path), **pipes) as process:
+        with subprocess.Popen(
+            [sys.executable, "-c", LOOK], env=hub.environment(tmp_path), **pipes
+        ) as process:
             assert process.stdin and process.stdout
             seen = [json.loads(process.stdout.readline())]
             branches["step1000"] = files(1)
@@ -146,4 +155,6 @@ def test_new_branches_of_a_hub_repository_are_found(tmp_path):
 def test_a_hub_that_must_not_be_asked_is_reported(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     found = Follower([Model(name="m", source="org/suite")], 1.0).look(0.0)
-    assert found.revisions["m"] == () and found.waiting["m"] == {"branches": "HF_HUB_OFFLINE is set"}
+    assert found.revisions["m"] == () and found.waiting["m"] == {
+        "branches": "HF_HUB_OFFLINE is set"
+    }

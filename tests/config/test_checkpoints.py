@@ -12,9 +12,9 @@ import pytest
 import transformers
 from safetensors.numpy import save
 
+from daskmetrics.checkpoints import locations as checkpoints
+from daskmetrics.checkpoints.content import fingerprint
 from daskmetrics.config import Model, _hub
-from daskmetrics.config import _checkpoints as checkpoints
-from daskmetrics.config._content import fingerprint
 from daskmetrics.core.errors import ConfigError, DataError
 from tests.models.architectures import DEPTH, KINDS, SMALL, build
 
@@ -43,13 +43,22 @@ def test_a_folder_of_revisions(tmp_path):
 
 
 def test_revisions_of_equal_content_are_one_checkpoint_named_by_the_latest_step(tmp_path):
-    for name, weights in (("step0", b"a"), ("step8", b"z"), ("step16", b"b"), ("step64", b"z"), ("main", b"z")):
+    for name, weights in (
+        ("step0", b"a"),
+        ("step8", b"z"),
+        ("step16", b"b"),
+        ("step64", b"z"),
+        ("main", b"z"),
+    ):
         checkpoint(tmp_path / name, weights)
     located = checkpoints.locate(model(tmp_path))
     assert located.suite.revisions == ("step0", "step16", "step64")
     assert located.aliases == {"step64": ("step8", "main")}
     assert located.locations[-1].path == str(tmp_path / "step64")
-    assert checkpoints.locate(model(tmp_path, revisions=["main", "step0"])).suite.revisions == ("main", "step0")
+    assert checkpoints.locate(model(tmp_path, revisions=["main", "step0"])).suite.revisions == (
+        "main",
+        "step0",
+    )
 
 
 def test_equal_weights_beside_another_configuration_are_two_checkpoints_and_a_warning(tmp_path):
@@ -70,14 +79,20 @@ def test_one_model_folder(tmp_path):
 
 
 def test_equal_content_has_equal_identity_in_any_folder(tmp_path):
-    first, second = (fingerprint(checkpoint(tmp_path / name, b"w" * 5_000_000)) for name in ("a", "b"))
+    first, second = (
+        fingerprint(checkpoint(tmp_path / name, b"w" * 5_000_000)) for name in ("a", "b")
+    )
     other = fingerprint(checkpoint(tmp_path / "c", b"w" * 4_999_999 + b"x"))
     assert first == second != other
 
 
 @pytest.mark.parametrize(
     ("source", "message"),
-    [("./none", "no folder './none'"), ("none", "no folder 'none'"), ("~/none/at/all", "no folder")],
+    [
+        ("./none", "no folder './none'"),
+        ("none", "no folder 'none'"),
+        ("~/none/at/all", "no folder"),
+    ],
 )
 def test_a_missing_folder_is_named(source, message):
     with pytest.raises(ConfigError, match=message):
@@ -107,9 +122,9 @@ def test_weights_that_cannot_be_read_are_named_before_a_run(tmp_path):
     for step, content in enumerate((b"w" * 5000, whole[:-1], b"", whole)):
         folder = checkpoint(tmp_path / f"step{step}")
         (folder / "model.safetensors").write_bytes(content)
-    assert [warning[: warning.index(":", 4)] for warning in checkpoints.locate(model(tmp_path)).warnings] == [
-        f"m: step{step} cannot be read and will be recorded as an error" for step in range(3)
-    ]
+    assert [
+        warning[: warning.index(":", 4)] for warning in checkpoints.locate(model(tmp_path)).warnings
+    ] == [f"m: step{step} cannot be read and will be recorded as an error" for step in range(3)]
 
 
 def test_a_folder_in_place_of_a_file_is_no_file(tmp_path):
@@ -121,30 +136,49 @@ def test_a_folder_in_place_of_a_file_is_no_file(tmp_path):
             checkpoints.locate(model(tmp_path / "one"))
 
 
-@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model"])
+@pytest.mark.parametrize(
+    "file", ["tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model"]
+)
 def test_a_folder_without_a_tokenizer_is_refused_with_the_remedy(tmp_path, file):
     for step in (0, 8):
-        (checkpoint(tmp_path / f"step{step}") / "tokenizer.json").rename(tmp_path / f"step{step}" / file)
+        (checkpoint(tmp_path / f"step{step}") / "tokenizer.json").rename(
+            tmp_path / f"step{step}" / file
+        )
         (tmp_path / f"step{step}" / "model.safetensors").write_bytes(bytes([step]))
     assert checkpoints.locate(model(tmp_path)).suite.revisions == ("step0", "step8")
     (tmp_path / "step8" / file).unlink()
-    with pytest.raises(ConfigError, match=r"step8' has no tokenizer.*Copy tokenizer\.json.*save_pretrained"):
+    with pytest.raises(
+        ConfigError, match=r"step8' has no tokenizer.*Copy tokenizer\.json.*save_pretrained"
+    ):
         checkpoints.locate(model(tmp_path))
-    assert checkpoints.locate(model(tmp_path, revisions=["step0"])).width == 8  # the one that is not used
+    assert (
+        checkpoints.locate(model(tmp_path, revisions=["step0"])).width == 8
+    )  # the one that is not used
 
 
-@pytest.mark.parametrize(("kind", "reason"), [("vit", "it reads images"), ("wav2vec2", "it reads sound")])
+@pytest.mark.parametrize(
+    ("kind", "reason"), [("vit", "it reads images"), ("wav2vec2", "it reads sound")]
+)
 def test_a_model_that_reads_no_text_is_refused(tmp_path, kind, reason):
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    }
     network = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(kind, **sizes))
     network.save_pretrained(tmp_path)
-    with pytest.raises(ConfigError, match=f"of a {kind}, which is no model that reads text: {reason}"):
+    with pytest.raises(
+        ConfigError, match=f"of a {kind}, which is no model that reads text: {reason}"
+    ):
         checkpoints.locate(model(tmp_path))
 
 
 def test_a_model_without_a_vocabulary_is_refused(tmp_path):
     folder = checkpoint(tmp_path / "one")
-    (folder / "config.json").write_text('{"num_hidden_layers": 2, "hidden_size": 8, "model_type": "patchtst"}')
+    (folder / "config.json").write_text(
+        '{"num_hidden_layers": 2, "hidden_size": 8, "model_type": "patchtst"}'
+    )
     with pytest.raises(ConfigError, match=r"of a patchtst, .*no vocabulary \(vocab_size\)"):
         checkpoints.locate(model(folder))
 
@@ -159,7 +193,9 @@ def test_the_shape_of_every_architecture_is_known(tmp_path, kind):
 
 def test_a_hub_id_needs_no_network_to_be_counted(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    located = checkpoints.locate(model("org/model-7m", revisions="every 10 to 30", layers="blocks", depth=6, width=128))
+    located = checkpoints.locate(
+        model("org/model-7m", revisions="every 10 to 30", layers="blocks", depth=6, width=128)
+    )
     assert located.suite.revisions == ("step0", "step10", "step20", "step30")
     assert located.missing == located.suite.revisions
 
@@ -171,7 +207,10 @@ def test_the_error_for_a_hub_id_of_unknown_shape_has_a_remedy():
 
 def test_a_revision_that_is_not_cached_is_an_error_offline(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(ConfigError, match=r"step0 not in the hub's cache.*hf download org/model-7m --revision step0"):
+    with pytest.raises(
+        ConfigError,
+        match=r"step0 not in the hub's cache.*hf download org/model-7m --revision step0",
+    ):
         _hub.require_on_hub(model("org/model-7m"), ["step0"])
     _hub.require_on_hub(model("org/model-7m"), [])
 
@@ -184,7 +223,7 @@ def test_a_revision_in_the_hubs_cache_is_found_and_loaded_offline(tmp_path, mini
     shutil.copytree(minilm, repository / "snapshots" / commit)
     code = (
         "from daskmetrics import config, models\n"
-        "from daskmetrics.config import _checkpoints as checkpoints\n"
+        "from daskmetrics.checkpoints import locations as checkpoints\n"
         "model = config.Model(name='tiny', source='org/tiny', revisions='every 1000 to 1000')\n"
         "located = checkpoints.locate(model)\n"
         "(_, location) = located.locations\n"
@@ -192,5 +231,7 @@ def test_a_revision_in_the_hubs_cache_is_found_and_loaded_offline(tmp_path, mini
         "print(located.suite.depth, located.missing, vectors.shape)\n"
     )
     environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
     assert done.stdout == "6 ('step0',) (1, 1, 384)\n", done.stderr

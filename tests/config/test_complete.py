@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from daskmetrics.checkpoints import locations as checkpoints
+from daskmetrics.checkpoints._complete import fault
 from daskmetrics.config import Model, parse
-from daskmetrics.config import _checkpoints as checkpoints
-from daskmetrics.config._complete import fault
 from daskmetrics.core.errors import ConfigError
 
 
@@ -45,7 +45,10 @@ def test_checkpoints_are_revisions_in_the_order_of_their_steps(out):
     assert suite.revisions == ("checkpoint-500", "checkpoint-1000", "checkpoint-1500")
     assert [each.step for each in suite.checkpoints()] == [500, 1000, 1500]
     assert located(out, revisions="every 1000").suite.revisions == ("checkpoint-1000",)
-    assert located(out, revisions="all to 1000").suite.revisions == ("checkpoint-500", "checkpoint-1000")
+    assert located(out, revisions="all to 1000").suite.revisions == (
+        "checkpoint-500",
+        "checkpoint-1000",
+    )
 
 
 def test_the_model_at_the_end_is_named_by_the_last_checkpoint_if_they_are_equal(out):
@@ -67,7 +70,9 @@ def test_a_tokenizer_that_lies_beside_the_checkpoints_is_theirs_and_part_of_thei
     (out / "tokenizer.json").write_text("{}")
     assert located(out).locations == before.locations
     (out / "tokenizer.json").write_text('{"version": 2}')
-    assert not {each.identity for each in located(out).locations} & {each.identity for each in before.locations}
+    assert not {each.identity for each in located(out).locations} & {
+        each.identity for each in before.locations
+    }
 
 
 def cut(folder, name, size):
@@ -80,13 +85,22 @@ FAULTS = {
     "no weights": lambda folder: (folder / "model.safetensors").unlink(),
     "model.safetensors has 150 of 200 bytes": lambda folder: cut(folder, "model.safetensors", 150),
     "model.safetensors has no complete header": lambda folder: cut(folder, "model.safetensors", 30),
-    "no trainer_state.json, which the trainer writes last": lambda folder: (folder / "trainer_state.json").unlink(),
-    "trainer_state.json is not complete, which the trainer writes last": lambda f: cut(f, "trainer_state.json", 3),
+    "no trainer_state.json, which the trainer writes last": lambda folder: (
+        folder / "trainer_state.json"
+    ).unlink(),
+    "trainer_state.json is not complete, which the trainer writes last": lambda f: cut(
+        f, "trainer_state.json", 3
+    ),
     "not all weights": lambda folder: [
         (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors"),
         (folder / "model.safetensors.index.json").write_text(
             json.dumps(
-                {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+                {
+                    "weight_map": {
+                        "a": "model-00001-of-00002.safetensors",
+                        "b": "model-00002-of-00002.safetensors",
+                    }
+                }
             )
         ),
     ],
@@ -101,7 +115,9 @@ def test_a_checkpoint_that_is_not_complete_is_left_out_with_the_reason(out, reas
     assert fault(last) == reason
     suite = located(out)
     assert suite.suite.revisions == ("checkpoint-500", "checkpoint-1000")
-    assert suite.warnings == (f"m: checkpoint-1500 is left out, since it is not complete: {reason}",)
+    assert suite.warnings == (
+        f"m: checkpoint-1500 is left out, since it is not complete: {reason}",
+    )
     with pytest.raises(ConfigError, match=f"checkpoint-1500' is not complete: {reason}"):
         located(out, revisions=["checkpoint-500", "checkpoint-1500"])
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskmetrics.config import _content as content
-from daskmetrics.config._content import contents, files_of, fingerprint, relevant, sample
+from daskmetrics.checkpoints import content as content
+from daskmetrics.checkpoints.content import contents, files_of, fingerprint, relevant, sample
 from daskmetrics.core.errors import DataError
 from tests.config.weights import safetensors, write
 from tests.hub import git
@@ -44,7 +44,9 @@ def sharded(tmp_path_factory):
 
 
 @settings(max_examples=30)
-@given(shard=st.sampled_from([1, 2]), place=st.integers(0, LARGE // 2 - 1), flip=st.integers(1, 255))
+@given(
+    shard=st.sampled_from([1, 2]), place=st.integers(0, LARGE // 2 - 1), flip=st.integers(1, 255)
+)
 def test_any_changed_byte_of_any_weight_file_changes_the_key(sharded, shard, place, flip):
     before, path = fingerprint(sharded), sharded / f"model-{shard}.safetensors"
     times = path.stat()
@@ -146,7 +148,10 @@ def test_a_file_of_the_hubs_cache_is_known_by_its_name_until_it_changes(tmp_path
         (blobs / digest).write_bytes(bytes_)
         (snapshot / name).symlink_to(blobs / digest)
     (known,) = contents([snapshot])
-    assert known.digests == {"config.json": git(b"{}"), "model.safetensors": hashlib.sha256(data).hexdigest()}
+    assert known.digests == {
+        "config.json": git(b"{}"),
+        "model.safetensors": hashlib.sha256(data).hexdigest(),
+    }
     with (snapshot / "model.safetensors").open("r+b") as file:
         file.seek(100_000)
         file.write(b"x")
@@ -166,18 +171,32 @@ def test_swapped_shards_change_the_key(sharded, tmp_path):
 def test_a_folder_that_lacks_a_listed_file_has_no_weights(tmp_path):
     folder = write(tmp_path / "m", np.zeros(8))
     index = folder / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}))
+    index.write_text(
+        json.dumps({"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}})
+    )
     assert files_of(folder) == ()
     index.write_text(json.dumps({"weight_map": {"a": "model.safetensors"}}))
     assert "model.safetensors.index.json" in files_of(folder)
 
 
 def test_files_of_other_formats_are_not_part_of_the_key():
-    names = ["pytorch_model.bin", "pytorch_model.bin.index.json", "model.safetensors", "1_Pooling/config.json"]
+    names = [
+        "pytorch_model.bin",
+        "pytorch_model.bin.index.json",
+        "model.safetensors",
+        "1_Pooling/config.json",
+    ]
     assert relevant(names) == ("model.safetensors",)
-    assert relevant([*names, "modules.json"]) == ("1_Pooling/config.json", "model.safetensors", "modules.json")
+    assert relevant([*names, "modules.json"]) == (
+        "1_Pooling/config.json",
+        "model.safetensors",
+        "modules.json",
+    )
     assert relevant(names[:2]) == ()
-    assert relevant(names[:2], pickled=True) == ("pytorch_model.bin", "pytorch_model.bin.index.json")
+    assert relevant(names[:2], pickled=True) == (
+        "pytorch_model.bin",
+        "pytorch_model.bin.index.json",
+    )
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
@@ -191,7 +210,12 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 def test_a_sample_reads_all_formats_of_numbers(tmp_path):
     values = np.linspace(-2, 2, 300, dtype=np.float32)
     bits = (values.view(np.uint32) >> 16).astype(np.uint16)
-    formats = {"F32": values, "F64": values.astype(float), "F16": values.astype(np.float16), "BF16": bits}
+    formats = {
+        "F32": values,
+        "F64": values.astype(float),
+        "F16": values.astype(np.float16),
+        "BF16": bits,
+    }
     for dtype, stored in formats.items():
         folder = write(tmp_path / dtype, safetensors({"w": stored}, dtype))
         (known,) = contents([folder])
@@ -208,7 +232,9 @@ def test_a_sample_is_drawn_again_if_the_kept_one_is_damaged(tmp_path, own_cache)
     np.testing.assert_array_equal(sample(folder, known), drawn)
 
 
-@pytest.mark.parametrize("data", [b"w", b"\xff" * 100, b"\x02" + b"\0" * 7 + b"{}", b"\x02" + b"\0" * 7 + b"[]"])
+@pytest.mark.parametrize(
+    "data", [b"w", b"\xff" * 100, b"\x02" + b"\0" * 7 + b"{}", b"\x02" + b"\0" * 7 + b"[]"]
+)
 def test_foreign_files_have_no_sample(tmp_path, data):
     folder = write(tmp_path / "m", data)
     (known,) = contents([folder])

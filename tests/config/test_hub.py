@@ -1,4 +1,6 @@
-"""Branches and files of a hub repository: from a local server that speaks the hub's protocol, and offline."""
+"""Branches and files of a hub repository: from a local server that speaks the hub's protocol, and
+offline.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ import sys
 
 import pytest
 
+from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.config import Model
-from daskmetrics.config import _checkpoints as checkpoints
 from daskmetrics.core.errors import ConfigError
 from tests.config.weights import CONFIG, files
 from tests.hub import Fault, serve, use
@@ -19,7 +21,7 @@ SHAPE = {"depth": 2, "width": 8}
 LOCATE = """
 import json, sys
 from daskmetrics import config
-from daskmetrics.config import _checkpoints as checkpoints
+from daskmetrics.checkpoints import locations as checkpoints
 located = checkpoints.locate(config.Model(name="m", source="org/suite", **json.loads(sys.argv[1])))
 print(json.dumps({
     "revisions": located.suite.revisions,
@@ -34,24 +36,37 @@ print(json.dumps({
 
 @pytest.fixture
 def hub():
-    """A suite of four steps, of which two and ``main`` serve the same weights, and a branch of other files."""
+    """A suite of four steps, of which two and ``main`` serve the same weights, and a branch of
+    other files.
+    """
     branches = {f"step{1000 * step}": files(step) for step in range(3)}
     last = files(3)
-    branches |= {"step3000": last, "step1000": last, "main": {**last, "README.md": b"about"}, "onnx": {"a.onnx": b"x"}}
+    branches |= {
+        "step3000": last,
+        "step1000": last,
+        "main": {**last, "README.md": b"about"},
+        "onnx": {"a.onnx": b"x"},
+    }
     with serve({REPOSITORY: branches}) as hub:
         yield hub
 
 
 def python(code, *words, environment, succeeds=True):
     done = subprocess.run(
-        [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode == 0) == succeeds, done.stderr
     return json.loads(done.stdout) if succeeds else done.stderr
 
 
 def locate(environment, succeeds=True, **options):
-    return python(LOCATE, json.dumps({**SHAPE, **options}), environment=environment, succeeds=succeeds)
+    return python(
+        LOCATE, json.dumps({**SHAPE, **options}), environment=environment, succeeds=succeeds
+    )
 
 
 def download(environment, *revisions):
@@ -75,7 +90,8 @@ def test_all_revisions_are_the_branches_and_equal_ones_are_known_before_any_down
 
 
 @pytest.mark.parametrize(
-    ("revisions", "selected"), [("every 2000", ["step0", "step2000"]), ("log", ["step0"]), ("all to 0", ["step0"])]
+    ("revisions", "selected"),
+    [("every 2000", ["step0", "step2000"]), ("log", ["step0"]), ("all to 0", ["step0"])],
 )
 def test_ranges_without_an_end_are_of_the_branches(hub, tmp_path, revisions, selected):
     located = locate(hub.environment(tmp_path), revisions=revisions)
@@ -86,14 +102,18 @@ def test_a_range_without_a_list_is_refused_offline_with_the_remedy(hub, tmp_path
     offline = {**hub.environment(tmp_path), "HF_HUB_OFFLINE": "1"}
     error = locate(offline, succeeds=False)
     assert "'revisions: all' needs the list of branches of org/suite" in error
-    assert "HF_HUB_OFFLINE is set" in error and "daskmetrics prefetch" in error and "'main'" in error
+    assert (
+        "HF_HUB_OFFLINE is set" in error and "daskmetrics prefetch" in error and "'main'" in error
+    )
     assert hub.requests == []
 
 
 def test_a_hub_that_does_not_answer_is_refused_with_the_reason(tmp_path):
     with serve({}) as hub:
         here = hub.environment(tmp_path)
-        assert "The hub has no repository 'org/suite', or shows it to members only" in locate(here, succeeds=False)
+        assert "The hub has no repository 'org/suite', or shows it to members only" in locate(
+            here, succeeds=False
+        )
     assert "the hub cannot be reached" in locate(here, succeeds=False)
 
 
@@ -117,18 +137,27 @@ def test_revisions_in_the_cache_are_compared_without_the_hub(hub, tmp_path):
 
 
 def test_pickled_weights_in_the_cache_are_refused_offline_with_the_reason(tmp_path):
-    pickled = {"config.json": json.dumps(CONFIG).encode(), "tokenizer.json": b"{}", "pytorch_model.bin": b"x"}
+    pickled = {
+        "config.json": json.dumps(CONFIG).encode(),
+        "tokenizer.json": b"{}",
+        "pytorch_model.bin": b"x",
+    }
     with serve({REPOSITORY: {"main": pickled}}) as hub:
         here = hub.environment(tmp_path)
         download(here, "main")
     offline = {**here, "HF_HUB_OFFLINE": "1"}
-    assert "has no weights: no .safetensors file. (Pickled" in locate(offline, succeeds=False, revisions="main")
+    assert "has no weights: no .safetensors file. (Pickled" in locate(
+        offline, succeeds=False, revisions="main"
+    )
     assert locate(offline, revisions="main", pickled=True)["missing"] == []
 
 
 def test_a_named_revision_without_weights_is_refused(hub, tmp_path):
     error = locate(hub.environment(tmp_path), succeeds=False, revisions=["step0", "onnx"])
-    assert "of 2 revisions of org/suite 1 has safetensors, 1 no weights (onnx): leave them out of 'revisions'" in error
+    assert (
+        "of 2 revisions of org/suite 1 has safetensors, 1 no weights (onnx): leave them out of 'revisions'"
+        in error
+    )
 
 
 def pickled(steps, safe):
@@ -139,10 +168,17 @@ def pickled(steps, safe):
     return branches
 
 
-def test_what_the_hub_has_of_each_revision_is_known_before_anything_is_fetched(tmp_path, monkeypatch):
+def test_what_the_hub_has_of_each_revision_is_known_before_anything_is_fetched(
+    tmp_path, monkeypatch
+):
     with serve({REPOSITORY: pickled(9, safe=2)}) as hub:
         use(hub, tmp_path, monkeypatch)
-        about = {"name": "m", "source": REPOSITORY, "revisions": [f"step{step}" for step in range(9)], **SHAPE}
+        about = {
+            "name": "m",
+            "source": REPOSITORY,
+            "revisions": [f"step{step}" for step in range(9)],
+            **SHAPE,
+        }
         with pytest.raises(ConfigError) as refused:
             checkpoints.locate(Model(**about), number=3)
         allowed = checkpoints.locate(Model(**about, pickled=True))
@@ -153,7 +189,9 @@ def test_what_the_hub_has_of_each_revision_is_known_before_anything_is_fetched(t
     remedy = "set models.3.pickled: true (no code in them is run), or leave them out of 'revisions'"
     assert str(refused.value) == f"Model 'm': {offered}: {remedy}."
     assert len(allowed.locations) == 9 and allowed.offered == offered and not allowed.warnings
-    assert partly.suite.revisions == ("step7", "step8") and partly.warnings == (f"m: {offered}: {remedy}",)
+    assert partly.suite.revisions == ("step7", "step8") and partly.warnings == (
+        f"m: {offered}: {remedy}",
+    )
 
 
 def test_the_sizes_of_files_are_kept_with_their_digests(tmp_path, monkeypatch):
@@ -171,9 +209,14 @@ def test_the_sizes_of_files_are_kept_with_their_digests(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("fault", "message"),
-    [(Fault("refs", 9, status=500), "the hub answers 500"), (Fault("refs", 9, status=403), "the hub answers 403")],
+    [
+        (Fault("refs", 9, status=500), "the hub answers 500"),
+        (Fault("refs", 9, status=403), "the hub answers 403"),
+    ],
 )
-def test_a_hub_that_refuses_to_list_branches_is_named_with_its_answer(tmp_path, monkeypatch, fault, message):
+def test_a_hub_that_refuses_to_list_branches_is_named_with_its_answer(
+    tmp_path, monkeypatch, fault, message
+):
     with serve({REPOSITORY: {"main": files(0)}}) as hub:
         use(hub, tmp_path, monkeypatch)
         hub.faults.append(fault)

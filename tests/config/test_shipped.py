@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daskmetrics.checkpoints import locations as checkpoints
+from daskmetrics.checkpoints import shipped as shipped
+from daskmetrics.checkpoints.protocol import protocol_of, require_known
 from daskmetrics.config import PRESETS, Model, Protocol
-from daskmetrics.config import _checkpoints as checkpoints
-from daskmetrics.config import _shipped as shipped
-from daskmetrics.config._protocol import protocol_of, require_known
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import content_key
 
@@ -40,7 +40,12 @@ def folder_of(path: Path, *rest: str, **files: Any) -> Path:
     pooling = {"word_embedding_dimension": 8, "pooling_mode_mean_tokens": True}
     (path / "2_x").mkdir(parents=True, exist_ok=True)
     (path / "model.safetensors").write_bytes(b"w")
-    named = {"modules": modules(*kinds), "config": config, "tokenizer_config": {}, "1_x__config": pooling}
+    named = {
+        "modules": modules(*kinds),
+        "config": config,
+        "tokenizer_config": {},
+        "1_x__config": pooling,
+    }
     return write(path, **{**named, **files})
 
 
@@ -48,7 +53,11 @@ def model(source: Path | str = "org/name", **options: Any) -> Model:
     return Model(name="m", source=str(source), **options)
 
 
-DENSE = {"in_features": 8, "out_features": 4, "activation_function": "torch.nn.modules.activation.Tanh"}
+DENSE = {
+    "in_features": 8,
+    "out_features": 4,
+    "activation_function": "torch.nn.modules.activation.Tanh",
+}
 
 
 @pytest.mark.parametrize(
@@ -56,18 +65,54 @@ DENSE = {"in_features": 8, "out_features": 4, "activation_function": "torch.nn.m
     [
         (["CNN"], {}, "module CNN is not known"),
         (["WordWeights"], {}, "module WordWeights is not known"),
-        ([], {"modules": modules("custom_st.Transformer", f"{LIBRARY}.Pooling")}, "custom_st.Transformer' has code of"),
-        ([], {"modules": modules(f"{LIBRARY}.WordEmbeddings", f"{LIBRARY}.Pooling")}, "begin with WordEmbeddings"),
+        (
+            [],
+            {"modules": modules("custom_st.Transformer", f"{LIBRARY}.Pooling")},
+            "custom_st.Transformer' has code of",
+        ),
+        (
+            [],
+            {"modules": modules(f"{LIBRARY}.WordEmbeddings", f"{LIBRARY}.Pooling")},
+            "begin with WordEmbeddings",
+        ),
         ([], {"modules": modules(f"{LIBRARY}.Transformer")}, "no Pooling module"),
         ([], {"1_x__config": {"pooling_mode": "median"}}, "pooling 'median' is not known"),
-        ([], {"sentence_bert_config": {"transformer_task": "fill-mask"}}, "does not read plain texts"),
-        ([], {"sentence_bert_config": {"modality_config": {"message": {}}}}, "does not read plain texts"),
+        (
+            [],
+            {"sentence_bert_config": {"transformer_task": "fill-mask"}},
+            "does not read plain texts",
+        ),
+        (
+            [],
+            {"sentence_bert_config": {"modality_config": {"message": {}}}},
+            "does not read plain texts",
+        ),
         ([], {"sentence_bert_config": {"query_length": 8}}, "sets query_length"),
-        ([], {"sentence_bert_config": {"config_args": {"is_causal": False}}}, "sets config_args: is_causal"),
-        ([], {"config_sentence_transformers": {"similarity_fn_name": "euclidean"}}, "similarity is euclidean"),
-        (["Dense"], {"2_x__config": {**DENSE, "in_features": 9}}, "Dense reads 9 numbers, and a vector has 8"),
-        (["Dense"], {"2_x__config": {**DENSE, "activation_function": "mine.Act"}}, "'mine.Act' of its Dense has code"),
-        (["Dense"], {"2_x__config": {**DENSE, "module_input_name": "token_embeddings"}}, "does not read or write"),
+        (
+            [],
+            {"sentence_bert_config": {"config_args": {"is_causal": False}}},
+            "sets config_args: is_causal",
+        ),
+        (
+            [],
+            {"config_sentence_transformers": {"similarity_fn_name": "euclidean"}},
+            "similarity is euclidean",
+        ),
+        (
+            ["Dense"],
+            {"2_x__config": {**DENSE, "in_features": 9}},
+            "Dense reads 9 numbers, and a vector has 8",
+        ),
+        (
+            ["Dense"],
+            {"2_x__config": {**DENSE, "activation_function": "mine.Act"}},
+            "'mine.Act' of its Dense has code",
+        ),
+        (
+            ["Dense"],
+            {"2_x__config": {**DENSE, "module_input_name": "token_embeddings"}},
+            "does not read or write",
+        ),
         (["Dense"], {"2_x__config": DENSE}, "model.safetensors' is missing"),
     ],
 )
@@ -78,7 +123,9 @@ def test_what_cannot_be_applied_is_refused_unless_a_pooling_is_chosen(
     with pytest.raises(ConfigError, match=message) as error:
         protocol_of(Protocol(), model(folder), folder)
     assert "pooling: mean" in str(error.value)
-    assert protocol_of(Protocol(), model(folder, pooling="cls"), folder).as_dict()["pooling"] == "cls"
+    assert (
+        protocol_of(Protocol(), model(folder, pooling="cls"), folder).as_dict()["pooling"] == "cls"
+    )
 
 
 def test_pickled_dense_weights_are_refused_unless_they_are_allowed(tmp_path: Path) -> None:
@@ -97,9 +144,19 @@ def test_a_missing_file_of_a_module_names_the_download(tmp_path: Path) -> None:
 
 
 def test_lengths_and_padding_are_those_of_the_folder(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path / "m", tokenizer_config={"model_max_length": 10**30, "padding_side": "left"})
+    folder = folder_of(
+        tmp_path / "m", tokenizer_config={"model_max_length": 10**30, "padding_side": "left"}
+    )
     assert protocol_of(Protocol(), model(folder), folder).base.max_length == 256
-    write(folder, config={"num_hidden_layers": 2, "hidden_size": 8, "vocab_size": 30, "max_position_embeddings": 64})
+    write(
+        folder,
+        config={
+            "num_hidden_layers": 2,
+            "hidden_size": 8,
+            "vocab_size": 30,
+            "max_position_embeddings": 64,
+        },
+    )
     base = protocol_of(Protocol(), model(folder), folder).base
     assert (base.max_length, base.padding, base.pooling) == (64, "left", "as_shipped")
     write(folder, sentence_bert_config={"max_seq_length": 32})
@@ -107,7 +164,9 @@ def test_lengths_and_padding_are_those_of_the_folder(tmp_path: Path) -> None:
     assert protocol_of(Protocol(), model(folder, max_length=16), folder).base.max_length == 16
 
 
-def test_the_protocol_of_a_bare_model_is_that_of_the_configuration_with_the_mean(tmp_path: Path) -> None:
+def test_the_protocol_of_a_bare_model_is_that_of_the_configuration_with_the_mean(
+    tmp_path: Path,
+) -> None:
     bare = protocol_of(Protocol(), model(tmp_path), tmp_path)
     assert bare.key == content_key(Protocol(pooling="mean").model_dump(mode="json"))
     assert bare.summary == "mean, 256 tokens, prompts: none"
@@ -137,7 +196,9 @@ def test_any_change_of_what_is_shipped_changes_the_key(
     keys = []
     for files in ({}, {name: CHANGES[name] for name in changed & CHANGES.keys()}):
         folder = folder_of(tmp_path_factory.mktemp("m"), "Dense", **{"2_x__config": DENSE, **files})
-        (folder / "2_x" / "model.safetensors").write_bytes(b"new" if keys and "weights" in changed else b"old")
+        (folder / "2_x" / "model.safetensors").write_bytes(
+            b"new" if keys and "weights" in changed else b"old"
+        )
         keys.append(protocol_of(Protocol(), model(folder), folder).key)
     assert len(set(keys)) == 2
 
@@ -158,8 +219,12 @@ def test_a_network_in_a_sub_folder_is_one_revision(tmp_path: Path) -> None:
     assert checkpoints.locate(model(root)).locations[0].identity != located.locations[0].identity
 
 
-def test_a_hub_model_is_refused_if_how_to_read_it_is_on_the_hub_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.HfApi.file_exists", lambda *_, **__: True)  # there is no hub here
+def test_a_hub_model_is_refused_if_how_to_read_it_is_on_the_hub_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "huggingface_hub.HfApi.file_exists", lambda *_, **__: True
+    )  # there is no hub here
     with pytest.raises(ConfigError, match="hf download org/name --revision step1"):
         require_known(Protocol(), model(), ["step1"])
     require_known(Protocol(), model(), [])

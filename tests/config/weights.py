@@ -15,7 +15,11 @@ def safetensors(tensors: dict[str, np.ndarray], dtype: str = "F32") -> bytes:
     header, data = {}, b""
     for name, values in tensors.items():
         raw = values.tobytes()
-        header[name] = {"dtype": dtype, "shape": list(values.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        header[name] = {
+            "dtype": dtype,
+            "shape": list(values.shape),
+            "data_offsets": [len(data), len(data) + len(raw)],
+        }
         data += raw
     text = json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + data
@@ -36,5 +40,9 @@ def write(folder: Path, values: np.ndarray | bytes, **config: object) -> Path:
 def files(seed: int) -> dict[str, bytes]:
     """The files of a checkpoint with random weights, as a repository of the hub holds them."""
     tensors = {"w": np.random.default_rng(seed).normal(size=20_000).astype(np.float32)}
-    beside = {"config.json": json.dumps(CONFIG).encode(), "tokenizer.json": b"{}", "README.md": b"%d" % seed}
+    beside = {
+        "config.json": json.dumps(CONFIG).encode(),
+        "tokenizer.json": b"{}",
+        "README.md": b"%d" % seed,
+    }
     return {**beside, "model.safetensors": safetensors(tensors)}

@@ -1,4 +1,6 @@
-"""Programs without a guard: the processes that we start do not import them, and what they define still works there."""
+"""Programs without a guard: the processes that we start do not import them, and what they define
+still works there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One-line faults, planted in the loop, the placement and the policy: what a good simulator must notice."""
+"""One-line faults, planted in the loop, the placement and the policy: what a good simulator must
+notice.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from daskmetrics.core import retry as retry
 from daskmetrics.execution import _loop as loop
 from daskmetrics.execution import _placement as placement
 from daskmetrics.execution import _recorder as recorder
-from daskmetrics.execution import _retry as retry
 from daskmetrics.execution import _timers as timers
 
 
@@ -29,7 +31,9 @@ class Mutant:
     def build(self) -> tuple[type, type]:
         """The loop and the policy with the fault."""
         source = _source(self.module)
-        assert source.count(self.old) == 1, f"{self}: stands {source.count(self.old)} times in the source"
+        assert source.count(self.old) == 1, (
+            f"{self}: stands {source.count(self.old)} times in the source"
+        )
         changed = _module(self.module, source.replace(self.old, self.new))
         if self.module is loop:
             return changed.Loop, retry.RetryPolicy
@@ -76,7 +80,10 @@ LOOP = (
     ("            self.source.tell(record)\n", ""),
     ("self._faults = faults_so_far(journal.entries)", "self._faults = {}"),
     ("            self._faults.pop(item.unit.key, None)\n", ""),
-    ("QueuedUnit(unit, shared, Counter(faults), tried,", "QueuedUnit(unit, shared, Counter(faults), 0,"),
+    (
+        "QueuedUnit(unit, shared, Counter(faults), tried,",
+        "QueuedUnit(unit, shared, Counter(faults), 0,",
+    ),
     # committing
     ("        self._recorder.add(Record(", "        _ = (Record("),
     ("        self._unassign(item)\n        del self.units[", "        del self.units["),
@@ -111,23 +118,41 @@ LOOP = (
     ("item not in running or left.expired or", "item not in running or"),
     ("left.expired or self.now >= worker.ends or", "left.expired or"),
     ("self.now >= worker.ends or self.stopping:", "self.now >= worker.ends:"),
-    ("if task in left.expired or (item in running and item.deadline <= self.now):", "if left.expired:"),
+    (
+        "if task in left.expired or (item in running and item.deadline <= self.now):",
+        "if left.expired:",
+    ),
     ("        elif left.memory:\n", "        elif False:\n"),
     ("item.suspect = item.suspect or not blamed", "item.suspect = False"),
     ("            self._reset_faults(item)\n", ""),
     ("item.faults.clear()", "pass"),
-    ("item.avoid, item.not_before = item.where, self.now + decision.delay", "item.avoid = item.where"),
+    (
+        "item.avoid, item.not_before = item.where, self.now + decision.delay",
+        "item.avoid = item.where",
+    ),
     ("item.avoid, item.not_before = item.where, self.now", "item.not_before = self.now"),
     # inputs
     ("                self._invalidate_input(item)\n", "                self._unassign(item)\n"),
     ("                self._invalidate_input(item)\n", "                pass\n"),
-    ("item.unit.input.key == held.unit.key and item.begun is None", "item.unit.input.key == held.unit.key"),
+    (
+        "item.unit.input.key == held.unit.key and item.begun is None",
+        "item.unit.input.key == held.unit.key",
+    ),
     ("            if before and not before.held:\n", "            if False:\n"),
     ("sorted(self.unplaced.values(),", "sorted(self.units.values(),"),
-    ("            item.begun, item.held = None, True\n", "            item.begun, item.held = None, False\n"),
-    ("        self._failed_inputs[unit.key] = Record(", "        _ = self._failed_inputs.get(unit.key) or Record("),
+    (
+        "            item.begun, item.held = None, True\n",
+        "            item.begun, item.held = None, False\n",
+    ),
+    (
+        "        self._failed_inputs[unit.key] = Record(",
+        "        _ = self._failed_inputs.get(unit.key) or Record(",
+    ),
     ("            self._fail_dependents()\n", ""),
-    ("list(self.unplaced.values()) if self._failed_inputs", "list(self.units.values()) if self._failed_inputs"),
+    (
+        "list(self.unplaced.values()) if self._failed_inputs",
+        "list(self.units.values()) if self._failed_inputs",
+    ),
     # deadlines, walltimes, pauses, stops
     ("            self._actions.append(Kill(address))\n", "            pass\n"),
     ("math.inf if joined.remaining is None else self.now + joined.remaining", "math.inf"),
@@ -187,7 +212,10 @@ RECORDER = (
 
 TIMERS = (
     ("while self.next <= now:", "while False:"),
-    ("if item.task and item.worker and item.deadline + self._grace == until:", "if item.task and item.worker:"),
+    (
+        "if item.task and item.worker and item.deadline + self._grace == until:",
+        "if item.task and item.worker:",
+    ),
     ("item.deadline + self._grace, next", "item.deadline + 3 * self._grace, next"),
 )
 

@@ -24,7 +24,9 @@ def armed(monkeypatch) -> list:
     """What the one timer of the process was armed for, lastly; empty if it is not."""
     calls: list = []
     monkeypatch.setattr(faulthandler, "cancel_dump_traceback_later", calls.clear)
-    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda seconds, **_: calls.append(seconds))
+    monkeypatch.setattr(
+        faulthandler, "dump_traceback_later", lambda seconds, **_: calls.append(seconds)
+    )
     return calls
 
 

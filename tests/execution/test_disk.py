@@ -1,4 +1,6 @@
-"""Histories of the loop, the journal and the lock on a simulated disk, and whether faults in them would be noticed."""
+"""Histories of the loop, the journal and the lock on a simulated disk, and whether faults in them
+would be noticed.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ from types import ModuleType
 
 import pytest
 
-from daskmetrics.core import _files as files
-from daskmetrics.execution import _journal as journal
+from daskmetrics.core import files as files
 from daskmetrics.execution import _lock as lock
-from daskmetrics.execution import _runner as runner
+from daskmetrics.execution import journal as journal
+from daskmetrics.execution import runner as runner
 from tests.execution.disk_world import DiskWorld
 from tests.execution.mutants import _module, _source
 
@@ -86,8 +88,16 @@ def noticed(module: ModuleType, old: str, new: str) -> int | None:
     changed = _module(module, source.replace(old, new))
     modules = {module.__name__.rpartition("._")[2]: changed}
     if module in (lock, files):
-        modules["journal"] = bound = _module(journal, _source(journal))  # the journal with this lock, or these files
-        vars(bound).update({name: vars(changed)[name] for name in ("RunLock", "atomic_write") if name in vars(changed)})
+        modules["journal"] = bound = _module(
+            journal, _source(journal)
+        )  # the journal with this lock, or these files
+        vars(bound).update(
+            {
+                name: vars(changed)[name]
+                for name in ("RunLock", "atomic_write")
+                if name in vars(changed)
+            }
+        )
     for seed in range(FOR_MUTANTS):
         try:
             DiskWorld(seed, **modules).play()
@@ -101,7 +111,11 @@ if __name__ == "__main__":
     for what, number in play(range(HISTORIES)).most_common():
         print(f"  {number:7,} {what.removeprefix('_').replace('_', ' ')}")
     found = [noticed(*planted) for planted in PLANTED]
-    print(f"{sum(seed is not None for seed in found)} of {len(PLANTED)} planted faults were noticed.")
+    print(
+        f"{sum(seed is not None for seed in found)} of {len(PLANTED)} planted faults were noticed."
+    )
     for (module, old, new), seed in zip(PLANTED, found, strict=True):
         if seed is None:
-            print(f"  not noticed in {module.__name__}: {old.strip()} -> {new.strip() or 'nothing'}")
+            print(
+                f"  not noticed in {module.__name__}: {old.strip()} -> {new.strip() or 'nothing'}"
+            )

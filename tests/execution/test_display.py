@@ -6,7 +6,7 @@ import nbformat
 from nbclient import NotebookClient
 from rich.console import Console
 
-from daskmetrics.execution._display import Display
+from daskmetrics.execution.display import Display
 
 CELL = """
 import warnings
@@ -50,7 +50,9 @@ def test_a_listener_hears_of_every_change_and_nothing_is_printed(capsys):
 def last_screen(budget_spent: float, width: int = 120) -> str:
     """What a terminal shows when a search has ended that needed a share of its budget."""
     text = io.StringIO()
-    console = Console(file=text, force_terminal=True, color_system=None, width=width, legacy_windows=False)
+    console = Console(
+        file=text, force_terminal=True, color_system=None, width=width, legacy_windows=False
+    )
     with Display(console) as display:
         display.phase("search", 100, 10.0, unit="% of budget")
         display.advance("search", "tiny@step8/2:order  0.5", to=budget_spent)

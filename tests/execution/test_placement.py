@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from daskmetrics.core._events import AttemptFailed
+from daskmetrics.core.events import AttemptFailed
 from daskmetrics.execution import WorkUnit
 from daskmetrics.execution._messages import Joined, Left, Started
 from daskmetrics.execution._placement import Placement, QueuedUnit, WorkerState
@@ -25,7 +25,9 @@ def new_worker(chance: random.Random, number: int) -> WorkerState:
 def new_unit(chance: random.Random, number: int) -> QueuedUnit:
     keeps = chance.choice([None, None, "x", "y", "z"])
     resources = chance.choice(RESOURCES)
-    return QueuedUnit(WorkUnit(f"u{number}", f"u{number}", "demo", print, resources=resources, keeps=keeps))
+    return QueuedUnit(
+        WorkUnit(f"u{number}", f"u{number}", "demo", print, resources=resources, keeps=keeps)
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,4 +1,6 @@
-"""A run over a folder of adapters loads their base once in each worker, and its best arm can be used and saved."""
+"""A run over a folder of adapters loads their base once in each worker, and its best arm can be
+used and saved.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def test_a_run_over_adapters(tmp_path, minilm, client):
     base = build("gpt_neox", tmp_path / "base", minilm, head=True)
     for step in (100, 200, 300, 400):
         torch.manual_seed(step)
-        network = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base), peft.LoraConfig(r=2))
+        network = peft.get_peft_model(
+            AutoModelForCausalLM.from_pretrained(base), peft.LoraConfig(r=2)
+        )
         for name, parameter in network.named_parameters():
             if "lora_" in name:
                 torch.nn.init.normal_(parameter, 0.0, 0.3)
@@ -59,7 +63,9 @@ def test_a_run_over_adapters(tmp_path, minilm, client):
     assert max(map(len, loaded)) == 1 and {path for each in loaded for path in each} == {str(base)}
     best = run.best()
     assert best.arm.model == "out" and best.arm.checkpoint.step in (100, 200, 300, 400)
-    assert set(run.to_frame()["checkpoint"]) == {f"checkpoint-{step}" for step in (100, 200, 300, 400)}
+    assert set(run.to_frame()["checkpoint"]) == {
+        f"checkpoint-{step}" for step in (100, 200, 300, 400)
+    }
     with best.load() as encoder:
         vectors = encoder.encode(TEXTS)
     exec(best.code, space := {})

@@ -1,4 +1,6 @@
-"""One checkpoint from a server that speaks the hub's protocol, in every state that the server can be in."""
+"""One checkpoint from a server that speaks the hub's protocol, in every state that the server can
+be in.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from daskmetrics.checkpoints import download as download
+from daskmetrics.checkpoints import locations as checkpoints
+from daskmetrics.checkpoints import rolling
+from daskmetrics.checkpoints.download import Remote, fetch, needed, parts_of
+from daskmetrics.checkpoints.locations import Location
 from daskmetrics.config import Model, Protocol
-from daskmetrics.config import _checkpoints as checkpoints
-from daskmetrics.config._checkpoints import Location
 from daskmetrics.core.errors import DataError
-from daskmetrics.experiment import _download as download
-from daskmetrics.experiment import _rolling as rolling
-from daskmetrics.experiment._download import Remote, fetch, needed, parts_of
 from daskmetrics.models import LoadedModel
 from daskmetrics.models._networks import NetworkPool
 from tests.config.weights import files as made_up
@@ -37,7 +39,14 @@ def hub(tmp_path, monkeypatch):
 
 
 def located(**options) -> Location:
-    about = {"name": "m", "source": REPOSITORY, "revisions": "main", "disk": "1GB", **SHAPE, **options}
+    about = {
+        "name": "m",
+        "source": REPOSITORY,
+        "revisions": "main",
+        "disk": "1GB",
+        **SHAPE,
+        **options,
+    }
     return checkpoints.locate(Model(**about)).locations[0]
 
 
@@ -63,7 +72,10 @@ def test_what_decides_the_numbers_is_fetched_and_nothing_else(hub, tmp_path):
 
 
 FAULTS = {
-    "too many requests": (Fault("resolve", 2, status=429, headers={"Retry-After": "30"}), [30.0, 30.0]),
+    "too many requests": (
+        Fault("resolve", 2, status=429, headers={"Retry-After": "30"}),
+        [30.0, 30.0],
+    ),
     "an error of the server": (Fault("resolve", 3, status=503), [1.0, 2.0, 4.0]),
     "a connection that breaks": (Fault("model.safetensors", 2, cut=40_000), [1.0]),
     "a file that arrives damaged": (Fault("model.safetensors", 2, flip=True), []),
@@ -94,14 +106,24 @@ def test_a_broken_download_goes_on_where_it_was_if_the_server_serves_parts(hub, 
     hub.ranges = ranges
     hub.faults.append(Fault("model.safetensors", cut=70_000))
     assert everything(location, waits.remote(location), tmp_path / "here") == WANTED
-    asked = [headers.get("Range", "") for _, path, headers in hub.seen if path.endswith("model.safetensors")]
+    asked = [
+        headers.get("Range", "")
+        for _, path, headers in hub.seen
+        if path.endswith("model.safetensors")
+    ]
     assert [text.split("-")[0] for text in asked] == ["bytes=0", "bytes=70000"]
     assert hub.sent < sum(map(len, WANTED.values())) + (2**17 if ranges else 10**9)
 
 
 REFUSED = {
-    "a file that is not there": (Fault("resolve", 9, status=404), "The hub has no config.json of org/suite"),
-    "a gated repository": (Fault("resolve", 9, status=403), "accept its terms on the hub's page, and log in"),
+    "a file that is not there": (
+        Fault("resolve", 9, status=404),
+        "The hub has no config.json of org/suite",
+    ),
+    "a gated repository": (
+        Fault("resolve", 9, status=403),
+        "accept its terms on the hub's page, and log in",
+    ),
     "no login": (Fault("resolve", 9, status=401), "set HF_TOKEN"),
     "a server that stays broken": (
         Fault("resolve", 99, status=500),
@@ -129,7 +151,9 @@ def test_the_token_goes_to_the_hub_and_not_to_the_host_of_the_weights(hub, tmp_p
     (tmp_path / "token").write_text("hf_verysecret")
     location = located(tensors="all")
     assert everything(location, Waits().remote(location), tmp_path / "here") == WANTED
-    sent = [headers.get("Authorization") for _, path, headers in hub.seen if path.startswith("/lfs")]
+    sent = [
+        headers.get("Authorization") for _, path, headers in hub.seen if path.startswith("/lfs")
+    ]
     assert sent == [None]
 
 
@@ -149,7 +173,9 @@ def test_an_interrupted_download_is_resumed(hub, tmp_path):
 
 @pytest.fixture(scope="module")
 def causal(tmp_path_factory, minilm):
-    """A decoder with output embeddings that are not tied, and with the buffers of earlier versions of transformers."""
+    """A decoder with output embeddings that are not tied, and with the buffers of earlier versions
+    of transformers.
+    """
     folder = build("gpt_neox", tmp_path_factory.mktemp("causal"), minilm, head=True)
     weights = load_file(folder / "model.safetensors")
     for block in range(3):
@@ -174,14 +200,20 @@ def fetched(repository, tmp_path, monkeypatch, change=lambda hub: None):
         location = located(depth=3, width=32)
         folder = tmp_path / "fetched"
         everything(location, Waits().remote(location), folder)
-        return Location(str(folder), None, "fetched"), hub.sent, parts_of(location, Waits().remote(location))
+        return (
+            Location(str(folder), None, "fetched"),
+            hub.sent,
+            parts_of(location, Waits().remote(location)),
+        )
 
 
 def files_of(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_states_are_bitwise_equal_without_the_tensors_that_are_not_needed(causal, tmp_path, monkeypatch):
+def test_states_are_bitwise_equal_without_the_tensors_that_are_not_needed(
+    causal, tmp_path, monkeypatch
+):
     location, sent, parts = fetched(files_of(causal), tmp_path, monkeypatch)
     monkeypatch.setattr("daskmetrics.models._model.NETWORKS", NetworkPool())
     assert np.array_equal(states(location), states(Location(str(causal), None, "whole")))
@@ -189,7 +221,9 @@ def test_states_are_bitwise_equal_without_the_tensors_that_are_not_needed(causal
     assert sent < sum(part.at_hub for part in parts) and weights.size < 0.6 * weights.at_hub
     here, there = load_file(tmp_path / "fetched" / weights.name), load_file(causal / weights.name)
     assert all(torch.equal(here[name], there[name]) for name in here)
-    assert not any("embed_out" in name or "attention.bias" in name or "inv_freq" in name for name in here)
+    assert not any(
+        "embed_out" in name or "attention.bias" in name or "inv_freq" in name for name in here
+    )
     assert not NetworkPool().prefetch.take(location)
 
 
@@ -208,8 +242,12 @@ def test_a_loaded_network_keeps_no_file_that_is_removed_later(causal, tmp_path, 
 
 
 def test_a_server_without_ranges_sends_whole_files(causal, tmp_path, monkeypatch):
-    _, _, parts = fetched(files_of(causal), tmp_path, monkeypatch, lambda hub: setattr(hub, "ranges", False))
-    assert files_of(tmp_path / "fetched")["model.safetensors"] == files_of(causal)["model.safetensors"]
+    _, _, parts = fetched(
+        files_of(causal), tmp_path, monkeypatch, lambda hub: setattr(hub, "ranges", False)
+    )
+    assert (
+        files_of(tmp_path / "fetched")["model.safetensors"] == files_of(causal)["model.safetensors"]
+    )
     assert all(part.is_whole for part in parts)
 
 
@@ -220,7 +258,10 @@ def test_of_several_files_each_becomes_smaller(causal, tmp_path, monkeypatch):
     shards = {f"model-0000{i + 1}-of-00002.safetensors": names[i::2] for i in range(2)}
     for file, own in shards.items():
         save_file({name: weights[name] for name in own}, folder / file, {"format": "pt"})
-    index = {"metadata": {}, "weight_map": {name: file for file, own in shards.items() for name in own}}
+    index = {
+        "metadata": {},
+        "weight_map": {name: file for file, own in shards.items() for name in own},
+    }
     whole = {name: data for name, data in files_of(causal).items() if name != "model.safetensors"}
     whole |= {**files_of(folder), "model.safetensors.index.json": json.dumps(index).encode()}
     location, _, parts = fetched(whole, tmp_path, monkeypatch)
@@ -237,15 +278,28 @@ def test_a_part_of_a_smaller_file_is_resumed_at_every_byte(causal, tmp_path, mon
         (part,) = [part for part in parts_of(location, remote) if part.name == "model.safetensors"]
         whole = b"".join(part.content(remote, 0))
         assert len(whole) == part.size
-        for have in (1, len(part.header), len(part.header) + 1, part.size // 2, part.size - 1, part.size):
+        for have in (
+            1,
+            len(part.header),
+            len(part.header) + 1,
+            part.size // 2,
+            part.size - 1,
+            part.size,
+        ):
             assert b"".join(part.content(remote, have)) == whole[have:]
 
 
 def test_tied_output_embeddings_are_kept_where_they_are_the_only_ones():
     assert needed({"lm_head.weight": [9, 2]}) == {"lm_head.weight"}
-    assert needed({"lm_head.weight": [9, 2], "model.embed_tokens.weight": [9, 2]}) == {"model.embed_tokens.weight"}
+    assert needed({"lm_head.weight": [9, 2], "model.embed_tokens.weight": [9, 2]}) == {
+        "model.embed_tokens.weight"
+    }
 
 
 def test_a_parameter_that_only_sounds_like_a_buffer_is_kept():
-    shapes = {"h.0.attn.c_attn.bias": [12], "h.0.attn.bias": [1, 1, 8, 8], "layer.attention.bias": [12]}
+    shapes = {
+        "h.0.attn.c_attn.bias": [12],
+        "h.0.attn.bias": [1, 1, 8, 8],
+        "layer.attention.bias": [12],
+    }
     assert needed(shapes) == {"h.0.attn.c_attn.bias", "layer.attention.bias"}

@@ -11,17 +11,24 @@ from pathlib import Path
 import pytest
 
 from daskmetrics import config, experiment
-from daskmetrics.core._costs import UNKNOWN_TASK, CostModel
-from daskmetrics.core._events import RunFinished, SearchEnded, UnitAsked, UnitsRetried
-from daskmetrics.core._files import RunFolder
+from daskmetrics.core.costs import UNKNOWN_TASK, CostModel
+from daskmetrics.core.events import RunFinished, SearchEnded, UnitAsked, UnitsRetried
+from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.execution import Journal, Record
-from daskmetrics.execution._journal import read
-from daskmetrics.experiment import _measure as measure
-from daskmetrics.experiment import _search as search
-from daskmetrics.experiment._estimate import RunEstimate, cells_left, estimate, preview, unit_seconds, units_left
+from daskmetrics.execution.journal import read
+from daskmetrics.experiment import measure as measure
+from daskmetrics.experiment import search as search
+from daskmetrics.experiment.estimate import (
+    RunEstimate,
+    cells_left,
+    estimate,
+    preview,
+    unit_seconds,
+    units_left,
+)
 from daskmetrics.metrics import resolve
-from daskmetrics.metrics._operations import operations
+from daskmetrics.metrics.operations import operations
 from daskmetrics.planning._experiment import workload
 from tests.events import started
 
@@ -34,11 +41,15 @@ def shown(prepared_experiment, folder) -> dict[str, str]:
 
 def finish(prepared_experiment, folder, cells: int = 0) -> list[Record]:
     """Write the journal of a run that computed everything and scored some cells."""
-    units = [Record(unit.key, unit.name, unit.kind, "ok") for unit in measure.units(prepared_experiment, folder, ())]
+    units = [
+        Record(unit.key, unit.name, unit.kind, "ok")
+        for unit in measure.units(prepared_experiment, folder, ())
+    ]
     (task,) = prepared_experiment.tasks[:1]
     arms = prepared_experiment.arms[:cells]
     scores = [
-        Record(prepared_experiment.score_key(arm, task), str(Cell(arm, task.name)), "score", "ok") for arm in arms
+        Record(prepared_experiment.score_key(arm, task), str(Cell(arm, task.name)), "score", "ok")
+        for arm in arms
     ]
     asked = [UnitAsked(r.key, r.name, {"pick": {"cost": 1.0}, "search": "s"}) for r in scores]
     with Journal(folder.journal, folder.lock) as journal:
@@ -62,7 +73,11 @@ def test_a_failure_that_was_taken_back_is_still_to_do(prepared, tmp_path):
 
     assert to_do() == f"{len(rest) + 1} units, {len(rest) + 1} to do"
     with Journal(folder.journal, folder.lock) as journal:
-        for entry in (started(), Record(unit.key, unit.name, unit.kind, "oom"), RunFinished("k", 1.0)):
+        for entry in (
+            started(),
+            Record(unit.key, unit.name, unit.kind, "oom"),
+            RunFinished("k", 1.0),
+        ):
             journal.append(entry)
     assert to_do().endswith(f", {len(rest)} to do")
     with Journal(folder.journal, folder.lock) as journal:
@@ -88,9 +103,13 @@ def test_a_finished_run_has_nothing_left_to_do(prepared, tmp_path):
     ("search", "most"),
     [({}, 32), ({"window": 16}, 16), ({"window": 64}, 64), ({"policy": "sweep"}, None)],
 )
-def test_the_time_of_a_search_falls_up_to_the_workers_that_it_can_use(prepared, tmp_path, search, most):
+def test_the_time_of_a_search_falls_up_to_the_workers_that_it_can_use(
+    prepared, tmp_path, search, most
+):
     experiment, folder = prepared(search=search), RunFolder(tmp_path / "run").create()
-    (phase,) = (phase for phase in workload(experiment, folder, (), "cpu").phases if phase.name == "search")
+    (phase,) = (
+        phase for phase in workload(experiment, folder, (), "cpu").phases if phase.name == "search"
+    )
     assert phase.chains == most
     many = replace(phase, units=30_000)
     assert many.on(128).value == pytest.approx(many.on(16).value * 16 / (most or 128))
@@ -108,15 +127,25 @@ def problem_of(prepared_experiment):
 def test_an_enlarged_configuration_counts_only_what_is_new(prepared, tmp_path):
     small, folder = prepared(), RunFolder(tmp_path / "run").create()
     known = finish(small, folder, cells=5)
-    models = [*small.config.as_dict()["models"], {"name": "c", "train": {"width": 8, "depth": 1, "steps": 2}}]
+    models = [
+        *small.config.as_dict()["models"],
+        {"name": "c", "train": {"width": 8, "depth": 1, "steps": 2}},
+    ]
     large = prepared(models=models)
     entries = tuple(read(folder.journal))
-    new = {unit.name for unit in measure.units(large, folder, ())} - {record.name for record in known}
+    new = {unit.name for unit in measure.units(large, folder, ())} - {
+        record.name for record in known
+    }
     # weights that are not on this machine are trained again, but not measured again
-    assert {unit.name for unit in units_left(large, folder, entries) if unit.kind == "measure"} == new
+    assert {
+        unit.name for unit in units_left(large, folder, entries) if unit.kind == "measure"
+    } == new
     assert new and all(name.startswith("c@") for name in new)
     everything = prepared(models=models, search={"budget": 1.0})
-    assert cells_left(everything, entries, problem_of(everything)) == len(large.arms) * len(large.tasks) - 5
+    assert (
+        cells_left(everything, entries, problem_of(everything))
+        == len(large.arms) * len(large.tasks) - 5
+    )
 
 
 def test_a_score_that_was_taken_back_is_all_that_is_left_of_a_search_that_ended(prepared, tmp_path):
@@ -125,7 +154,9 @@ def test_a_score_that_was_taken_back_is_all_that_is_left_of_a_search_that_ended(
     ended = SearchEnded(**{**dict.fromkeys(SearchEnded.__dataclass_fields__), "key": small.key})
     failed = Record(last.key, last.name, "score", "oom")
     entries = [entry for entry in (*read(folder.journal), ended) if entry != last]
-    assert cells_left(small, [*entries, failed, RunFinished(small.key, 2.0)], problem_of(small)) == 0
+    assert (
+        cells_left(small, [*entries, failed, RunFinished(small.key, 2.0)], problem_of(small)) == 0
+    )
     assert cells_left(small, [*entries, failed, UnitsRetried([last.key])], problem_of(small)) == 1
 
 
@@ -157,7 +188,9 @@ def test_loading_forward_passes_metrics_and_downloads_are_in_the_estimate(tmp_pa
 
 
 def test_weights_on_this_machine_count_with_their_own_bytes(minilm, tmp_path):
-    one = experiment.prepare(config.parse({"name": "minilm", "models": [{"name": "minilm", "source": str(minilm)}]}))
+    one = experiment.prepare(
+        config.parse({"name": "minilm", "models": [{"name": "minilm", "source": str(minilm)}]})
+    )
     size = sum(path.stat().st_size for path in minilm.glob("*.safetensors"))
     plan = estimate(one, RunFolder(tmp_path), ())
     assert plan.work["loading"] == 0.2 + size / 1e9
@@ -170,14 +203,19 @@ def test_eigenvalues_grow_with_the_cube_and_are_shared():
     def spent(*names: str, prompts: int = 256, width: int = 1024) -> float:
         return operations(resolve(list(names)), prompts, width, 64.0)
 
-    assert spent("effective_rank", prompts=4096, width=2048) == 8 * spent("effective_rank", prompts=2048)
+    assert spent("effective_rank", prompts=4096, width=2048) == 8 * spent(
+        "effective_rank", prompts=2048
+    )
     assert spent("effective_rank", "alpha_req", "nesum") == spent("nesum")
     assert spent("effective_rank", "rankme") == 2 * spent("rankme")
     assert spent("all") > spent("spectral") > spent("anisotropy") > 0
 
 
 def test_kept_states_are_part_of_the_disk(prepared, tmp_path):
-    plain, kept = (estimate(prepared(keep_states=keep), RunFolder(tmp_path), ()).store_bytes for keep in (False, True))
+    plain, kept = (
+        estimate(prepared(keep_states=keep), RunFolder(tmp_path), ()).store_bytes
+        for keep in (False, True)
+    )
     small = prepared()
     assert kept - plain == sum(2 * 16 * small.widths[arm.model] for arm in small.arms)
 
@@ -189,7 +227,7 @@ if {hidden}:
 import json
 from pathlib import Path
 from daskmetrics import config, experiment
-from daskmetrics.core._files import RunFolder
+from daskmetrics.core.files import RunFolder
 from daskmetrics.experiment import _estimate, _search
 from daskmetrics.planning._experiment import workload
 grid, folder = experiment.prepare(config.load({path!r})), RunFolder(Path("nowhere"))
@@ -213,10 +251,14 @@ def test_the_texts_that_are_shown_are_those_that_the_estimate_counts(tmp_path, h
     assert done.returncode == 0, done.stderr
     row, planned, sizes = json.loads(done.stdout)
     assert row == planned
-    total, tasks = (int(number.replace(",", "")) for number in re.findall(r"([\d,]+) (?:texts|tasks)", row)[:2])
+    total, tasks = (
+        int(number.replace(",", "")) for number in re.findall(r"([\d,]+) (?:texts|tasks)", row)[:2]
+    )
     assert (total, tasks) == (sum(sizes), len(sizes))
     assumed = sizes.count(UNKNOWN_TASK.texts)
-    assert (f"{assumed} with an assumed 5,000 texts each" in row) == hidden == (assumed == len(sizes))
+    assert (
+        (f"{assumed} with an assumed 5,000 texts each" in row) == hidden == (assumed == len(sizes))
+    )
 
 
 def test_texts_that_are_here_are_counted(prepared, tmp_path):
@@ -229,4 +271,6 @@ def test_warnings_about_the_data_are_shown_before_the_run(prepared, tmp_path):
     rows = "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(20))
     (tmp_path / "own.csv").write_text(f"text,label\n{rows}!,a\n")
     found = shown(prepared(tasks=[f"file:{tmp_path / 'own.csv'}"]), RunFolder(tmp_path / "run"))
-    assert found["warning"].startswith("file:own.csv: 1 of 21 texts of the column 'text' are one character")
+    assert found["warning"].startswith(
+        "file:own.csv: 1 of 21 texts of the column 'text' are one character"
+    )

@@ -1,4 +1,6 @@
-"""A disk that is smaller than the suite: the limit, who makes room, and what a killed process leaves."""
+"""A disk that is smaller than the suite: the limit, who makes room, and what a killed process
+leaves.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,18 @@ from pathlib import Path
 import pytest
 
 from daskmetrics import config, experiment
+from daskmetrics.checkpoints import download as download
+from daskmetrics.checkpoints import locations as checkpoints
+from daskmetrics.checkpoints import rolling
 from daskmetrics.config import Model
-from daskmetrics.config import _checkpoints as checkpoints
-from daskmetrics.core._costs import DOWNLOAD_RATE, CostModel
-from daskmetrics.core._files import RunFolder
+from daskmetrics.core.costs import DOWNLOAD_RATE, CostModel
 from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Record
-from daskmetrics.experiment import _download as download
-from daskmetrics.experiment import _estimate as estimate
-from daskmetrics.experiment import _prefetch as prefetch
-from daskmetrics.experiment import _rolling as rolling
-from daskmetrics.experiment import _search as search
+from daskmetrics.experiment import _downloads as downloads
+from daskmetrics.experiment import estimate as estimate
+from daskmetrics.experiment import prefetch as prefetch
+from daskmetrics.experiment import search as search
 from tests.config.weights import files
 from tests.hub import Fault, serve, use
 
@@ -43,7 +46,14 @@ def hub(tmp_path, monkeypatch):
 
 def located(by="driver", **options):
     """The places of the suite's checkpoints, with room for two of them."""
-    about = {"name": "m", "source": "org/suite", "disk": f"{LIMIT}B", "depth": 2, "width": 8, **options}
+    about = {
+        "name": "m",
+        "source": "org/suite",
+        "disk": f"{LIMIT}B",
+        "depth": 2,
+        "width": 8,
+        **options,
+    }
     found = checkpoints.locate(Model(**about)).locations
     return [replace(each, rolling=replace(each.rolling, by=by)) for each in found]
 
@@ -88,9 +98,15 @@ def work(locations, seconds=0.02):
 @pytest.mark.parametrize("by", ["driver", "workers"])
 def test_all_checkpoints_are_used_once_each_and_the_limit_holds(hub, tmp_path, by):
     locations, done = located(by), []
-    with watched(Path(locations[0].rolling.folder).parent) as most, rolling.Downloads(locations, print) as downloads:
+    with (
+        watched(Path(locations[0].rolling.folder).parent) as most,
+        rolling.Downloads(locations, print) as downloads,
+    ):
         downloads.expect(locations)
-        threads = [threading.Thread(target=lambda part=i: done.extend(work(locations[part::2]))) for i in range(2)]
+        threads = [
+            threading.Thread(target=lambda part=i: done.extend(work(locations[part::2])))
+            for i in range(2)
+        ]
         [thread.start() for thread in threads]
         [thread.join(60) for thread in threads]
     assert len(done) == STEPS and all(each["bytes"] <= ONE for each in done)
@@ -110,7 +126,9 @@ def test_what_was_used_makes_room_first_and_what_is_in_use_never_does(hub):
         assert not rolling.download(third, wait=False)
     assert rolling.download(third, wait=False)
     assert checkpoints.folder_of(first) is None and checkpoints.folder_of(second)
-    with rolling.held(second):  # a worker waits for the fourth: the third is removed, although nobody has used it
+    with rolling.held(
+        second
+    ):  # a worker waits for the fourth: the third is removed, although nobody has used it
         assert rolling.download(fourth)
     assert checkpoints.folder_of(third) is None
 
@@ -136,7 +154,8 @@ rolling.download(location)
 def test_a_killed_download_is_resumed_and_its_lock_is_released(hub, tmp_path):
     hub.rate = 10_000  # it pauses for six seconds after the first block
     process = subprocess.Popen(
-        [sys.executable, "-c", KILLED], env={**hub.environment(tmp_path), "PYTHONPATH": str(Path.cwd())}
+        [sys.executable, "-c", KILLED],
+        env={**hub.environment(tmp_path), "PYTHONPATH": str(Path.cwd())},
     )
     location = located("workers", tensors="all")[0]
     partial = Path(location.rolling.folder) / "model.safetensors.part"
@@ -157,7 +176,9 @@ def test_a_worker_gets_the_reason_of_a_failed_download_and_can_ask_again(hub, mo
     monkeypatch.setattr(download, "TRIES", replace(download.TRIES, delay=0.01))
     hub.faults.append(Fault("resolve", 7, status=503))
     with rolling.Downloads([location], print):
-        with pytest.raises(DataError, match="7 attempts in a row failed, the last because the hub answers 503"):
+        with pytest.raises(
+            DataError, match="7 attempts in a row failed, the last because the hub answers 503"
+        ):
             work([location])
         assert len(work([location])) == 1
 
@@ -189,7 +210,9 @@ def test_the_user_is_told_of_long_pauses(hub, monkeypatch):
 
 
 def test_a_limit_below_one_checkpoint_is_refused_before_anything_is_fetched(hub):
-    with pytest.raises(ConfigError, match=r"'disk: 50kB' is less than one checkpoint: .* Give at least twice that"):
+    with pytest.raises(
+        ConfigError, match=r"'disk: 50kB' is less than one checkpoint: .* Give at least twice that"
+    ):
         located(disk="50kB")
     assert hub.sent == 0
 
@@ -201,25 +224,35 @@ def test_a_folder_has_no_limit(tmp_path):
 
 def test_a_hub_that_does_not_list_its_files_is_an_error(hub):
     hub.faults.append(Fault("/tree/", 99, status=404))
-    with pytest.raises(ConfigError, match=r"the hub did not list the files of org/suite at .* Run the same command"):
+    with pytest.raises(
+        ConfigError, match=r"the hub did not list the files of org/suite at .* Run the same command"
+    ):
         located()
 
 
 def record(**download):
-    return Record("k", "m@step0", "measure", "ok", {"states": "s", **({"download": download} if download else {})})
+    return Record(
+        "k",
+        "m@step0",
+        "measure",
+        "ok",
+        {"states": "s", **({"download": download} if download else {})},
+    )
 
 
 def test_the_measured_rate_is_a_power_of_two_and_assumed_without_downloads():
-    assert rolling.rate([record()]) == DOWNLOAD_RATE
+    assert downloads.rate([record()]) == DOWNLOAD_RATE
     slow, fast = ({"bytes": 30_000_000, "whole": 1, "seconds": s, "waited": 0} for s in (2.0, 1.6))
-    assert rolling.rate([record(**slow)]) == rolling.rate([record(**fast)]) == 2.0**24
+    assert downloads.rate([record(**slow)]) == downloads.rate([record(**fast)]) == 2.0**24
     assert CostModel("cpu", 2.0**23).download_seconds(2.0**24) == 2.0
 
 
 def test_what_was_spared_is_said_in_words():
-    assert rolling.spared([record()]) is None
-    text = rolling.spared([record(bytes=117e9, whole=163e9, seconds=1.0, waited=12.0)])
-    assert text.startswith("Downloaded 117.0 GB of 163.0 GB: only the tensors that are needed. Workers waited 12 s")
+    assert downloads.spared([record()]) is None
+    text = downloads.spared([record(bytes=117e9, whole=163e9, seconds=1.0, waited=12.0)])
+    assert text.startswith(
+        "Downloaded 117.0 GB of 163.0 GB: only the tensors that are needed. Workers waited 12 s"
+    )
 
 
 def test_a_checkpoint_is_named_by_its_content_so_that_a_resumed_run_finds_it(hub):
@@ -231,7 +264,14 @@ def test_a_checkpoint_is_named_by_its_content_so_that_a_resumed_run_finds_it(hub
 
 
 def prepared(**options):
-    about = {"name": "m", "source": "org/suite", "depth": 2, "width": 8, "pooling": "mean", **options}
+    about = {
+        "name": "m",
+        "source": "org/suite",
+        "depth": 2,
+        "width": 8,
+        "pooling": "mean",
+        **options,
+    }
     plain = {"name": "x", "models": [about], "corpus": {"prompts": 4}, "tasks": ["stdlib:word"]}
     return experiment.prepare(config.parse(plain))
 
@@ -245,12 +285,20 @@ def test_a_limit_changes_no_key_and_makes_another_fetch_part_of_the_cost(hub):
 
 
 def test_all_models_that_need_the_setting_are_named_at_once(hub, tmp_path):
-    branches = {"main": {name.replace("model.safetensors", "pytorch_model.bin"): d for name, d in files(0).items()}}
+    branches = {
+        "main": {
+            name.replace("model.safetensors", "pytorch_model.bin"): d
+            for name, d in files(0).items()
+        }
+    }
     hub.repositories = {"org/suite": branches, "org/other": branches}
     models = [
-        {"name": n, "source": f"org/{n}", "revisions": "main", "depth": 2, "width": 8} for n in ("suite", "other")
+        {"name": n, "source": f"org/{n}", "revisions": "main", "depth": 2, "width": 8}
+        for n in ("suite", "other")
     ]
-    with pytest.raises(ConfigError, match=r"(?s)set models.0.pickled: true .*\n.*set models.1.pickled: true"):
+    with pytest.raises(
+        ConfigError, match=r"(?s)set models.0.pickled: true .*\n.*set models.1.pickled: true"
+    ):
         experiment.prepare(config.parse({"name": "x", "models": models}))
 
 

@@ -1,4 +1,6 @@
-"""The functions of workers: a unit computes only metrics that are not recorded, from kept states without a model."""
+"""The functions of workers: a unit computes only metrics that are not recorded, from kept states
+without a model.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,14 @@ import numpy as np
 import pytest
 
 from daskmetrics import store
-from daskmetrics.config._checkpoints import Location
-from daskmetrics.core._corpus import digest
-from daskmetrics.core._files import RunFolder
+from daskmetrics.checkpoints.locations import Location
+from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError, UndefinedError
+from daskmetrics.core.files import RunFolder
 from daskmetrics.core.status import Status
 from daskmetrics.execution import Record
-from daskmetrics.experiment import _measure as measuring
 from daskmetrics.experiment import _worker as worker
+from daskmetrics.experiment import measure as measuring
 from daskmetrics.experiment._embeddings import LayerEmbeddings, MemoryBudget
 
 FEW, MORE = ["curvature", "anisotropy"], ["anisotropy", "alpha_req", "curvature", "cka_next"]
@@ -29,7 +31,9 @@ NOWHERE = Location("nowhere", None, "nowhere")
 def measured(prepared, tmp_path):
     """Measures the first checkpoint with these metrics; earlier records are taken into account."""
 
-    def measure(metrics, records=(), keep_states=True, without_model=False, prompts=PROMPTS, **changes):
+    def measure(
+        metrics, records=(), keep_states=True, without_model=False, prompts=PROMPTS, **changes
+    ):
         experiment = prepared(metrics=metrics, keep_states=keep_states, **changes)
         folder = RunFolder(tmp_path / "run").create()
         folder.corpus.write_text(json.dumps(prompts))
@@ -106,7 +110,9 @@ def test_a_layer_whose_vectors_are_equal_is_measured_as_undefined(measured):
     names = record.value["names"]
     assert block.status[:, names.index("anisotropy")].tolist() == [Status.NAN] * 3
     assert (block.status[:, names.index("curvature")] == Status.OK).all()
-    assert [0, "anisotropy", "layer 0: the vectors of all 3 prompts are equal"] in record.value["reasons"]
+    assert [0, "anisotropy", "layer 0: the vectors of all 3 prompts are equal"] in record.value[
+        "reasons"
+    ]
 
 
 @pytest.mark.parametrize("equal", [True, False])

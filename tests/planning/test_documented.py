@@ -39,12 +39,17 @@ def test_an_example_prints_what_the_page_shows(words, tmp_path):
     text = PAGE.read_text(encoding="utf-8")
     shown = next(match for match in BLOCK.finditer(text) if match["words"] == words)
     if os.environ.get("DASKMETRICS_RECORD"):
-        PAGE.write_text(text.replace(shown[0], f"```console\n$ daskmetrics {words}\n{output}```"), encoding="utf-8")
+        PAGE.write_text(
+            text.replace(shown[0], f"```console\n$ daskmetrics {words}\n{output}```"),
+            encoding="utf-8",
+        )
     else:
         assert shown["shown"] == output
 
 
 def test_the_training_that_took_14_1_hours_is_predicted_within_a_tenth(tmp_path):
-    row = next(line for line in printed(EXAMPLES[0], tmp_path).splitlines() if line.startswith("1 "))
+    row = next(
+        line for line in printed(EXAMPLES[0], tmp_path).splitlines() if line.startswith("1 ")
+    )
     predicted = float(re.search(r"([\d.]+) \(", row)[1])
     assert abs(predicted / 14.1 - 1) < 0.1

@@ -14,7 +14,11 @@ def write(path, text):
 def test_offers_of_a_thousand_gpus(tmp_path):
     text = "partitions: [{name: p, device: h100, nodes: 125, gpus_per_node: 8, counts: [1, 125], free: 8, price: 3}]"
     one, all_ = scenario.offers(write(tmp_path / "p.yaml", text))
-    assert (one.workers, one.wait.value) == (8, 0.0) and all_.workers == 1000 and "assumed" in all_.wait.source
+    assert (
+        (one.workers, one.wait.value) == (8, 0.0)
+        and all_.workers == 1000
+        and "assumed" in all_.wait.source
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from dataclasses import replace
 import yaml
 
 from daskmetrics.config import Cluster
-from daskmetrics.core._events import RunFinished
-from daskmetrics.core._files import RunFolder
+from daskmetrics.core.events import RunFinished
+from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Journal
 from daskmetrics.planning._success import of_jobs, of_partition
 from tests.events import started
@@ -25,7 +25,9 @@ def earlier(place, name, profile, finished):
 
 def test_earlier_runs_on_the_partition_are_counted_and_others_are_not(tmp_path):
     here, there = Cluster(kind="slurm", partition="gpu"), Cluster(kind="slurm", partition="cpu")
-    for number, (profile, finished) in enumerate([(here, True), (here, True), (here, False), (there, False)]):
+    for number, (profile, finished) in enumerate(
+        [(here, True), (here, True), (here, False), (there, False)]
+    ):
         earlier(tmp_path, f"run{number}", profile, finished)
     record = of_partition("gpu", here, tmp_path, ask=False)
     assert (record.well, record.ended) == (2, 3) and record.what == "earlier runs on gpu here"
@@ -35,5 +37,11 @@ def test_earlier_runs_on_the_partition_are_counted_and_others_are_not(tmp_path):
 
 def test_jobs_that_are_not_over_or_were_cancelled_by_hand_say_nothing():
     assert of_jobs(["a|RUNNING", "b|PENDING", "c|CANCELLED by 1000", ""], "gpu") is None
-    record = of_jobs(["daskmetrics-x|CANCELLED by 0", "e|NODE_FAIL", "f|OUT_OF_MEMORY", "a|b|COMPLETED"], "gpu")
-    assert (record.well, record.ended, dict(record.lost)) == (2, 4, {"NODE_FAIL": 1, "OUT_OF_MEMORY": 1})
+    record = of_jobs(
+        ["daskmetrics-x|CANCELLED by 0", "e|NODE_FAIL", "f|OUT_OF_MEMORY", "a|b|COMPLETED"], "gpu"
+    )
+    assert (record.well, record.ended, dict(record.lost)) == (
+        2,
+        4,
+        {"NODE_FAIL": 1, "OUT_OF_MEMORY": 1},
+    )

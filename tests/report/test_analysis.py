@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from daskmetrics.core.names import Arm
-from daskmetrics.metrics._registry import CATALOGUE
+from daskmetrics.metrics.registry import CATALOGUE
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._analysis import rank_correlation
 
@@ -42,7 +42,13 @@ def test_an_encoding_is_counted_once_for_all_its_layers(finished):
 def test_suites_and_losses_are_in_order_of_training(finished):
     tiny, small = analysis.suites(finished)
     assert (tiny.model, tiny.layers, small.layers) == ("tiny", (0, 1, 2), (0, 1, 2, 3))
-    assert tiny.revisions == ("step0", "step1", "step2", "step4", "step8")  # the failed one is included
+    assert tiny.revisions == (
+        "step0",
+        "step1",
+        "step2",
+        "step4",
+        "step8",
+    )  # the failed one is included
     assert [step for step, _ in analysis.losses(finished)["tiny"]] == [0, 1, 2, 4, 8]
 
 
@@ -69,7 +75,9 @@ def test_the_table_of_correlations_is_spearmans_by_kind_of_task(finished):
     arms = [arm for arm, own in known.items() if tasks[0] in own and arm in metrics["curvature"]]
     pairs = [(metrics["curvature"][arm], known[arm][tasks[0]]) for arm in arms]
     assert len(tasks) == 1 and found["curvature"]["retrieval"][1] == len(arms)
-    assert found["curvature"]["retrieval"][0] == pytest.approx(spearmanr(*zip(*pairs, strict=True)).statistic)
+    assert found["curvature"]["retrieval"][0] == pytest.approx(
+        spearmanr(*zip(*pairs, strict=True)).statistic
+    )
     assert set(found["curvature"]) == {"all tasks", "classification", "retrieval"}
 
 
@@ -78,4 +86,7 @@ def test_scores_in_standard_deviations_are_centred_on_their_task(finished):
     assert standard.keys() == known.keys()
     whole = [arm for arm, own in known.items() if len(own) == len(finished.tasks)]
     by_mean = sorted(whole, key=lambda arm: sum(known[arm].values()))
-    assert standard[by_mean[-1]] > 0 > min(standard.values()) and standard[by_mean[-1]] > standard[by_mean[0]]
+    assert (
+        standard[by_mean[-1]] > 0 > min(standard.values())
+        and standard[by_mean[-1]] > standard[by_mean[0]]
+    )

@@ -6,11 +6,20 @@ import pytest
 from click.testing import CliRunner
 
 from daskmetrics.cli import main
-from daskmetrics.core._events import Event, Record, StoreRepaired, UnitsRetried, UsageMeasured, kind_of, kinds, to_json
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.events import (
+    Event,
+    Record,
+    StoreRepaired,
+    UnitsRetried,
+    UsageMeasured,
+    kind_of,
+    kinds,
+    to_json,
+)
 from daskmetrics.execution import Journal
-from daskmetrics.execution._journal import read
 from daskmetrics.execution._lock import owner_file
+from daskmetrics.execution.journal import read
 from daskmetrics.report import Run, status_text
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _log as log
@@ -82,10 +91,19 @@ def test_the_log_of_a_unit_has_its_attempts_with_tracebacks_and_its_result(a_run
     trace = 'Traceback (most recent call last):\n  File "x.py", line 3, in f\nZeroDivisionError: no'
     run = add(
         run,
-        attempt_failed(key, "small@step8", fault="exception", blamed=True, reason="ZeroDivisionError: no", trace=trace),
+        attempt_failed(
+            key,
+            "small@step8",
+            fault="exception",
+            blamed=True,
+            reason="ZeroDivisionError: no",
+            trace=trace,
+        ),
     )
     (run.folder.path / "logs").mkdir()
-    (run.folder.path / "logs" / "worker-0.log").write_text("Start worker at tls://1.2.3.4:5\nthe last thing it said\n")
+    (run.folder.path / "logs" / "worker-0.log").write_text(
+        "Start worker at tls://1.2.3.4:5\nthe last thing it said\n"
+    )
     (run.folder.path / "logs" / "worker-1.log").write_text("another worker\n")
     for wanted in ("small@step8", key):
         code, out = call("logs", run.folder.path, wanted)
@@ -97,7 +115,11 @@ def test_the_log_of_a_unit_has_its_attempts_with_tracebacks_and_its_result(a_run
 
 
 def test_a_unit_is_found_by_a_unique_beginning_of_its_name(finished):
-    units = {log.UnitLog("abc", "m@step1"): 0, log.UnitLog("abd", "m@step10"): 0, log.UnitLog("xyz", "m@step1"): 0}
+    units = {
+        log.UnitLog("abc", "m@step1"): 0,
+        log.UnitLog("abd", "m@step10"): 0,
+        log.UnitLog("xyz", "m@step1"): 0,
+    }
     assert [unit.key for unit in log.find("m@step1", units)] == ["abc", "xyz"]
     assert [unit.key for unit in log.find("abd", units)] == ["abd"]
     assert [unit.key for unit in log.find("m@step10", units)] == ["abd"]
@@ -116,12 +138,16 @@ def test_failed_units_get_another_chance_by_status(a_run):
     code, out = call("retry", run.folder.path, "--only", "oom")
     assert (code, out) == (0, "No unit failed with the status oom.\n")
     code, out = call("retry", run.folder.path, "--only", "eror")
-    assert code == 2 and "Did you mean 'error'? Valid: error, nan, oom, quarantined, timeout." in out
+    assert (
+        code == 2 and "Did you mean 'error'? Valid: error, nan, oom, quarantined, timeout." in out
+    )
     code, out = call("retry", run.folder.path, "--only", "error")
     assert code == 0 and f"{before} failed units are reset" in out
     after = Run(run.folder.path)
     assert after.failed == () and not after.finished
-    assert {record.key for record in after.records} == {record.key for record in run.records if record.ok}
+    assert {record.key for record in after.records} == {
+        record.key for record in run.records if record.ok
+    }
     assert call("retry", run.folder.path) == (0, "No unit failed.\n")
 
 
@@ -131,7 +157,10 @@ def test_status_groups_failures_by_cause_and_says_what_to_do(a_run):
     run = add(run, attempt_failed(key, "x"), attempt_failed(key, "x"))
     text = status_text(run)
     assert "2 x measure, error: ValueError" in text
-    assert f"daskmetrics retry {run.folder.path}" in " ".join(text.split()) and "daskmetrics logs" in text
+    assert (
+        f"daskmetrics retry {run.folder.path}" in " ".join(text.split())
+        and "daskmetrics logs" in text
+    )
     assert "2 x death in attempts whose units succeeded later" in text
     assert analysis.survived(run) == {"death": 2}
 

@@ -18,7 +18,12 @@ def flat(text: str) -> str:
 def sentences(run, search=(), **changes):
     """The sentences of a result with some fields changed."""
     return dict(
-        outlook(replace(run.result, **changes), run.entries, {**run.config["search"], **dict(search)}, run.differences)
+        outlook(
+            replace(run.result, **changes),
+            run.entries,
+            {**run.config["search"], **dict(search)},
+            run.differences,
+        )
     )
 
 
@@ -30,8 +35,13 @@ def test_terminal_page_and_notebook_say_why_the_search_ended_and_what_more_would
         for label in ("ended", "more"):
             assert best.outlook[label] in flat(text)
     text = summary_text(run)
-    assert best.outlook["ended"] in flat(text) and f"daskmetrics best {run.folder.path}" in flat(text)
-    assert best.outlook["ended"].startswith("The budget was spent") and best.outlook["more"] in best._repr_html_()
+    assert best.outlook["ended"] in flat(text) and f"daskmetrics best {run.folder.path}" in flat(
+        text
+    )
+    assert (
+        best.outlook["ended"].startswith("The budget was spent")
+        and best.outlook["more"] in best._repr_html_()
+    )
 
 
 def test_the_gain_is_given_in_the_reward_and_as_a_share_of_the_score_with_a_command(a_run):
@@ -57,12 +67,17 @@ def test_the_gain_is_given_in_the_reward_and_as_a_share_of_the_score_with_a_comm
 )
 def test_every_ending_has_a_sentence(finished, ending, search, words):
     assert (
-        words in sentences(finished, search, outlook={"ending": ending, "gains": []}, probability_within=0.95)["ended"]
+        words
+        in sentences(
+            finished, search, outlook={"ending": ending, "gains": []}, probability_within=0.95
+        )["ended"]
     )
 
 
 def test_a_search_that_ends_unsure_is_not_called_sure(finished):
-    text = sentences(finished, outlook={"ending": "sure", "gains": []}, probability_within=0.6)["ended"]
+    text = sentences(finished, outlook={"ending": "sure", "gains": []}, probability_within=0.6)[
+        "ended"
+    ]
     assert text.startswith("Nothing left is worth its cost")
 
 
@@ -82,15 +97,22 @@ def test_what_metrics_contributed_is_said_of_this_run(finished):
     without = {**finished.result.without_metrics, "error": 0.2, "error_with": 0.1}
     text = sentences(finished, without_metrics=without)["metrics"]
     assert "recommend the same arm" in text and "Metrics lowered this error by 50 %" in text
-    assert text[1:] in flat(page(finished, [])) or finished.best().outlook["metrics"][1:] in flat(page(finished, []))
+    assert text[1:] in flat(page(finished, [])) or finished.best().outlook["metrics"][1:] in flat(
+        page(finished, [])
+    )
     other = {**without, "arm": finished.result.default["arm"], "error_with": 0.3}
     text = sentences(finished, without_metrics=other)["metrics"]
-    assert f"recommend {finished.best().default} instead" in text and "raised this error by 50 %" in text
+    assert (
+        f"recommend {finished.best().default} instead" in text
+        and "raised this error by 50 %" in text
+    )
     assert "metrics" not in sentences(finished, without_metrics={})
 
 
 def test_a_search_that_was_stopped_by_hand_says_so(a_run):
-    assert "stopped, by hand or with its process, after 20 decisions" in flat(summary_text(a_run(decisions=20)))
+    assert "stopped, by hand or with its process, after 20 decisions" in flat(
+        summary_text(a_run(decisions=20))
+    )
 
 
 def test_a_changed_recommendation_is_explained_by_the_new_scores(a_run):
@@ -99,7 +121,10 @@ def test_a_changed_recommendation_is_explained_by_the_new_scores(a_run):
     old, new = earlier.best().arm, run.best().arm
     assert old != new
     text = run.best().outlook["changed"]
-    assert text.startswith("An earlier search of this run, with 10 % of") and f"recommended {old}." in text
+    assert (
+        text.startswith("An earlier search of this run, with 10 % of")
+        and f"recommended {old}." in text
+    )
     assert re.search(rf"among them .*0\.\d+ of {re.escape(str(new))}:stdlib", text)
     listed = [Arm(**each["arm"]) for each in (run.result.best, run.result.default, *run.result.top)]
     assert (f"The expected objective of {old} went from" in text) == (old in listed)

@@ -6,9 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 from daskmetrics.cli import main
-from daskmetrics.core._outcomes import Difference
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm
+from daskmetrics.core.outcomes import Difference
 from daskmetrics.report import summary_text
 from daskmetrics.report._compare import compare_text
 from daskmetrics.report._html import page
@@ -68,10 +68,14 @@ def test_the_objective_has_the_weights_of_the_search(paired):
 
 def test_two_arms_are_compared_task_by_task(paired):
     best = paired.best()
-    done = CliRunner().invoke(main, ["compare", str(paired.folder.path), "--arms", str(best.arm), str(best.default)])
+    done = CliRunner().invoke(
+        main, ["compare", str(paired.folder.path), "--arms", str(best.arm), str(best.default)]
+    )
     assert done.exit_code == 0 and all(task in done.output for task in best.shared)
     assert "probability" in done.output and "±" in done.output
-    unknown = CliRunner().invoke(main, ["compare", str(paired.folder.path), "--arms", "tiny@step9/9", str(best.arm)])
+    unknown = CliRunner().invoke(
+        main, ["compare", str(paired.folder.path), "--arms", "tiny@step9/9", str(best.arm)]
+    )
     assert unknown.exit_code == 2 and "tiny@step9/9" in unknown.output
 
 

@@ -1,4 +1,6 @@
-"""Arms with a readout, everywhere arms are shown: one checkpoint whose layers are read in many ways."""
+"""Arms with a readout, everywhere arms are shown: one checkpoint whose layers are read in many
+ways.
+"""
 
 from __future__ import annotations
 
@@ -33,19 +35,28 @@ def test_terminal_page_and_json_say_what_each_choice_is_worth(read_out):
     text, html = best_text(read_out), page(read_out, [])
     assert all(name in text and f"<td>{name}</td>" in html for name in expected)
     assert all(len(line) <= 100 for line in text.splitlines() if line.startswith("#"))
-    assert html.index(read_out.verdict.answer) < html.index("What each choice of a readout is worth")
+    assert html.index(read_out.verdict.answer) < html.index(
+        "What each choice of a readout is worth"
+    )
     assert html.index("What each choice of a readout is worth") < html.index("Leaderboard")
     assert "last token loses 0.04" in " ".join(summary_text(read_out).split())
     done = CliRunner().invoke(main, ["best", str(read_out.folder.path), "--json"])
     each = json.loads(done.stdout)["readouts"]
     assert [one["value"] for one in each] == expected and each[0]["choice"] == "pooling"
-    assert each[0]["difference"]["paired"] and each[0]["verdict"] == "loses" and each[0]["pairs"] == 20
+    assert (
+        each[0]["difference"]["paired"] and each[0]["verdict"] == "loses" and each[0]["pairs"] == 20
+    )
 
 
 def test_a_run_of_one_readout_is_shown_as_before(finished):
     assert "readout" not in best_text(finished) + page(finished, []) + str(finished.leaderboard())
     assert "readout" not in finished.scores.dims and not finished.worth.each
-    for table in (finished.to_frame(), finished.leaderboard().to_frame(), frame(finished), finished.pareto()):
+    for table in (
+        finished.to_frame(),
+        finished.leaderboard().to_frame(),
+        frame(finished),
+        finished.pareto(),
+    ):
         assert "readout" not in table.columns
 
 
@@ -53,14 +64,22 @@ def test_tables_have_a_column_and_arrays_a_dimension(read_out):
     rows, board, flat = read_out.to_frame(), read_out.leaderboard().to_frame(), frame(read_out)
     scored = rows.set_index(["layer", "readout", "task"]).score
     exported = flat[flat.what == "score"].set_index(["layer", "readout", "name"]).value
-    assert len(scored) == len(exported) == 120 and board.readout[0] == str(read_out.best().arm.readout)
+    assert len(scored) == len(exported) == 120 and board.readout[0] == str(
+        read_out.best().arm.readout
+    )
     for arm, by_task in read_out.recorded.items():
         for task, value in by_task.items():
             at = arm.layer, arm.readout, task
             stored = read_out.scores[task].sel(layer=arm.layer, readout=arm.readout).item()
-            assert scored[at] == value["score"] == pytest.approx(exported[at]) == pytest.approx(stored)
+            assert (
+                scored[at] == value["score"] == pytest.approx(exported[at]) == pytest.approx(stored)
+            )
     missing = read_out.scores["stdlib:order_status"].sel(layer=0, readout="mean,mean1-3")
-    assert (missing == 0).all() and set(read_out.metrics["curvature"].dims) == {"model", "checkpoint", "layer"}
+    assert (missing == 0).all() and set(read_out.metrics["curvature"].dims) == {
+        "model",
+        "checkpoint",
+        "layer",
+    }
 
 
 def test_no_two_arms_are_drawn_onto_one_place(read_out):
@@ -79,9 +98,17 @@ def test_no_two_arms_are_drawn_onto_one_place(read_out):
 def replace_readouts(run):
     """A run of which figures see only scores of one readout."""
     other = type(run)(run.folder.path)
-    other.__dict__["recorded"] = {arm: own for arm, own in run.recorded.items() if arm.readout == "mean"}
+    other.__dict__["recorded"] = {
+        arm: own for arm, own in run.recorded.items() if arm.readout == "mean"
+    }
     other.__dict__["entries"] = [
-        replace(e, template={**e.template, "suites": [{**s, "readouts": ["mean"]} for s in e.template["suites"]]})
+        replace(
+            e,
+            template={
+                **e.template,
+                "suites": [{**s, "readouts": ["mean"]} for s in e.template["suites"]],
+            },
+        )
         if hasattr(e, "template")
         else e
         for e in run.entries
@@ -95,7 +122,8 @@ def test_a_figure_shows_the_best_readout_or_the_one_that_is_asked_for(read_out):
     for readout in (None, "last,16d"):
         line = read_out.plot.layers(readout=readout).lines[0]
         known = [
-            max(v for a, v in scores.items() if a.layer == layer and readout in (None, a.readout)) for layer in range(4)
+            max(v for a, v in scores.items() if a.layer == layer and readout in (None, a.readout))
+            for layer in range(4)
         ]
         np.testing.assert_allclose(line.get_ydata(), known)
     with pytest.raises(ConfigError, match=r"Unknown readout 'last,17d'.*last,16d"):
@@ -105,7 +133,10 @@ def test_a_figure_shows_the_best_readout_or_the_one_that_is_asked_for(read_out):
 
 def test_an_arm_is_explained_and_compared_by_its_name(read_out):
     text = explain_text(read_out, "encoder@main/3/last,mean1-3,int8")
-    assert "layer 3 of encoder, last token, mean of layers 1 to 3, int8" in text and "of the layers" in text
+    assert (
+        "layer 3 of encoder, last token, mean of layers 1 to 3, int8" in text
+        and "of the layers" in text
+    )
     names = "encoder@main/2/mean", "encoder@main/2/last,16d"
     done = CliRunner().invoke(main, ["compare", str(read_out.folder.path), "--arms", *names])
     assert done.exit_code == 0 and all(name in done.output for name in names), done.output
@@ -139,4 +170,7 @@ def test_speed_is_measured_for_the_deepest_layer_and_computed_for_the_others(rea
     assert costs[1].seconds == pytest.approx(seconds * costs[1].flops / costs[3].flops)
     assert costs[0].seconds == 0 and costs[0].texts_per_second is None
     notes = read_out.trade_offs().notes
-    assert any("measured for the deepest layer" in note and "computed for the others" in note for note in notes)
+    assert any(
+        "measured for the deepest layer" in note and "computed for the others" in note
+        for note in notes
+    )

@@ -9,27 +9,41 @@ import pytest
 import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2Model, GPTNeoXConfig, GPTNeoXForCausalLM
 
+from daskmetrics.checkpoints.locations import Location
+from daskmetrics.checkpoints.protocol import protocol_of
 from daskmetrics.config import Model, Protocol
-from daskmetrics.config._checkpoints import Location
-from daskmetrics.config._protocol import protocol_of
 from daskmetrics.core.names import Arm
 from daskmetrics.models import Encoder, LoadedModel, Pooler
 from daskmetrics.report._snippet import snippet
 from tests.embedders import build as build_embedder
 from tests.models.architectures import build
 
-TEXTS = ["one", "a much longer sentence about the layers of a network, " * 8, "two words", "three little words"]
+TEXTS = [
+    "one",
+    "a much longer sentence about the layers of a network, " * 8,
+    "two words",
+    "three little words",
+]
 VOCABULARY = 31_000
 
 
 @pytest.fixture(scope="module")
 def neox(tmp_path_factory, minilm):
-    """A random GPT-NeoX whose final norm is far from the identity, and which has positions for 64 tokens only."""
+    """A random GPT-NeoX whose final norm is far from the identity, and which has positions for 64
+    tokens only.
+    """
     folder = tmp_path_factory.mktemp("neox")
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
     network = GPTNeoXForCausalLM(
-        GPTNeoXConfig(vocab_size=VOCABULARY, max_position_embeddings=64, initializer_range=0.5, **sizes)
+        GPTNeoXConfig(
+            vocab_size=VOCABULARY, max_position_embeddings=64, initializer_range=0.5, **sizes
+        )
     )
     torch.nn.init.normal_(network.base_model.final_layer_norm.weight, 1, 0.2)
     network.save_pretrained(folder)
@@ -42,7 +56,9 @@ def gpt2(tmp_path_factory, minilm):
     """A random GPT-2: its positions are absolute, so the side of the padding matters."""
     folder = tmp_path_factory.mktemp("gpt2")
     torch.manual_seed(0)
-    GPT2Model(GPT2Config(vocab_size=VOCABULARY, n_positions=64, n_embd=32, n_layer=2, n_head=4)).save_pretrained(folder)
+    GPT2Model(
+        GPT2Config(vocab_size=VOCABULARY, n_positions=64, n_embd=32, n_layer=2, n_head=4)
+    ).save_pretrained(folder)
     AutoTokenizer.from_pretrained(minilm).save_pretrained(folder)
     return folder
 
@@ -50,13 +66,17 @@ def gpt2(tmp_path_factory, minilm):
 def embedded(folder, layer, protocol, depth=2):
     """Vectors of the snippet and vectors of the searched model."""
     code = snippet(
-        Arm("m", "step0", layer), {"path": str(folder), "revision": None, "depth": depth}, protocol.model_dump()
+        Arm("m", "step0", layer),
+        {"path": str(folder), "revision": None, "depth": depth},
+        protocol.model_dump(),
     )
     space: dict = {}
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(code, space)
     assert "torch.Size([1, " in printed.getvalue()
-    expected = LoadedModel(Location(str(folder), None, "x"), protocol).encode(TEXTS, [layer], protocol.pooling)[0]
+    expected = LoadedModel(Location(str(folder), None, "x"), protocol).encode(
+        TEXTS, [layer], protocol.pooling
+    )[0]
     return space["embed"](TEXTS).numpy(), expected
 
 
@@ -98,7 +118,9 @@ def test_a_hub_revision_and_hostile_names_are_quoted(tmp_path):
 @pytest.mark.parametrize("kind", ["phi", "opt", "esm", "roberta", "t5", "modernbert", "albert"])
 def test_the_snippet_finds_the_final_norm(tmp_path, minilm, kind):
     folder = build(kind, tmp_path / kind, minilm)
-    stated = json.loads((folder / "tokenizer_config.json").read_text())  # as a RoBERTa's tokenizer states its positions
+    stated = json.loads(
+        (folder / "tokenizer_config.json").read_text()
+    )  # as a RoBERTa's tokenizer states its positions
     (folder / "tokenizer_config.json").write_text(json.dumps({**stated, "model_max_length": 64}))
     for layer, state_norm in ((1, "final_ln"), (3, "raw")):
         protocol = Protocol(pooling="mean", state_norm=state_norm, padding="left")
@@ -111,9 +133,15 @@ def test_the_snippet_finds_the_final_norm(tmp_path, minilm, kind):
 def test_the_snippet_of_a_sentence_transformers_folder(tmp_path, kind, layer, include_prompt):
     folder = build_embedder(kind, tmp_path / "model")
     pooling = folder / "1_Pooling" / "config.json"
-    pooling.write_text(json.dumps({**json.loads(pooling.read_text()), "include_prompt": include_prompt}))
+    pooling.write_text(
+        json.dumps({**json.loads(pooling.read_text()), "include_prompt": include_prompt})
+    )
     protocol = protocol_of(Protocol(), Model(name="m", source=str(folder), max_length=100), folder)
-    code = snippet(Arm("m", "main", layer), {"path": str(folder), "revision": None, "depth": 3}, protocol.as_dict())
+    code = snippet(
+        Arm("m", "main", layer),
+        {"path": str(folder), "revision": None, "depth": 3},
+        protocol.as_dict(),
+    )
     space: dict = {}
     exec(code, space)
     prompt = space["prompts"]["query"]
@@ -134,11 +162,14 @@ def test_the_snippet_reads_out_as_the_encoder_does(neox, readout):
     with Encoder.load(str(neox), None, 1, read.as_dict(), readout=readout) as encoder:
         expected = encoder.encode(TEXTS)
     assert space["embed"](TEXTS).shape == expected.shape
-    np.testing.assert_allclose(space["embed"](TEXTS).numpy(), expected, atol=2e-3 if "16" in readout[-7:] else 1e-5)
+    np.testing.assert_allclose(
+        space["embed"](TEXTS).numpy(), expected, atol=2e-3 if "16" in readout[-7:] else 1e-5
+    )
 
 
 @pytest.mark.parametrize(
-    ("readout", "why"), [("pca8", "fitted on the run's prompts"), ("mean1+2", "Layers 1, 2 are read")]
+    ("readout", "why"),
+    [("pca8", "fitted on the run's prompts"), ("mean1+2", "Layers 1, 2 are read")],
 )
 def test_a_readout_that_needs_the_run_is_loaded_from_it(tmp_path, readout, why):
     code = snippet(Arm("m", "step0", 2, readout), {}, {}, tmp_path)

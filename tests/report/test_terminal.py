@@ -65,7 +65,9 @@ def test_an_arm_that_was_scored_on_every_task_is_the_best_of_these(a_run):
     means = analysis.mean_scores(run)
     assert best.measured == pytest.approx(means[best.arm]) == max(means.values())
     assert "the greatest mean score of the arms that the search scored on every task" in text
-    assert "xpected to be the best" not in text + page(run, []) and "units of the reward" not in text
+    assert (
+        "xpected to be the best" not in text + page(run, []) and "units of the reward" not in text
+    )
     listed = [each["measured"] for each in run.result.top if each["measured"] is not None]
     assert len(listed) > 1 and listed == sorted(listed, reverse=True)
     assert all(f">{value:.3f}" in page(run, []) for value in listed)
@@ -82,7 +84,9 @@ def test_mean_scores_are_over_the_tasks_of_the_objective(a_run):
 
 def test_a_gain_beyond_the_error_is_reported_as_one(finished):
     assert finished.best().relation == "beyond the error"
-    assert f"{apart(finished.best().gain)}, beyond the error." in " ".join(summary_text(finished).split())
+    assert f"{apart(finished.best().gain)}, beyond the error." in " ".join(
+        summary_text(finished).split()
+    )
 
 
 def test_a_gain_within_the_error_is_reported_as_one(a_run):
@@ -120,7 +124,11 @@ def test_a_run_without_tasks(a_run):
 
 def test_nothing_measured_yet(a_run):
     checkpoints = tuple(f"tiny@step{step}" for step in (0, 1, 2, 4, 8))
-    run = a_run(tasks=(), failing=(*checkpoints, *(c.replace("tiny", "small") for c in checkpoints)), trained=False)
+    run = a_run(
+        tasks=(),
+        failing=(*checkpoints, *(c.replace("tiny", "small") for c in checkpoints)),
+        trained=False,
+    )
     assert "10 error" in status_text(run) and "time        none" in status_text(run)
 
 
@@ -130,7 +138,9 @@ def test_the_best_text_is_python(finished):
 
 def test_the_repr_and_the_locations_of_files(finished):
     assert repr(finished).startswith("<Run ") and "best arm" in repr(finished)
-    assert "journal.jsonl" in whereabouts(finished.folder) and "store.zarr" in whereabouts(finished.folder)
+    assert "journal.jsonl" in whereabouts(finished.folder) and "store.zarr" in whereabouts(
+        finished.folder
+    )
 
 
 def test_the_page_is_a_link_and_opens_in_the_browser(a_run, monkeypatch):
@@ -141,16 +151,24 @@ def test_the_page_is_a_link_and_opens_in_the_browser(a_run, monkeypatch):
     assert "file://" not in whereabouts(run.folder)
     done = CliRunner().invoke(main, ["report", str(run.folder.path), "--open"])
     assert done.exit_code == 0, done.output
-    assert f"report      {page.resolve().as_uri()}\n" in done.output and "No browser" not in done.output
+    assert (
+        f"report      {page.resolve().as_uri()}\n" in done.output
+        and "No browser" not in done.output
+    )
     monkeypatch.setattr(webbrowser, "open", lambda link: opened.append(link))
-    assert "No browser could be started" in CliRunner().invoke(main, ["report", str(run.folder.path), "--open"]).output
+    assert (
+        "No browser could be started"
+        in CliRunner().invoke(main, ["report", str(run.folder.path), "--open"]).output
+    )
     assert opened == [page.resolve().as_uri()]
     done = CliRunner().invoke(main, ["report", str(run.folder.path), "--open", "--format", "csv"])
     assert done.exit_code == 2 and "omit one of them" in done.output
 
 
 def test_equal_weights_are_shown_as_one_and_doubts_are_warnings(a_run):
-    aliases = {f"{model}@{step}": ("step9", "main") for model in ("tiny", "small") for step in STEPS}
+    aliases = {
+        f"{model}@{step}": ("step9", "main") for model in ("tiny", "small") for step in STEPS
+    }
     doubts = ("tiny: step2 lies out of order", "stdlib:order: 3 texts are empty (line 7: '!').")
     run = a_run(aliases=aliases, warnings=doubts)
     names = f"{run.best().arm.checkpoint} = step9 = main"

@@ -37,7 +37,9 @@ def test_no_arm_of_the_front_is_beaten_and_every_other_arm_is(run):
     assert 1 < len(on) < len(found.arms)
     for each in found.arms:
         assert any(beats(other, each) for other in found.arms) == (each.arm not in on)
-    assert [each.cost.flops for each in found.front] == sorted(each.cost.flops for each in found.front)
+    assert [each.cost.flops for each in found.front] == sorted(
+        each.cost.flops for each in found.front
+    )
 
 
 def test_scores_are_raw_means_with_their_errors_of_arms_scored_on_all_tasks(run):
@@ -66,13 +68,17 @@ def test_costs_are_those_that_the_run_recorded(run):
     flops = tokens * (2 * 200 + 4 * 2 * 8 * tokens)  # two blocks of 100 weights, attention 8 wide
     depth = {"tiny": 2, "small": 3}[arm.model]
     dimensions = 8 * len(arm.model)
-    assert run.cost_of(arm) == ArmCost(2, 1200, 1000 + 100 * depth, tokens, flops, dimensions, 4 * dimensions)
+    assert run.cost_of(arm) == ArmCost(
+        2, 1200, 1000 + 100 * depth, tokens, flops, dimensions, 4 * dimensions
+    )
 
 
 def test_costs_of_an_older_run_are_assumed_and_said_to_be(a_run):
     run = a_run(budget=0.8)
     layer, width, tokens = 2, 32, 256
-    cost = run.cost_of(next(arm for arm in run.recorded if arm.model == "tiny" and arm.layer == layer))
+    cost = run.cost_of(
+        next(arm for arm in run.recorded if arm.model == "tiny" and arm.layer == layer)
+    )
     flops = tokens * layer * (24 * width**2 + 4 * width * tokens)
     assert cost == ArmCost(layer, 12 * width**2 * layer, None, tokens, flops, width, 4 * width)
     text = trade_offs_text(run)
@@ -96,7 +102,10 @@ def test_arms_known_from_the_model_alone_are_shown_apart(run):
 
 
 def test_a_cost_that_grows_with_the_score_keeps_both_arms():
-    cheap, expensive = ArmCost(1, 10, None, 8.0, 80.0, 4, 16), ArmCost(2, 20, None, 8.0, 160.0, 4, 16)
+    cheap, expensive = (
+        ArmCost(1, 10, None, 8.0, 80.0, 4, 16),
+        ArmCost(2, 20, None, 8.0, 160.0, 4, 16),
+    )
     wide = replace(cheap, dimensions=8, bytes=32)
     assert on_front([0.1, 0.2], [cheap, expensive]) == [0, 1]
     assert on_front([0.2, 0.2], [cheap, expensive]) == [0]
@@ -116,7 +125,8 @@ def test_the_command_shows_the_table_and_draws_it(run, tmp_path):
     done = invoke("best", run.folder.path, "--pareto", "--output", tmp_path / "t.png")
     assert done.exit_code == 0, done.output
     assert (
-        "no other arm beats in both score and cost" in done.output and str(run.trade_offs().front[0].arm) in done.output
+        "no other arm beats in both score and cost" in done.output
+        and str(run.trade_offs().front[0].arm) in done.output
     )
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
 
@@ -129,7 +139,9 @@ def test_a_picture_needs_the_table_and_the_name_of_a_png_file(run, words):
 
 def test_page_and_notebook_have_the_table(run):
     assert run.trade_offs()._repr_html_() in page(run, [])
-    assert all(f"<th>{name}</th>" in page(run, []) for name in ("parameters", "operations", "dimensions"))
+    assert all(
+        f"<th>{name}</th>" in page(run, []) for name in ("parameters", "operations", "dimensions")
+    )
 
 
 def test_the_panels_are_of_the_costs_that_differ(run):

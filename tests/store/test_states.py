@@ -8,9 +8,9 @@ import torch
 import xarray
 
 from daskmetrics.core.names import Checkpoint
-from daskmetrics.metrics import _engine as engine
+from daskmetrics.metrics import engine as engine
 from daskmetrics.metrics import resolve
-from daskmetrics.store import _states as states
+from daskmetrics.store import states as states
 
 PLACE, LAYERS = Checkpoint("m", "step1"), (0, 3)
 
@@ -35,8 +35,12 @@ def test_what_is_kept_is_what_metrics_were_taken_from(tmp_path, vectors):
 
 def test_xarray_opens_it(tmp_path, vectors):
     states.write(tmp_path / "states.zarr", PLACE, "key", LAYERS, vectors)
-    data = xarray.open_zarr(tmp_path / "states.zarr", group="m/step1", consolidated=False, chunks=None).load()
-    assert data.vectors.dims == ("layer", "prompt", "dimension") and data.vectors.dtype == np.float16
+    data = xarray.open_zarr(
+        tmp_path / "states.zarr", group="m/step1", consolidated=False, chunks=None
+    ).load()
+    assert (
+        data.vectors.dims == ("layer", "prompt", "dimension") and data.vectors.dtype == np.float16
+    )
     assert list(data.layer) == list(LAYERS)
 
 
@@ -46,7 +50,11 @@ def test_states_of_something_else_and_damaged_ones_are_not_there(tmp_path, vecto
     states.write(path, PLACE, "key", LAYERS, vectors)
     assert states.read(path, PLACE, "another") is None
     assert states.read(path, Checkpoint("m", "step2"), "key") is None
-    chunk = next(file for file in (path / "m/step1/vectors").rglob("*") if file.is_file() and file.name != "zarr.json")
+    chunk = next(
+        file
+        for file in (path / "m/step1/vectors").rglob("*")
+        if file.is_file() and file.name != "zarr.json"
+    )
     content = bytearray(chunk.read_bytes())
     content[len(content) // 2] ^= 1
     chunk.write_bytes(content)

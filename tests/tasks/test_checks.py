@@ -1,4 +1,6 @@
-"""What is wrong with labelled texts is an error where a score would say nothing, else a warning with an example."""
+"""What is wrong with labelled texts is an error where a score would say nothing, else a warning
+with an example.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.tasks import Task, resolve
 from daskmetrics.tasks._checks import warnings_of
-from daskmetrics.tasks._tables import TextTable
+from daskmetrics.tasks.tables import TextTable
 
 Write = Callable[[str, str | bytes], str]
 LABELLED = "text,label\n" + "".join(f"text number {i},{'abc'[i % 3]}\n" for i in range(30))
@@ -34,7 +36,11 @@ def test_good_data_have_no_warning(written: Write, content: str) -> None:
 
 
 SENSELESS = {
-    "a label column given as the text": (LABELLED, "(text=label)", "'label' is used as text and as label"),
+    "a label column given as the text": (
+        LABELLED,
+        "(text=label)",
+        "'label' is used as text and as label",
+    ),
     "two equal columns": (
         "text,label\n" + "".join(f"{word},{word.upper()}\n" for word in ("bad", "good") * 5),
         "",
@@ -55,7 +61,11 @@ SENSELESS = {
         "",
         "are equal",
     ),
-    "one class": ("text,label\n" + "".join(f"text {i},x\n" for i in range(9)), "", "has only one label, 'x'"),
+    "one class": (
+        "text,label\n" + "".join(f"text {i},x\n" for i in range(9)),
+        "",
+        "has only one label, 'x'",
+    ),
     "an id column": (
         "text,label\n" + "".join(f"text {i},{i}\n" for i in range(20)),
         "",
@@ -129,9 +139,14 @@ def test_every_text_that_repeats_is_counted(rows: list[tuple[str, str]]) -> None
     )
     found = " ".join(warnings_of(table, "classification", {"text": "text", "label": "label"}))
     labels = {text: {label for other, label in rows if other == text} for text, _ in rows}
-    copies = [text for text, _ in rows if len(labels[text]) == 1 and sum(other == text for other, _ in rows) > 1]
+    copies = [
+        text
+        for text, _ in rows
+        if len(labels[text]) == 1 and sum(other == text for other, _ in rows) > 1
+    ]
     assert (
-        f"with one label {'is' if len(set(copies)) == 1 else 'are'} in several rows, {len(copies)} rows" in found
+        f"with one label {'is' if len(set(copies)) == 1 else 'are'} in several rows, {len(copies)} rows"
+        in found
     ) == bool(copies)
     assert ("different labels" in found) == any(len(each) > 1 for each in labels.values())
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from daskmetrics.config import Recipe
-from daskmetrics.training._data import effective, examples, passes, share
+from daskmetrics.training.data import effective, examples, passes, share
 
 LABELLED = {"objective": "classification", "corpus": "a.csv"}
 

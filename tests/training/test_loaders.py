@@ -7,8 +7,8 @@ import pytest
 
 from daskmetrics.config import Recipe
 from daskmetrics.training import _loaders as loaders
-from daskmetrics.training._data import Windows
 from daskmetrics.training._distributed import SINGLE, World
+from daskmetrics.training.data import Windows
 
 TOKENS = np.arange(500, dtype=np.int32)
 RECIPE = Recipe(batch=2, accumulate=2, context=8, steps=20)
@@ -54,7 +54,13 @@ def test_slow_reading_is_measured_and_gets_loaders(monkeypatch):
 
 
 def test_ranks_read_their_own_parts():
-    parts = [loaders.Loader(RECIPE, Windows(TOKENS, 8), World(rank, 3), 0).steps_of_rank[5] for rank in range(3)]
+    parts = [
+        loaders.Loader(RECIPE, Windows(TOKENS, 8), World(rank, 3), 0).steps_of_rank[5]
+        for rank in range(3)
+    ]
     whole = loaders.Loader(RECIPE, Windows(TOKENS, 8), SINGLE, 0).steps_of_rank[5]
-    ids = [np.concatenate([batch["ids"] for rank in ranks for batch in rank]) for ranks in (parts, [whole])]
+    ids = [
+        np.concatenate([batch["ids"] for rank in ranks for batch in rank])
+        for ranks in (parts, [whole])
+    ]
     assert (ids[0] == ids[1]).all()

@@ -22,7 +22,10 @@ def test_no_warmup_begins_at_the_peak() -> None:
 
 
 def test_schedules_differ_after_the_warmup_only() -> None:
-    rates = {how: [learning_rate(Recipe(steps=32, schedule=how), s) for s in range(1, 33)] for how in SCHEDULES}
+    rates = {
+        how: [learning_rate(Recipe(steps=32, schedule=how), s) for s in range(1, 33)]
+        for how in SCHEDULES
+    }
     assert rates["cosine"][:2] == rates["linear"][:2] == rates["constant"][:2]
     assert rates["constant"][1:] == [rates["constant"][1]] * 31
     assert rates["linear"][8] < rates["cosine"][8]

@@ -14,8 +14,8 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
 from daskmetrics.config import Recipe
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.training import _suite as suite
 from daskmetrics.training import is_complete, recipe_key, revisions, train_to
+from daskmetrics.training import suite as suite
 
 
 def weights(folder: Path, revision: str) -> bytes:
@@ -63,8 +63,12 @@ def test_the_random_state_of_the_process_is_unchanged(recipe: Recipe, tmp_path: 
     assert torch.equal(torch.rand(3), expected)
 
 
-@pytest.mark.parametrize("lost", ["resume", "corpus", "step4", "truncated state", "older state", "leftovers"])
-def test_the_remains_of_a_crash_do_not_change_the_weights(recipe: Recipe, tmp_path: Path, lost: str) -> None:
+@pytest.mark.parametrize(
+    "lost", ["resume", "corpus", "step4", "truncated state", "older state", "leftovers"]
+)
+def test_the_remains_of_a_crash_do_not_change_the_weights(
+    recipe: Recipe, tmp_path: Path, lost: str
+) -> None:
     folder = tmp_path / "crashed"
     train_to(recipe, folder, "step4")
     state = folder / "resume" / "step4.pt"
@@ -80,7 +84,11 @@ def test_the_remains_of_a_crash_do_not_change_the_weights(recipe: Recipe, tmp_pa
     else:
         shutil.rmtree(folder / lost)
     assert in_one_go(recipe, folder) == in_one_go(recipe, tmp_path / "once")
-    assert not [path for path in folder.rglob("*") if path.name.startswith(".") or path.name.endswith(".part")]
+    assert not [
+        path
+        for path in folder.rglob("*")
+        if path.name.startswith(".") or path.name.endswith(".part")
+    ]
 
 
 def test_an_earlier_revision_can_be_made_later(recipe: Recipe, tmp_path: Path) -> None:
@@ -149,7 +157,9 @@ from daskmetrics.config import Recipe
 from daskmetrics.training import train_to
 train_to(Recipe.model_validate_json({recipe.model_dump_json()!r}), Path({str(tmp_path / "s")!r}), "step1")
 """
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout + done.stderr == ""
 
 
@@ -158,7 +168,7 @@ def test_naming_revisions_needs_no_torch(recipe: Recipe) -> None:
 import sys
 from pathlib import Path
 from daskmetrics.config import Recipe
-from daskmetrics.training import _suite as suite
+from daskmetrics.training import suite as suite
 from daskmetrics.training import is_complete, recipe_key, revisions
 recipe = Recipe.model_validate_json({recipe.model_dump_json()!r})
 recipe_key(recipe), revisions(recipe), is_complete(Path("nowhere"), "step0")
@@ -185,7 +195,11 @@ def test_unusable_requests_are_errors(recipe: Recipe, tmp_path: Path) -> None:
         train_to(recipe, tmp_path / "s", "step3")
     (tmp_path / "short.txt").write_text("short", encoding="utf-8")
     with pytest.raises(ConfigError, match="context of 16 needs more"):
-        train_to(recipe.model_copy(update={"corpus": str(tmp_path / "short.txt")}), tmp_path / "t", "step0")
+        train_to(
+            recipe.model_copy(update={"corpus": str(tmp_path / "short.txt")}),
+            tmp_path / "t",
+            "step0",
+        )
 
 
 def test_a_resume_state_that_cannot_be_read_is_ignored(recipe: Recipe, tmp_path: Path) -> None:
@@ -200,7 +214,9 @@ def test_epochs_become_steps_by_counting_the_corpus(tmp_path):
     base = {"objective": "classification", "corpus": str(rows), "batch": 4, "width": 16, "heads": 2}
     counted = suite.with_steps(Recipe(epochs=3, **base), tmp_path / "cache")
     assert counted.steps == 8 and counted.epochs is None, "30 rows in batches of 4"
-    assert suite.recipe_key(counted) == suite.recipe_key(Recipe(steps=8, **base)), "equal steps give equal suites"
+    assert suite.recipe_key(counted) == suite.recipe_key(Recipe(steps=8, **base)), (
+        "equal steps give equal suites"
+    )
     assert suite.epoch(counted, tmp_path / "suite", tmp_path / "cache") == 10
     with pytest.raises(ValueError, match="leave out 'steps'"):
         Recipe(epochs=3, steps=8, **base)

@@ -28,7 +28,9 @@ def test_the_vocabulary_is_limited() -> None:
     assert FITTED.token_to_id(tokenizer.END) == tokenizer.END_ID
 
 
-def test_transformers_loads_the_same_tokenizer(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_transformers_loads_the_same_tokenizer(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     tokenizer.save(FITTED, tmp_path, max_length=64)
     loaded = AutoTokenizer.from_pretrained(tmp_path)
     text = "The lazy dog, naïve: 3 × «4»\n\tend"

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskmetrics.bandit._policy import Choice, State
-from daskmetrics.bandit._problem import Floats, Ints, Observations, Problem
-from daskmetrics.bandit._rewards import reward_scale
+from daskmetrics.bandit.problem import Floats, Ints, Observations, Problem
+from daskmetrics.bandit.rewards import reward_scale
 
-SHRINK = 1.0  #: pulls of an average arm that are added to every arm, so that one lucky task does not decide
+#: pulls of an average arm that are added to every arm, so that one lucky task does not decide
+SHRINK = 1.0
 PRIOR_COUNT = 3.0  #: pulls that the arms' total variance counts for in the variance between tasks
 
 
@@ -26,11 +27,15 @@ class Averages:
 def averages(state: State) -> Averages:
     """Least squares of value = arm + task, the arms shrunk towards their mean by `SHRINK` pulls.
 
-    So arms that were scored on different tasks are compared through the tasks that connect them. The variance between
-    tasks is that of the residuals. Since the tasks are finite, an arm that was scored on all of them is known exactly.
+    So arms that were scored on different tasks are compared through the tasks that connect them.
+    The variance between tasks is that of the residuals. Since the tasks are finite, an arm that was
+    scored on all of them is known exactly.
     """
     problem, seen = state.problem, state.observations
-    values, weight = reward_scale(problem, seen).values(seen), problem.objective_weights[seen.task] * len(problem.tasks)
+    values, weight = (
+        reward_scale(problem, seen).values(seen),
+        problem.objective_weights[seen.task] * len(problem.tasks),
+    )
     arm, residual = _two_way(problem, seen, values, weight)
     parameters = len(np.unique(seen.arm)) + len(np.unique(seen.task)) - 1
     freedom = max(len(seen) - parameters, 0)
@@ -44,7 +49,9 @@ def averages(state: State) -> Averages:
 
 
 def tasks_by_cost(problem: Problem) -> Ints:
-    """Tasks of the objective, cheapest first by their mean cost over the arms; of equal ones the first (W,)."""
+    """Tasks of the objective, cheapest first by their mean cost over the arms; of equal ones the
+    first (W,).
+    """
     order = np.argsort((problem.encode_cost + problem.score_cost).mean(axis=0), kind="stable")
     return np.asarray(order[problem.in_objective[order]])
 
@@ -56,7 +63,9 @@ def next_pull(state: State, arm: int) -> Choice | None:
     return Choice(arm, int(open_[0])) if len(open_) else None
 
 
-def _two_way(problem: Problem, seen: Observations, values: Floats, weight: Floats) -> tuple[Floats, Floats]:
+def _two_way(
+    problem: Problem, seen: Observations, values: Floats, weight: Floats
+) -> tuple[Floats, Floats]:
     """Effect of every arm (A,), and the residuals of the fit (n,)."""
     arms, tasks = len(problem.arms), len(problem.tasks)
     cells = np.zeros((arms, tasks))

@@ -45,7 +45,8 @@ def policy_named(name: str) -> Policy:
     Raises
     ------
     ConfigError
-        If the name is unknown (the message names the nearest valid one), or if there is no function at the path.
+        If the name is unknown (the message names the nearest valid one), or if there is no function
+        at the path.
     """
     if ":" not in name:
         policies = installed_policies()
@@ -59,7 +60,9 @@ def policy_named(name: str) -> Policy:
             f"Policy '{name}' cannot be loaded: {error}. Write it as 'package.module:function'."
         ) from error
     if not callable(policy) or isinstance(policy, BuiltinFunctionType):
-        raise ConfigError(f"Policy '{name}' must be a function of a State, but is a {type(policy).__name__}.")
+        raise ConfigError(
+            f"Policy '{name}' must be a function of a State, but is a {type(policy).__name__}."
+        )
     return policy  # type: ignore[no-any-return]
 
 

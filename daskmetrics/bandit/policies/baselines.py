@@ -1,7 +1,8 @@
 """Policies to compare with: those that pay for whole arms, random cells, and all cells in order.
 
-A policy of whole arms scores one arm at a time on all tasks and learns from finished arms alone. Bandits are usually
-applied to such a search in this way. It ignores that tasks differ in cost and that their scores are correlated.
+A policy of whole arms scores one arm at a time on all tasks and learns from finished arms alone.
+Bandits are usually applied to such a search in this way. It ignores that tasks differ in cost and
+that their scores are correlated.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from collections.abc import Callable
 import numpy as np
 
 from daskmetrics.bandit._policy import Choice, State
-from daskmetrics.bandit._posterior import first_max
-from daskmetrics.bandit._problem import Floats, Ints, Problem
 from daskmetrics.bandit.policies._averages import averages, next_pull
 from daskmetrics.bandit.policies.race import normal_tail
+from daskmetrics.bandit.posterior import first_max
+from daskmetrics.bandit.problem import Floats, Ints, Problem
 
 __all__ = ["gp_ei", "gp_ucb", "linear_ts", "linucb", "random", "sweep"]
 
@@ -26,12 +27,16 @@ SCALE = 5.0  #: divisor of the exploration weight of GP-UCB
 
 
 def by_arms(state: State, rate: Callable[[Ints], Floats]) -> Choice | None:
-    """Continue with the last arm; once it is paid for on every task, rate the others and start the best rated."""
+    """Continue with the last arm; once it is paid for on every task, rate the others and start the
+    best rated.
+    """
     if state.cells and (choice := next_pull(state, state.cells[-1][0])):
         return choice
     needed = state.problem.in_objective
     missing = ~state.paid[:, needed]
-    affordable = state.cost[:, needed].sum(axis=1) <= state.spendable + 1e-9 * state.problem.exhaustive_cost
+    affordable = (
+        state.cost[:, needed].sum(axis=1) <= state.spendable + 1e-9 * state.problem.exhaustive_cost
+    )
     arms = np.flatnonzero(missing.any(axis=1) & affordable & state.usable)
     if not len(arms):
         return None
@@ -42,7 +47,8 @@ def by_arms(state: State, rate: Callable[[Ints], Floats]) -> Choice | None:
 
 
 def design(problem: Problem) -> Floats:
-    """Features of a linear model (A, F): constant, step, depth, their squares and product, models, metrics.
+    """Features of a linear model (A, F): constant, step, depth, their squares and product, models,
+    metrics.
 
     The squares allow the best arm to lie inside the ranges.
     """
@@ -51,7 +57,8 @@ def design(problem: Problem) -> Floats:
 
 
 def ridge(state: State) -> tuple[Floats, Floats]:
-    """Ridge regression on the finished arms: weights (F,) for standardised values, and their covariance (F, F).
+    """Ridge regression on the finished arms: weights (F,) for standardised values, and their
+    covariance (F, F).
 
     In the covariance pending arms count as finished.
     """
@@ -60,15 +67,20 @@ def ridge(state: State) -> tuple[Floats, Floats]:
     value = averages(state).value[finished]
     target = (value - value.mean()) / (float(value.std()) or 1.0) if len(value) else value
     prior = RIDGE * np.eye(features.shape[1])
-    weights = np.linalg.solve(prior + features[finished].T @ features[finished], features[finished].T @ target)
-    return np.asarray(weights), np.asarray(np.linalg.inv(prior + features[begun].T @ features[begun]))
+    weights = np.linalg.solve(
+        prior + features[finished].T @ features[finished], features[finished].T @ target
+    )
+    return np.asarray(weights), np.asarray(
+        np.linalg.inv(prior + features[begun].T @ features[begun])
+    )
 
 
 def gp_ei(state: State) -> Choice | None:
     """Expected improvement over the best finished arm; None if no whole arm is affordable.
 
-    After Jones, Schonlau and Welch, "Efficient global optimization of expensive black-box functions" (Journal of Global
-    Optimization 13, 1998), eq. 15. Pending arms count as observed at their expected value.
+    After Jones, Schonlau and Welch, "Efficient global optimization of expensive black-box
+    functions" (Journal of Global Optimization 13, 1998), eq. 15. Pending arms count as observed at
+    their expected value.
     """
 
     def improvement(arms: Ints) -> Floats:
@@ -88,14 +100,17 @@ def expected_improvement(lead: Floats, sd: Floats) -> Floats:
     """
     spread = np.maximum(sd, 1e-12)
     distance = lead / spread
-    return np.asarray(lead * normal_tail(-distance) + spread * np.exp(-0.5 * distance**2) / math.sqrt(2 * math.pi))
+    return np.asarray(
+        lead * normal_tail(-distance) + spread * np.exp(-0.5 * distance**2) / math.sqrt(2 * math.pi)
+    )
 
 
 def gp_ucb(state: State) -> Choice | None:
     """Upper confidence bound of the posterior; None if no whole arm is affordable.
 
-    After Srinivas, Krause, Kakade and Seeger, "Gaussian process optimization in the bandit setting" (ICML 2010),
-    theorem 1 for finite sets, with the square of the bound divided by `SCALE`, as in their experiments.
+    After Srinivas, Krause, Kakade and Seeger, "Gaussian process optimization in the bandit setting"
+    (ICML 2010), theorem 1 for finite sets, with the square of the bound divided by `SCALE`, as in
+    their experiments.
     """
 
     def bound(arms: Ints) -> Floats:
@@ -107,16 +122,20 @@ def gp_ucb(state: State) -> Choice | None:
 
 
 def linucb(state: State) -> Choice | None:
-    """Upper confidence bound of one linear model that all arms share; None if no whole arm is affordable.
+    """Upper confidence bound of one linear model that all arms share; None if no whole arm is
+    affordable.
 
-    After Li, Chu, Langford and Schapire, "A contextual-bandit approach to personalized news article recommendation"
-    (WWW 2010). Their algorithm 1 has a model per arm, which learns nothing here, since no arm is pulled twice.
+    After Li, Chu, Langford and Schapire, "A contextual-bandit approach to personalized news article
+    recommendation" (WWW 2010). Their algorithm 1 has a model per arm, which learns nothing here,
+    since no arm is pulled twice.
     """
 
     def bound(arms: Ints) -> Floats:
         weights, covariance = ridge(state)
         features = design(state.problem)[arms]
-        return np.asarray(features @ weights + ALPHA * np.sqrt(((features @ covariance) * features).sum(axis=1)))
+        return np.asarray(
+            features @ weights + ALPHA * np.sqrt(((features @ covariance) * features).sum(axis=1))
+        )
 
     return by_arms(state, bound)
 
@@ -124,15 +143,18 @@ def linucb(state: State) -> Choice | None:
 def linear_ts(state: State) -> Choice | None:
     """The best arm under one draw of the linear model; None if no whole arm is affordable.
 
-    After Agrawal and Goyal, "Thompson sampling for contextual bandits with linear payoffs" (ICML 2013).
-    Their factor on the covariance, which the proof needs, is one here.
+    After Agrawal and Goyal, "Thompson sampling for contextual bandits with linear payoffs" (ICML
+    2013). Their factor on the covariance, which the proof needs, is one here.
     """
 
     def drawn(arms: Ints) -> Floats:
         weights, covariance = ridge(state)
         values, vectors = np.linalg.eigh(covariance)
         normal = state.random().standard_normal(len(weights))
-        return np.asarray(design(state.problem)[arms] @ (weights + vectors @ (np.sqrt(np.maximum(values, 0)) * normal)))
+        return np.asarray(
+            design(state.problem)[arms]
+            @ (weights + vectors @ (np.sqrt(np.maximum(values, 0)) * normal))
+        )
 
     return by_arms(state, drawn)
 

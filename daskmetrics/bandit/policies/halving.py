@@ -1,10 +1,12 @@
-"""Successive halving over tasks: all arms on the cheapest task, the better half on two, its better half on four, ...
+"""Successive halving over tasks: all arms on the cheapest task, the better half on two, its better
+half on four, ...
 
-After Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization" (AISTATS 2016),
-with tasks, cheapest first, as the resource. If outcomes are pending it promotes arms by the known ones and does not
-wait, as in Li et al., "A system for massively parallel hyperparameter tuning" (MLSys 2020). Hyperband, after Li,
-Jamieson, DeSalvo, Rostamizadeh and Talwalkar, "Hyperband: a novel bandit-based approach to hyperparameter optimization"
-(JMLR 18, 2018), algorithm 1, runs halvings of random arms, from many arms on few tasks to few arms on many.
+After Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter
+optimization" (AISTATS 2016), with tasks, cheapest first, as the resource. If outcomes are pending
+it promotes arms by the known ones and does not wait, as in Li et al., "A system for massively
+parallel hyperparameter tuning" (MLSys 2020). Hyperband, after Li, Jamieson, DeSalvo, Rostamizadeh
+and Talwalkar, "Hyperband: a novel bandit-based approach to hyperparameter optimization" (JMLR 18,
+2018), algorithm 1, runs halvings of random arms, from many arms on few tasks to few arms on many.
 """
 
 from __future__ import annotations
@@ -15,27 +17,31 @@ from collections.abc import Iterator
 import numpy as np
 
 from daskmetrics.bandit._policy import Choice, State
-from daskmetrics.bandit._problem import Floats, Ints
-from daskmetrics.bandit._rewards import reward_scale
 from daskmetrics.bandit.policies._averages import tasks_by_cost
+from daskmetrics.bandit.problem import Floats, Ints
+from daskmetrics.bandit.rewards import reward_scale
 from daskmetrics.core.names import seed_of
 
 __all__ = ["halving", "hyperband"]
 
-ETA = 2  #: from rung to rung the number of arms is divided, and that of tasks multiplied, by this factor
+#: from rung to rung the number of arms is divided, and that of tasks multiplied, by this factor
+ETA = 2
 HYPERBAND_ETA = 3  #: the same in Hyperband, as its paper recommends
 
 
 def halving(state: State) -> Choice | None:
-    """Choose the next cell of the lowest rung with an open one; None once the last rung is finished."""
+    """Choose the next cell of the lowest rung with an open one; None once the last rung is
+    finished.
+    """
     return climb(state, np.arange(len(state.problem.arms)), 1, ETA, values(state))
 
 
 def climb(state: State, arms: Ints, first: int, eta: int, known: Floats) -> Choice | None:
-    """The next cell of one halving, or None once it is finished; ``known`` (A, T) is as returned by `values`.
+    """The next cell of one halving, or None once it is finished; ``known`` (A, T) is as returned by
+    `values`.
 
-    The first rung has the arms (m,) and ``first`` tasks; each next one keeps one arm in ``eta``, with ``eta`` times the
-    tasks.
+    The first rung has the arms (m,) and ``first`` tasks; each next one keeps one arm in ``eta``,
+    with ``eta`` times the tasks.
     """
     for rung, (survivors, tasks) in enumerate(_rungs(state, arms, first, eta, known)):
         # task by task, so that the cheap ones are all known before an expensive one is paid for
@@ -54,7 +60,9 @@ def values(state: State) -> Floats:
     return table
 
 
-def _rungs(state: State, arms: Ints, first: int, eta: int, known: Floats) -> Iterator[tuple[Ints, Ints]]:
+def _rungs(
+    state: State, arms: Ints, first: int, eta: int, known: Floats
+) -> Iterator[tuple[Ints, Ints]]:
     """The arms of each rung, best first, and its tasks."""
     order, count = tasks_by_cost(state.problem), first
     while len(arms):

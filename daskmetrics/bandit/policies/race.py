@@ -1,22 +1,26 @@
-"""The leader against all arms that may still beat it, on the cells with the most information per cost.
+"""The leader against all arms that may still beat it, on the cells with the most information per
+cost.
 
-Arms that beat the leader with negligible probability are excluded; the others are its rivals. Stopping now has the
-expected loss E[max(0, rival - leader)]. The value of a measurement is the variance of these differences that it
-removes, weighted by the losses, divided by its cost. A measurement is a single cell or a duel: the missing cells of a
-rival and of the leader on the same task. Duels are the reason to start a new task, since a single score of a new task
-does not distinguish two arms.
+Arms that beat the leader with negligible probability are excluded; the others are its rivals.
+Stopping now has the expected loss E[max(0, rival - leader)]. The value of a measurement is the
+variance of these differences that it removes, weighted by the losses, divided by its cost. A
+measurement is a single cell or a duel: the missing cells of a rival and of the leader on the same
+task. Duels are the reason to start a new task, since a single score of a new task does not
+distinguish two arms.
 
-So cheap tasks are scored first, and expensive ones only if the cheap ones leave a doubt. A cell is cheap if its
-encoding exists or its checkpoint is loaded; the cost of a new encoding is shared by the rivals of its checkpoint.
-Pending cells count as observed, so that the same information is not paid for twice. A task with failed cells has less
-value, by the share that failed.
+So cheap tasks are scored first, and expensive ones only if the cheap ones leave a doubt. A cell is
+cheap if its encoding exists or its checkpoint is loaded; the cost of a new encoding is shared by
+the rivals of its checkpoint. Pending cells count as observed, so that the same information is not
+paid for twice. A task with failed cells has less value, by the share that failed.
 
-Once no rival is likely to beat the leader, and before the search may end, the leader, its nearest rivals and the best
-arm of every other model are scored on every kind of task (`daskmetrics.bandit._coverage`).
+Once no rival is likely to beat the leader, and before the search may end, the leader, its nearest
+rivals and the best arm of every other model are scored on every kind of task
+(`daskmetrics.bandit._coverage`).
 
-If the baseline checkpoint was swept, each of the swept tasks is first scored once for another checkpoint. The layers of
-one checkpoint define a task's scale and do not show how far its scores vary during training. A task that seems to vary
-little has little value, and would rarely be scored again.
+If the baseline checkpoint was swept, each of the swept tasks is first scored once for another
+checkpoint. The layers of one checkpoint define a task's scale and do not show how far its scores
+vary during training. A task that seems to vary little has little value, and would rarely be scored
+again.
 """
 
 from __future__ import annotations
@@ -29,20 +33,25 @@ import numpy as np
 from daskmetrics.bandit._coverage import check_rivals
 from daskmetrics.bandit._kernel import NOISE
 from daskmetrics.bandit._policy import Choice, State, Why
-from daskmetrics.bandit._posterior import Posterior, greatest
-from daskmetrics.bandit._problem import Bools, Floats, Ints, Rows
+from daskmetrics.bandit.posterior import Posterior, greatest
+from daskmetrics.bandit.problem import Bools, Floats, Ints, Rows
 
 __all__ = ["ask"]
 
-UNLIKELY = 0.2  #: once every rival beats the leader with a smaller probability, kinds that they lack are scored
+#: once every rival beats the leader with a smaller probability, kinds that they lack are scored
+UNLIKELY = 0.2
 NEGLIGIBLE = 0.01  #: a rival that beats the leader with a smaller probability is excluded
-RIVALS = 32  #: rivals considered per decision: half have the greatest losses, the others are drawn by their losses
+#: rivals considered per decision: half have the greatest losses, the others are drawn by their
+#: losses
+RIVALS = 32
 BOUND = 512  #: arms considered as rivals: those with the greatest upper bounds
 
 
 @dataclass(frozen=True, eq=False)
 class Rivals(Rows):
-    """Rivals of the leader (S,): index, probability of beating it, sd of the difference, and expected loss."""
+    """Rivals of the leader (S,): index, probability of beating it, sd of the difference, and
+    expected loss.
+    """
 
     arms: Ints
     better: Floats
@@ -51,7 +60,9 @@ class Rivals(Rows):
 
 
 def ask(state: State) -> Choice | None:
-    """Choose the measurement with the most information per cost; None if there is no rival or no open cell."""
+    """Choose the measurement with the most information per cost; None if there is no rival or no
+    open cell.
+    """
     if choice := _beyond_baseline(state):
         return choice
     leader = state.leader
@@ -63,7 +74,9 @@ def ask(state: State) -> Choice | None:
     why: Why = {
         "leader": str(state.problem.arms[leader]),
         "rivals": float(len(every)),
-        "loss": float(f"{every.loss.max():.6g}"),  # the last bits depend on how the posterior was computed
+        "loss": float(
+            f"{every.loss.max():.6g}"
+        ),  # the last bits depend on how the posterior was computed
     }
     chosen = _draw_rivals(every, state.random())
     value = _value_per_cost(state, leader, chosen)
@@ -72,12 +85,16 @@ def ask(state: State) -> Choice | None:
     best = _random_max(value, state.random())
     duel, place, task = (int(i) for i in np.unravel_index(best, value.shape))
     # the leader's cell first: it serves every duel on this task
-    arm = leader if duel and state.open[leader, task] else int(np.append(chosen.arms, leader)[place])
+    arm = (
+        leader if duel and state.open[leader, task] else int(np.append(chosen.arms, leader)[place])
+    )
     return Choice(arm, task, why)
 
 
 def _beyond_baseline(state: State) -> Choice | None:
-    """A swept task's first cell of another checkpoint: the least predictable per cost; None if no task needs one."""
+    """A swept task's first cell of another checkpoint: the least predictable per cost; None if no
+    task needs one.
+    """
     problem, swept = state.problem, state.problem.baseline_arms
     if problem.reward != "zscore":
         return None
@@ -88,13 +105,21 @@ def _beyond_baseline(state: State) -> Choice | None:
         return None
     task = int(np.argmax(missing))
     kernel = state.posterior.model.kernel
-    unsaid = kernel.variance - kernel(others, swept).max(axis=1) ** 2 / kernel.variance  # conditional variance
-    value = np.where(state.open[others, task], unsaid / np.maximum(state.corrected_cost[others, task], 1e-300), -1.0)
+    unsaid = (
+        kernel.variance - kernel(others, swept).max(axis=1) ** 2 / kernel.variance
+    )  # conditional variance
+    value = np.where(
+        state.open[others, task],
+        unsaid / np.maximum(state.corrected_cost[others, task], 1e-300),
+        -1.0,
+    )
     place = _random_max(value, state.random())
     return Choice(int(others[place]), task, {"unsaid": float(f"{unsaid[place]:.6g}")})
 
 
-def rivals(posterior: Posterior, leader: int, usable: Bools, negligible: float = NEGLIGIBLE) -> Rivals:
+def rivals(
+    posterior: Posterior, leader: int, usable: Bools, negligible: float = NEGLIGIBLE
+) -> Rivals:
     """Usable arms that may beat the leader, greatest expected loss first."""
     bound = np.where(usable, posterior.mean + 2 * posterior.sd, -np.inf)
     arms = greatest(bound, BOUND)
@@ -121,7 +146,9 @@ def _draw_rivals(every: Rivals, rng: np.random.Generator) -> Rivals:
 
 
 def _value_per_cost(state: State, leader: int, field: Rivals) -> Floats:
-    """Reduction of the differences' weighted variances per cost (2, S + 1, T): by single cells, and by duels."""
+    """Reduction of the differences' weighted variances per cost (2, S + 1, T): by single cells, and
+    by duels.
+    """
     posterior, model, arms = state.posterior, state.posterior.model, np.append(field.arms, leader)
     last = len(field)
     cross = posterior.cross[:, arms]
@@ -134,9 +161,13 @@ def _value_per_cost(state: State, leader: int, field: Rivals) -> Floats:
     )
     parts = model.parts(arms, arms)
     covariance = -explained
-    for part, of in zip(parts, state.problem.task_groups, strict=True):  # of every cell with the objectives
+    for part, of in zip(
+        parts, state.problem.task_groups, strict=True
+    ):  # of every cell with the objectives
         covariance += part[:, None, :] * (of @ (model.weights @ of))[None, :, None]
-    difference = covariance[..., :-1] - covariance[..., -1:]  # covariance of every cell with (rival - leader)
+    difference = (
+        covariance[..., :-1] - covariance[..., -1:]
+    )  # covariance of every cell with (rival - leader)
     weight = field.loss / field.spread**2
     open_ = state.open[arms]
     noise = np.where(state.paid[arms], 0.0, model.noise + NOISE)
@@ -156,7 +187,9 @@ def _value_per_cost(state: State, leader: int, field: Rivals) -> Floats:
 
 
 def _product(left: Floats, right: Floats) -> Floats:
-    """The matrix product with all rows rounded alike: BLAS rounds a last odd row differently, which breaks ties."""
+    """The matrix product with all rows rounded alike: BLAS rounds a last odd row differently, which
+    breaks ties.
+    """
     even = np.vstack([left, left[-1:]]) if len(left) % 2 else left
     return np.asarray((even @ right)[: len(left)])
 
@@ -174,7 +207,10 @@ def _shared_cost(state: State, arms: Ints) -> Floats:
 def _success_rate(state: State) -> Floats:
     """Probability that a cell of a task gives a score, from the outcomes so far (T,)."""
     size = len(state.problem.tasks)
-    finished, scored = (np.bincount(tasks, minlength=size) for tasks in (state.finished.task, state.observations.task))
+    finished, scored = (
+        np.bincount(tasks, minlength=size)
+        for tasks in (state.finished.task, state.observations.task)
+    )
     return np.asarray((scored + 1.0) / (finished + 1.0))
 
 

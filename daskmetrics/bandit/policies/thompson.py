@@ -1,8 +1,9 @@
-"""Top-two Thompson sampling: the best arm of one joint draw of all objectives, or the best arm of another draw.
+"""Top-two Thompson sampling: the best arm of one joint draw of all objectives, or the best arm of
+another draw.
 
-After Russo, "Simple Bayesian algorithms for best arm identification" (COLT 2016), section 3.3 with beta = 1/2. The
-draws come from the joint posterior, which shares information between arms and tasks; the drawn arm is scored on the
-cheapest task on which it was not scored.
+After Russo, "Simple Bayesian algorithms for best arm identification" (COLT 2016), section 3.3 with
+beta = 1/2. The draws come from the joint posterior, which shares information between arms and
+tasks; the drawn arm is scored on the cheapest task on which it was not scored.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from daskmetrics.bandit._policy import Choice, State
-from daskmetrics.bandit._posterior import greatest
 from daskmetrics.bandit.policies._averages import next_pull
+from daskmetrics.bandit.posterior import greatest
 
 __all__ = ["ask"]
 
@@ -25,7 +26,9 @@ def ask(state: State) -> Choice | None:
     bound = np.where(state.usable, posterior.mean + 3 * posterior.sd, -np.inf)
     arms = greatest(bound, JOINT)
     values, vectors = np.linalg.eigh(posterior.covariance(arms, arms))
-    root = vectors * np.sqrt(np.maximum(values, 0.0))  # rounding makes the smallest eigenvalues negative
+    root = vectors * np.sqrt(
+        np.maximum(values, 0.0)
+    )  # rounding makes the smallest eigenvalues negative
     draws = posterior.mean[arms] + rng.standard_normal((DRAWS, len(arms))) @ root.T
     drawn = arms[draws.argmax(axis=1)]
     _, first = np.unique(drawn, return_index=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from daskmetrics.bandit._problem import Floats
-from daskmetrics.bandit.replay._tables import ScoreTable
+from daskmetrics.bandit.problem import Floats
+from daskmetrics.bandit.replay.tables import ScoreTable
 from daskmetrics.core.errors import DataError
 
 SHARE = 0.5  #: of the correlations of other models in the likeness; the kinds have the rest
@@ -17,28 +17,33 @@ NUGGET = 1e-6  #: variance of its own that every task has, so that equal scores 
 
 
 def task_likeness(earlier: ScoreTable, kinds: Mapping[str, str]) -> Floats:
-    """Likeness of tasks, half from their kinds and half from what they had in common in other models.
+    """Likeness of tasks, half from their kinds and half from what they had in common in other
+    models.
 
-    Of each earlier model, the scores of every task are standardised over the arms, the mean over the tasks is
-    subtracted, and the rest is correlated; the correlations of several models are averaged. Scores of an arm count for
-    nothing but that: which arms were good elsewhere is not part of the result.
+    Of each earlier model, the scores of every task are standardised over the arms, the mean over
+    the tasks is subtracted, and the rest is correlated; the correlations of several models are
+    averaged. Scores of an arm count for nothing but that: which arms were good elsewhere is not
+    part of the result.
 
     Parameters
     ----------
     earlier : ScoreTable
-        Scores of other models on some of the tasks; arms without a score on each of these are left out.
+        Scores of other models on some of the tasks; arms without a score on each of these are left
+        out.
     kinds : mapping of str to str, length T
         Kind of each task of the search, in order; an empty string is a kind of its own.
 
     Returns
     -------
     ndarray (T, T)
-        As `daskmetrics.bandit.Problem.likeness`. Tasks that were not scored earlier are related by kind.
+        As `daskmetrics.bandit.Problem.likeness`. Tasks that were not scored earlier are related by
+        kind.
 
     Raises
     ------
     DataError
-        If fewer than three tasks are in common, or no model has eight arms with a score on each of them.
+        If fewer than three tasks are in common, or no model has eight arms with a score on each of
+        them.
 
     Examples
     --------
@@ -70,7 +75,9 @@ def task_likeness(earlier: ScoreTable, kinds: Mapping[str, str]) -> Floats:
             f"is {max(map(len, each))}. Name a run that scored more arms on every task."
         )
     known = np.array([task in earlier.kinds for task in kinds])
-    found = np.where(known[:, None] == known, same, 0.0)  # no entry between known and new tasks: it stays a correlation
+    found = np.where(
+        known[:, None] == known, same, 0.0
+    )  # no entry between known and new tasks: it stays a correlation
     found[np.ix_(known, known)] = np.mean(enough, axis=0)
     return np.asarray((1 - SHARE) * same + SHARE * found)
 

@@ -1,4 +1,6 @@
-"""How a table becomes a search: what cells cost, which tasks there are, and what the best arm is best at."""
+"""How a table becomes a search: what cells cost, which tasks there are, and what the best arm is
+best at.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,17 @@ from typing import Literal
 import numpy as np
 
 from daskmetrics.bandit import Problem, task_weights
-from daskmetrics.bandit._problem import Floats, Reward
 from daskmetrics.bandit._simulate import true_objectives
+from daskmetrics.bandit.problem import Floats, Reward
 from daskmetrics.bandit.replay._likeness import task_likeness
-from daskmetrics.bandit.replay._tables import FEWER, ScoreTable
+from daskmetrics.bandit.replay.tables import FEWER, ScoreTable
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Checkpoint
 
 Costs = Literal["published", "shared", "unit"]
 
-#: Share of a cell's seconds that counts as encoding if the table does not contain it: one forward pass encodes all
+#: Share of a cell's seconds that counts as encoding if the table does not contain it: one forward
+#: pass encodes all
 #: layers of a checkpoint, and scoring a layer is cheap in comparison.
 ENCODED = 0.9
 
@@ -29,8 +32,9 @@ class Scenario:
     Attributes
     ----------
     costs : {"published", "shared", "unit"} or None
-        ``published``: every cell takes the table's seconds. ``shared``: their encoding part is paid once per checkpoint
-        and task. ``unit``: every cell costs one. By default the most precise that the table allows.
+        ``published``: every cell takes the table's seconds. ``shared``: their encoding part is paid
+        once per checkpoint and task. ``unit``: every cell costs one. By default the most precise
+        that the table allows.
     overhead : float
         Seconds added to every cell.
     load : float
@@ -70,7 +74,9 @@ class Scenario:
             raise ConfigError(
                 f"Cannot draw {self.subset} tasks: the table has {len(table.tasks)}. Choose a smaller subset."
             )
-        return table.of_tasks(np.random.default_rng(seed).permutation(sorted(table.tasks))[: self.subset].tolist())
+        return table.of_tasks(
+            np.random.default_rng(seed).permutation(sorted(table.tasks))[: self.subset].tolist()
+        )
 
     def build_problem(self, table: ScoreTable, metrics: bool = True) -> Problem:
         """The search problem of a table, with or without its metrics as features.
@@ -78,8 +84,8 @@ class Scenario:
         Raises
         ------
         ConfigError
-            If the baseline or the objective is unknown, the table does not contain the requested costs, or the prior
-            has scores of a model of the table.
+            If the baseline or the objective is unknown, the table does not contain the requested
+            costs, or the prior has scores of a model of the table.
         """
         encode, score = self._seconds(table)
         return Problem(
@@ -112,7 +118,9 @@ class Scenario:
     def _likeness(self, table: ScoreTable) -> Floats | None:
         if self.prior is None:
             return None
-        searched = {suite.model for suite in table.suites} & {suite.model for suite in self.prior.suites}
+        searched = {suite.model for suite in table.suites} & {
+            suite.model for suite in self.prior.suites
+        }
         if searched:
             raise ConfigError(
                 f"The prior has scores of {', '.join(sorted(searched))}, which this replay is to search for. Name "
@@ -134,7 +142,9 @@ class Scenario:
         if costs == "unit":
             return np.zeros_like(table.scores), np.ones_like(table.scores) + self.overhead
         if not np.isfinite(table.seconds).any():
-            raise ConfigError(f"Costs '{costs}' need seconds, which the table does not have. Use costs 'unit'.")
+            raise ConfigError(
+                f"Costs '{costs}' need seconds, which the table does not have. Use costs 'unit'."
+            )
         seconds = _filled(table.seconds)
         if costs == "published":
             return np.zeros_like(seconds), seconds + self.overhead
@@ -147,14 +157,18 @@ def _filled(seconds: Floats) -> Floats:
     known = np.isfinite(seconds)
     count = known.sum(axis=0)
     overall = seconds[known].mean()
-    mean = np.where(count > 0, np.where(known, seconds, 0.0).sum(axis=0) / np.maximum(count, 1), overall)
+    mean = np.where(
+        count > 0, np.where(known, seconds, 0.0).sum(axis=0) / np.maximum(count, 1), overall
+    )
     return np.where(known, seconds, mean)
 
 
 def _encoding(table: ScoreTable, seconds: Floats) -> Floats:
     """Seconds of encoding, equal for all layers of a checkpoint (A, T)."""
     measured = np.nansum(table.encode) > 0
-    part = _filled(np.where(table.encode > 0, table.encode, np.nan)) if measured else ENCODED * seconds
+    part = (
+        _filled(np.where(table.encode > 0, table.encode, np.nan)) if measured else ENCODED * seconds
+    )
     _, checkpoint = np.unique([str(arm.checkpoint) for arm in table.arms], return_inverse=True)
     least = np.full((checkpoint.max() + 1, part.shape[1]), np.inf)
     np.minimum.at(least, checkpoint, part)
@@ -170,7 +184,8 @@ class GroundTruth:
     best : int
         The arm with the greatest objective among those with a score on every task of the objective.
     loss : ndarray (A,)
-        1 - mean raw score / mean raw score of the best arm; infinite for an arm with missing scores.
+        1 - mean raw score / mean raw score of the best arm; infinite for an arm with missing
+        scores.
     """
 
     best: int
@@ -192,7 +207,9 @@ def ground_truth(table: ScoreTable, problem: Problem) -> GroundTruth:
             f"No arm has a score on each of the {needed.sum()} tasks ({table.known} of {table.scores.size} cells are "
             f"known), so the best arm is unknown. {FEWER}"
         )
-    raw = np.where(complete, np.where(needed, table.scores, 0.0) @ problem.objective_weights, np.nan)
+    raw = np.where(
+        complete, np.where(needed, table.scores, 0.0) @ problem.objective_weights, np.nan
+    )
     value = np.where(complete, true_objectives(problem, table.cells()), -np.inf)
     best = int(np.argmax(value))
     return GroundTruth(best, np.where(complete, (raw[best] - raw) / abs(raw[best]), np.inf))

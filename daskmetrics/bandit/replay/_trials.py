@@ -12,20 +12,24 @@ from typing import Any
 import cloudpickle
 
 from daskmetrics.bandit import policy_named
-from daskmetrics.bandit._clock import useful_workers
 from daskmetrics.bandit._simulate import simulate
+from daskmetrics.bandit.clock import useful_workers
 from daskmetrics.bandit.replay._scenario import Scenario, ground_truth
-from daskmetrics.bandit.replay._tables import ScoreTable
-from daskmetrics.core._main_module import pool_context, restore_state, state_with_main_object
+from daskmetrics.bandit.replay.tables import ScoreTable
+from daskmetrics.core.main_module import pool_context, restore_state, state_with_main_object
 
 #: Shares of the exhaustive cost at which the confidence of a search is computed.
 CONFIDENCE_AT = tuple(1e-4 * 2.0 ** (i / 2) for i in range(26))
-WITHIN = 0.01  #: an arm is found if its mean raw score is at most this share below that of the best arm
+WITHIN = (
+    0.01  #: an arm is found if its mean raw score is at most this share below that of the best arm
+)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What differs between the trials that are compared: the policy, the workers, and whether metrics are features."""
+    """What differs between the trials that are compared: the policy, the workers, and whether
+    metrics are features.
+    """
 
     policy: str
     workers: int = 1
@@ -55,7 +59,8 @@ class ReplayStep:
     loss : float
         By which share the mean raw score of the recommended arm is below that of the best arm.
     confidence : float
-        Posterior probability that the recommended arm is within `WITHIN` of the best; NaN if it was not computed.
+        Posterior probability that the recommended arm is within `WITHIN` of the best; NaN if it was
+        not computed.
     expected_loss : float
         Expectation of ``loss`` under the posterior, computed together with the confidence.
     """
@@ -71,8 +76,8 @@ class ReplayStep:
 class ReplayTrial:
     """One search of a known table.
 
-    ``utilisation`` is the share of the workers' time in which they worked, ``deciding`` the same until the last
-    decision.
+    ``utilisation`` is the share of the workers' time in which they worked, ``deciding`` the same
+    until the last decision.
     """
 
     setting: Setting
@@ -84,7 +89,9 @@ class ReplayTrial:
 
     def after(self, share: float) -> ReplayStep | None:
         """The last step that cost at most a share of the exhaustive cost."""
-        return next((step for step in reversed(self.path) if step.share <= share * (1 + 1e-9)), None)
+        return next(
+            (step for step in reversed(self.path) if step.share <= share * (1 + 1e-9)), None
+        )
 
     def first(self, good: Callable[[ReplayStep], bool]) -> ReplayStep | None:
         """The first good step."""
@@ -150,9 +157,13 @@ def run_trials(
         return
     with (
         pool_context() as context,
-        ProcessPoolExecutor(jobs, mp_context=context, initializer=_set_plan, initargs=(plan,)) as pool,
+        ProcessPoolExecutor(
+            jobs, mp_context=context, initializer=_set_plan, initargs=(plan,)
+        ) as pool,
     ):
-        yield from pool.map(_run_in_process, map(cloudpickle.dumps, work))  # a policy of the main module by value
+        yield from pool.map(
+            _run_in_process, map(cloudpickle.dumps, work)
+        )  # a policy of the main module by value
 
 
 def run_trial(plan: ReplayPlan, setting: Setting, seed: int) -> ReplayTrial:
@@ -186,7 +197,9 @@ def run_trial(plan: ReplayPlan, setting: Setting, seed: int) -> ReplayTrial:
     return ReplayTrial(setting, seed, path, len(result.picks), result.utilisation, result.deciding)
 
 
-_plan: list[ReplayPlan] = []  # of a process of the pool, which receives it once and not with every trial
+_plan: list[
+    ReplayPlan
+] = []  # of a process of the pool, which receives it once and not with every trial
 
 
 def _set_plan(plan: ReplayPlan) -> None:

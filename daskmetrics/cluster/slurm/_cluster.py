@@ -18,11 +18,11 @@ import yaml
 from distributed import Security
 
 from daskmetrics.cluster._certificates import KeyFolder, cluster_security
-from daskmetrics.cluster._links import PrivateDashboard
-from daskmetrics.cluster.slurm import _commands
-from daskmetrics.cluster.slurm._partitions import require_interface
-from daskmetrics.cluster.slurm._script import LaunchInfo, script
+from daskmetrics.cluster.links import PrivateDashboard
 from daskmetrics.cluster.slurm._supervisor import Supervisor, rehearse
+from daskmetrics.cluster.slurm.commands import require
+from daskmetrics.cluster.slurm.partitions import require_interface
+from daskmetrics.cluster.slurm.script import LaunchInfo, script
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ClusterLostError, ConfigError
 
@@ -32,29 +32,35 @@ try:
     import dask_jobqueue
     from dask_jobqueue import SLURMCluster
 except ImportError:
-    raise ConfigError("A Slurm profile needs dask-jobqueue: pip install 'daskmetrics[slurm]'.") from None
+    raise ConfigError(
+        "A Slurm profile needs dask-jobqueue: pip install 'daskmetrics[slurm]'."
+    ) from None
 except ValueError:  # Python allows this in the main thread only
     raise ConfigError(
         "Import daskmetrics.cluster.slurm._cluster in the main thread before another one uses it."
     ) from None
 signal.signal(signal.SIGINT, _before)
 
-_JOBQUEUE_DEFAULTS = yaml.safe_load(Path(dask_jobqueue.__file__).with_name("jobqueue.yaml").read_text())["jobqueue"][
-    "slurm"
-]
+_JOBQUEUE_DEFAULTS = yaml.safe_load(
+    Path(dask_jobqueue.__file__).with_name("jobqueue.yaml").read_text()
+)["jobqueue"]["slurm"]
 
 log = logging.getLogger(__name__)
 
 
 class SlurmCluster(PrivateDashboard, SLURMCluster):  # type: ignore[misc]  # dask-jobqueue has no types
-    """A Dask cluster whose workers are Slurm jobs; lost jobs are replaced. ConfigError if Slurm would refuse the jobs.
+    """A Dask cluster whose workers are Slurm jobs; lost jobs are replaced. ConfigError if Slurm
+    would refuse the jobs.
 
-    It differs from dask-jobqueue's cluster in how jobs are managed: that one shows a lost job as running for ever, and
-    does not report what Slurm refuses. `connect` has set Dask's configuration; ``prefix`` is part of it.
+    It differs from dask-jobqueue's cluster in how jobs are managed: that one shows a lost job as
+    running for ever, and does not report what Slurm refuses. `connect` has set Dask's
+    configuration; ``prefix`` is part of it.
     """
 
-    def __init__(self, profile: Cluster, run: str, prefix: str, on_message: Callable[[str], None]) -> None:
-        _commands.require("sbatch")
+    def __init__(
+        self, profile: Cluster, run: str, prefix: str, on_message: Callable[[str], None]
+    ) -> None:
+        require("sbatch")
         require_interface(profile.interface)
         logs, security = Path(profile.logs).absolute(), cluster_security()
         self.profile, self._run = profile.model_copy(update={"logs": str(logs)}), run
@@ -63,7 +69,10 @@ class SlurmCluster(PrivateDashboard, SLURMCluster):  # type: ignore[misc]  # das
         self._keys = KeyFolder(logs, security)
         self.supervisor: Supervisor | None = None
         self._supervision: asyncio.Task[None] | None = None
-        pages = {"dashboard_address": f"127.0.0.1:{profile.dashboard_port or 0}", "http_prefix": prefix}
+        pages = {
+            "dashboard_address": f"127.0.0.1:{profile.dashboard_port or 0}",
+            "http_prefix": prefix,
+        }
         try:
             # what of the user's jobqueue.yaml is used is part of the profile
             with dask.config.set({"jobqueue.slurm": _JOBQUEUE_DEFAULTS}):
@@ -91,16 +100,26 @@ class SlurmCluster(PrivateDashboard, SLURMCluster):  # type: ignore[misc]  # das
         """The script of a main job."""
         return script(self.profile, launch=self._launch_info())
 
-    def scale(self, n: int | None = None, pool: str | None = None, *, jobs: int | None = None) -> None:
-        """Set the number of workers, or of jobs, of a pool (``gpu`` or ``cpu``), by default the main one."""
+    def scale(
+        self, n: int | None = None, pool: str | None = None, *, jobs: int | None = None
+    ) -> None:
+        """Set the number of workers, or of jobs, of a pool (``gpu`` or ``cpu``), by default the
+        main one.
+        """
         if (n is None) == (jobs is None):
-            raise ConfigError(f"scale() takes either a number of workers or one of jobs, got n={n} and jobs={jobs}.")
+            raise ConfigError(
+                f"scale() takes either a number of workers or one of jobs, got n={n} and jobs={jobs}."
+            )
         if self.supervisor:
             workers = n if n is not None else (jobs or 0) * self.supervisor.processes(pool)
             self.supervisor.scale(workers, workers, pool)
 
-    def adapt(self, minimum: int = 0, maximum: int = 1, pool: str | None = None, **_: Any) -> SimpleNamespace:
-        """Let the number of workers of a pool follow the work between two limits; the lower is at least 1."""
+    def adapt(
+        self, minimum: int = 0, maximum: int = 1, pool: str | None = None, **_: Any
+    ) -> SimpleNamespace:
+        """Let the number of workers of a pool follow the work between two limits; the lower is at
+        least 1.
+        """
         limits = SimpleNamespace(minimum=max(1, minimum), maximum=max(1, minimum, maximum))
         if self.supervisor:
             self.supervisor.scale(limits.minimum, limits.maximum, pool)
@@ -113,7 +132,11 @@ class SlurmCluster(PrivateDashboard, SLURMCluster):  # type: ignore[misc]  # das
 
     def _launch_info(self) -> LaunchInfo:
         return LaunchInfo(
-            self.scheduler.address, run=self._run, owner=self._owner, python=sys.executable, tls=self._keys.files
+            self.scheduler.address,
+            run=self._run,
+            owner=self._owner,
+            python=sys.executable,
+            tls=self._keys.files,
         )
 
     def _get_worker_security(self, security: Security) -> None:
@@ -124,7 +147,9 @@ class SlurmCluster(PrivateDashboard, SLURMCluster):  # type: ignore[misc]  # das
         if self.supervisor is None:
             launch = self._launch_info()
             await asyncio.to_thread(rehearse, self.profile, launch)
-            self.supervisor = Supervisor(self.profile, launch, self.scheduler, self._on_message, self._keys.path)
+            self.supervisor = Supervisor(
+                self.profile, launch, self.scheduler, self._on_message, self._keys.path
+            )
             self._supervision = asyncio.ensure_future(self.supervisor.run())
 
     async def _close(self) -> None:

@@ -1,4 +1,6 @@
-"""The jobs of a pool and the actions on them: decided from a snapshot, without Slurm, Dask or a clock."""
+"""The jobs of a pool and the actions on them: decided from a snapshot, without Slurm, Dask or a
+clock.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TypeAlias
 
-from daskmetrics.cluster.slurm._batch import QueuedJob
+from daskmetrics.cluster.slurm.batch import QueuedJob
 
 LONGEST_PAUSE = 600.0  # seconds between submissions while jobs keep failing
 
@@ -19,7 +21,9 @@ class Job:
     id: str
     name: str  # of its worker; with several processes those are called ``NAME-0``, ``NAME-1``, ...
     submitted: float
-    incomplete_since: float | None = None  # since when it runs with fewer workers than it should have
+    incomplete_since: float | None = (
+        None  # since when it runs with fewer workers than it should have
+    )
     arrived: bool = False  # whether one of its workers has ever arrived
     leaving: bool = False  # whether it no longer counts, and a replacement was or will be submitted
     drained: bool = False  # whether its workers get no more work
@@ -27,7 +31,11 @@ class Job:
 
     def task_counts(self, workers: Mapping[str, int]) -> list[int]:
         """The number of tasks on each of its workers that have arrived."""
-        return [tasks for name, tasks in workers.items() if name == self.name or name.startswith(f"{self.name}-")]
+        return [
+            tasks
+            for name, tasks in workers.items()
+            if name == self.name or name.startswith(f"{self.name}-")
+        ]
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,9 @@ class Snapshot:
     # the number of tasks on each worker that has arrived, by the worker's name
     workers: Mapping[str, int] = field(default_factory=dict)
     draining: frozenset[str] = frozenset()  # nodes that take no more jobs
-    killed: frozenset[str] = frozenset()  # names of the workers that have been killed because of their memory
+    killed: frozenset[str] = (
+        frozenset()
+    )  # names of the workers that have been killed because of their memory
 
 
 @dataclass(frozen=True)
@@ -52,8 +62,11 @@ class Rules:
     connect_within: float = 300.0  # seconds for the workers of a running job to arrive
     lead: float = 600.0  # seconds before a job's time limit at which its replacement is submitted
     early: float = 60.0  # seconds before a job's time limit at which its workers take no more work
-    pause: float = 1.0  # seconds before the next submission after a failed job; doubled with each further failure
-    memories: tuple[str | None, ...] = (None,)  # the memory of a worker at first, and after each kill for memory
+    # seconds before the next submission after a failed job; doubled with each further failure
+    pause: float = 1.0
+    memories: tuple[str | None, ...] = (
+        None,
+    )  # the memory of a worker at first, and after each kill for memory
 
 
 @dataclass(frozen=True)
@@ -125,7 +138,9 @@ class _JobUpdate:
     cancel: bool = False
     drain: bool = False
     has_arrived: bool = False
-    killed: bool = False  # whether it or one of its workers was killed for memory, of which there is more
+    killed: bool = (
+        False  # whether it or one of its workers was killed for memory, of which there is more
+    )
 
     @property
     def failed(self) -> bool:
@@ -133,8 +148,11 @@ class _JobUpdate:
         return self.end is not None and not self.job.arrived and not self.job.leaving
 
 
-def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> tuple[JobSet, Sequence[Action]]:
-    """The actions that bring a pool to a number of workers, and its jobs to be passed with the next snapshot.
+def decide(
+    jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int
+) -> tuple[JobSet, Sequence[Action]]:
+    """The actions that bring a pool to a number of workers, and its jobs to be passed with the next
+    snapshot.
 
     >>> jobs, actions = decide(JobSet(), Snapshot(now=0.0, queue={}), Rules(processes=4), workers=32)
     >>> actions
@@ -146,9 +164,15 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> tupl
         jobs = replace(jobs, failed=0, not_before=0.0, last=None)
     if failures := [update for update in updates if update.failed]:
         last = failures[-1]
-        jobs = jobs.with_failures(len(failures), Stop(f"job {last.job.id} {last.end}", last.job), snapshot.now, rules)
+        jobs = jobs.with_failures(
+            len(failures), Stop(f"job {last.job.id} {last.end}", last.job), snapshot.now, rules
+        )
     step = max((update.job.step + 1 for update in updates if update.killed), default=0)
-    grown = [Report(f"A worker was killed for its memory: further jobs get {rules.memories[step]} per worker.")]
+    grown = [
+        Report(
+            f"A worker was killed for its memory: further jobs get {rules.memories[step]} per worker."
+        )
+    ]
     actions = [
         *_reports(updates),
         *(grown if step > jobs.step else ()),
@@ -166,17 +190,29 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> tupl
 
 def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:
     queued, tasks = snapshot.queue.get(job.id), job.task_counts(snapshot.workers)
-    killed = bool(job.task_counts(dict.fromkeys(snapshot.killed, 0))) and job.step + 1 < len(rules.memories)
+    killed = bool(job.task_counts(dict.fromkeys(snapshot.killed, 0))) and job.step + 1 < len(
+        rules.memories
+    )
     if queued is None or not queued.alive:
         if queued is None and job.submitted >= snapshot.now:
             return _JobUpdate(job)  # it was submitted after the snapshot
-        killed |= queued is not None and queued.state == "OUT_OF_MEMORY" and job.step + 1 < len(rules.memories)
+        killed |= (
+            queued is not None
+            and queued.state == "OUT_OF_MEMORY"
+            and job.step + 1 < len(rules.memories)
+        )
         return _JobUpdate(job, end=_end(queued), killed=killed)
     if queued.pending:
         return _JobUpdate(replace(job, incomplete_since=None))
     has_arrived = bool(tasks) and not job.arrived
     is_complete = len(tasks) >= rules.processes
-    since = None if is_complete else snapshot.now if job.incomplete_since is None else job.incomplete_since
+    since = (
+        None
+        if is_complete
+        else snapshot.now
+        if job.incomplete_since is None
+        else job.incomplete_since
+    )
     late = since is not None and snapshot.now - since >= rules.connect_within
     job = replace(job, incomplete_since=since, arrived=job.arrived or bool(tasks))
     if late and not tasks:
@@ -205,24 +241,34 @@ def _end(queued: QueuedJob | None) -> str:
 def _reports(updates: Iterable[_JobUpdate]) -> Iterator[Report]:
     """One line for all jobs that ended alike; jobs that were to leave are not reported."""
     lost = [update for update in updates if update.end and not update.job.leaving]
-    for end, alike in groupby(sorted(lost, key=lambda update: str(update.end)), key=lambda update: update.end):
+    for end, alike in groupby(
+        sorted(lost, key=lambda update: str(update.end)), key=lambda update: update.end
+    ):
         ids = [update.job.id for update in alike]
         shown = ", ".join(ids[:8]) + (" ..." if len(ids) > 8 else "")
-        yield Report(f"Job {shown} {end}." if len(ids) == 1 else f"{len(ids)} jobs, {shown}: each {end}.")
+        yield Report(
+            f"Job {shown} {end}." if len(ids) == 1 else f"{len(ids)} jobs, {shown}: each {end}."
+        )
 
 
-def _unless_empty(kind: type[Cancel] | type[Drain], jobs: Iterable[Job]) -> Iterator[Cancel | Drain]:
+def _unless_empty(
+    kind: type[Cancel] | type[Drain], jobs: Iterable[Job]
+) -> Iterator[Cancel | Drain]:
     if all_jobs := tuple(jobs):
         yield kind(all_jobs)
 
 
-def _resize(jobs: JobSet, snapshot: Snapshot, rules: Rules, target: int) -> tuple[JobSet, Sequence[Action]]:
+def _resize(
+    jobs: JobSet, snapshot: Snapshot, rules: Rules, target: int
+) -> tuple[JobSet, Sequence[Action]]:
     """Submit missing jobs, or release surplus ones."""
     serving = [job for job in jobs.jobs if not job.leaving]
     if len(serving) > target:
 
         def order(job: Job) -> tuple[int, bool, int, float]:
-            """Those with less memory are released first, then without a worker, with the fewest tasks, the youngest."""
+            """Those with less memory are released first, then without a worker, with the fewest
+            tasks, the youngest.
+            """
             tasks = job.task_counts(snapshot.workers)
             return job.step, bool(tasks), sum(tasks), -job.submitted
 
@@ -231,25 +277,40 @@ def _resize(jobs: JobSet, snapshot: Snapshot, rules: Rules, target: int) -> tupl
     if rules.max_jobs is not None:
         count = min(count, rules.max_jobs - len(jobs.jobs))
     if jobs.failed:
-        # while other jobs work, a single job is submitted from time to time to see whether jobs start again
-        count = 0 if snapshot.now < jobs.not_before else min(count, 1) if jobs.failed >= rules.failures else count
+        # while other jobs work, a single job is submitted from time to time to see whether jobs
+        # start again
+        count = (
+            0
+            if snapshot.now < jobs.not_before
+            else min(count, 1)
+            if jobs.failed >= rules.failures
+            else count
+        )
     return jobs, (SubmitJobs(count),) if count > 0 else ()
 
 
-def _release(jobs: JobSet, snapshot: Snapshot, surplus: Sequence[Job]) -> tuple[JobSet, Sequence[Action]]:
+def _release(
+    jobs: JobSet, snapshot: Snapshot, surplus: Sequence[Job]
+) -> tuple[JobSet, Sequence[Action]]:
     """Cancel surplus jobs that are idle, and drain the busy ones."""
     idle = [job for job in surplus if not any(job.task_counts(snapshot.workers))]
     busy = {job.id for job in surplus if job not in idle}
     kept = [job for job in jobs.jobs if job not in idle]
-    remaining = tuple(replace(job, leaving=True, drained=True) if job.id in busy else job for job in kept)
+    remaining = tuple(
+        replace(job, leaving=True, drained=True) if job.id in busy else job for job in kept
+    )
     drained = (job for job in remaining if job.id in busy)
-    return replace(jobs, jobs=remaining), (*_unless_empty(Cancel, idle), *_unless_empty(Drain, drained))
+    return replace(jobs, jobs=remaining), (
+        *_unless_empty(Cancel, idle),
+        *_unless_empty(Drain, drained),
+    )
 
 
 def demand(task_counts: Sequence[int]) -> int:
     """How many workers have work, from the number of tasks on each.
 
-    While all are busy, more work may be waiting than is visible here, so that the number is doubled.
+    While all are busy, more work may be waiting than is visible here, so that the number is
+    doubled.
 
     >>> demand([1, 1, 1]), demand([1, 0, 1]), demand([])
     (6, 2, 0)

@@ -19,18 +19,36 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.cluster._preload_memory import TOPIC as OVER_MEMORY
-from daskmetrics.cluster.slurm import _jobs, _slurm
-from daskmetrics.cluster.slurm._batch import BatchError, BatchSystem, by_expected_start, in_each_partition, summary
-from daskmetrics.cluster.slurm._jobs import Cancel, Drain, Job, JobSet, Report, Rules, Snapshot, Stop, SubmitJobs
-from daskmetrics.cluster.slurm._script import LaunchInfo, WorkerPool, early, job_name, pools
+from daskmetrics.cluster.slurm import _jobs, slurm
+from daskmetrics.cluster.slurm._jobs import (
+    Cancel,
+    Drain,
+    Job,
+    JobSet,
+    Report,
+    Rules,
+    Snapshot,
+    Stop,
+    SubmitJobs,
+)
+from daskmetrics.cluster.slurm.batch import (
+    BatchError,
+    BatchSystem,
+    by_expected_start,
+    in_each_partition,
+    summary,
+)
+from daskmetrics.cluster.slurm.script import LaunchInfo, WorkerPool, early, job_name, pools
 from daskmetrics.config import Cluster
-from daskmetrics.core._events import CLUSTER
-from daskmetrics.core._text import parse_walltime
 from daskmetrics.core.errors import ClusterLostError, ConfigError, unknown
+from daskmetrics.core.events import CLUSTER
+from daskmetrics.core.text import parse_walltime
 
 TICK = 0.5  # seconds between two readings of the scheduler, which cost nothing
 URGENT = 0.1  # share of `poll_seconds` after which the queue is read if a worker is gone
-LEAD = 600.0  # seconds before a job's time limit at which the next is submitted; less for a short job
+LEAD = (
+    600.0  # seconds before a job's time limit at which the next is submitted; less for a short job
+)
 DEMAND_WINDOW = 60.0  # seconds of past demand that an adaptive pool considers
 TAIL = 20  # lines of a failed job's log that are shown
 
@@ -69,9 +87,14 @@ class Supervisor:
         scheduler: Any,
         on_message: Callable[[str], None],
         keys: Path,
-        batch: BatchSystem = _slurm,
+        batch: BatchSystem = slurm,
     ) -> None:
-        self.profile, self.launch, self.scheduler, self.on_message = profile, launch, scheduler, on_message
+        self.profile, self.launch, self.scheduler, self.on_message = (
+            profile,
+            launch,
+            scheduler,
+            on_message,
+        )
         self.batch = batch
         self.pools: dict[str, _PoolState] = {}
         for pool in pools(profile):
@@ -94,7 +117,9 @@ class Supervisor:
         self._is_silent = False
 
     def scale(self, fewest: int, most: int, pool: str | None = None) -> None:
-        """Set the number of workers of a pool, by default the main one; between the two it follows the work."""
+        """Set the number of workers of a pool, by default the main one; between the two it follows
+        the work.
+        """
         state = self._pool(pool)
         state.fewest, state.most = fewest, most
 
@@ -110,11 +135,18 @@ class Supervisor:
 
     async def run(self) -> None:
         """Manage the pools; if jobs keep failing, set `problem` and close the scheduler."""
-        read_at, workers = -math.inf, 0  # less the kills for memory, after which a worker comes back
+        read_at, workers = (
+            -math.inf,
+            0,
+        )  # less the kills for memory, after which a worker comes back
         while self.problem is None:
             workers_now = len(self.scheduler.workers) - len(self.scheduler.get_events(OVER_MEMORY))
-            self._names |= {address: str(worker.name) for address, worker in self.scheduler.workers.items()}
-            urgent = workers_now < workers or any(state.jobs.failed for state in self.pools.values())
+            self._names |= {
+                address: str(worker.name) for address, worker in self.scheduler.workers.items()
+            }
+            urgent = workers_now < workers or any(
+                state.jobs.failed for state in self.pools.values()
+            )
             if time.monotonic() - read_at >= self.profile.poll_seconds * (URGENT if urgent else 1):
                 read_at, workers = time.monotonic(), workers_now
                 await self._update_pools()
@@ -126,8 +158,12 @@ class Supervisor:
         if snapshot is None:
             return
         for state in self.pools.values():
-            state.jobs, actions = _jobs.decide(state.jobs, snapshot, state.rules, state.target(snapshot))
-            self._drain(tuple(job for job in state.jobs.jobs if job.drained))  # also workers that came back meanwhile
+            state.jobs, actions = _jobs.decide(
+                state.jobs, snapshot, state.rules, state.target(snapshot)
+            )
+            self._drain(
+                tuple(job for job in state.jobs.jobs if job.drained)
+            )  # also workers that came back meanwhile
             for action in actions:
                 await self._perform(state, action)
         self._report_queue(snapshot)
@@ -135,14 +171,18 @@ class Supervisor:
     async def _snapshot(self) -> Snapshot | None:
         """The present state, or None if the batch system does not answer: then nothing is decided."""
         now = time.monotonic()
-        workers = {str(worker.name): len(worker.processing) for worker in self.scheduler.workers.values()}
+        workers = {
+            str(worker.name): len(worker.processing) for worker in self.scheduler.workers.values()
+        }
         try:
             queue = await asyncio.to_thread(self.batch.queue, name=job_name(self.launch.run))
             draining = await asyncio.to_thread(self.batch.draining)
         except BatchError as error:
             if not self._is_silent:
                 name = self.batch.NAME
-                self.on_message(f"{name} does not answer ({error}). Jobs continue; lost jobs are replaced later.")
+                self.on_message(
+                    f"{name} does not answer ({error}). Jobs continue; lost jobs are replaced later."
+                )
             self._is_silent = True
             return None
         if self._is_silent:
@@ -157,14 +197,18 @@ class Supervisor:
             case SubmitJobs(number):
                 await self._submit(state, number)
             case Cancel(jobs):
-                with suppress(BatchError):  # it has ended meanwhile, or is cancelled again at the end
+                with suppress(
+                    BatchError
+                ):  # it has ended meanwhile, or is cancelled again at the end
                     await asyncio.to_thread(self.batch.cancel, [job.id for job in jobs])
             case Drain():
                 pass  # see `_update_pools`
             case Report(text):
                 self.on_message(text)
             case Stop(reason, job):
-                self.problem = ClusterLostError(f"{reason[:1].upper()}{reason[1:]}{self._end_of_log(job)}")
+                self.problem = ClusterLostError(
+                    f"{reason[:1].upper()}{reason[1:]}{self._end_of_log(job)}"
+                )
 
     async def _submit(self, state: _PoolState, number: int) -> None:
         """Submit this number of jobs one after the other, until one is refused."""
@@ -176,11 +220,15 @@ class Supervisor:
             try:
                 pool = replace(state.pool, memory=state.rules.memories[state.jobs.step])
                 if "," in (pool.partition or ""):
-                    state.partition = state.partition if i else await self._choose_partitions(state, pool)
+                    state.partition = (
+                        state.partition if i else await self._choose_partitions(state, pool)
+                    )
                     pool = replace(pool, partition=state.partition)
                 job = await asyncio.shield(asyncio.to_thread(self._sbatch, pool, launch))
             except BatchError as error:
-                self.on_message(f"{self.batch.NAME} refused a further {state.pool.name} job: {error}.")
+                self.on_message(
+                    f"{self.batch.NAME} refused a further {state.pool.name} job: {error}."
+                )
                 if not error.is_transient:
                     last = Stop(f"{self.batch.NAME} refused it: {error}")
                     state.jobs = state.jobs.with_failures(1, last, time.monotonic(), state.rules)
@@ -188,8 +236,12 @@ class Supervisor:
             state.jobs = state.jobs.with_job(Job(job, name, time.monotonic(), step=state.jobs.step))
 
     async def _choose_partitions(self, state: _PoolState, pool: WorkerPool) -> str | None:
-        """The partitions that accept the pool's jobs, of which Slurm takes the first that has room; reported if new."""
-        rehearsals = await asyncio.to_thread(in_each_partition, self.batch, self.profile, pool, self.launch)
+        """The partitions that accept the pool's jobs, of which Slurm takes the first that has room;
+        reported if new.
+        """
+        rehearsals = await asyncio.to_thread(
+            in_each_partition, self.batch, self.profile, pool, self.launch
+        )
         chosen, text = by_expected_start(rehearsals)
         if chosen and chosen != state.partition:
             self.on_message(f"Partitions of the {pool.name} jobs, by expected start: {text}.")
@@ -198,17 +250,25 @@ class Supervisor:
     def _sbatch(self, pool: WorkerPool, launch: LaunchInfo) -> str:
         script = self.batch.script(self.profile, pool, launch)
         job = self.batch.submit(script, job_name(launch.run), launch.comment)
-        self._canceller.add(job)  # in this thread, even if the coroutine that waits for it is cancelled
+        self._canceller.add(
+            job
+        )  # in this thread, even if the coroutine that waits for it is cancelled
         return job
 
     def _drain(self, jobs: tuple[Job, ...]) -> None:
-        """Set the resources of the jobs' workers to zero, which the driver sees; running tasks are not disturbed."""
+        """Set the resources of the jobs' workers to zero, which the driver sees; running tasks are
+        not disturbed.
+        """
         for worker in list(self.scheduler.workers.values()):
             if any(job.task_counts({str(worker.name): 0}) for job in jobs):
-                self.scheduler.add_resources(worker=worker.address, resources=dict.fromkeys(worker.resources, 0))
+                self.scheduler.add_resources(
+                    worker=worker.address, resources=dict.fromkeys(worker.resources, 0)
+                )
 
     def _report_queue(self, snapshot: Snapshot) -> None:
-        """Report the jobs to the user when the reasons that they wait for change; the live page shows them always."""
+        """Report the jobs to the user when the reasons that they wait for change; the live page
+        shows them always.
+        """
         ids = {job.id for state in self.pools.values() for job in state.jobs.jobs}
         queued = [job for job in snapshot.queue.values() if job.id in ids]
         self.scheduler.log_event(CLUSTER, {"text": f"Jobs: {summary(queued)}"})
@@ -226,7 +286,9 @@ class Supervisor:
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return f"\nThe job wrote no log '{path}': is this folder on a file system that the nodes share?"
-        return f"\nThe end of its log '{path}':\n" + "\n".join(f"  {line}" for line in lines[-TAIL:])
+        return f"\nThe end of its log '{path}':\n" + "\n".join(
+            f"  {line}" for line in lines[-TAIL:]
+        )
 
     def end(self) -> None:
         """Cancel all jobs; returns when the batch system has received the request."""
@@ -234,11 +296,15 @@ class Supervisor:
         try:
             self._canceller.cancel_all()
         except BatchError as error:
-            self.on_message(f"The jobs could not be cancelled ({error}); they end by themselves within two minutes.")
+            self.on_message(
+                f"The jobs could not be cancelled ({error}); they end by themselves within two minutes."
+            )
 
 
-def rehearse(profile: Cluster, launch: LaunchInfo, batch: BatchSystem = _slurm) -> None:
-    """Raise ConfigError, with Slurm's message, if it would refuse the first or the largest job of one of the pools."""
+def rehearse(profile: Cluster, launch: LaunchInfo, batch: BatchSystem = slurm) -> None:
+    """Raise ConfigError, with Slurm's message, if it would refuse the first or the largest job of
+    one of the pools.
+    """
     for pool in pools(profile):
         for memory in dict.fromkeys((pool.memories[0], pool.memories[-1])):
             try:
@@ -256,7 +322,9 @@ def rehearse(profile: Cluster, launch: LaunchInfo, batch: BatchSystem = _slurm) 
 
 
 class CancelOnExit:
-    """A process that cancels all jobs of a name and an owner when the driver ends, and removes their keys."""
+    """A process that cancels all jobs of a name and an owner when the driver ends, and removes
+    their keys.
+    """
 
     def __init__(self, batch: BatchSystem, name: str, owner: str, keys: Path) -> None:
         self._lock, self._batch = threading.Lock(), batch
@@ -279,7 +347,9 @@ class CancelOnExit:
         self._batch.cancel([job])
 
     def cancel_all(self) -> None:
-        """Cancel all jobs; returns when the batch system has received it, BatchError if it does not answer."""
+        """Cancel all jobs; returns when the batch system has received it, BatchError if it does not
+        answer.
+        """
         with self._lock:
             if self._process.stdin:
                 self._process.stdin.close()

@@ -1,4 +1,6 @@
-"""A batch of items on a worker: each call is caught separately, so a failing item does not affect its neighbours."""
+"""A batch of items on a worker: each call is caught separately, so a failing item does not affect
+its neighbours.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ class Call:
 
 
 def run_batch(function: bytes, calls: bytes, wait: float = 0.0) -> dict[str, Any]:
-    """The outcome of each call, in order: ``key``, ``status`` (ok, nan, oom, error), ``value``, ``reason``, ...
+    """The outcome of each call, in order: ``key``, ``status`` (ok, nan, oom, error), ``value``,
+    ``reason``, ...
 
     Function and calls are pickled. After ``wait`` seconds, an item that failed before may succeed.
     """
@@ -42,7 +45,9 @@ def run_batch(function: bytes, calls: bytes, wait: float = 0.0) -> dict[str, Any
 
 @functools.lru_cache(maxsize=4)
 def load_function(payload: bytes) -> Callable[..., Any]:
-    """The function, unpickled once per worker: what its module caches (a model) is kept between batches."""
+    """The function, unpickled once per worker: what its module caches (a model) is kept between
+    batches.
+    """
     function: Callable[..., Any] = pickle.loads(payload)
     return function
 
@@ -52,7 +57,10 @@ def run_call(function: Callable[..., Any], call: Call) -> dict[str, Any]:
     started = time.perf_counter()
     try:
         outcome = {"status": "ok", **_checked(function(call.value, **call.keywords))}
-    except (Exception, SystemExit) as error:  # the worker boundary: the user's function can raise anything
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # the worker boundary: the user's function can raise anything
         outcome = _failure(error)
     return {"key": call.key, **outcome, "seconds": round(time.perf_counter() - started, 6)}
 
@@ -65,12 +73,17 @@ def _checked(value: Any) -> dict[str, Any]:
             f"The function returned more than {LARGEST_VALUE:,} characters. Write them to a file and return its name."
         )
     if not_finite:
-        return {"status": "nan", "value": value, "reason": f"not finite: {', '.join(not_finite[:8])}"}
+        return {
+            "status": "nan",
+            "value": value,
+            "reason": f"not finite: {', '.join(not_finite[:8])}",
+        }
     return {"value": value}
 
 
 def to_json(value: Any, place: str, not_finite: list[str]) -> Any:
-    """A value that JSON can store; numbers that are not finite become None, and their places are appended to a list.
+    """A value that JSON can store; numbers that are not finite become None, and their places are
+    appended to a list.
 
     Raises DataError for a value that JSON cannot store.
 
@@ -87,7 +100,10 @@ def to_json(value: Any, place: str, not_finite: list[str]) -> Any:
     if isinstance(value, list | tuple):
         return [to_json(part, f"{place}[{i}]", not_finite) for i, part in enumerate(value)]
     if isinstance(value, dict) and all(isinstance(name, str) for name in value):
-        return {name: to_json(part, f"{place}.{name}".lstrip("."), not_finite) for name, part in value.items()}
+        return {
+            name: to_json(part, f"{place}.{name}".lstrip("."), not_finite)
+            for name, part in value.items()
+        }
     raise DataError(
         f"The function returned {type(value).__name__}{f' in {place}' if place else ''}. The journal stores numbers, "
         "text, None, lists, and dicts with text as keys: return those, or write a file and return its name."
@@ -96,7 +112,7 @@ def to_json(value: Any, place: str, not_finite: list[str]) -> Any:
 
 def _failure(error: BaseException) -> dict[str, Any]:
     # these import Dask, which readers of results do not need
-    from daskmetrics.execution._retry import Fault
+    from daskmetrics.core.retry import Fault
     from daskmetrics.execution._worker import blame, describe, trace_of
 
     fault = blame(error)
@@ -107,5 +123,9 @@ def _failure(error: BaseException) -> dict[str, Any]:
         torch = sys.modules.get("torch")  # only if the user's function uses it
         if torch is not None and torch.cuda.is_initialized():
             torch.cuda.empty_cache()
-    outcome = {"status": STATUSES[fault.value], "reason": describe(error), "traceback": trace_of(error)}
+    outcome = {
+        "status": STATUSES[fault.value],
+        "reason": describe(error),
+        "traceback": trace_of(error),
+    }
     return {**outcome, "permanent": True} if fault is Fault.PERMANENT else outcome

@@ -1,4 +1,5 @@
-"""Checks before or after a run of what can fail, each with a remedy: of a profile, an experiment or a run.
+"""Checks before or after a run of what can fail, each with a remedy: of a profile, an experiment or
+a run.
 
 ============= =======================================================================
 `_facts`      the facts that checks read and the findings that they return
@@ -23,8 +24,8 @@ import yaml
 
 from daskmetrics import config as configuration
 from daskmetrics.config import Cluster, Config
-from daskmetrics.core._files import RUNS, RunFolder, run_names
 from daskmetrics.core.errors import ConfigError, did_you_mean
+from daskmetrics.core.files import RUNS, RunFolder, run_names
 from daskmetrics.planning.doctor import _collect, _history, _machine, _slurm, _storage
 from daskmetrics.planning.doctor._facts import Check, Facts, Finding, Severity
 
@@ -98,11 +99,17 @@ class Subject:
 
 
 def subject(text: str) -> Subject:
-    """The subject that the command line names: a run, an experiment's YAML, or a profile, by name or file."""
+    """The subject that the command line names: a run, an experiment's YAML, or a profile, by name
+    or file.
+    """
     path = Path(text)
     run = RunFolder(path)
     if run.journal.is_file():
-        config = configuration.load(run.config) if run.config.is_file() and _has_models(run.config) else None
+        config = (
+            configuration.load(run.config)
+            if run.config.is_file() and _has_models(run.config)
+            else None
+        )
         return Subject(config.cluster if config else Cluster(), config, run, True)
     if path.is_dir():
         run.must_exist()
@@ -117,7 +124,9 @@ def subject(text: str) -> Subject:
             return subject(str(RUNS / text))
         if not names or path.suffix:
             raise
-        raise ConfigError(f"{error}{did_you_mean(text, names)} Runs in '{RUNS}': {', '.join(names)}.") from None
+        raise ConfigError(
+            f"{error}{did_you_mean(text, names)} Runs in '{RUNS}': {', '.join(names)}."
+        ) from None
 
 
 def _has_models(path: Path) -> bool:
@@ -129,7 +138,9 @@ def _has_models(path: Path) -> bool:
 
 
 def collect(subject: Subject, start_worker: bool = False) -> Facts:
-    """Collect the facts of a subject, and with ``start_worker`` those of the machine of a worker, too."""
+    """Collect the facts of a subject, and with ``start_worker`` those of the machine of a worker,
+    too.
+    """
     profile, suites = subject.profile, _collect.suites(subject.config)
     worker, unseen = _collect.worker(profile, subject.run, suites) if start_worker else (None, None)
     return Facts(

@@ -18,18 +18,19 @@ from pathlib import Path
 
 import psutil
 
-from daskmetrics.cluster._selftest import compare_clocks
-from daskmetrics.cluster.slurm import _partitions, _slurm
-from daskmetrics.cluster.slurm._batch import in_each_partition
-from daskmetrics.cluster.slurm._partitions import Site
-from daskmetrics.cluster.slurm._script import LaunchInfo, pools
+from daskmetrics.checkpoints.locations import is_hub_id, locate
+from daskmetrics.cluster.selftest import compare_clocks
+from daskmetrics.cluster.slurm import partitions
+from daskmetrics.cluster.slurm import slurm as slurm_batch
+from daskmetrics.cluster.slurm.batch import in_each_partition
+from daskmetrics.cluster.slurm.partitions import Site
+from daskmetrics.cluster.slurm.script import LaunchInfo, pools
 from daskmetrics.config import Cluster, Config
-from daskmetrics.config._checkpoints import is_hub_id, locate
-from daskmetrics.core._events import is_finished, measures_nothing, records
-from daskmetrics.core._files import RunFolder, cache_folder
-from daskmetrics.core._machine import gpu_models, infiniband_ports, interfaces
 from daskmetrics.core.errors import DaskmetricsError
-from daskmetrics.execution._journal import holder, read
+from daskmetrics.core.events import is_finished, measures_nothing, records
+from daskmetrics.core.files import RunFolder, cache_folder
+from daskmetrics.core.machine import gpu_models, infiniband_ports, interfaces
+from daskmetrics.execution.journal import holder, read
 from daskmetrics.planning.doctor._facts import (
     FolderFacts,
     HubFacts,
@@ -41,7 +42,17 @@ from daskmetrics.planning.doctor._facts import (
 
 COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
 PACKAGES = ("daskmetrics", "dask", "distributed", "torch", "transformers", "numpy", "zarr")
-VARIABLES = ("NCCL_", "GLOO_", "HF_", "TRANSFORMERS_", "OMP_", "MKL_", "CUDA_VISIBLE", "SLURM_", "DASKMETRICS_")
+VARIABLES = (
+    "NCCL_",
+    "GLOO_",
+    "HF_",
+    "TRANSFORMERS_",
+    "OMP_",
+    "MKL_",
+    "CUDA_VISIBLE",
+    "SLURM_",
+    "DASKMETRICS_",
+)
 SAMPLE = 4 * 2**20  # bytes of the timed write
 TIMEOUT = 20.0  # seconds for a command to answer
 
@@ -54,7 +65,10 @@ def machine(interface: str | None = None) -> MachineFacts:
     addresses = interfaces()
     return MachineFacts(
         host=socket.gethostname(),
-        versions={"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        versions={
+            "python": platform.python_version(),
+            **{name: _version(name) for name in PACKAGES},
+        },
         interfaces=addresses,
         cpus=len(os.sched_getaffinity(0)),
         gpus=tuple(gpu_models()),
@@ -90,7 +104,9 @@ def _port_problem(addresses: tuple[str, ...]) -> str | None:
 def printed(*words: str) -> str | None:
     """The output of a command; None if it is not installed or fails."""
     try:
-        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=TIMEOUT).stdout
+        return subprocess.run(
+            words, capture_output=True, text=True, check=True, timeout=TIMEOUT
+        ).stdout
     except (subprocess.SubprocessError, OSError):
         return None
 
@@ -100,31 +116,34 @@ def slurm(profile: Cluster) -> SlurmFacts:
     if missing := tuple(name for name in COMMANDS if shutil.which(name) is None):
         return SlurmFacts(missing)
     try:
-        site = _partitions.read_site()
+        site = partitions.read_site()
         refusals = [
-            each.refusal for each in in_each_partition(_slurm, profile, pools(profile)[0], LaunchInfo()).values()
+            each.refusal
+            for each in in_each_partition(
+                slurm_batch, profile, pools(profile)[0], LaunchInfo()
+            ).values()
         ]
     except DaskmetricsError as error:
         return SlurmFacts(problem=str(error))
     addresses, reached_by = _first_node(profile, site)
-    accounts, limit = _partitions.user_accounts(), _partitions.job_limit()
+    accounts, limit = partitions.user_accounts(), partitions.job_limit()
     refusal = None if None in refusals else refusals[0]
     return SlurmFacts((), None, site, refusal, accounts, limit, addresses, reached_by)
 
 
 def _first_node(profile: Cluster, site: Site) -> tuple[dict[str, str], str | None]:
     """Name and IP address of a node of the profile's partition, and the interface that leads to it."""
-    own = [each for each in site.partitions if each.name in (profile.partition or "").split(",")] or list(
-        site.partitions
-    )
+    own = [
+        each for each in site.partitions if each.name in (profile.partition or "").split(",")
+    ] or list(site.partitions)
     hosts = next((nodes.names for each in own for nodes in each.nodes if nodes.names), "")
     with suppress(DaskmetricsError):
         if hosts:
-            name, address = _partitions.first_node(hosts)
+            name, address = partitions.first_node(hosts)
             ip = ""
             with suppress(OSError):
                 ip = socket.gethostbyname(address)
-            return {name: ip}, _partitions.interface_to(address)
+            return {name: ip}, partitions.interface_to(address)
     return {}, None
 
 
@@ -154,7 +173,9 @@ def folder(what: str, path: Path) -> FolderFacts:
             speed = SAMPLE / (time.perf_counter() - began)
     except OSError as error:
         return FolderFacts(what, path, f"is not writable ({error.strerror})", kind=kind)
-    free_files = space.f_favail if space.f_files else space.f_favail or 2**40  # some file systems do not count files
+    free_files = (
+        space.f_favail if space.f_files else space.f_favail or 2**40
+    )  # some file systems do not count files
     return FolderFacts(what, path, None, space.f_bavail * space.f_frsize, free_files, kind, speed)
 
 
@@ -162,11 +183,15 @@ def file_system(path: Path) -> str:
     """The kind of file system that holds a path."""
     path = path.resolve()
     mounts = sorted(psutil.disk_partitions(all=True), key=lambda mount: len(mount.mountpoint))
-    return next((mount.fstype for mount in reversed(mounts) if path.is_relative_to(mount.mountpoint)), "")
+    return next(
+        (mount.fstype for mount in reversed(mounts) if path.is_relative_to(mount.mountpoint)), ""
+    )
 
 
 def suites(config: Config | None) -> SuiteFacts | None:
-    """The checkpoints of an experiment's models; digests of weights that are new or have changed are computed."""
+    """The checkpoints of an experiment's models; digests of weights that are new or have changed
+    are computed.
+    """
     if config is None:
         return None
     located, problems = [], []
@@ -187,9 +212,13 @@ def hub(config: Config | None, suites: SuiteFacts | None) -> HubFacts | None:
         return None
     required = tuple(model for model in config.models if model.source and is_hub_id(model.source))
     sources = {model.name: model.source for model in required}
-    missing = [f"{sources[each.suite.model]}@{name}" for each in suites.located for name in each.to_fetch]
+    missing = [
+        f"{sources[each.suite.model]}@{name}" for each in suites.located for name in each.to_fetch
+    ]
     home = Path(constants.HF_HUB_CACHE)
-    return HubFacts(home, required, tuple(missing), constants.HF_HUB_OFFLINE, folder("hub", home).problem)
+    return HubFacts(
+        home, required, tuple(missing), constants.HF_HUB_OFFLINE, folder("hub", home).problem
+    )
 
 
 def history(run: RunFolder) -> RunHistory:
@@ -202,16 +231,25 @@ def history(run: RunFolder) -> RunHistory:
 def worker(
     profile: Cluster, run: RunFolder, suites: SuiteFacts | None
 ) -> tuple[MachineFacts, Mapping[str, str] | None]:
-    """The machine of one worker, which is started by the profile and ends again, and what workers do not share.
+    """The machine of one worker, which is started by the profile and ends again, and what workers
+    do not share.
 
     Of a running scheduler, all workers are asked.
     """
     from daskmetrics.cluster import connect
-    from daskmetrics.experiment._clients import unseen
+    from daskmetrics.experiment.clients import unseen
 
-    folder = next(parent for parent in (run.path.absolute(), *run.path.absolute().parents) if parent.is_dir())
-    places = {location.path for each in suites.located for location in each.locations} if suites else set()
-    with connect(profile.model_copy(update={"workers": 1, "fewest": None, "scoring": None})) as client:
+    folder = next(
+        parent for parent in (run.path.absolute(), *run.path.absolute().parents) if parent.is_dir()
+    )
+    places = (
+        {location.path for each in suites.located for location in each.locations}
+        if suites
+        else set()
+    )
+    with connect(
+        profile.model_copy(update={"workers": 1, "fewest": None, "scoring": None})
+    ) as client:
         found: dict[str, MachineFacts] = client.run(machine, profile.interface)
         address = next(iter(found))
         offset = compare_clocks(lambda: float(client.run(time.time, workers=[address])[address]))

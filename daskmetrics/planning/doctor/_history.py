@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from statistics import median
 
-from daskmetrics.core._events import AttemptFailed, RunFinished, RunStarted, WorkerJoined
-from daskmetrics.core._text import plural
-from daskmetrics.planning.doctor._facts import Check, Facts, Finding, RunHistory, failure, good, warning
+from daskmetrics.core.events import AttemptFailed, RunFinished, RunStarted, WorkerJoined
+from daskmetrics.core.text import plural
+from daskmetrics.planning.doctor._facts import (
+    Check,
+    Facts,
+    Finding,
+    RunHistory,
+    failure,
+    good,
+    warning,
+)
 
 SLOWER = 1.5  # ratio of a node's median seconds to the other nodes' above which it counts as slow
 ENOUGH = 5  # the smallest number of units by which a node is judged
@@ -21,7 +29,9 @@ def driven(facts: Facts) -> Finding | None:
     if history is None:
         return None
     if not history.finished and history.driver is None:
-        return failure("unfinished, and no process drives it", "run the same command again: it resumes")
+        return failure(
+            "unfinished, and no process drives it", "run the same command again: it resumes"
+        )
     return good("finished" if history.finished else f"driven by {history.driver}")
 
 
@@ -32,13 +42,20 @@ def no_faults(fault: str, status: str, fine: str, remedy: str) -> Check:
         """No attempt ended by the fault."""
         if facts.history is None:
             return None
-        attempts = [e for e in facts.history.entries if isinstance(e, AttemptFailed) and e.fault == fault]
+        attempts = [
+            e for e in facts.history.entries if isinstance(e, AttemptFailed) and e.fault == fault
+        ]
         lost = [record for record in facts.history.records if record.status == status]
         if lost:
             message = f"{plural(len(lost), 'unit')} failed permanently ({status}), the first: {lost[0].name}"
-            return failure(message, f"{remedy}; then: daskmetrics retry {facts.history.folder} --only {status}")
+            return failure(
+                message, f"{remedy}; then: daskmetrics retry {facts.history.folder} --only {status}"
+            )
         if attempts:
-            return warning(f"{plural(len(attempts), 'attempt')} failed ({fault}), but all units succeeded", remedy)
+            return warning(
+                f"{plural(len(attempts), 'attempt')} failed ({fault}), but all units succeeded",
+                remedy,
+            )
         return good(fine)
 
     return check
@@ -69,12 +86,19 @@ def slow_node(facts: Facts) -> Finding | None:
     slowest = max(ratios, key=lambda host: ratios[host])
     if ratios[slowest] > SLOWER:
         message = f"{slowest} takes {ratios[slowest]:.1f} times as long as the others"
-        return warning(message, f"--set 'cluster.directives=[\"--exclude={slowest}\"]'; tell the site's support")
-    return good(f"the slowest of {len(ratios)} nodes takes {ratios[slowest]:.1f} times as long as the others")
+        return warning(
+            message,
+            f"--set 'cluster.directives=[\"--exclude={slowest}\"]'; tell the site's support",
+        )
+    return good(
+        f"the slowest of {len(ratios)} nodes takes {ratios[slowest]:.1f} times as long as the others"
+    )
 
 
 def pace(history: RunHistory) -> dict[str, float]:
-    """For each host the median of its units' seconds over the median of the same model's units on other hosts."""
+    """For each host the median of its units' seconds over the median of the same model's units on
+    other hosts.
+    """
     hosts = {entry.name: entry.host for entry in history.entries if isinstance(entry, WorkerJoined)}
     times: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in history.records:
@@ -118,5 +142,8 @@ def waiting(facts: Facts) -> Finding | None:
     busy = min(1.0, work / (len(workers) * (ended[0] - began[0])))
     message = f"workers computed {busy:.0%} of the time"
     if busy < IDLE:
-        return warning(message, "loading or the driver is the limit: fewer workers, a faster file system, larger units")
+        return warning(
+            message,
+            "loading or the driver is the limit: fewer workers, a faster file system, larger units",
+        )
     return good(message)

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from dask.utils import parse_bytes
 
-from daskmetrics.cluster.slurm._partitions import Partition, parse_gpus
-from daskmetrics.core._machine import VISIBLE, split_gpus
-from daskmetrics.core._text import duration, parse_walltime, plural, walltime_text
+from daskmetrics.cluster.slurm.partitions import Partition, parse_gpus
 from daskmetrics.core.errors import unknown
+from daskmetrics.core.machine import VISIBLE, split_gpus
+from daskmetrics.core.text import duration, parse_walltime, plural, walltime_text
 from daskmetrics.planning.doctor._facts import Facts, Finding, failure, good, warning
 
 
@@ -29,8 +29,12 @@ def answers(facts: Facts) -> Finding | None:
     if facts.slurm is None or facts.slurm.missing:
         return None
     if facts.slurm.problem:
-        return failure(facts.slurm.problem, "see: scontrol ping; if this lasts, ask the site's support")
-    return good(f"Slurm {facts.slurm.site.version} answers" if facts.slurm.site else "Slurm answers")
+        return failure(
+            facts.slurm.problem, "see: scontrol ping; if this lasts, ask the site's support"
+        )
+    return good(
+        f"Slurm {facts.slurm.site.version} answers" if facts.slurm.site else "Slurm answers"
+    )
 
 
 def partition_of(facts: Facts) -> Partition | None:
@@ -55,7 +59,9 @@ def partition(facts: Facts) -> Finding | None:
     if chosen is None:
         return failure("the profile names no partition, and the site has no default one", remedy)
     if not chosen.up:
-        return failure(f"partition {chosen.name} is not up", f"wait, or use another one: {', '.join(names)}")
+        return failure(
+            f"partition {chosen.name} is not up", f"wait, or use another one: {', '.join(names)}"
+        )
     return good(f"partition {chosen.name} is up")
 
 
@@ -90,9 +96,14 @@ def limits(facts: Facts) -> Finding | None:
     """The site lets a user submit all jobs."""
     if facts.slurm is None or facts.slurm.max_jobs is None:
         return None
-    jobs, most = -(-facts.profile.workers // max(1, facts.profile.gpus_per_job)), facts.slurm.max_jobs
+    jobs, most = (
+        -(-facts.profile.workers // max(1, facts.profile.gpus_per_job)),
+        facts.slurm.max_jobs,
+    )
     if jobs > most and not (facts.profile.max_jobs and facts.profile.max_jobs <= most):
-        return failure(f"{jobs} jobs, but the site accepts {most} per user", f"--set cluster.max_jobs={most}")
+        return failure(
+            f"{jobs} jobs, but the site accepts {most} per user", f"--set cluster.max_jobs={most}"
+        )
     return good(f"{jobs} of at most {plural(most, 'job')}")
 
 
@@ -102,11 +113,21 @@ def gres(facts: Facts) -> Finding | None:
     if chosen is None or not profile.gpus_per_job:
         return None
     available = chosen.gpus
-    kinds = ", ".join(sorted(f"{name or 'gpu'} ({count})" for name, count in available.items())) or "none"
+    kinds = (
+        ", ".join(sorted(f"{name or 'gpu'} ({count})" for name, count in available.items()))
+        or "none"
+    )
     if not available or (profile.gpu_type and not available[profile.gpu_type]):
         other = next((name for name in available if name), None)
-        remedy = f"--set cluster.gpu_type={other}" if other else "another partition, or --set cluster.gpus_per_job=0"
-        return failure(f"partition {chosen.name} has no {profile.gpu_type or 'GPUs'}; its GPUs: {kinds}", remedy)
+        remedy = (
+            f"--set cluster.gpu_type={other}"
+            if other
+            else "another partition, or --set cluster.gpus_per_job=0"
+        )
+        return failure(
+            f"partition {chosen.name} has no {profile.gpu_type or 'GPUs'}; its GPUs: {kinds}",
+            remedy,
+        )
     kind, usable = profile.gpu_type, [each.gpus for each in chosen.nodes if each.is_usable]
     most = max((gpus.get(kind, 0) if kind else sum(gpus.values()) for gpus in usable), default=0)
     if profile.gpus_per_job > most:
@@ -121,7 +142,9 @@ def walltime(facts: Facts) -> Finding | None:
         return None
     requested = float(parse_walltime(facts.profile.walltime))
     if requested > chosen.longest:
-        message = f"jobs request {duration(requested)}, {chosen.name} allows {duration(chosen.longest)}"
+        message = (
+            f"jobs request {duration(requested)}, {chosen.name} allows {duration(chosen.longest)}"
+        )
         return failure(message, f"--set 'cluster.walltime=\"{walltime_text(chosen.longest)}\"'")
     return good(f"{duration(requested)} of at most {duration(chosen.longest)}")
 
@@ -135,7 +158,9 @@ def memory(facts: Facts) -> Finding | None:
     most = max((each.memory for each in chosen.nodes), default=0) / 2**10
     if requested > most:
         message = f"a job requests {requested:.0f} GiB, the largest node has {most:.0f}"
-        return failure(message, "a smaller cluster.memory (it is per worker), or fewer gpus_per_job")
+        return failure(
+            message, "a smaller cluster.memory (it is per worker), or fewer gpus_per_job"
+        )
     return good(f"{requested:.0f} GiB per job of {most:.0f} on a node")
 
 
@@ -149,7 +174,10 @@ def cpus(facts: Facts) -> Finding | None:
     if requested > most:
         message = f"a job requests {requested} CPUs, the largest node has {most}"
         return failure(message, f"--set cluster.threads={most // processes}")
-    share = min((each.cpus / sum(each.gpus.values()) for each in chosen.nodes if each.gpus), default=float(most))
+    share = min(
+        (each.cpus / sum(each.gpus.values()) for each in chosen.nodes if each.gpus),
+        default=float(most),
+    )
     if profile.gpus_per_job and profile.threads > share:
         message = f"{profile.threads} CPUs per GPU, but a node has {share:g} for each: some of its GPUs stay unused"
         return warning(message, f"--set cluster.threads={max(1, int(share))}")
@@ -162,12 +190,16 @@ def task_layout(facts: Facts) -> Finding | None:
     requested, workers = _requested_gpus(profile.directives), max(1, profile.gpus_per_job)
     processes = "1 worker process" if workers == 1 else f"{workers} worker processes"
     if requested > workers:
-        message = f"a job requests {requested} GPUs and starts {processes}: {requested - workers} idle"
+        message = (
+            f"a job requests {requested} GPUs and starts {processes}: {requested - workers} idle"
+        )
         return failure(message, f"remove that directive and write: gpus_per_job: {requested}")
     tasks = (re.match(r"--ntasks(?:-per-node)?[= ](\d+)", line) for line in profile.directives)
     count = next((int(match[1]) for match in tasks if match), 1)
     if count > 1:
-        message = f"directives request {count} tasks, but the script starts one program, without srun"
+        message = (
+            f"directives request {count} tasks, but the script starts one program, without srun"
+        )
         return failure(message, "drop --ntasks: gpus_per_job sets the number of workers on a node")
     if profile.kind != "slurm":
         return None
@@ -179,7 +211,11 @@ def _requested_gpus(directives: Iterable[str]) -> int:
     for line in directives:
         if match := re.match(r"--(gres|gpus|gpus-per-node|gpus-per-task)[= ](.+)", line):
             text = match[2].split()[0]
-            return sum(parse_gpus(text).values()) if match[1] == "gres" else int(text.rpartition(":")[2] or 0)
+            return (
+                sum(parse_gpus(text).values())
+                if match[1] == "gres"
+                else int(text.rpartition(":")[2] or 0)
+            )
     return 0
 
 
@@ -193,7 +229,10 @@ def allocation_layout(facts: Facts) -> Finding | None:
     total = per_node * int(variables.get("SLURM_NNODES", "1") or 1)
     if per_node and tasks < total:
         message = f"{plural(tasks, 'task')} for {total} GPUs in job {variables['SLURM_JOB_ID']}"
-        return failure(message, f"request --ntasks-per-node={per_node} --gpus-per-task=1, and start workers by srun")
+        return failure(
+            message,
+            f"request --ntasks-per-node={per_node} --gpus-per-task=1, and start workers by srun",
+        )
     return good(f"{plural(tasks, 'task')}, {total} GPUs")
 
 
@@ -205,7 +244,11 @@ def memory_directives(facts: Facts) -> Finding | None:
     if len(ways) > 1:
         message = f"memory is requested by {' and '.join(ways)}, which exclude each other"
         return failure(message, f"keep only {ways[-1]}")
-    return good(f"memory requested by {ways[0]}" if ways else "the site's default memory") if facts.slurm else None
+    return (
+        good(f"memory requested by {ways[0]}" if ways else "the site's default memory")
+        if facts.slurm
+        else None
+    )
 
 
 def rehearsal(facts: Facts) -> Finding | None:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from daskmetrics.core._text import equal_names, shortened
 from daskmetrics.core.names import Checkpoint
-from daskmetrics.planning.doctor._facts import Check, Facts, Finding, FolderFacts, failure, good, warning
+from daskmetrics.core.text import equal_names, shortened
+from daskmetrics.planning.doctor._facts import (
+    Check,
+    Facts,
+    Finding,
+    FolderFacts,
+    failure,
+    good,
+    warning,
+)
 from daskmetrics.planning.doctor._machine import LOCAL
 
 SLOW = 5e6  # bytes per second below which a run waits for its journal
@@ -56,7 +64,9 @@ def _least(
         return None
     worst = min(folders, key=free)
     if free(worst) < needed:
-        message = f"{worst.what} folder {worst.path}: room for {text(free(worst))}, needs {text(needed)}"
+        message = (
+            f"{worst.what} folder {worst.path}: room for {text(free(worst))}, needs {text(needed)}"
+        )
         return failure(message, f"free some, or {REMEDIES[worst.what]}")
     return good(f"room for at least {text(free(worst))}")
 
@@ -66,21 +76,36 @@ def quota(facts: Facts) -> Finding | None:
     if facts.quota is None:
         return None
     over = [line for line in facts.quota.splitlines() if "*" in line]
-    return failure(f"over quota: {over[0].strip()}", "free some space; see: quota -s") if over else good("within quota")
+    return (
+        failure(f"over quota: {over[0].strip()}", "free some space; see: quota -s")
+        if over
+        else good("within quota")
+    )
 
 
 def shared(facts: Facts) -> Finding | None:
-    """Workers share the folders that they use: by their own answers if there are any, or by the file system."""
+    """Workers share the folders that they use: by their own answers if there are any, or by the
+    file system.
+    """
     if facts.unseen:
-        lacking = "; ".join(f"worker {name} does not see {path}" for name, path in facts.unseen.items())
-        return failure(lacking, "put the run and its models on a file system that all machines share")
+        lacking = "; ".join(
+            f"worker {name} does not see {path}" for name, path in facts.unseen.items()
+        )
+        return failure(
+            lacking, "put the run and its models on a file system that all machines share"
+        )
     if facts.unseen is not None:
         return good("the workers see the folders of the run and of its models")
     if facts.slurm is None:
         return None
-    if local := [f for f in facts.folders if f.what in ("run", "logs", "cache") and f.kind in LOCAL]:
+    if local := [
+        f for f in facts.folders if f.what in ("run", "logs", "cache") and f.kind in LOCAL
+    ]:
         names = "; ".join(f"{folder.what} folder {folder.path} ({folder.kind})" for folder in local)
-        return warning(f"on a local disk of this machine: {names}", "if nodes do not see it, use a shared file system")
+        return warning(
+            f"on a local disk of this machine: {names}",
+            "if nodes do not see it, use a shared file system",
+        )
     return good("the folders of run, logs and cache are on a network file system")
 
 
@@ -91,7 +116,9 @@ def speed(facts: Facts) -> Finding | None:
         return None
     if folder.speed < SLOW:
         message = f"{folder.path}: {folder.speed / 1e6:.1f} MB/s in synchronous writes"
-        return warning(message, "a run of short units is slow here: use another file system, or larger batches")
+        return warning(
+            message, "a run of short units is slow here: use another file system, or larger batches"
+        )
     return good(f"{folder.speed / 1e6:,.0f} MB/s in synchronous writes ({folder.kind})")
 
 
@@ -101,7 +128,9 @@ def hub_cache(facts: Facts) -> Finding | None:
     if hub is None or not hub.required:
         return None
     if not hub.missing:
-        limited = ", ".join(f"{model.name} through {model.disk} of disk" for model in hub.required if model.disk)
+        limited = ", ".join(
+            f"{model.name} through {model.disk} of disk" for model in hub.required if model.disk
+        )
         return good(f"the run downloads {limited}" if limited else f"all models are in {hub.home}")
     names = shortened(hub.missing, most=3)
     download = f"hf download {hub.missing[0].replace('@', ' --revision ')}"
@@ -120,7 +149,10 @@ def hub_home(facts: Facts) -> Finding | None:
     if hub is None or not hub.required:
         return None
     if hub.problem and hub.missing:
-        return failure(f"{hub.home}: {hub.problem}", "export HF_HOME=FOLDER, one that you can write to and nodes share")
+        return failure(
+            f"{hub.home}: {hub.problem}",
+            "export HF_HOME=FOLDER, one that you can write to and nodes share",
+        )
     return good(f"{hub.home}" + (" (read only)" if hub.problem else ""))
 
 
@@ -139,7 +171,9 @@ def checkpoints(facts: Facts) -> Finding | None:
     if facts.suites is None:
         return None
     if facts.suites.problems:
-        return failure(facts.suites.problems[0], "correct 'models:' in the configuration, or provide the files")
+        return failure(
+            facts.suites.problems[0], "correct 'models:' in the configuration, or provide the files"
+        )
     count = sum(len(each.suite.revisions) for each in facts.suites.located)
     offered = [each.offered for each in facts.suites.located if each.offered]
     return good("; ".join([f"{count:,} checkpoints of different content", *offered]))
@@ -155,7 +189,10 @@ def equal_weights(facts: Facts) -> Finding | None:
         for kept, others in each.aliases.items()
     ]
     if names:
-        return warning(f"equal weights: {'; '.join(names)}", "they are measured once; ask the authors of the suite")
+        return warning(
+            f"equal weights: {'; '.join(names)}",
+            "they are measured once; ask the authors of the suite",
+        )
     return good("all revisions differ")
 
 
@@ -164,5 +201,7 @@ def weights(facts: Facts) -> Finding | None:
     if facts.suites is None:
         return None
     if texts := [text for each in facts.suites.located for text in each.warnings]:
-        return warning("; ".join(texts), "check that these revisions hold the weights of their steps")
+        return warning(
+            "; ".join(texts), "check that these revisions hold the weights of their steps"
+        )
     return good("no step is out of order")

@@ -24,4 +24,6 @@ __all__ = ["need_matplotlib"]
 def need_matplotlib() -> None:
     """Raise a `ConfigError` before anything is drawn if matplotlib is not installed."""
     if find_spec("matplotlib") is None:
-        raise ConfigError("Plots need matplotlib, which is not installed: pip install 'daskmetrics[plot]'.")
+        raise ConfigError(
+            "Plots need matplotlib, which is not installed: pip install 'daskmetrics[plot]'."
+        )

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from daskmetrics.core._events import Event
-from daskmetrics.core._files import atomic_write
-from daskmetrics.core._telemetry import TelemetrySample, read_samples
+from daskmetrics.core.events import Event
+from daskmetrics.core.files import atomic_write
+from daskmetrics.core.telemetry import TelemetrySample, read_samples
 from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._recorded import RecordedRun
 from daskmetrics.report.plots._correlations import correlation_table, metric_against_score
@@ -22,7 +22,17 @@ from daskmetrics.report.plots._style import rendered
 from daskmetrics.report.plots._telemetry import telemetry_panels
 
 NAMES = frozenset(
-    ("scores", "tradeoffs", "metrics", "layers", "predictors", "agreement", "path", "training", "telemetry")
+    (
+        "scores",
+        "tradeoffs",
+        "metrics",
+        "layers",
+        "predictors",
+        "agreement",
+        "path",
+        "training",
+        "telemetry",
+    )
 )
 MOST_TASKS = 8  # that have a map of their own
 _MAP = "Each map shows the training steps of a model from left to right and its layers from below (0 is the embedding)."
@@ -51,7 +61,9 @@ class Picture:
 def pictures(run: RecordedRun) -> Iterator[Picture]:
     """All figures for which the run has data."""
     suites, scored = analysis.suites(run), bool(analysis.scores(run))
-    are_mapped = any(len(suite.revisions) > 1 for suite in suites)  # the map of one checkpoint is a stripe
+    are_mapped = any(
+        len(suite.revisions) > 1 for suite in suites
+    )  # the map of one checkpoint is a stripe
     if suites and scored:
         if are_mapped:
             yield _scores(run)
@@ -80,7 +92,9 @@ def telemetry(samples: Sequence[TelemetrySample], entries: Sequence[Event]) -> P
         "the units of each worker that were recorded, scores without their encoding. In a gap a worker loaded, "
         "encoded, waited, or ran a unit that failed."
     )
-    return Picture("telemetry", "What the workers used", caption, telemetry_panels(samples, entries))
+    return Picture(
+        "telemetry", "What the workers used", caption, telemetry_panels(samples, entries)
+    )
 
 
 def write_telemetry(folder: Path) -> Path | None:
@@ -106,7 +120,9 @@ def _scores(run: RecordedRun) -> Picture:
         "means over different tasks are not comparable; the second row counts the tasks on which it was scored. "
         f"Scores are raw; the search compares tasks by its reward.{best_readout(run)}"
     )
-    return Picture("scores", "Scores", caption, heat_maps(rows, analysis.suites(run), analysis.marks(run)))
+    return Picture(
+        "scores", "Scores", caption, heat_maps(rows, analysis.suites(run), analysis.marks(run))
+    )
 
 
 def trade_offs(run: RecordedRun) -> Picture:
@@ -126,16 +142,27 @@ def _titled(name: str, errors: Mapping[str, float]) -> str:
 
 def _metrics(run: RecordedRun, metrics: Mapping[str, analysis.Values]) -> Picture:
     errors = analysis.errors(run)
-    rows = [Quantity(_titled(name, errors), analysis.units(run, name), values) for name, values in metrics.items()]
+    rows = [
+        Quantity(_titled(name, errors), analysis.units(run, name), values)
+        for name, values in metrics.items()
+    ]
     caption = (
         f"{_MAP} All models of a row share its colours. Hatched: the metric is undefined, or the measurement of the "
         "checkpoint failed."
     )
-    return Picture("metrics", "Label-free metrics", caption, heat_maps(rows, analysis.suites(run), analysis.marks(run)))
+    return Picture(
+        "metrics",
+        "Label-free metrics",
+        caption,
+        heat_maps(rows, analysis.suites(run), analysis.marks(run)),
+    )
 
 
 def _layers(run: RecordedRun, metrics: Mapping[str, analysis.Values], by_task: bool) -> Picture:
-    means, scores = analysis.at_layers(run, analysis.mean_scores(run)), analysis.at_layers(run, analysis.scores(run))
+    means, scores = (
+        analysis.at_layers(run, analysis.mean_scores(run)),
+        analysis.at_layers(run, analysis.scores(run)),
+    )
     rows = [Quantity("mean score", "mean score", means)] if means else []
     for task, about in run.tasks.items() if by_task and 1 < len(run.tasks) <= MOST_TASKS else ():
         values = {arm: own[task] for arm, own in scores.items() if task in own}

@@ -1,4 +1,6 @@
-"""Which rank failed first. The error itself appears on other ranks, which lose a partner or time out waiting for it."""
+"""Which rank failed first. The error itself appears on other ranks, which lose a partner or time
+out waiting for it.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,9 @@ class RankFailure:
 def first_failure(states: Iterable[RankState], now: float, timeout: float) -> RankFailure | None:
     """The rank that made a process group fail; None while all ranks work.
 
-    In this order: a rank that lost its worker or was killed without a report; a rank that was silent when others
-    reported errors, or for ``timeout`` seconds; the rank that reported an error at the earliest step and phase, and
-    then first.
+    In this order: a rank that lost its worker or was killed without a report; a rank that was
+    silent when others reported errors, or for ``timeout`` seconds; the rank that reported an error
+    at the earliest step and phase, and then first.
 
     >>> stopped = RankState(rank=1, heard=0.0, step=7)
     >>> timed_out = RankState(rank=0, heard=60.0, step=7, phase=1, error="timed out", failed=60.0)
@@ -63,10 +65,14 @@ def first_failure(states: Iterable[RankState], now: float, timeout: float) -> Ra
         first = min(ended, key=lambda s: (not s.lost, s.heard))
         code = first.code or 0
         ended_by = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return RankFailure(first.rank, "its worker was lost" if first.lost else f"its process {ended_by}")
+        return RankFailure(
+            first.rank, "its worker was lost" if first.lost else f"its process {ended_by}"
+        )
     if silent:
         first = min(silent, key=lambda s: s.heard)
-        return RankFailure(first.rank, f"it stopped reporting at step {first.step}, {now - first.heard:.0f} s ago")
+        return RankFailure(
+            first.rank, f"it stopped reporting at step {first.step}, {now - first.heard:.0f} s ago"
+        )
     if reported:
         first = min(reported, key=lambda s: (s.step, s.phase, s.failed))
         return RankFailure(first.rank, first.error or "", any(s.permanent for s in reported))

@@ -17,10 +17,10 @@ from typing import Any
 import psutil
 from distributed import get_worker
 
-from daskmetrics.core._events import TRAIN
-from daskmetrics.core._machine import gpu_models, visible_gpus
-from daskmetrics.core._telemetry import RANK
-from daskmetrics.training.ddp._ranks import RankHost, RankSpec
+from daskmetrics.core.events import TRAIN
+from daskmetrics.core.machine import gpu_models, visible_gpus
+from daskmetrics.core.telemetry import RANK
+from daskmetrics.training.ddp.ranks import RankHost, RankSpec
 
 POLL = 0.1  # seconds
 MEASURE = 2.0  # seconds between two measurements of a rank
@@ -49,7 +49,9 @@ def open_store(topic: str, timeout: float) -> tuple[str, int]:
 
     host = _worker_address()
     if topic not in _STORES:
-        listening = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listening = socket.create_server(
+            (host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        )
         port = listening.getsockname()[1]
         _STORES[topic] = dist.TCPStore(  # type: ignore[attr-defined]
             host,
@@ -81,7 +83,8 @@ def run_rank(spec: RankSpec) -> int:
             stdout=subprocess.PIPE,
             stderr=log,
             env=_environment(spec, _worker_address()),
-            start_new_session=True,  # its loaders end with it, and it gets a fair share of a busy machine
+            # its loaders end with it, and it gets a fair share of a busy machine
+            start_new_session=True,
         )
     worker.loop.add_callback(worker.metrics.__setitem__, RANK, _RankUse(process.pid))
     try:
@@ -100,7 +103,9 @@ def run_rank(spec: RankSpec) -> int:
 
 
 class _RankUse:
-    """CPU in per cent of one, and memory in bytes, of a rank and its loaders; the worker reports it."""
+    """CPU in per cent of one, and memory in bytes, of a rank and its loaders; the worker reports
+    it.
+    """
 
     def __init__(self, pid: int) -> None:
         self._root, self._measured, self._seconds = psutil.Process(pid), time.monotonic(), 0.0
@@ -114,7 +119,10 @@ class _RankUse:
         for process in (self._root, *self._root.children(recursive=True)):
             with suppress(psutil.Error):  # a loader that has just ended
                 times = process.cpu_times()
-                seconds, memory = seconds + times.user + times.system, memory + process.memory_info().rss
+                seconds, memory = (
+                    seconds + times.user + times.system,
+                    memory + process.memory_info().rss,
+                )
         share = 100 * max(0.0, seconds - self._seconds) / (now - self._measured)
         self._measured, self._seconds, self._use = now, seconds, {"cpu": share, "memory": memory}
         return self._use
@@ -139,7 +147,9 @@ def _relay(process: subprocess.Popen[bytes], spec: RankSpec, worker: Any) -> Non
             if "took" in report:
                 worker.log_event(TRAIN, _page_event(spec, report))
     deadline = time.monotonic() + 10
-    while _is_executing(worker, spec.key) and process.poll() is None and time.monotonic() < deadline:
+    while (
+        _is_executing(worker, spec.key) and process.poll() is None and time.monotonic() < deadline
+    ):
         time.sleep(POLL / 10)  # it has closed its output and is about to end
 
 
@@ -161,10 +171,17 @@ def _worker_address() -> str:
 
 def _environment(spec: RankSpec, address: str) -> Mapping[str, str]:
     """The rank's environment variables: this worker's, then its own."""
-    by_address = {each.address: str(name) for name, every in psutil.net_if_addrs().items() for each in every}
+    by_address = {
+        each.address: str(name) for name, every in psutil.net_if_addrs().items() for each in every
+    }
     interface = spec.ddp["interface"] or by_address.get(address)
-    names = dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), str(interface)) if interface else {}
-    configured = {str(name): str(value) for name, value in dict(spec.ddp["environment"] or {}).items()}  # type: ignore[call-overload]
+    names = (
+        dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), str(interface))
+        if interface
+        else {}
+    )
+    environment: dict[str, str] = dict(spec.ddp["environment"] or {})  # type: ignore[call-overload]
+    configured = {str(name): str(value) for name, value in environment.items()}
     local = {"LOCAL_RANK": str(spec.local), "LOCAL_WORLD_SIZE": str(spec.neighbours)}
     threads = {"OMP_NUM_THREADS": str(spec.recipe["threads"]), "TOKENIZERS_PARALLELISM": "false"}
     return {**os.environ, **names, **local, **threads, **configured}

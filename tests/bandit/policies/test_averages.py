@@ -48,7 +48,10 @@ def test_bounds_close_when_every_task_is_paid(world, after):
 def test_pending_cells_count_as_pulls_and_change_no_value(world, after, draw):
     small = world()
     cells = draw(small, 30)
-    before, meanwhile = averages(after(small, cells)), averages(after(small, [*cells, (9, 2), (9, 3)], known=30))
+    before, meanwhile = (
+        averages(after(small, cells)),
+        averages(after(small, [*cells, (9, 2), (9, 3)], known=30)),
+    )
     np.testing.assert_array_equal(before.value, meanwhile.value)
     assert meanwhile.pulls[9] > before.pulls[9] and meanwhile.sd[9] < before.sd[9]
 

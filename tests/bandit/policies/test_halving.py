@@ -43,7 +43,11 @@ def test_it_does_not_wait_for_pending_outcomes(world, after):
 def test_brackets_trade_arms_for_tasks(world, after):
     small = world(revisions=8, tasks=9)
     brackets = list(halving._brackets(after(small, []), 0))
-    assert [len(arms) for arms, _ in brackets] == [9, 5, 3]  # R = 9, eta = 3: table 1 of the paper, scaled
+    assert [len(arms) for arms, _ in brackets] == [
+        9,
+        5,
+        3,
+    ]  # R = 9, eta = 3: table 1 of the paper, scaled
     assert [first for _, first in brackets] == [1, 3, 9]
 
 

@@ -17,11 +17,18 @@ def test_every_arm_is_first_pulled_once_on_the_cheapest_task(world, after):
 
 def test_it_pulls_the_leader_or_an_arm_that_may_beat_it(world, after, draw):
     small = world()
-    cells = [(arm, task) for arm in range(len(small.problem.arms)) for task in tasks_by_cost(small.problem)[:2]]
+    cells = [
+        (arm, task)
+        for arm in range(len(small.problem.arms))
+        for task in tasks_by_cost(small.problem)[:2]
+    ]
     state = after(small, [(arm, int(task)) for arm, task in cells])
     known, choice = averages(state), lucb.ask(state)
     leader = int(known.value.argmax())
-    assert choice.arm == leader or known.value[choice.arm] + lucb.WIDTH * known.sd[choice.arm] > known.value[leader]
+    assert (
+        choice.arm == leader
+        or known.value[choice.arm] + lucb.WIDTH * known.sd[choice.arm] > known.value[leader]
+    )
 
 
 def test_it_stops_when_no_arm_can_reach_the_leader(world, after):
@@ -30,6 +37,8 @@ def test_it_stops_when_no_arm_can_reach_the_leader(world, after):
     scores = small.scores.copy()
     scores[best] += 5.0
     clear = type(small)(small.problem, scores)
-    everything = [(arm, task) for arm in range(len(scores)) for task in range(5) if arm == best or task < 4]
+    everything = [
+        (arm, task) for arm in range(len(scores)) for task in range(5) if arm == best or task < 4
+    ]
     assert lucb.ask(after(clear, everything)) is None
     assert np.argmax(averages(after(clear, everything)).value) == best

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Learner, Outcome, State, installed_policies, policy_named
-from daskmetrics.bandit._costs import PaidCosts
 from daskmetrics.bandit._simulate import simulate
+from daskmetrics.bandit.costs import PaidCosts
 from daskmetrics.bandit.policies import _registry as registry
 from daskmetrics.core.errors import ConfigError
 
@@ -67,7 +67,9 @@ def test_race_stops_without_rivals(world):
     small = world()
     every = draw(small, small.scores.size)
     runner_up = [cell for cell in every if cell != (int(small.scores.mean(axis=1).argmin()), 0)]
-    assert policy_named("race")(state_of(small, runner_up)) is None  # the worst arm's last cell is not worth buying
+    assert (
+        policy_named("race")(state_of(small, runner_up)) is None
+    )  # the worst arm's last cell is not worth buying
 
 
 def test_race_prefers_the_cheaper_of_two_similar_tasks(world):
@@ -81,7 +83,9 @@ def test_race_prefers_the_cheaper_of_two_similar_tasks(world):
 @pytest.mark.parametrize("window", [1, 4])
 def test_race_first_scores_each_swept_task_once_for_another_checkpoint(world, window):
     small = world(reward="zscore")
-    picks = simulate(small.problem, small.table, policy_named("race"), budget=0.5, seed=0, window=window).picks
+    picks = simulate(
+        small.problem, small.table, policy_named("race"), budget=0.5, seed=0, window=window
+    ).picks
     swept = {pick.cell.task for pick in picks if pick.stage == "baseline"}
     searched = [pick for pick in picks if pick.stage == "search"]
     looked_at = {pick.cell.task for pick in picks[: len(swept) * 4 + 2] if pick.stage == "cover"}
@@ -105,7 +109,10 @@ def test_random_depends_on_its_seed_and_its_decision(world):
     small = world()
     cells = draw(small, 40)
     random = policy_named("random")
-    chosen = {(c.arm, c.task) for c in (random(state_of(small, cells[:n], seed=s)) for n in (30, 40) for s in range(4))}
+    chosen = {
+        (c.arm, c.task)
+        for c in (random(state_of(small, cells[:n], seed=s)) for n in (30, 40) for s in range(4))
+    }
     assert len(chosen) > 5
 
 

@@ -52,7 +52,11 @@ def test_it_finds_an_arm_far_better_than_one_at_random(world, name):
     found, chance = [], []
     for seed in range(6):
         small = world(seed=seed, revisions=8)
-        found.append(simulate(small.problem, small.table, policy_named(name), budget=0.3, seed=seed).trace[-1].regret)
+        found.append(
+            simulate(small.problem, small.table, policy_named(name), budget=0.3, seed=seed)
+            .trace[-1]
+            .regret
+        )
         means = small.scores.mean(axis=1)
         chance.append(means.max() - means.mean())
     assert np.mean(found) < 0.25 * np.mean(chance)
@@ -84,4 +88,6 @@ def test_the_example_policy_of_the_documentation_works(world):
 
 def test_the_documentation_lists_every_policy():
     text = (Path(__file__).parents[3] / "docs" / "search.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `([a-z-]+)` \| (?:cells|whole arms)", text, re.MULTILINE)) == set(BUILT_IN)
+    assert set(re.findall(r"^\| `([a-z-]+)` \| (?:cells|whole arms)", text, re.MULTILINE)) == set(
+        BUILT_IN
+    )

@@ -20,5 +20,9 @@ def test_it_pulls_likely_winners_and_not_always_the_same(world, after, draw):
 def test_when_all_is_known_it_pulls_the_best_two(world, after, draw):
     small = world()
     order = np.argsort(-small.scores.mean(axis=1))
-    known = [(arm, task) for arm, task in draw(small, small.scores.size) if (arm, task) not in ((order[0], 0),)]
+    known = [
+        (arm, task)
+        for arm, task in draw(small, small.scores.size)
+        if (arm, task) not in ((order[0], 0),)
+    ]
     assert thompson.ask(after(small, known)).arm == order[0]

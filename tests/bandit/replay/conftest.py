@@ -1,4 +1,6 @@
-"""A small table of known scores as a CSV file: best in the middle of depth, late in training; tasks of unequal cost."""
+"""A small table of known scores as a CSV file: best in the middle of depth, late in training; tasks
+of unequal cost.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ def known_rows(seed: int = 0) -> list[ScoreRow]:
             quality = 0.5 + 0.05 * t - 0.03 * (layer - 3) ** 2
             for task, seconds in TASKS.items():
                 score = round(quality + rng.normal(0, 0.003), 6)
-                rows.append(ScoreRow(Arm("m", f"step{step}", layer), task, score, 0.01, seconds, 0.0, KINDS[task]))
+                rows.append(
+                    ScoreRow(
+                        Arm("m", f"step{step}", layer), task, score, 0.01, seconds, 0.0, KINDS[task]
+                    )
+                )
     return rows
 
 
@@ -40,7 +46,19 @@ def known_csv(tmp_path: Path) -> Path:
     path = tmp_path / "scores.csv"
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["model", "revision", "layer", "task", "score", "seconds", "stderr", "kind", "metric:entropy"])
+        writer.writerow(
+            [
+                "model",
+                "revision",
+                "layer",
+                "task",
+                "score",
+                "seconds",
+                "stderr",
+                "kind",
+                "metric:entropy",
+            ]
+        )
         for row in known_rows():
             own = [
                 row.arm.model,

@@ -5,7 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from daskmetrics.bandit.replay import ReplayPlan, Scenario, ScoreRow, Setting, run_trials, score_table, task_likeness
+from daskmetrics.bandit.replay import (
+    ReplayPlan,
+    Scenario,
+    ScoreRow,
+    Setting,
+    run_trials,
+    score_table,
+    task_likeness,
+)
 from daskmetrics.bandit.replay._likeness import SHARE
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm
@@ -20,13 +28,19 @@ def earlier(layers=20, models=("other",), tasks=tuple(KINDS), shift=0.0):
         for layer in range(layers):
             cheap, expensive = rng.normal(size=2)
             for task in tasks:
-                score = (cheap if task not in ("expensive", "extreme") else expensive) + 0.1 * rng.normal() + shift
+                score = (
+                    (cheap if task not in ("expensive", "extreme") else expensive)
+                    + 0.1 * rng.normal()
+                    + shift
+                )
                 rows.append(ScoreRow(Arm(model, "main", layer), task, score))
     return score_table(rows)
 
 
 def test_tasks_that_went_together_elsewhere_are_alike():
-    found = task_likeness(earlier(), dict.fromkeys(KINDS, ""))  # no kinds: only the scores relate the tasks
+    found = task_likeness(
+        earlier(), dict.fromkeys(KINDS, "")
+    )  # no kinds: only the scores relate the tasks
     names = list(KINDS)
     assert found[names.index("cheap"), names.index("fair")] > 0.9 * SHARE
     assert found[names.index("expensive"), names.index("extreme")] > 0.9 * SHARE
@@ -34,7 +48,11 @@ def test_tasks_that_went_together_elsewhere_are_alike():
 
 
 def test_it_is_a_correlation_matrix_whatever_was_scored(known):
-    for table in (earlier(), earlier(models=("a", "b")), earlier(tasks=("cheap", "expensive", "fair", "else"))):
+    for table in (
+        earlier(),
+        earlier(models=("a", "b")),
+        earlier(tasks=("cheap", "expensive", "fair", "else")),
+    ):
         problem = Scenario(prior=table).build_problem(known)  # refuses any other matrix
         np.testing.assert_allclose(np.diag(problem.likeness), 1.0)
     constant = earlier()
@@ -43,7 +61,9 @@ def test_it_is_a_correlation_matrix_whatever_was_scored(known):
 
 
 def test_how_high_the_earlier_scores_were_does_not_matter():
-    np.testing.assert_allclose(task_likeness(earlier(), KINDS), task_likeness(earlier(shift=5.0), KINDS))
+    np.testing.assert_allclose(
+        task_likeness(earlier(), KINDS), task_likeness(earlier(shift=5.0), KINDS)
+    )
 
 
 def test_a_task_that_is_new_is_related_by_its_kind():
@@ -62,14 +82,20 @@ def test_too_few_tasks_or_arms_in_common_are_an_error():
 
 def test_incomplete_arms_are_left_out():
     table = earlier()
-    holed = replace(table, scores=np.where(np.arange(20)[:, None] < 10, table.scores, [[1.0, 1.0, np.nan, 1.0]]))
-    np.testing.assert_allclose(task_likeness(holed, KINDS), task_likeness(earlier(layers=10), KINDS))
+    holed = replace(
+        table, scores=np.where(np.arange(20)[:, None] < 10, table.scores, [[1.0, 1.0, np.nan, 1.0]])
+    )
+    np.testing.assert_allclose(
+        task_likeness(holed, KINDS), task_likeness(earlier(layers=10), KINDS)
+    )
 
 
 def test_a_prior_changes_the_search_and_not_what_is_best(known):
     plan = ReplayPlan(known, Scenario("unit"), 0.3)
     with_prior = replace(plan, scenario=replace(plan.scenario, prior=earlier()))
-    without, found = (next(iter(run_trials(each, [Setting("race")], [0]))) for each in (plan, with_prior))
+    without, found = (
+        next(iter(run_trials(each, [Setting("race")], [0]))) for each in (plan, with_prior)
+    )
     assert without.path != found.path and found.path[-1].loss < 0.05
 
 

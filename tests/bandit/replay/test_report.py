@@ -12,17 +12,23 @@ from daskmetrics.bandit.replay import (
     run_trials,
     summary_tables,
 )
-from daskmetrics.bandit.replay._report import ablation_table, draw
+from daskmetrics.bandit.replay.report import ablation_table, draw
 
 
 def trials(setting: Setting, found_at: float, n: int = 3) -> list[ReplayTrial]:
-    path = (ReplayStep(0.001, 3.6, 0.5, 0.2, 0.4), ReplayStep(found_at, 3600 * found_at, 0.0, 0.95, 0.01))
+    path = (
+        ReplayStep(0.001, 3.6, 0.5, 0.2, 0.4),
+        ReplayStep(found_at, 3600 * found_at, 0.0, 0.95, 0.01),
+    )
     return [ReplayTrial(setting, seed, path, 2, 0.75) for seed in range(n)]
 
 
 def test_a_plan_is_described_in_two_lines(known):
     text = describe(ReplayPlan(known, Scenario(subset=3), 0.1))
-    assert "30 arms x 4 tasks, 3 of them drawn by each seed; 120 of 120 cells are known; all cost 4.2 h" in text
+    assert (
+        "30 arms x 4 tasks, 3 of them drawn by each seed; 120 of 120 cells are known; all cost 4.2 h"
+        in text
+    )
     assert "arms are within 1% of its mean score" in text
 
 
@@ -56,6 +62,10 @@ def test_with_and_without_metrics_are_compared_side_by_side():
 
 def test_the_curves_are_drawn(known, tmp_path):
     pytest.importorskip("matplotlib", reason="needs the extra 'plot'")
-    drawn = list(run_trials(ReplayPlan(known, Scenario(), 0.3), [Setting("race"), Setting("random")], range(2)))
+    drawn = list(
+        run_trials(
+            ReplayPlan(known, Scenario(), 0.3), [Setting("race"), Setting("random")], range(2)
+        )
+    )
     path = draw(drawn, tmp_path / "new" / "replay.png")
     assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000

@@ -11,7 +11,10 @@ from daskmetrics.core.errors import ConfigError, DataError
 
 def test_published_costs_are_the_tables_seconds_and_the_overhead(known):
     problem = Scenario(overhead=30).build_problem(known)
-    assert problem.score_cost[0].tolist() == [31.0, 130.0, 430.0, 34.0] and not problem.encode_cost.any()
+    assert (
+        problem.score_cost[0].tolist() == [31.0, 130.0, 430.0, 34.0]
+        and not problem.encode_cost.any()
+    )
 
 
 def test_unit_costs_are_one(known):
@@ -77,12 +80,16 @@ def test_an_incomplete_arm_is_never_the_best(known):
     truth = ground_truth(incomplete, Scenario().build_problem(incomplete))
     assert truth.best != best and truth.loss[best] == np.inf
     scores[:, 0] = np.nan
-    with pytest.raises(DataError, match=r"No arm has a score on each of the 4 tasks \(90 of 120 cells"):
+    with pytest.raises(
+        DataError, match=r"No arm has a score on each of the 4 tasks \(90 of 120 cells"
+    ):
         ground_truth(incomplete, Scenario().build_problem(incomplete))
 
 
 def test_metrics_can_be_left_out(known):
-    with_, without = (Scenario().build_problem(known, metrics).features.shape[1] for metrics in (True, False))
+    with_, without = (
+        Scenario().build_problem(known, metrics).features.shape[1] for metrics in (True, False)
+    )
     assert with_ == without + 1
 
 

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from daskmetrics.bandit.replay import ReplayStep, ReplayTrial, Setting
-from daskmetrics.bandit.replay._statistics import (
+from daskmetrics.bandit.replay.statistics import (
     Rate,
     by_setting,
     conclusion,
@@ -23,7 +23,9 @@ RACE, BARE = Setting("race"), Setting("race", metrics=False)
 
 def trial(seed: int, *steps: tuple[float, float, float], setting: Setting = RACE) -> ReplayTrial:
     """Steps are (share, loss, confidence); a share of the cost takes a thousand seconds."""
-    path = tuple(ReplayStep(share, 1000 * share, loss, confidence) for share, loss, confidence in steps)
+    path = tuple(
+        ReplayStep(share, 1000 * share, loss, confidence) for share, loss, confidence in steps
+    )
     return ReplayTrial(setting, seed, path, len(steps), 0.5)
 
 
@@ -70,12 +72,21 @@ def test_stated_confidence_is_compared_with_the_truth():
 
 
 def test_moments_of_one_search_count_as_one():
-    """Twenty searches with five moments each, all with the same result: at most as certain as twenty moments."""
-    moments = [(0.01 * (i + 1), 0.0, 0.92) for i in range(5)], [(0.01 * (i + 1), 0.5, 0.92) for i in range(5)]
-    (row,) = confidence_bands([trial(seed, *moments[seed % 4 == 0]) for seed in range(20)], [(0.85, 0.95)])
+    """Twenty searches with five moments each, all with the same result: at most as certain as
+    twenty moments.
+    """
+    moments = (
+        [(0.01 * (i + 1), 0.0, 0.92) for i in range(5)],
+        [(0.01 * (i + 1), 0.5, 0.92) for i in range(5)],
+    )
+    (row,) = confidence_bands(
+        [trial(seed, *moments[seed % 4 == 0]) for seed in range(20)], [(0.85, 0.95)]
+    )
     assert row.correct == Rate(75, 100) and row.first == Rate(15, 20)
     low, high = Rate(15, 20).interval
-    assert row.interval == pytest.approx((low, high), abs=0.01) and row.correct.interval[0] > low + 0.1
+    assert (
+        row.interval == pytest.approx((low, high), abs=0.01) and row.correct.interval[0] > low + 0.1
+    )
     (certain,) = confidence_bands([trial(seed, *moments[0]) for seed in range(20)], [(0.85, 0.95)])
     assert certain.interval == Rate(20, 20).interval
 
@@ -86,7 +97,9 @@ def test_a_search_without_stated_confidence_is_left_out():
 
 
 def test_a_paired_difference_has_the_published_interval():
-    """Agresti and Min (2005), by hand: 9 gained, 1 lost of 50; with half a trial added to each outcome, n = 52."""
+    """Agresti and Min (2005), by hand: 9 gained, 1 lost of 50; with half a trial added to each
+    outcome, n = 52.
+    """
     good, bad = (0.01, 0.0, 0.5), (0.01, 0.5, 0.5)
     one = [trial(seed, good if seed < 9 or seed >= 10 else bad) for seed in range(50)]
     other = [trial(seed, bad if seed < 9 else good, setting=BARE) for seed in range(50)]
@@ -116,7 +129,10 @@ def test_files_contain_every_trial_and_every_curve(tmp_path):
     ]
     assert own[0]["share_to_within"] == "0.02" and own[0]["share_to_within_for_good"] == "0.04"
     assert own[2]["share_to_within"] == ""
-    assert [(line["share"], line["within"]) for line in curves[2:]] == [("0.01", "1.0"), ("0.05", "1.0")]
+    assert [(line["share"], line["within"]) for line in curves[2:]] == [
+        ("0.01", "1.0"),
+        ("0.05", "1.0"),
+    ]
     assert float(curves[1]["within"]) == pytest.approx(2 / 3)
 
 

@@ -50,7 +50,9 @@ def test_fewer_tasks_keep_their_columns(known):
 
 def test_a_metric_missing_for_most_arms_is_left_out():
     rows = [ScoreRow(Arm("m", "main", layer), "t", 0.1) for layer in range(4)]
-    metrics = {row.arm: {"often": 1.0} for row in rows[:2]} | {rows[3].arm: {"seldom": 2.0, "often": 3.0}}
+    metrics = {row.arm: {"often": 1.0} for row in rows[:2]} | {
+        rows[3].arm: {"seldom": 2.0, "often": 3.0}
+    }
     table = score_table(rows, metrics)
     assert table.metric_names == ("often",)
     np.testing.assert_array_equal(table.metrics[:, 0], [1.0, 1.0, np.nan, 3.0])
@@ -67,7 +69,9 @@ def test_the_complete_part_of_a_table_with_holes(known):
     whole = holes.complete()
     kept = ~dropped.any(axis=1)
     assert 0 < kept.sum() < len(known.arms)
-    assert whole.arms == tuple(arm for arm, is_kept in zip(known.arms, kept, strict=True) if is_kept)
+    assert whole.arms == tuple(
+        arm for arm, is_kept in zip(known.arms, kept, strict=True) if is_kept
+    )
     assert np.isfinite(whole.scores).all() and whole.known == 4 * kept.sum()
     for name in ("scores", "seconds", "encode", "metrics"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(known, name)[kept])
@@ -78,9 +82,13 @@ def test_the_complete_part_of_a_table_with_holes(known):
 def test_features_of_the_complete_part_are_those_of_its_arms(known):
     whole = with_holes(known)[0].complete()
     rows = [known.arms.index(arm) for arm in whole.arms]
-    np.testing.assert_array_equal(whole.features(metrics=False), known.features(metrics=False)[rows])
+    np.testing.assert_array_equal(
+        whole.features(metrics=False), known.features(metrics=False)[rows]
+    )
     metrics = whole.features()[:, -1]
-    assert abs(metrics.mean()) < 1e-9 and metrics.std() == pytest.approx(1)  # over the arms that are left
+    assert abs(metrics.mean()) < 1e-9 and metrics.std() == pytest.approx(
+        1
+    )  # over the arms that are left
 
 
 def test_a_model_without_complete_arms_is_left_out():
@@ -92,7 +100,10 @@ def test_a_model_without_complete_arms_is_left_out():
 
 
 def test_the_kind_of_a_task_is_that_of_the_rows_that_say_it():
-    rows = [ScoreRow(Arm("a", "main", 1), "t", 0.1, kind="pairs"), ScoreRow(Arm("b", "main", 1), "t", 0.1)]
+    rows = [
+        ScoreRow(Arm("a", "main", 1), "t", 0.1, kind="pairs"),
+        ScoreRow(Arm("b", "main", 1), "t", 0.1),
+    ]
     assert score_table(rows).kinds == score_table(rows[::-1]).kinds == {"t": "pairs"}
 
 

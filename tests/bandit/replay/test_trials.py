@@ -29,18 +29,27 @@ def test_a_path_ends_at_the_recommendation_and_its_cost_only_grows(known):
 
 def test_an_exhaustive_sweep_finds_the_best_arm(known):
     (trial,) = run_trials(ReplayPlan(known, Scenario(), 1.0), [Setting("sweep")], [0])
-    assert trial.path[-1].loss == 0.0 and trial.path[-1].share == pytest.approx(1.0) and trial.cells == 120
+    assert (
+        trial.path[-1].loss == 0.0
+        and trial.path[-1].share == pytest.approx(1.0)
+        and trial.cells == 120
+    )
 
 
 def test_informative_metrics_change_the_search_unless_left_out(known):
-    informative = replace(known, metrics=known.scores.mean(axis=1, keepdims=True), metric_names=("oracle",))
+    informative = replace(
+        known, metrics=known.scores.mean(axis=1, keepdims=True), metric_names=("oracle",)
+    )
     plan = ReplayPlan(informative, Scenario(), 0.2)
     with_, without, plain = (
         list(run_trials(each, [setting], range(2)))
         for each, setting in (
             (plan, Setting("race")),
             (plan, Setting("race", metrics=False)),
-            (ReplayPlan(replace(known, metrics=None, metric_names=()), Scenario(), 0.2), Setting("race")),
+            (
+                ReplayPlan(replace(known, metrics=None, metric_names=()), Scenario(), 0.2),
+                Setting("race"),
+            ),
         )
     )
     assert [trial.path for trial in with_] != [trial.path for trial in without]

@@ -14,7 +14,10 @@ from daskmetrics.core.errors import ConfigError
 
 def test_without_slurm_the_error_says_so(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(ConfigError, match="'sbatch' is not on PATH"), connect(Cluster(kind="slurm")):
+    with (
+        pytest.raises(ConfigError, match="'sbatch' is not on PATH"),
+        connect(Cluster(kind="slurm")),
+    ):
         pass
 
 

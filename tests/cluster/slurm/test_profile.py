@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from daskmetrics import config
-from daskmetrics.cluster.slurm._partitions import Site
-from daskmetrics.cluster.slurm._profile import choose, profile_text
-from daskmetrics.cluster.slurm._script import pools, script
+from daskmetrics.cluster.slurm.partitions import Site
+from daskmetrics.cluster.slurm.profile import choose, profile_text
+from daskmetrics.cluster.slurm.script import pools, script
 from daskmetrics.core.errors import ConfigError
 from tests.cluster.slurm.test_partitions import read
 
@@ -48,7 +48,10 @@ def test_every_partition_is_listed_in_the_comments():
 
 def test_where_only_some_accounts_may_one_is_named():
     text, profile = proposed("23.11", "gpu")
-    assert (profile.partition, profile.account) == ("lab", "smith") and "also allowed: jones" in text
+    assert (profile.partition, profile.account) == (
+        "lab",
+        "smith",
+    ) and "also allowed: jones" in text
 
 
 def test_without_gpus_workers_request_none():
@@ -75,10 +78,24 @@ def test_a_site_without_a_usable_partition_is_refused():
 
 def test_what_the_user_has_set_for_jobqueue_is_used_and_named():
     site = Site("23.11", tuple(read("23.11").values()))
-    own = {"queue": "lab", "account": "smith", "interface": "ib9", "job-script-prologue": ["module load cuda"]}
+    own = {
+        "queue": "lab",
+        "account": "smith",
+        "interface": "ib9",
+        "job-script-prologue": ["module load cuda"],
+    }
     text = profile_text(site, *choose(site, "lab"), "ib0", own)
-    for line in ("partition: lab", "account: smith", 'prologue: ["module load cuda"]', "interface: ib9"):
+    for line in (
+        "partition: lab",
+        "account: smith",
+        'prologue: ["module load cuda"]',
+        "interface: ib9",
+    ):
         assert f"{line}  # from jobqueue.yaml" in text
     profile = config.cluster(yaml.safe_load(text))
-    assert (profile.partition, profile.account, profile.prologue) == ("lab", "smith", ("module load cuda",))
+    assert (profile.partition, profile.account, profile.prologue) == (
+        "lab",
+        "smith",
+        ("module load cuda",),
+    )
     assert choose(site, "nowhere") == choose(site)

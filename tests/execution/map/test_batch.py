@@ -83,7 +83,10 @@ def test_a_traceback_is_bounded():
         return deep(item + 1)
 
     assert len(outcome_of(raising(ValueError("x" * 100_000)))["traceback"]) <= 8000
-    assert outcome_of(raising(ValueError("x" * 100_000)))["reason"] == ("ValueError: " + "x" * 1000)[:500]
+    assert (
+        outcome_of(raising(ValueError("x" * 100_000)))["reason"]
+        == ("ValueError: " + "x" * 1000)[:500]
+    )
     assert "RecursionError" in outcome_of(deep)["reason"]
 
 
@@ -104,7 +107,10 @@ def test_a_failing_item_does_not_affect_its_neighbours():
 
 def test_keywords_are_passed_to_the_function():
     assert (
-        outcome_of(lambda item, seed, batch_size: item + seed + batch_size, 1, seed=10, batch_size=100)["value"] == 111
+        outcome_of(
+            lambda item, seed, batch_size: item + seed + batch_size, 1, seed=10, batch_size=100
+        )["value"]
+        == 111
     )
 
 

@@ -1,4 +1,6 @@
-"""The source without Dask: a seeded simulator of workers that die, hang and run out of memory, and of interruptions."""
+"""The source without Dask: a seeded simulator of workers that die, hang and run out of memory, and
+of interruptions.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ from collections import Counter
 
 import pytest
 
-from daskmetrics.core._events import Event, ItemsRetried, UnitAsked, UnitsRetried
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.events import Event, ItemsRetried, UnitAsked, UnitsRetried
 from daskmetrics.execution import Record
-from daskmetrics.execution.map._source import MapOptions, MapSource, make_spec
+from daskmetrics.execution.map.source import MapOptions, MapSource, make_spec
 
 FAULTS = ("error", "quarantined", "timeout", "oom", "nan")
 
@@ -30,8 +32,12 @@ class World:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.n = self.random.randrange(1, 60)
-        self.bad = {i: self.random.choice(FAULTS) for i in range(self.n) if self.random.random() < 0.1}
-        self.crowd = {i: self.random.randrange(1, 6) for i in range(self.n) if self.random.random() < 0.1}
+        self.bad = {
+            i: self.random.choice(FAULTS) for i in range(self.n) if self.random.random() < 0.1
+        }
+        self.crowd = {
+            i: self.random.randrange(1, 6) for i in range(self.n) if self.random.random() < 0.1
+        }
         self.calls: Counter[int] = Counter()
 
     def run(self, unit) -> Record:
@@ -43,9 +49,13 @@ class World:
             if kind in kinds:
                 return Record(unit.key, unit.name, unit.kind, kind, reason="it was stopped")
         if self.random.random() < 0.02:  # a kill from outside
-            return Record(unit.key, unit.name, unit.kind, "quarantined", reason="killed from outside")
+            return Record(
+                unit.key, unit.name, unit.kind, "quarantined", reason="killed from outside"
+            )
         outcomes = [self.outcome(call, len(calls)) for call in calls]
-        return Record(unit.key, unit.name, unit.kind, "ok", {"items": outcomes}, seconds=1.0, worker="w")
+        return Record(
+            unit.key, unit.name, unit.kind, "ok", {"items": outcomes}, seconds=1.0, worker="w"
+        )
 
     def outcome(self, call, size):
         kind = self.bad.get(call.value)
@@ -56,7 +66,9 @@ class World:
 
 
 def drive(world: World, entries: list[Event], options: MapOptions, steps: int) -> list:
-    """Acts as the loop: a window of units, completed in random order, each recorded first; ends after ``steps``."""
+    """Acts as the loop: a window of units, completed in random order, each recorded first; ends
+    after ``steps``.
+    """
     results = []
     source = make_source(world.n, options, entries)
     source.on_result = results.append
@@ -90,7 +102,9 @@ def test_each_item_is_recorded_once_and_only_faulty_ones_fail(block):
             results += drive(world, entries, options, steps=world.random.randrange(1, 20))
         results += drive(world, entries, MapOptions(batch_size=10, retries=3), steps=-1)
         assert Counter(result.item for result in results) == Counter(range(world.n)), seed
-        assert {result.item: result.status for result in results if not result.ok} == world.bad, seed
+        assert {result.item: result.status for result in results if not result.ok} == world.bad, (
+            seed
+        )
         replayed = make_source(world.n, MapOptions(3, 3), entries).tracker.results()
         assert replayed == sorted(results, key=lambda result: result.index), seed
         succeeded = Counter(

@@ -1,4 +1,6 @@
-"""Every check on made-up facts: it passes on a sound site, and reports a remedy where one fact is wrong."""
+"""Every check on made-up facts: it passes on a sound site, and reports a remedy where one fact is
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from daskmetrics.cluster.slurm._partitions import Nodes, Partition, Site
+from daskmetrics.checkpoints.locations import LocatedSuite
+from daskmetrics.cluster.slurm.partitions import Nodes, Partition, Site
 from daskmetrics.config import Cluster, Model
-from daskmetrics.config._checkpoints import LocatedSuite
-from daskmetrics.core._events import RunFinished
-from daskmetrics.core._machine import infiniband_ports
+from daskmetrics.core.events import RunFinished
+from daskmetrics.core.machine import infiniband_ports
 from daskmetrics.core.names import Suite
 from daskmetrics.execution import Record
 from daskmetrics.planning.doctor import CHECKS, Facts, Severity, examine
@@ -57,7 +59,9 @@ WORKER = replace(
 )
 NODES = Nodes(4, 32, 256 * 1024, {"l40s": 4}, "idle", names="gpu[0-3]")
 PARTITION = Partition("gpu", True, True, 86400.0, ("abc",), (), (NODES,))
-SLURM = SlurmFacts((), None, Site("23.11", (PARTITION,)), None, ("abc",), 100, {"gpu0": "10.0.0.9"}, "ib0")
+SLURM = SlurmFacts(
+    (), None, Site("23.11", (PARTITION,)), None, ("abc",), 100, {"gpu0": "10.0.0.9"}, "ib0"
+)
 FOLDERS = tuple(
     FolderFacts(what, Path("/data") / what, None, 10**12, 10**7, "nfs4", 5e7)
     for what in ("run", "cache", "logs", "scratch")
@@ -65,7 +69,10 @@ FOLDERS = tuple(
 MODEL = Model(name="m", source="org/m")
 LOCATED = LocatedSuite(Suite("m", ("step1", "step2"), (0, 1), 1), (), 8)
 WORKERS = tuple(joined(f"w{i}", f"n{i}", **VERSIONS) for i in (0, 1))
-RECORDS = tuple(Record(f"k{i}", f"m@step{i}", "measure", "ok", {}, seconds=10.0, worker=f"w{i % 2}") for i in range(12))
+RECORDS = tuple(
+    Record(f"k{i}", f"m@step{i}", "measure", "ok", {}, seconds=10.0, worker=f"w{i % 2}")
+    for i in range(12)
+)
 HISTORY = RunHistory(
     Path("runs/x"),
     (started(), *WORKERS, RunFinished("k", 70.0)),
@@ -116,7 +123,9 @@ def worker(**changes):
 
 
 def folder(what, **changes):
-    return replace(SOUND, folders=tuple(replace(f, **changes) if f.what == what else f for f in FOLDERS))
+    return replace(
+        SOUND, folders=tuple(replace(f, **changes) if f.what == what else f for f in FOLDERS)
+    )
 
 
 def suites(**changes):
@@ -128,10 +137,14 @@ def history(**changes):
 
 
 def lost(status):
-    return history(records=(*RECORDS, Record("x", "m@step99", "measure", status, reason="it broke")))
+    return history(
+        records=(*RECORDS, Record("x", "m@step99", "measure", status, reason="it broke"))
+    )
 
 
-SLOW = tuple(replace(record, seconds=30.0) if record.worker == "w1" else record for record in RECORDS)
+SLOW = tuple(
+    replace(record, seconds=30.0) if record.worker == "w1" else record for record in RECORDS
+)
 LONG = (replace(RECORDS[0], seconds=500.0), *RECORDS[1:])
 HUB = HubFacts(Path("/data/hub"), (MODEL,), ("org/m@step1",), offline=True)
 
@@ -159,10 +172,18 @@ BROKEN = {
     "interface-leads": (profile(interface="lo"), True, "cluster.interface=ib0"),
     "interface-on-worker": (worker(interfaces={"lo": ("127.0.0.1",)}), True, "both machines"),
     "node-names": (slurm(addresses={"gpu0": ""}), False, "support"),
-    "clock": (worker(clock_problem="its clock is 60 s behind this machine's"), False, "synchronise"),
+    "clock": (
+        worker(clock_problem="its clock is 60 s behind this machine's"),
+        False,
+        "synchronise",
+    ),
     "ports": (here(port_problem="no port can be opened"), True, "cluster.interface"),
     "open-files": (here(files=256), False, "ulimit -n"),
-    "nccl-interface": (worker(variables={"NCCL_SOCKET_IFNAME": "eth7"}), True, "unset NCCL_SOCKET_IFNAME"),
+    "nccl-interface": (
+        worker(variables={"NCCL_SOCKET_IFNAME": "eth7"}),
+        True,
+        "unset NCCL_SOCKET_IFNAME",
+    ),
     "infiniband": (worker(variables={"NCCL_IB_DISABLE": "1"}), False, "unset NCCL_IB_DISABLE"),
     "python": (here(versions={**VERSIONS, "torch": "none"}), True, "pip install"),
     "same-versions": (worker(versions={**VERSIONS, "torch": "2.5.0"}), True, "same packages"),
@@ -183,7 +204,11 @@ BROKEN = {
     "hub-cache": (replace(SOUND, hub=HUB), True, "hf download org/m --revision step1"),
     "hub-home": (replace(SOUND, hub=replace(HUB, problem="read-only")), True, "HF_HOME"),
     "checkpoints": (suites(problems=("Model 'm': no folder 'x'",)), True, "correct 'models:'"),
-    "equal-weights": (suites(located=(replace(LOCATED, aliases={"step2": ("main",)}),)), False, "measured once"),
+    "equal-weights": (
+        suites(located=(replace(LOCATED, aliases={"step2": ("main",)}),)),
+        False,
+        "measured once",
+    ),
     "weights": (
         suites(located=(replace(LOCATED, warnings=("m: step1 lies out of order",)),)),
         False,
@@ -197,14 +222,20 @@ BROKEN = {
     "deaths": (lost("quarantined"), True, "--only quarantined"),
     "slow-node": (history(records=SLOW), False, "--exclude=n1"),
     "uneven-units": (history(records=LONG), False, "fewer workers"),
-    "waiting": (history(entries=(*HISTORY.entries[:-1], RunFinished("k", 7000.0))), False, "loading"),
+    "waiting": (
+        history(entries=(*HISTORY.entries[:-1], RunFinished("k", 7000.0))),
+        False,
+        "loading",
+    ),
 }
 
 
 def test_a_sound_site_passes_every_check():
     findings = examine(SOUND)
     assert {
-        name: each.message for name, each in findings.items() if each is None or each.severity is not Severity.GOOD
+        name: each.message
+        for name, each in findings.items()
+        if each is None or each.severity is not Severity.GOOD
     } == {}
 
 
@@ -225,7 +256,13 @@ def test_a_wrong_fact_is_reported_with_its_remedy(name):
 def test_a_machine_alone_needs_few_checks():
     alone = Facts(profile=Cluster(), here=HERE)
     applied = {name for name, finding in examine(alone).items() if finding is not None}
-    assert "python" in applied and not applied & {"partition", "gres", "rehearsal", "driver", "scratch-folder"}
+    assert "python" in applied and not applied & {
+        "partition",
+        "gres",
+        "rehearsal",
+        "driver",
+        "scratch-folder",
+    }
 
 
 @pytest.mark.parametrize(
@@ -233,7 +270,11 @@ def test_a_machine_alone_needs_few_checks():
     [
         ({"variables": {"NCCL_NET": "Socket"}}, "NCCL_NET=Socket", "unset NCCL_NET"),
         ({"variables": {"NCCL_IB_HCA": "mlx4"}}, "names none of mlx5_0:1", "unset NCCL_IB_HCA"),
-        ({"infiniband": {"mlx5_0:1": "DOWN, 10 Gb/sec, InfiniBand"}}, "no port is active (mlx5_0:1 DOWN", "ibstat"),
+        (
+            {"infiniband": {"mlx5_0:1": "DOWN, 10 Gb/sec, InfiniBand"}},
+            "no port is active (mlx5_0:1 DOWN",
+            "ibstat",
+        ),
         ({"verbs": False}, "/dev/infiniband is not visible", "container"),
         ({"locked": 65536}, "may lock only 0.1 MB", "ulimit -l unlimited"),
     ],
@@ -251,7 +292,11 @@ def test_the_variables_of_the_ranks_count_too():
 def test_the_ports_of_infiniband_are_read(tmp_path):
     port = tmp_path / "mlx5_0" / "ports" / "1"
     port.mkdir(parents=True)
-    for name, text in {"state": "4: ACTIVE", "rate": "200 Gb/sec (4X HDR)", "link_layer": "InfiniBand"}.items():
+    for name, text in {
+        "state": "4: ACTIVE",
+        "rate": "200 Gb/sec (4X HDR)",
+        "link_layer": "InfiniBand",
+    }.items():
         (port / name).write_text(text + "\n")
     assert infiniband_ports(tmp_path) == {"mlx5_0:1": "ACTIVE, 200 Gb/sec (4X HDR), InfiniBand"}
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import yaml
 
-from daskmetrics.core._events import RunFinished
+from daskmetrics.core.events import RunFinished
 from daskmetrics.execution import Journal
-from daskmetrics.execution import _handshake as handshake
+from daskmetrics.execution import handshake as handshake
 from daskmetrics.planning.doctor import Severity, collect, examine, subject
 from tests.config.weights import write
 from tests.events import joined, started
@@ -66,7 +66,10 @@ def test_a_full_disk_is_a_failure(tmp_path, monkeypatch):
 
     findings, code = doctor("local", limit=no_room, DASKMETRICS_CACHE=str(tmp_path))
     assert failures(findings) == {"run-folder", "cache-folder"} and code == 2
-    assert "File too large" in findings["run-folder"]["message"] and "--folder" in findings["run-folder"]["remedy"]
+    assert (
+        "File too large" in findings["run-folder"]["message"]
+        and "--folder" in findings["run-folder"]["remedy"]
+    )
 
 
 def test_a_missing_model_in_an_offline_cache_is_a_failure(tmp_path, monkeypatch):
@@ -86,9 +89,12 @@ def test_equal_and_exchanged_weights_are_named(tmp_path, monkeypatch):
     for i, place in enumerate((0, 2, 1, 3, 4, 4)):
         direction = np.random.default_rng(1).normal(size=100)
         write(
-            tmp_path / "suite" / f"step{i}", place * direction if i > 3 else place * direction + rng.normal(0, 0.1, 100)
+            tmp_path / "suite" / f"step{i}",
+            place * direction if i > 3 else place * direction + rng.normal(0, 0.1, 100),
         )
-    Path("x.yaml").write_text(yaml.safe_dump({"name": "x", "models": [{"name": "m", "source": "suite"}]}))
+    Path("x.yaml").write_text(
+        yaml.safe_dump({"name": "x", "models": [{"name": "m", "source": "suite"}]})
+    )
     findings, code = doctor("x.yaml", DASKMETRICS_CACHE=str(tmp_path / "cache"))
     assert code == 0 and findings["checkpoints"]["message"].startswith("5 checkpoints")
     assert findings["equal-weights"]["message"] == "equal weights: m@step5 = step4"
@@ -97,7 +103,12 @@ def test_equal_and_exchanged_weights_are_named(tmp_path, monkeypatch):
 
 def test_one_task_for_four_gpus_is_a_failure(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    job = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "1", "SLURM_NNODES": "1", "CUDA_VISIBLE_DEVICES": "0,1,2,3"}
+    job = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_NTASKS": "1",
+        "SLURM_NNODES": "1",
+        "CUDA_VISIBLE_DEVICES": "0,1,2,3",
+    }
     findings, code = doctor("local", DASKMETRICS_CACHE=str(tmp_path), **job)
     assert failures(findings) == {"allocation-layout"} and code == 1
     assert "--ntasks-per-node=4 --gpus-per-task=1" in findings["allocation-layout"]["remedy"]
@@ -135,19 +146,26 @@ class TestSlurm:
             ({"partition": "paid"}, "account", "cluster.account=abc123"),
         ],
     )
-    def test_an_impossible_profile_is_reported(self, slurm, tmp_path, monkeypatch, changes, name, remedy):
+    def test_an_impossible_profile_is_reported(
+        self, slurm, tmp_path, monkeypatch, changes, name, remedy
+    ):
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path))
         Path("site.yaml").write_text(yaml.safe_dump(profile(slurm, **changes)))
         finding = examine(collect(subject("site.yaml")))[name]
         assert finding.severity is Severity.FAILURE and remedy in finding.remedy
 
-    def test_a_sound_profile_has_no_failure_and_its_worker_is_checked(self, slurm, tmp_path, monkeypatch):
+    def test_a_sound_profile_has_no_failure_and_its_worker_is_checked(
+        self, slurm, tmp_path, monkeypatch
+    ):
         monkeypatch.chdir(tmp_path)
         Path("site.yaml").write_text(yaml.safe_dump(profile(slurm, gpus_per_job=0, gpu_type=None)))
         findings, code = doctor("site.yaml", "--worker", DASKMETRICS_CACHE=str(tmp_path))
         assert failures(findings) == set() and code == 0
-        assert findings["same-versions"]["severity"] == "ok" and findings["interface-on-worker"]["severity"] == "ok"
+        assert (
+            findings["same-versions"]["severity"] == "ok"
+            and findings["interface-on-worker"]["severity"] == "ok"
+        )
 
     def test_a_job_without_a_gpu_driver_is_reported(self, slurm, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
