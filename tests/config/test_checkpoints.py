@@ -12,9 +12,10 @@ import pytest
 import transformers
 from safetensors.numpy import save
 
+from daskmetrics.checkpoints import hub
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.content import fingerprint
-from daskmetrics.config import Model, _hub
+from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError, DataError
 from tests.models.architectures import DEPTH, KINDS, SMALL, build
 
@@ -211,8 +212,8 @@ def test_a_revision_that_is_not_cached_is_an_error_offline(monkeypatch):
         ConfigError,
         match=r"step0 not in the hub's cache.*hf download org/model-7m --revision step0",
     ):
-        _hub.require_on_hub(model("org/model-7m"), ["step0"])
-    _hub.require_on_hub(model("org/model-7m"), [])
+        hub.require_on_hub(model("org/model-7m"), ["step0"])
+    hub.require_on_hub(model("org/model-7m"), [])
 
 
 def test_a_revision_in_the_hubs_cache_is_found_and_loaded_offline(tmp_path, minilm):

@@ -17,12 +17,13 @@ import yaml
 from safetensors.numpy import save
 
 from daskmetrics import config, store
+from daskmetrics.checkpoints import locations, shipped
 from daskmetrics.checkpoints.content import sample
 from daskmetrics.cluster.slurm import commands as commands
 from daskmetrics.cluster.slurm.allocation import parse_allocation
 from daskmetrics.cluster.slurm.partitions import parse_partitions
 from daskmetrics.cluster.slurm.script import LaunchInfo, output, script
-from daskmetrics.config import Model, _checkpoints, _load, _shipped
+from daskmetrics.config import Model, loading
 from daskmetrics.core.corpus import prompts
 from daskmetrics.core.events import Record, UnitsRetried, is_finished, records, to_json
 from daskmetrics.core.names import Checkpoint, Suite
@@ -222,10 +223,10 @@ def model_files() -> dict[str, bytes]:
 
 
 def read_model(folder: Path) -> object:
-    found = _checkpoints.locate(Model(name="m", source=str(folder)))
+    found = locations.locate(Model(name="m", source=str(folder)))
     place = Path(found.locations[0].path)
-    content = _checkpoints.contents([place])[0]
-    return found, _shipped.read(place), sample(place, content)
+    content = locations.contents([place])[0]
+    return found, shipped.read(place), sample(place, content)
 
 
 ADAPTER = {
@@ -242,7 +243,7 @@ TUNED = "tuned/adapter_config.json", "tuned/adapter_model.safetensors"
 
 
 def read_adapter(folder: Path) -> object:
-    return _checkpoints.locate(
+    return locations.locate(
         Model(name="m", source=str(folder / "tuned"), base=str(folder / "base"))
     )
 
@@ -309,7 +310,7 @@ PROFILE = {
 
 
 def read_script(folder: Path) -> object:
-    keys = _load._read(folder / "x.yaml")
+    keys = loading._read(folder / "x.yaml")
     run, logs = (str(keys.pop(name, "x")) for name in ("run", "logs"))
     profile = config.cluster({"kind": "slurm", **keys})
     lines = [*script(profile, launch=LaunchInfo(run=run)).split("\n"), output(logs, "%j.log")]
