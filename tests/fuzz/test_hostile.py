@@ -18,8 +18,9 @@ import pytest
 from click.testing import CliRunner
 
 from daskmetrics import config
+from daskmetrics.checkpoints import locations
 from daskmetrics.cli import main
-from daskmetrics.config import Model, _checkpoints
+from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.rows import read_lines, read_rows
@@ -63,7 +64,7 @@ def test_a_checkpoint_names_no_files_outside_its_folder(tmp_path, path):
         (tmp_path / "m" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "m" / name).write_bytes(content)
     with pytest.raises(DataError, match="no list of modules in folders below it"):
-        _checkpoints.locate(Model(name="m", source=str(tmp_path / "m")))
+        locations.locate(Model(name="m", source=str(tmp_path / "m")))
 
 
 def test_a_link_of_another_user_in_place_of_a_run_folder_is_refused(tmp_path):
