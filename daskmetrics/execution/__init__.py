@@ -23,7 +23,6 @@ continues.
 `display`      progress on the user's screen
 `journal`      the append-only file of records
 `_lock`         the lock of a run
-`_score_tables` known scores from a CSV file, mteb results or a run
 `map`           any function over any items
 =============== ========================================================================
 
