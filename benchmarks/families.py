@@ -240,7 +240,7 @@ def transfer(every: Sequence[Model]) -> Table:
 
 def signs(every: Sequence[Model]) -> Table:
     """Rank correlation of each metric with the score over the layers of each model."""
-    from daskmetrics.report._analysis import rank_correlation
+    from daskmetrics.answer.analysis import rank_correlation
 
     every = [model for model in every if model.metrics]
     names = sorted(set(every[0].metrics).intersection(*(m.metrics for m in every)))

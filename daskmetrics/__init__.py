@@ -33,6 +33,7 @@ it:
 `cli`        commands of the shell
 `planning`   before a run: duration, cost, checks of the machine and the configuration
 `report`     after a run: its results as tables, figures and one HTML page
+`answer`     after a run: what it found, as numbers
 `experiment` what a configuration asks for, as work units of Dask
 `execution`  durable futures: work units, their records, retries; `execution.map`
 `cluster`    places to run: this machine, Slurm, a running scheduler

@@ -43,6 +43,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daskmetrics.answer.trade_offs import ArmCost, TradeOff, TradeOffs
 from daskmetrics.core.errors import room_for
 from daskmetrics.core.files import private
 from daskmetrics.core.lazy import on_first_use
@@ -53,7 +54,6 @@ from daskmetrics.report._leaderboard import Leaderboard, RankedArm
 from daskmetrics.report._plots import Plots
 from daskmetrics.report._run import Run
 from daskmetrics.report._terminal import best_text, status_text, summary_text, whereabouts
-from daskmetrics.report._tradeoffs import ArmCost, TradeOff, TradeOffs
 from daskmetrics.report._verdict import Standing, Verdict
 from daskmetrics.report._worth import Worth, Worths
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+from daskmetrics.answer import analysis
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.execution.display import Display, NotebookCell
 from daskmetrics.execution.stopping import stop_thread
-from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._format import card, number
 from daskmetrics.report._run import Run
 

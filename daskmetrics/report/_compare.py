@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from daskmetrics.answer import analysis
+from daskmetrics.answer.analysis import FEWEST, rank_correlation
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.events import succeeded
 from daskmetrics.core.names import Cell
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration
 from daskmetrics.experiment.score_tables import KnownScore
-from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._analysis import FEWEST, rank_correlation
 from daskmetrics.report._documents import status_document
 from daskmetrics.report._format import (
     WIDTH,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from daskmetrics.answer import analysis
+from daskmetrics.answer.trade_offs import TradeOff
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference
-from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._explain import simpler_arms
 from daskmetrics.report._run import Run
 from daskmetrics.report._terminal import idle_now
-from daskmetrics.report._tradeoffs import TradeOff
 from daskmetrics.report._worth import Worth
 
 

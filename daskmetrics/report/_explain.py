@@ -4,18 +4,30 @@ lose little.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
+from daskmetrics.answer import analysis
+from daskmetrics.answer.analysis import layer_of
+from daskmetrics.answer.posterior import RunPosterior, posterior_of
+from daskmetrics.answer.recorded import cell_of
+from daskmetrics.answer.trade_offs import ArmCost, ModelSize, TradeOffs, on_front
 from daskmetrics.core.names import Arm
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import plural
-from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._analysis import layer_of
-from daskmetrics.report._format import WIDTH, apart, fact, number, percent, place, probability, si
-from daskmetrics.report._posterior import RunPosterior, posterior_of
-from daskmetrics.report._recorded import cell_of
+from daskmetrics.core.text import listed, plural
+from daskmetrics.report._format import (
+    WIDTH,
+    apart,
+    fact,
+    number,
+    percent,
+    place,
+    probability,
+    si,
+    unpaired,
+)
 from daskmetrics.report._run import Run
-from daskmetrics.report._tradeoffs import HEADER, on_front
 from daskmetrics.report._verdict import CheaperArm
 
 
@@ -116,6 +128,7 @@ def _metrics(run: Run, arm: Arm) -> str:
     return Table(("metric", "value", "units", "greater than"), tuple(rows)).as_text(WIDTH)
 
 
+HEADER = ("layers", "parameters", "operations", "texts/s", "dimensions", "bytes")
 TABLE_WIDTH = 132  # columns, since a row has nine cells
 
 
@@ -167,7 +180,7 @@ def trade_offs_text(run: Run) -> str:
     """Scores against what arms take, for a terminal; below, the arms that the search's model
     expects to be as good.
     """
-    parts = [run.trade_offs().table().as_text(TABLE_WIDTH)]
+    parts = [trade_offs_table(run.trade_offs()).as_text(TABLE_WIDTH)]
     expected = expected_trade_offs(run)
     return "\n\n".join([*parts, expected.as_text(TABLE_WIDTH)] if expected.rows else parts)
 
@@ -186,7 +199,9 @@ def expected_trade_offs(run: Run) -> Table:
     for i in on_front(mean, costs := [run.cost_of(arm) for arm in arms]):
         if scored := needed - run.recorded.get(arms[i], {}).keys():
             known = f"{len(needed) - len(scored)} of {len(needed)}"
-            rows.append((str(arms[i]), number(mean[i], sd[i], sign=True), known, *costs[i].cells))
+            rows.append(
+                (str(arms[i]), number(mean[i], sd[i], sign=True), known, *_cost_cells(costs[i]))
+            )
     reward = run.config["search"]["reward"]
     note = (
         f"expected: posterior mean ± standard deviation of the objective, in units of the reward "
@@ -196,3 +211,79 @@ def expected_trade_offs(run: Run) -> Table:
     return Table(
         ("arm", "expected", "scored", *HEADER), tuple(rows), "Expected trade-offs", (about, note)
     )
+
+
+def trade_offs_table(found: TradeOffs) -> Table:
+    """The front, one arm a row."""
+    rows = [
+        (
+            str(each.arm),
+            number(each.score, each.stderr),
+            apart(each.gain, " *"),
+            *_cost_cells(each.cost),
+        )
+        for each in found.front
+    ]
+    notes = (*sources(found.sizes, found.tasks), *unpaired(each.gain for each in found.front))
+    timed = all(each.cost.seconds is not None for each in found.arms)
+    least = (
+        "bytes and at least as many texts/s"
+        if timed
+        else "layers, parameters, operations and bytes"
+    )
+    about = (
+        f"arms: those of the {len(found.arms):,} scored on all tasks that no other arm beats in both score and "
+        f"cost, by at least the score and no more {least}"
+    )
+    return Table(("arm", "score", "gain", *HEADER), tuple(rows), "Trade-offs", (about, *notes))
+
+
+def _cost_cells(cost: ArmCost) -> tuple[str, ...]:
+    """The columns of `HEADER`."""
+    kept = si(cost.parameters) + ("" if cost.whole is None else f" of {si(cost.whole)}")
+    speed = (
+        si(cost.texts_per_second)
+        if cost.texts_per_second
+        else "unknown"
+        if cost.seconds is None
+        else "–"
+    )
+    shown = kept, si(cost.flops), speed, f"{cost.dimensions:,}", f"{cost.bytes:,}"
+    return f"{cost.layers}", *shown
+
+
+def sources(sizes: Mapping[str, ModelSize], tasks: Sequence[str]) -> tuple[str, ...]:
+    """What the numbers of a table are, and how they are known."""
+    lines = [
+        f"score: raw mean over {plural(len(tasks), 'task')} ± standard error; gain: above the row before, text by text",
+        "parameters: of the embeddings and the blocks up to the layer, of those of the whole model",
+        "bytes: of a vector, as an index stores it",
+        "operations (FLOPs): 2 x weights of these blocks x tokens of a text, and the attention (Kaplan et al. 2020; "
+        "Hoffmann et al. 2022)",
+        f"tokens of a text: {'; '.join(_tokens(sizes))}",
+    ]
+    if all(size.timing for size in sizes.values()):
+        lines.append(
+            "texts/s: measured for the deepest layer on the workers of the run, without loading the model; computed "
+            "for the others by their share of the operations"
+        )
+    if assumed := [model for model, size in sizes.items() if not size.weights]:
+        lines.append(
+            f"assumed for {', '.join(assumed)}, whose size was not recorded: 12 width² weights a block"
+        )
+    return tuple(lines)
+
+
+def _tokens(sizes: Mapping[str, ModelSize]) -> list[str]:
+    """Tokens of a text, and how they are known, with the models for which that holds."""
+    how = {
+        True: "measured, mean over the tasks",
+        False: "the greatest length, as the run recorded none",
+    }
+    models: dict[str, list[str]] = {}
+    for model, size in sizes.items():
+        models.setdefault(f"{size.tokens:,.0f} ({how[size.is_measured]})", []).append(model)
+    return [
+        f"{text}{f' for {listed(names)}' if len(models) > 1 else ''}"
+        for text, names in models.items()
+    ]

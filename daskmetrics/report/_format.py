@@ -39,7 +39,6 @@ WIDTH = 98  #: columns; with the comment sign of `best_text` they are 100
 PHRASES = 4  #: of arms in words; the others are counted
 FEW = 2  #: phrases with readouts
 LABEL = 12  #: columns of the labels on the left
-NO_REASON = "no reason was recorded"
 
 
 def fact(label: str, text: str) -> list[str]:

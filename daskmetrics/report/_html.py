@@ -18,11 +18,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskmetrics.answer import analysis
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder, atomic_write
 from daskmetrics.core.telemetry import read_samples
 from daskmetrics.execution.journal import read
-from daskmetrics.report import _analysis as analysis
+from daskmetrics.report import _explain as explained
 from daskmetrics.report import _format as formats
 from daskmetrics.report import _tables as tables
 from daskmetrics.report import _terminal as terminal
@@ -123,6 +124,7 @@ def page(run: Run, pictures: Sequence[Picture]) -> str:
         run=run,
         best=run.best() if run.result else None,
         analysis=analysis,
+        explained=explained,
         timing=timing,
         verdict=run.verdict if run.result else None,
         fresh=fresh_items(run),

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daskmetrics.answer.ties import LEVEL, MOST, MeanScores, not_worse
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import joint_error, means_of
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural
 from daskmetrics.report._format import number, over
-from daskmetrics.report._ties import LEVEL, MOST, MeanScores, not_worse
 from daskmetrics.report.plots import need_matplotlib
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+from daskmetrics.answer.analysis import NO_REASON
 from daskmetrics.core import events as events
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.events import kind_of, kinds, to_json
@@ -17,7 +18,6 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Key
 from daskmetrics.core.table import printable
 from daskmetrics.execution.journal import numbered
-from daskmetrics.report._format import NO_REASON
 
 LAST_LINES = 40  #: shown of a worker's log
 LONGEST = 300  #: characters shown of an entry as JSON

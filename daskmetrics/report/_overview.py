@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from daskmetrics.answer import analysis
+from daskmetrics.answer.recorded import cell_of
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.text import duration
-from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._format import number, percent, scored
-from daskmetrics.report._recorded import cell_of
 from daskmetrics.report._run import Run
 
 MOST_OPEN = 8  # runs that are kept in memory for pages of their own

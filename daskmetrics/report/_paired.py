@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from daskmetrics.answer.posterior import arm_named, objective_of
 from daskmetrics.bandit.problem import Observations
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm
@@ -17,7 +18,6 @@ from daskmetrics.core.outcomes import Difference, mean_difference
 from daskmetrics.core.table import Table
 from daskmetrics.report._documents import difference_document
 from daskmetrics.report._format import WIDTH, apart, fact, over, probability, scored, unpaired
-from daskmetrics.report._posterior import arm_named, objective_of
 from daskmetrics.report._run import Run
 
 

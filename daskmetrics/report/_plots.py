@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from daskmetrics.answer import analysis
+from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Suite
-from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._recorded import RecordedRun
 from daskmetrics.report.plots import need_matplotlib
 from daskmetrics.report.plots._fields import (
     COST_NAMES,

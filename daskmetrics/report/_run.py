@@ -7,17 +7,17 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from daskmetrics.answer.analysis import suites as suites_of
+from daskmetrics.answer.evidence import Evidence
+from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.events import succeeded
 from daskmetrics.core.names import Checkpoint
-from daskmetrics.report._analysis import suites as suites_of
 from daskmetrics.report._best import Best, best_of
-from daskmetrics.report._evidence import Evidence
-from daskmetrics.report._format import card, number
+from daskmetrics.report._format import card, number, percent
 from daskmetrics.report._leaderboard import Leaderboard
 from daskmetrics.report._outlook import outlook
 from daskmetrics.report._plots import Plots
-from daskmetrics.report._recorded import RecordedRun
 from daskmetrics.report._verdict import Verdict, verdict_of
 from daskmetrics.report._worth import Worths, worths_of
 
@@ -62,6 +62,37 @@ class Run(RecordedRun):
             "folder": str(self.folder.path),
         }
         return card(self.start.name, rows)
+
+    @property
+    def state(self) -> str:
+        """Whether the run is finished, running or interrupted, in a sentence."""
+        if self.finished:
+            return "finished"
+        if self.driver:
+            return f"running, driven by {self.driver}"
+        return "unfinished, and no process drives it; run the same command again to resume"
+
+    @property
+    def measured(self) -> str:
+        """How many checkpoints have their metrics."""
+        if not self.config["metrics"]:
+            return "no metrics"
+        return f"{self.counts['measure', 'ok']:,} of {self.start.checkpoints:,} checkpoints"
+
+    @property
+    def searched(self) -> str:
+        """How many cells have a score, and how many failed or are open."""
+        done, planned, waiting = self.counts["score", "ok"], self.cells_planned, self.cells_open
+        failed = sum(
+            n for (kind, status), n in self.counts.items() if kind == "score" and status != "ok"
+        )
+        parts = [
+            f"{done:,} of {planned:,} cells scored ({percent(done / planned)})"
+            if planned
+            else "no cells"
+        ]
+        parts += [f"{failed:,} failed"] if failed else []
+        return ", ".join([*parts, f"{waiting:,} open"] if waiting else parts)
 
     @property
     def headline(self) -> str:

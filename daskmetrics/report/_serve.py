@@ -20,8 +20,8 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, HTTPError, RequestHandler
 
+from daskmetrics.answer import analysis
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _compare as compare
 from daskmetrics.report import _format as formats
 from daskmetrics.report import _overview as overview

@@ -8,9 +8,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from daskmetrics.answer import analysis
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural
-from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._format import over, signed
 from daskmetrics.report._leaderboard import Leaderboard, RankedArm
 from daskmetrics.report._run import Run

@@ -6,11 +6,11 @@ import time
 from collections.abc import Container
 from importlib.util import find_spec
 
+from daskmetrics.answer import analysis
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.table import Table
 from daskmetrics.core.telemetry import idle_gpus, read_samples
 from daskmetrics.core.text import duration, equal_names
-from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _timing as timing
 from daskmetrics.report._best import Best
 from daskmetrics.report._format import LABEL, WIDTH, apart, fact, number, percent, scored, unpaired

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from daskmetrics.answer.evidence import Evidence
+from daskmetrics.answer.ties import LEVEL, MOST
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference, mean_difference, mean_score
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import listed, plural
-from daskmetrics.report._evidence import Evidence
 from daskmetrics.report._format import apart, in_words, number, percent, place, unpaired
-from daskmetrics.report._ties import LEVEL, MOST
 
 OVERALL = "all tasks"
 WITHIN_ERROR = "within the error"

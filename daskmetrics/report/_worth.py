@@ -10,6 +10,7 @@ from math import fsum
 from statistics import NormalDist
 from typing import Any
 
+from daskmetrics.answer.ties import LEVEL
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import (
     Difference,
@@ -22,7 +23,6 @@ from daskmetrics.core.readouts import POOLINGS, STORAGES, Readout
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural
 from daskmetrics.report._format import apart, choices, number, over, size, unpaired
-from daskmetrics.report._ties import LEVEL
 
 Recorded = Mapping[Arm, Mapping[str, Mapping[str, Any]]]  # scores by arm and task
 Choices = Mapping[str, str]  # of an arm: what its readout has of each choice, in words

@@ -12,7 +12,7 @@ import yaml
 
 import daskmetrics as dm
 from daskmetrics import config
-from daskmetrics.report import _analysis as analysis
+from daskmetrics.answer import analysis
 
 ROOT = Path(__file__).parents[2]
 TINY = {"width": 16, "depth": 2, "heads": 2, "context": 32, "vocabulary": 300, "steps": 8}

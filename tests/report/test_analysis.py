@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from daskmetrics.answer import analysis
+from daskmetrics.answer.analysis import rank_correlation
 from daskmetrics.core.names import Arm
 from daskmetrics.metrics.registry import CATALOGUE
-from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._analysis import rank_correlation
 
 
 def test_every_value_of_the_journal_occurs_once(finished):

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from daskmetrics.answer import analysis
 from daskmetrics.core.names import Arm
 from daskmetrics.core.status import Status
-from daskmetrics.report import _analysis as analysis
 
 
 def test_metrics_have_names_units_and_all_models(finished):

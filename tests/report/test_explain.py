@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
+from daskmetrics.answer.posterior import posterior_of
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
 from daskmetrics.report._explain import explain_text, near_best_text, simpler_arms
-from daskmetrics.report._posterior import posterior_of
 
 
 def invoke(*words: object):

@@ -5,10 +5,11 @@ import numpy as np
 import pandas
 import pytest
 
+from daskmetrics.answer import ties
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import pack
-from daskmetrics.report import Leaderboard, _ties
+from daskmetrics.report import Leaderboard
 
 matplotlib.use("agg")
 
@@ -89,13 +90,13 @@ def test_ties_are_tested_item_by_item():
 
 
 def test_arms_beyond_those_of_which_all_pairs_are_tested_are_tested_against_the_best():
-    layers = list(range(_ties.MOST + 3))
-    means = [0.9, *np.linspace(0.89, 0.88, _ties.MOST), 0.879, 0.1]
+    layers = list(range(ties.MOST + 3))
+    means = [0.9, *np.linspace(0.89, 0.88, ties.MOST), 0.879, 0.1]
     board = Leaderboard.of(
         {arm: {"a": score(m, 0.02)} for arm, m in zip(arms(*layers), means, strict=True)},
         {"a": 1.0},
     )
-    assert [bool(each.tied) for each in board.arms] == [True] * (_ties.MOST + 2) + [False]
+    assert [bool(each.tied) for each in board.arms] == [True] * (ties.MOST + 2) + [False]
 
 
 def test_given_ties_are_taken_over_with_the_reward_they_were_tested_in():

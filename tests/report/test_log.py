@@ -5,6 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from daskmetrics.answer import analysis
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.events import (
@@ -21,7 +22,6 @@ from daskmetrics.execution import Journal
 from daskmetrics.execution._lock import owner_file
 from daskmetrics.execution.journal import read
 from daskmetrics.report import Run, status_text
-from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import _log as log
 from tests.events import attempt_failed, joined
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from daskmetrics.answer import analysis
 from daskmetrics.core.names import Arm
 from daskmetrics.report import Run, best_text, summary_text
-from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._compare import answers, compare_document
 from daskmetrics.report._documents import (
     best_document,

@@ -8,9 +8,9 @@ import pytest
 from bokeh.embed import file_html
 from bokeh.resources import INLINE
 
+from daskmetrics.answer import analysis
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm
-from daskmetrics.report import _analysis as analysis
 from tests.browser import chromium, complaints
 
 matplotlib.use("agg")

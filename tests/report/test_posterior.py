@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from daskmetrics.answer.posterior import posterior_of
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm
-from daskmetrics.report._posterior import posterior_of
 
 
 def test_the_posterior_equals_the_one_that_the_search_ended_with(finished):

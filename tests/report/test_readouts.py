@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from daskmetrics.answer import analysis
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
-from daskmetrics.report import _analysis as analysis
 from daskmetrics.report import best_text, frame, summary_text
 from daskmetrics.report._explain import explain_text
 from daskmetrics.report._html import page

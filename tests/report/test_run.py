@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from daskmetrics.answer import analysis
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.execution import Journal
 from daskmetrics.report import Run
-from daskmetrics.report import _analysis as analysis
 
 
 def test_the_best_arm_and_the_default_are_compared_on_their_common_tasks(finished):

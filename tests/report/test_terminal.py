@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
+from daskmetrics.answer import analysis
 from daskmetrics.cli import main
 from daskmetrics.execution import Journal
 from daskmetrics.report import Run, best_text, status_text, summary_text, whereabouts
-from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._format import apart
 from daskmetrics.report._html import page
 from tests.report.conftest import STEPS

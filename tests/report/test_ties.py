@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from daskmetrics.answer.ties import MeanScores
 from daskmetrics.core.outcomes import joint_error, pack
-from daskmetrics.report._ties import MeanScores
 
 
 def recorded(outcomes: np.ndarray) -> dict:

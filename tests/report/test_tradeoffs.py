@@ -9,11 +9,15 @@ from itertools import pairwise
 import pytest
 from click.testing import CliRunner
 
+from daskmetrics.answer.trade_offs import ArmCost, on_front
 from daskmetrics.cli import main
 from daskmetrics.core.errors import DataError
-from daskmetrics.report._explain import expected_trade_offs, trade_offs_text
+from daskmetrics.report._explain import (
+    expected_trade_offs,
+    trade_offs_table,
+    trade_offs_text,
+)
 from daskmetrics.report._html import page
-from daskmetrics.report._tradeoffs import ArmCost, on_front
 
 
 def invoke(*words: object):
@@ -137,8 +141,8 @@ def test_a_picture_needs_the_table_and_the_name_of_a_png_file(run, words):
     assert done.exit_code == 2 and "--output" in done.output
 
 
-def test_page_and_notebook_have_the_table(run):
-    assert run.trade_offs()._repr_html_() in page(run, [])
+def test_page_has_the_table(run):
+    assert trade_offs_table(run.trade_offs()).as_html() in page(run, [])
     assert all(
         f"<th>{name}</th>" in page(run, []) for name in ("parameters", "operations", "dimensions")
     )

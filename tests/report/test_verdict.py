@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from daskmetrics.answer import analysis
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.outcomes import mean_difference, means_of
 from daskmetrics.report import Run, best_text, summary_text, write
-from daskmetrics.report import _analysis as analysis
 from daskmetrics.report._documents import summary
 from daskmetrics.report._html import page
 from daskmetrics.report._verdict import verdict_of

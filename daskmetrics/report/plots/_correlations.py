@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from daskmetrics.answer.analysis import FEWEST, closest_first, rank_correlation
 from daskmetrics.core.names import Arm
-from daskmetrics.report._analysis import FEWEST, closest_first, rank_correlation
 from daskmetrics.report._format import signed
 from daskmetrics.report.plots._style import COLOURS, MARKERS, STYLE, blank
 

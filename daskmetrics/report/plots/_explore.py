@@ -9,9 +9,9 @@ from typing import Any
 from bokeh.document import Document
 from bokeh.resources import Resources
 
+from daskmetrics.answer import analysis
+from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.names import Arm, Suite
-from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._recorded import RecordedRun
 from daskmetrics.report.plots import _interactive as draw
 from daskmetrics.report.plots._fields import EXPECTED, METRICS, SCORES, Field, fields
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from daskmetrics.answer import analysis
+from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.answer.trade_offs import ArmCost
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import means_of
-from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._recorded import RecordedRun
-from daskmetrics.report._tradeoffs import ArmCost
 
 SCORES, METRICS, COSTS = "Scores", "Label-free metrics", "Costs"
 COST_OF: dict[str, Callable[[ArmCost], float]] = {
@@ -118,7 +118,7 @@ def task_field(run: RecordedRun, task: str) -> Field:
 
 def expected(run: RecordedRun) -> Iterator[Field]:
     """The mean and the standard deviation of the search's posterior."""
-    from daskmetrics.report._posterior import posterior_of
+    from daskmetrics.answer.posterior import posterior_of
 
     try:
         found = posterior_of(run)

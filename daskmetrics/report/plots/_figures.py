@@ -9,11 +9,11 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from daskmetrics.answer import analysis
+from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.events import Event
 from daskmetrics.core.files import atomic_write
 from daskmetrics.core.telemetry import TelemetrySample, read_samples
-from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._recorded import RecordedRun
 from daskmetrics.report.plots._correlations import correlation_table, metric_against_score
 from daskmetrics.report.plots._heatmaps import Quantity, heat_maps
 from daskmetrics.report.plots._lines import layer_curves, search_path, training_loss

@@ -16,9 +16,9 @@ from bokeh import models
 from bokeh.palettes import Cividis256
 from bokeh.plotting import figure
 
+from daskmetrics.answer.analysis import SearchPath
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.steps import edges, fitting, positions, spread, step_label, ticks
-from daskmetrics.report._analysis import SearchPath
 from daskmetrics.report.plots._fields import Field
 
 # those of Okabe and Ito (2008), of which the first is lighter, so that it is seen on dark pages

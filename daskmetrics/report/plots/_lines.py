@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from daskmetrics.answer.analysis import DecisionPoint
 from daskmetrics.core.files import atomic_write
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.steps import spread, step_label
-from daskmetrics.report._analysis import DecisionPoint
 from daskmetrics.report.plots._heatmaps import Quantity
 from daskmetrics.report.plots._style import (
     COLOURS,

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from daskmetrics.answer.trade_offs import ArmCost, TradeOff, TradeOffs
 from daskmetrics.report._format import si
-from daskmetrics.report._tradeoffs import ArmCost, TradeOff, TradeOffs
 from daskmetrics.report.plots._fields import COST_OF, telling
 from daskmetrics.report.plots._style import COLOURS, MARKERS, STYLE, axes_for, blank
 

@@ -5,8 +5,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
+from daskmetrics.answer.analysis import DecisionPoint
 from daskmetrics.core.names import Arm, Suite, grid
-from daskmetrics.report._analysis import DecisionPoint
 from daskmetrics.report.plots._heatmaps import Quantity, heat_maps, plane
 from daskmetrics.report.plots._lines import layer_curves, search_path
 

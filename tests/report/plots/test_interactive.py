@@ -7,8 +7,8 @@ import pytest
 from bokeh.core.json_encoder import serialize_json
 from bokeh.document import Document
 
+from daskmetrics.answer.analysis import path_of
 from daskmetrics.core.names import Suite
-from daskmetrics.report._analysis import path_of
 from daskmetrics.report._html import EMBEDDED
 from daskmetrics.report.plots import _interactive as draw
 from daskmetrics.report.plots._explore import MANY, figures, library

@@ -13,6 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from daskmetrics.answer import analysis
+from daskmetrics.answer.recorded import RecordedRun, cell_of
 from daskmetrics.bandit import Outcome, Problem, arm_features
 from daskmetrics.bandit.features import measured
 from daskmetrics.bandit.incremental import IncrementalPosterior
@@ -23,8 +25,6 @@ from daskmetrics.bandit.rewards import RewardScale, reward_scale
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.core.events import succeeded
 from daskmetrics.core.names import Arm, Cell, Checkpoint
-from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._recorded import RecordedRun, cell_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,11 +17,6 @@ from daskmetrics.core.events import Event, succeeded
 from daskmetrics.core.names import Arm, Checkpoint
 from daskmetrics.core.outcomes import Difference, mean_difference, means_of
 from daskmetrics.core.readouts import STORAGES, Readout
-from daskmetrics.core.table import Table
-from daskmetrics.core.text import listed, plural
-from daskmetrics.report._format import apart, number, si, unpaired
-
-HEADER = ("layers", "parameters", "operations", "texts/s", "dimensions", "bytes")
 
 
 @dataclass(frozen=True)
@@ -76,20 +71,6 @@ class ArmCost:
         if self.seconds is None:
             return self.layers, self.parameters, self.flops, self.bytes
         return self.bytes, self.seconds
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """The columns of `HEADER`."""
-        kept = si(self.parameters) + ("" if self.whole is None else f" of {si(self.whole)}")
-        speed = (
-            si(self.texts_per_second)
-            if self.texts_per_second
-            else "unknown"
-            if self.seconds is None
-            else "–"
-        )
-        shown = kept, si(self.flops), speed, f"{self.dimensions:,}", f"{self.bytes:,}"
-        return f"{self.layers}", *shown
 
 
 @dataclass(frozen=True)
@@ -177,40 +158,16 @@ class TradeOffs:
         beaten by one with at least its score that needs no more bytes for a vector and no more time
         for a text. Where the run measured no times, it is one that needs no more bytes, layers,
         parameters and operations.
-    notes : tuple of str
-        What the scores are means of, and how the costs are known.
+    sizes : mapping
+        What is known of the size of every model.
+    tasks : tuple of str
+        The tasks that scores are means over.
     """
 
     arms: tuple[TradeOff, ...]
     front: tuple[TradeOff, ...]
-    notes: tuple[str, ...]
-
-    def table(self) -> Table:
-        """The front, one arm a row."""
-        rows = [
-            (
-                str(each.arm),
-                number(each.score, each.stderr),
-                apart(each.gain, " *"),
-                *each.cost.cells,
-            )
-            for each in self.front
-        ]
-        notes = (*self.notes, *unpaired(each.gain for each in self.front))
-        timed = all(each.cost.seconds is not None for each in self.arms)
-        least = (
-            "bytes and at least as many texts/s"
-            if timed
-            else "layers, parameters, operations and bytes"
-        )
-        about = (
-            f"arms: those of the {len(self.arms):,} scored on all tasks that no other arm beats in both score and "
-            f"cost, by at least the score and no more {least}"
-        )
-        return Table(("arm", "score", "gain", *HEADER), tuple(rows), "Trade-offs", (about, *notes))
-
-    def _repr_html_(self) -> str:
-        return self.table().as_html()
+    sizes: Mapping[str, ModelSize]
+    tasks: tuple[str, ...]
 
 
 def on_front(scores: Sequence[float], costs: Sequence[ArmCost]) -> list[int]:
@@ -221,43 +178,6 @@ def on_front(scores: Sequence[float], costs: Sequence[ArmCost]) -> list[int]:
         [(-score, *cost.compared) for score, cost in zip(scores, costs, strict=True)]
     )
     return sorted(compress(range(len(scores)), kept), key=lambda i: (costs[i].flops, scores[i]))
-
-
-def sources(sizes: Mapping[str, ModelSize], tasks: Sequence[str]) -> tuple[str, ...]:
-    """What the numbers of a table are, and how they are known."""
-    lines = [
-        f"score: raw mean over {plural(len(tasks), 'task')} ± standard error; gain: above the row before, text by text",
-        "parameters: of the embeddings and the blocks up to the layer, of those of the whole model",
-        "bytes: of a vector, as an index stores it",
-        "operations (FLOPs): 2 x weights of these blocks x tokens of a text, and the attention (Kaplan et al. 2020; "
-        "Hoffmann et al. 2022)",
-        f"tokens of a text: {'; '.join(_tokens(sizes))}",
-    ]
-    if all(size.timing for size in sizes.values()):
-        lines.append(
-            "texts/s: measured for the deepest layer on the workers of the run, without loading the model; computed "
-            "for the others by their share of the operations"
-        )
-    if assumed := [model for model, size in sizes.items() if not size.weights]:
-        lines.append(
-            f"assumed for {', '.join(assumed)}, whose size was not recorded: 12 width² weights a block"
-        )
-    return tuple(lines)
-
-
-def _tokens(sizes: Mapping[str, ModelSize]) -> list[str]:
-    """Tokens of a text, and how they are known, with the models for which that holds."""
-    how = {
-        True: "measured, mean over the tasks",
-        False: "the greatest length, as the run recorded none",
-    }
-    models: dict[str, list[str]] = {}
-    for model, size in sizes.items():
-        models.setdefault(f"{size.tokens:,.0f} ({how[size.is_measured]})", []).append(model)
-    return [
-        f"{text}{f' for {listed(names)}' if len(models) > 1 else ''}"
-        for text, names in models.items()
-    ]
 
 
 def recorded_size(
@@ -359,6 +279,4 @@ def trade_offs_of(
         ),
     ]
     best = tuple(replace(arm, gain=each) for arm, each in zip(front, gains, strict=True))
-    return TradeOffs(
-        arms, best, sources({arm.model: sizes[arm.model] for arm in means}, list(weights))
-    )
+    return TradeOffs(arms, best, {arm.model: sizes[arm.model] for arm in means}, tuple(weights))

@@ -11,6 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from daskmetrics.answer._arrays import dataset
+from daskmetrics.answer.evidence import weights_of
+from daskmetrics.answer.trade_offs import (
+    ArmCost,
+    ModelSize,
+    TradeOffs,
+    recorded_size,
+    trade_offs_of,
+)
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.events import (
     MapStarted,
@@ -30,16 +39,6 @@ from daskmetrics.core.names import Arm, Cell, Checkpoint, Key
 from daskmetrics.core.outcomes import Difference, difference, mean_score
 from daskmetrics.core.text import equal_names
 from daskmetrics.execution.journal import holder, read
-from daskmetrics.report._arrays import dataset
-from daskmetrics.report._evidence import weights_of
-from daskmetrics.report._format import percent
-from daskmetrics.report._tradeoffs import (
-    ArmCost,
-    ModelSize,
-    TradeOffs,
-    recorded_size,
-    trade_offs_of,
-)
 from daskmetrics.store import StorePlan
 
 if TYPE_CHECKING:
@@ -316,37 +315,6 @@ class RecordedRun:
         """Cells that the latest search decided on and that have no result yet."""
         answered = {self.cells[record.key] for record in self.records if record.kind == "score"}
         return sum(cell_of(pick) not in answered for pick in self.picks)
-
-    @property
-    def state(self) -> str:
-        """Whether the run is finished, running or interrupted, in a sentence."""
-        if self.finished:
-            return "finished"
-        if self.driver:
-            return f"running, driven by {self.driver}"
-        return "unfinished, and no process drives it; run the same command again to resume"
-
-    @property
-    def measured(self) -> str:
-        """How many checkpoints have their metrics."""
-        if not self.config["metrics"]:
-            return "no metrics"
-        return f"{self.counts['measure', 'ok']:,} of {self.start.checkpoints:,} checkpoints"
-
-    @property
-    def searched(self) -> str:
-        """How many cells have a score, and how many failed or are open."""
-        done, planned, waiting = self.counts["score", "ok"], self.cells_planned, self.cells_open
-        failed = sum(
-            n for (kind, status), n in self.counts.items() if kind == "score" and status != "ok"
-        )
-        parts = [
-            f"{done:,} of {planned:,} cells scored ({percent(done / planned)})"
-            if planned
-            else "no cells"
-        ]
-        parts += [f"{failed:,} failed"] if failed else []
-        return ", ".join([*parts, f"{waiting:,} open"] if waiting else parts)
 
     def trade_offs(self) -> TradeOffs:
         """Scores against what arms take: layers, parameters, operations for a text, and the size of

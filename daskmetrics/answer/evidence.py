@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from daskmetrics.answer.ties import MeanScores, not_worse
 from daskmetrics.bandit import Problem, task_weights
 from daskmetrics.bandit.problem import Observations
 from daskmetrics.bandit.rewards import RewardScale, reward_scale
@@ -21,7 +22,6 @@ from daskmetrics.core.events import SearchEnded
 from daskmetrics.core.names import Arm, Cell, training_order
 from daskmetrics.core.outcomes import Difference, difference, joint_error, mean_difference
 from daskmetrics.core.readouts import Readout
-from daskmetrics.report._ties import MeanScores, not_worse
 
 
 @dataclass(frozen=True, eq=False)

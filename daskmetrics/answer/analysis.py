@@ -15,15 +15,15 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from daskmetrics.answer.recorded import RecordedRun, cell_of
+from daskmetrics.answer.trade_offs import TradeOffs
 from daskmetrics.core.events import AttemptFailed, StorePlanned, latest, succeeded
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
 from daskmetrics.core.outcomes import mean_score, means_of
 from daskmetrics.core.status import cause
 from daskmetrics.metrics.registry import CATALOGUE
-from daskmetrics.report._format import NO_REASON
-from daskmetrics.report._recorded import RecordedRun, cell_of
-from daskmetrics.report._tradeoffs import TradeOffs
 
+NO_REASON = "no reason was recorded"
 T = TypeVar("T")
 Values = Mapping[Arm, float]
 FEWEST = 5  #: arms that a rank correlation needs
