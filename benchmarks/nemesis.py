@@ -176,8 +176,8 @@ class Site:
             "Traceback (most" in text and "daskmetrics/__main__.py" in text
         )  # else it is the log of a worker
         require(not traceback, f"exit code {code} and a traceback:\n{text}")
-        if found := re.search(r"remove its lock with: daskmetrics unlock (\S+)", text):
-            self.spawn("daskmetrics", "unlock", found[1]).wait()
+        if found := re.search(r"remove its lock with: daskmetrics runs unlock (\S+)", text):
+            self.spawn("daskmetrics", "runs", "unlock", found[1]).wait()
             return "unlock"
         if found := re.search(r"mv '([^']+)' '([^']+)'", text):
             Path(found[1]).replace(found[2])

@@ -124,14 +124,15 @@ class Run:
         (folder / "token").write_text(TOKEN, encoding="utf-8")
         self.config = configured(folder, size, rolling)
 
-    def command(self, *words: str, kill_at: int | None = None) -> str:
+    def command(self, verb: str, *words: str, kill_at: int | None = None) -> str:
         """Run a command of ours; ``kill_at``: kill all its processes when so many checkpoints are
         measured.
         """
-        started, output = time.perf_counter(), self.folder / f"{words[0]}.log"
+        name = verb.split()[-1]
+        started, output = time.perf_counter(), self.folder / f"{name}.log"
         with output.open("a") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "daskmetrics", words[0], str(self.config), *words[1:]],
+                [sys.executable, "-m", "daskmetrics", *verb.split(), str(self.config), *words],
                 env=self.environment,
                 cwd=self.folder,
                 stdout=log,
@@ -146,8 +147,8 @@ class Run:
                     process.wait()
         text = output.read_text()
         if process.returncode and kill_at is None:
-            raise SystemExit(f"{' '.join(words)} failed:\n{text}")
-        self.seconds[words[0]] = self.seconds.get(words[0], 0.0) + time.perf_counter() - started
+            raise SystemExit(f"{verb} failed:\n{text}")
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
         return text
 
     def measured(self) -> list[dict[str, Any]]:
@@ -223,7 +224,7 @@ def compare(folder: Path, size: Size) -> None:
             flush=True,
         )
         first = Run(hub, folder / "all-first", size, rolling=False)
-        first.command("prefetch")
+        first.command("runs prefetch")
         first.command("run")
         show("download all first", first, first.seconds["prefetch"] / sum(first.seconds.values()))
         killed = Run(hub, folder / "killed", size, rolling=True)

@@ -504,7 +504,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--scores", type=Path, help="table of known scores; read as `daskmetrics replay` does"
+        "--scores", type=Path, help="table of known scores; read as `daskmetrics runs replay` does"
     )
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""How long `daskmetrics serve` takes to list many runs: read for the first time, and again when
+"""How long `daskmetrics runs serve` takes to list many runs: read for the first time, and again when
 none has changed.
 
 python -m benchmarks.serve runs/demo              200 copies of a run

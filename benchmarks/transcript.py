@@ -146,7 +146,7 @@ def main() -> None:
     code = call(*command)
     print(f"(exit code {code})")
     call("map", function[0], "--verify", "10")
-    call("verify", "results.csv", "--sample", "5")
+    call("runs", "verify", "results.csv", "--sample", "5")
     call("status", "runs/iteration")
     call("report", "runs/iteration")
 

@@ -49,7 +49,7 @@ def caches(tmp_path_factory: pytest.TempPathFactory, minilm: Path) -> dict[str, 
         environment = hub.environment(folder / "home")
         for words in (
             ["-c", DOWNLOAD],
-            ["-m", "daskmetrics", "prefetch", str(folder / "config.yaml")],
+            ["-m", "daskmetrics", "runs", "prefetch", str(folder / "config.yaml")],
         ):
             command = [sys.executable, *words]
             done = subprocess.run(

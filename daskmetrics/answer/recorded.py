@@ -58,7 +58,7 @@ class RecordedRun:
         require_printable(self.entries, self.folder.path)
         if latest(self.entries, MapStarted):
             raise ConfigError(
-                f"'{path}' contains a map, not an experiment. Use `daskmetrics status`, `journal` or `verify` to read "
+                f"'{path}' contains a map, not an experiment. Use `daskmetrics status`, `runs journal` or `runs verify` to read "
                 "it, and `daskmetrics map ... --retry-failed` to try its failures again."
             )
         if not latest(self.entries, RunStarted):

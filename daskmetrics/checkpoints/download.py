@@ -138,7 +138,7 @@ class Remote:
         if isinstance(decision, GiveUp):
             raise DataError(
                 f"{name} of {self.source} at {self.commit[:7]} could not be downloaded: {failures} attempts in a row "
-                f"failed, the last because {reason}. 'daskmetrics retry' and the same command try again."
+                f"failed, the last because {reason}. 'daskmetrics runs retry' and the same command try again."
             )
         seconds = min(LONGEST_WAIT, max(decision.delay, wait))
         self.on_wait(f"{name} of {self.source} at {self.commit[:7]}: {reason}", seconds)
@@ -321,5 +321,5 @@ def fetch(part: Part, remote: Remote, folder: Path) -> None:
         partial.unlink()
     raise DataError(
         f"{part.name} of {remote.source} at {remote.commit[:7]} was downloaded twice, and its hash is not the one that "
-        "the hub lists: something between here and the hub changes files. 'daskmetrics retry' tries again."
+        "the hub lists: something between here and the hub changes files. 'daskmetrics runs retry' tries again."
     )

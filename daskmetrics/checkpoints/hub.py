@@ -98,7 +98,7 @@ def refs_of(model: Model) -> tuple[Refs | None, str]:
     if found is None:
         raise ConfigError(
             f"Model '{model.name}': 'revisions: {model.revisions}' needs the list of branches of {model.source}, which "
-            f"is not on this machine, and {silence}. 'daskmetrics prefetch CONFIG' on a machine with a network keeps "
+            f"is not on this machine, and {silence}. 'daskmetrics runs prefetch CONFIG' on a machine with a network keeps "
             f"the list in '{cache_folder()}'. Or name the revisions: 'main', a list, or a range with an end such as "
             "'every 1000 to 143000'."
         )

@@ -357,7 +357,7 @@ def _refused(root: Path, reason: str) -> ConfigError:
 def _incomplete(file: Path) -> ConfigError:
     return ConfigError(
         f"'{file.parent.parent / MODULES}' names a module whose file '{file}' is missing. Copy or download the whole "
-        "folder (hf download, or daskmetrics prefetch), or choose 'pooling: mean' (or last, cls) for the model."
+        "folder (hf download, or daskmetrics runs prefetch), or choose 'pooling: mean' (or last, cls) for the model."
     )
 
 

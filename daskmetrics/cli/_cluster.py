@@ -1,4 +1,4 @@
-"""Commands about places to run: list profiles, write one, print its job script, test it."""
+"""Commands about places to run: write a profile, show it, print its job script, test it."""
 
 from __future__ import annotations
 
@@ -8,57 +8,18 @@ from pathlib import Path
 
 import click
 
-from daskmetrics.cli._common import PATH, RUN, Sections, end_as_by_ctrl_c, example, friendly, say
+from daskmetrics.cli._common import PATH, Sections, end_as_by_ctrl_c, example, friendly, say
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import plural
 
 
 @click.group(
-    cls=Sections, epilog=example("daskmetrics cluster list", "daskmetrics cluster test local")
+    cls=Sections,
+    moved={"list": "list profiles"},
+    epilog=example("daskmetrics cluster show l40s", "daskmetrics cluster test local"),
 )
 def cluster() -> None:
-    """List profiles of places to run, write one, print its job script, test it."""
-
-
-@cluster.command("list", epilog=example("daskmetrics cluster list"))
-@friendly
-def list_() -> None:
-    """List the profiles."""
-    import dask.config
-
-    from daskmetrics import config
-
-    folder = config.folder() / "clusters"
-    rows = []
-    for path in sorted(folder.glob("*.yaml")):
-        profile = config.cluster(str(path))
-        gpu = (
-            f"1 {profile.gpu_type or 'GPU'}, "
-            if profile.kind == "slurm" and profile.gpus_per_job
-            else ""
-        )
-        memory = f", {profile.memory}" if profile.memory else ""
-        resources = f"{gpu}{plural(profile.threads, 'CPU')}{memory}"
-        rows.append(
-            (
-                path.stem,
-                profile.kind,
-                str(profile.workers),
-                resources,
-                profile.partition or "",
-                path.name,
-            )
-        )
-    Table(
-        ("profile", "kind", "workers", "resources of each", "partition", "file"), tuple(rows)
-    ).show()
-    say(f"These files are in {folder}. You can also use your own file: --cluster FILE.")
-    if settings := dask.config.get("daskmetrics.cluster", {}):
-        keys = ", ".join(f"{key}: {value}" for key, value in settings.items())
-        say(
-            f"Settings of your site (from Dask's configuration), which replace those of a profile: {keys}"
-        )
+    """Write a profile of a place to run, show its keys and job script, test it."""
 
 
 @cluster.command(epilog=example("daskmetrics cluster show l40s"))
@@ -103,7 +64,7 @@ def script(profile: str) -> None:
     loaded = config.cluster(profile)
     if loaded.kind != "slurm":
         raise ConfigError(
-            f"Profile '{profile}' is of kind '{loaded.kind}', which has no jobs. See: cluster list"
+            f"Profile '{profile}' is of kind '{loaded.kind}', which has no jobs. See: daskmetrics list profiles"
         )
     from daskmetrics.cluster.slurm.script import LaunchInfo, pools
     from daskmetrics.cluster.slurm.script import script as job_script
@@ -180,32 +141,4 @@ def test_(profile: str) -> None:
         sys.exit(1)
 
 
-@click.group(cls=Sections, epilog=example("daskmetrics worker join step"))
-def worker() -> None:
-    """Add workers to a running map by hand."""
-
-
-@worker.command(epilog=example("daskmetrics worker join step --workers 2"))
-@click.argument("run", type=RUN)
-@click.option(
-    "--workers", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="How many."
-)
-@click.option(
-    "--memory",
-    metavar="SIZE",
-    help="Limit of each worker, such as 16GiB.  [default: as of the run's]",
-)
-@friendly
-def join(run: Path, workers: int, memory: str | None) -> None:
-    """Start workers on this machine that take part in the running map RUN.
-
-    They end with the map. With Ctrl-C they leave: each finishes and reports what it runs, and takes
-    nothing more; a second Ctrl-C ends them at once. This machine must see the folder of the run and
-    have the same packages.
-    """
-    from daskmetrics.cluster.join import join
-
-    join(run, workers, memory, lambda line: say(line, err=True))
-
-
-COMMANDS = (cluster, worker)
+COMMANDS = (cluster,)

@@ -17,12 +17,20 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from daskmetrics.core.errors import NO_ROOM, UNWRITABLE, ConfigError, DaskmetricsError, LockedError
+from daskmetrics.core.errors import (
+    NO_ROOM,
+    UNWRITABLE,
+    ConfigError,
+    DaskmetricsError,
+    LockedError,
+    did_you_mean,
+)
 from daskmetrics.core.files import RUNS, run_names
 from daskmetrics.core.table import printable_lines
 
 if TYPE_CHECKING:
     from daskmetrics.config import Config
+    from daskmetrics.report import Run
 
 INTERRUPTED = 130  # exit code of a command that was ended by Ctrl-C
 
@@ -83,6 +91,14 @@ def configuration(config: Path | None, settings: Sequence[str]) -> Config:
     from daskmetrics.config import load
 
     return load(path_of(config), settings)
+
+
+def show_summary(run: Run) -> None:
+    """Print what a run found, and where its files are."""
+    from daskmetrics import report
+
+    say(report.summary_text(run))
+    say(report.whereabouts(run.folder))
 
 
 def friendly(command: Callable[..., None]) -> Callable[..., None]:
@@ -181,14 +197,32 @@ class Sections(click.Group):
     """A group whose help lists its commands under headings, each with a whole sentence.
 
     ``sections`` has the names of the commands by heading; names without a command are skipped.
-    Without it, all commands are under one heading.
+    Without it, all commands are under one heading. ``moved`` names what replaces a command of an
+    earlier version.
     """
 
     def __init__(
-        self, *given: Any, sections: Mapping[str, Sequence[str]] | None = None, **others: Any
+        self,
+        *arguments: Any,
+        sections: Mapping[str, Sequence[str]] | None = None,
+        moved: Mapping[str, str] | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(*given, **others)
+        super().__init__(*arguments, **options)
         self._sections = sections
+        self._moved = moved or {}
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the words name; an error that names the one that was meant, or moved."""
+        name = args[0]
+        if name in self._moved and name not in self.commands:
+            ctx.fail(f"No command '{name}'. Use: daskmetrics {self._moved[name]}")
+        if name not in self.commands and not name.startswith("-"):
+            hint = did_you_mean(name, self.commands)
+            ctx.fail(f"No command '{name}'.{hint} See: {ctx.command_path} --help")
+        return super().resolve_command(ctx, args)
 
     @property
     def sections(self) -> Mapping[str, Sequence[str]]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from daskmetrics.experiment.preparation import Experiment
 
 
-@click.command(epilog=example("daskmetrics prefetch mine.yaml --dry-run"))
+@click.command(epilog=example("daskmetrics runs prefetch mine.yaml --dry-run"))
 @config_file
 @settings_option
 @click.option(
@@ -103,7 +103,7 @@ def _download(missing: list[Download]) -> dict[str, str]:
         return dict(downloading.fetch(missing, done))
 
 
-@click.command(epilog=example("daskmetrics export demo --output scores.csv"))
+@click.command(epilog=example("daskmetrics runs export demo --output scores.csv"))
 @run_folder
 @click.option(
     "--format",
@@ -135,7 +135,9 @@ def export(run: Path, kind: str, output: Path | None) -> None:
         say(f"{others} scores are of tasks that mteb does not have; --format csv exports them.")
 
 
-@click.command("import-results", epilog=example("daskmetrics import-results results mine.yaml"))
+@click.command(
+    "import-results", epilog=example("daskmetrics runs import-results results mine.yaml")
+)
 @click.argument("results", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @config_file
 @settings_option

@@ -45,7 +45,7 @@ Ask = Callable[..., Any]
 @click.option(
     "--tasks",
     metavar="NAME,NAME,...",
-    help=f"Tasks, as `tasks` lists them.  [default: {TASKS}, or --data]",
+    help=f"Tasks, as `list tasks` shows them.  [default: {TASKS}, or --data]",
 )
 @click.option(
     "--budget",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MOST_WORKERS = 10_000  #: that are simulated
 
 
-@click.command(epilog=example("daskmetrics replay demo --policy race,random --seeds 20"))
+@click.command(epilog=example("daskmetrics runs replay demo --policy race,random --seeds 20"))
 @click.argument("scores", type=RUN, nargs=-1, required=True)
 @click.option(
     "--policy",

@@ -1,43 +1,32 @@
-"""The commands `run`, `watch`, a run that follows checkpoints, and `attach`, which follows a run in
-another process.
-"""
+"""The commands `run` and `watch`, a run that follows checkpoints."""
 
 from __future__ import annotations
 
 import os
-import sys
-import time
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from daskmetrics.cli._common import (
-    INTERRUPTED,
     PATH,
     config_file,
     configuration,
     end_as_by_ctrl_c,
     example,
     friendly,
-    run_folder,
     say,
     settings_option,
+    show_summary,
 )
-from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
 
 if TYPE_CHECKING:
-    from daskmetrics.cluster.slurm.commands import JobState
-    from daskmetrics.cluster.slurm.driver_job import Submitted
     from daskmetrics.config import Config
-    from daskmetrics.report import Run
 
-INTERVAL = 5.0  # seconds between two updates, of Slurm too
-LINE_INTERVAL = 30.0  # seconds between lines where there is no terminal
 WATCHED = ("until_idle", "keep", "poll")  # options of `watch` with the names of keys of its section
-TAIL = 30  # lines of the log of a driver that failed
 
 
 cluster_option = click.option(
@@ -80,7 +69,7 @@ folder_option = click.option("--folder", type=PATH, help="Folder of the run.  [d
 @click.option(
     "--submit",
     is_flag=True,
-    help="Submit a Slurm job that drives the run, and return. See `attach`.",
+    help="Submit a Slurm job that drives the run, and return. See `status --follow`.",
 )
 @click.option(
     "--in-job", is_flag=True, help="Use the Slurm job of this shell: one worker per GPU, by srun."
@@ -136,7 +125,7 @@ def run(
 
     finished = report.Run(place.path)
     report.write(finished)
-    _show_summary(finished)
+    show_summary(finished)
 
 
 def _settings(settings: tuple[str, ...], cluster: str | None, options: dict[str, Any]) -> list[str]:
@@ -178,23 +167,16 @@ def _submit(config: Config, place: RunFolder) -> None:
     if config.cluster.kind in ("local", "allocation"):
         raise ConfigError(
             "--submit runs the driver in a small job, and a local cluster would share that job: name a Slurm profile "
-            "with --cluster. 'daskmetrics cluster list' shows them."
+            "with --cluster. 'daskmetrics list profiles' shows them."
         )
     place.create()
     text = yaml.safe_dump(config.as_dict(), sort_keys=False)
     job = driver_job.submit(config.cluster, config.name, place.driver.resolve(), text)
     say(f"Job {job.job} will drive the run in '{place.path}'.")
-    say(f"  follow  daskmetrics attach {place.path}")
+    say(f"  follow  daskmetrics status --follow {place.path}")
     say(f"  look    daskmetrics status {place.path}")
     say(f"  stop    scancel --batch --signal=TERM {job.job}    (submit again to resume)")
     say(f"  log     {job.log}")
-
-
-def _show_summary(run: Run) -> None:
-    from daskmetrics import report
-
-    say(report.summary_text(run))
-    say(report.whereabouts(run.folder))
 
 
 @click.command(
@@ -248,109 +230,7 @@ def watch(
     end_as_by_ctrl_c()
     with Display() as display:
         follow(loaded, place, display, on_round=lambda: report.write(report.Run(place.path)))
-    _show_summary(report.Run(place.path))
+    show_summary(report.Run(place.path))
 
 
-@click.command(epilog=example("daskmetrics attach demo"))
-@run_folder
-@friendly
-def attach(run: Path) -> None:
-    """Follow RUN until it ends, whichever process drives it; Ctrl-C does not stop the run.
-
-    Progress is read from its files, the state of its job from Slurm. The exit code is 0 if the run
-    is finished, and 1 if its driver ended before that; in that case the end of the driver's log is
-    shown.
-    """
-    from daskmetrics.cluster.slurm import driver_job as driver_job
-
-    job = driver_job.submitted(RunFolder(run).driver)
-    if job is None:
-        RunFolder(run).must_exist()
-    try:
-        _follow(run, job)
-    except KeyboardInterrupt:
-        say(f"The run continues. Follow it again with: daskmetrics attach {run}", err=True)
-        sys.exit(INTERRUPTED)
-    state = _state(job) if job else None
-    loaded = _loaded(run)
-    failed = state is not None and state.name not in ("COMPLETED", "UNKNOWN")
-    if loaded is None or failed or not loaded.finished:
-        _report_failure(job, state)
-        sys.exit(1)
-    _show_summary(loaded)
-
-
-def _follow(run: Path, job: Submitted | None) -> None:
-    """Show the state of the job and the progress of the run, at intervals, until no process drives
-    the run.
-    """
-    from rich.console import Console
-    from rich.markup import escape
-
-    from daskmetrics.cluster.slurm import driver_job as driver_job
-
-    console, journal = Console(stderr=True), RunFolder(run).journal
-    before, shown, shown_at, size, loaded = "", "", 0.0, -1, None
-    with console.status("Reading the run ...") if console.is_terminal else nullcontext() as spinner:
-        while True:
-            state = _state(job) if job else None
-            description = driver_job.describe(job, state) if job else ""
-            if description != before:
-                console.print(description, highlight=False, markup=False, soft_wrap=True)
-                before = description
-            if (now := journal.stat().st_size if journal.exists() else 0) != size:
-                size, loaded = now, _loaded(run)
-            progress = _progress(loaded) if loaded else "nothing is recorded yet"
-            if spinner is not None:
-                spinner.update(escape(f"{description}  {progress}"))
-            elif progress != shown and time.monotonic() - shown_at > LINE_INTERVAL:
-                shown, shown_at = progress, time.monotonic()
-                console.print(escape(progress), highlight=False, soft_wrap=True)
-            if (state is None or state.ended) if job else (loaded is None or loaded.driver is None):
-                return
-            time.sleep(INTERVAL)
-
-
-def _state(job: Submitted) -> JobState | None:
-    from daskmetrics.cluster.slurm.commands import JobState, SlurmError, job_state
-
-    try:
-        return job_state(job.job)
-    except SlurmError as error:  # Slurm's controller restarts; the run continues meanwhile
-        return JobState("UNKNOWN", str(error))
-
-
-def _loaded(run: Path) -> Run | None:
-    """The run as recorded in its files, or None if there are none yet."""
-    from daskmetrics import report
-
-    with suppress(DaskmetricsError, StopIteration):
-        loaded = report.Run(run)
-        return loaded if loaded.start else None
-    return None
-
-
-def _progress(run: Run) -> str:
-    """The progress of a run in one line."""
-    trained = run.counts["train", "ok"]
-    parts = [f"train {trained:,}"] if trained else []
-    parts += [f"measure {run.counts['measure', 'ok']:,} of {run.start.checkpoints:,}"]
-    parts += [f"search {run.searched}"] if run.tasks and run.picks else []
-    return ", ".join(parts)
-
-
-def _report_failure(job: Submitted | None, state: JobState | None) -> None:
-    driver = "The driver" if job is None else f"Job {job.job}"
-    how = f" ({state.name.lower()}, exit code {state.exit.partition(':')[0]})" if state else ""
-    say(
-        f"{driver} ended{how} before the run was finished; run the same command again to resume.",
-        err=True,
-    )
-    log = Path(job.log) if job else None
-    if log and log.is_file():
-        say(f"The end of its log, {log}:", err=True)
-        for line in log.read_text(errors="replace").splitlines()[-TAIL:]:
-            say(f"  {line}", err=True)
-
-
-COMMANDS = (run, watch, attach)
+COMMANDS = (run, watch)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,78 +15,111 @@ import click
 from daskmetrics.cli._common import PATH, RUN, Answer, answering, example, friendly, run_folder, say
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.table import Table
 
 if TYPE_CHECKING:
     from daskmetrics.core.names import Cell
-    from daskmetrics.experiment.estimate import TaskCost
+    from daskmetrics.execution.capacity import Capacity
     from daskmetrics.experiment.score_tables import KnownScore
-    from daskmetrics.metrics import Metric
     from daskmetrics.report import Run
-    from daskmetrics.tasks import Task
 
 FORMATS = ("html", "csv", "parquet", "netcdf")
-DATA = (
-    "DASKMETRICS_PUBLISHED_DATA"  # the environment variable with the folder of the published table
-)
+#: the environment variable with the folder of the published table
+DATA = "DASKMETRICS_PUBLISHED_DATA"
 
 
-@click.command(epilog=example("daskmetrics status demo"))
+@click.command(epilog=example("daskmetrics status demo", "daskmetrics status --follow demo"))
 @run_folder
+@click.option(
+    "--follow", "follows", is_flag=True, help="Show the progress until no process drives RUN."
+)
 @answering
-def status(run: Path) -> Answer:
+def status(run: Path, follows: bool) -> Answer:
     """Show the progress, the failures, the workers and the Slurm jobs of RUN.
 
-    They are read from its files and from Slurm's queue.
+    They are read from its files and from Slurm's queue. With --follow, Ctrl-C does not stop the
+    run; the exit code is 0 if the run is finished, and 1 if its driver ended before that. In that
+    case the end of the driver's log is shown.
     """
-    from daskmetrics import report
     from daskmetrics.execution import capacity
-    from daskmetrics.execution.map.folder import is_map, read_map
+    from daskmetrics.execution.map.folder import is_map
+
+    if follows:
+        return _following(run)
+    workers = capacity.read(RunFolder(run))
+    if not RunFolder(run).journal.exists() and (job := _driver_job(run)):
+        # the job has not started the run
+        return Answer(lambda: {"folder": run, "finished": False, "job": job}, lambda: say(job))
+    return _map_status(run, workers) if is_map(run) else _run_status(run, workers)
+
+
+def _following(run: Path) -> Answer:
+    from daskmetrics.cli._follow import follow
+
+    def document() -> None:
+        raise ConfigError("--follow shows the progress and --json prints one document: omit one.")
+
+    return Answer(document, lambda: follow(run))
+
+
+def _map_status(run: Path, workers: Capacity | None) -> Answer:
+    """The progress of a map."""
+    from daskmetrics.execution.map.folder import read_map
     from daskmetrics.execution.map.result_table import summary_text
-    from daskmetrics.report._format import fact
     from daskmetrics.report._terminal import idle_now
 
-    workers = capacity.read(RunFolder(run))
-    shown = fact("workers", workers.text(time.time())) if workers else []
-    if not RunFolder(run).journal.exists() and (
-        job := _driver_job(run)
-    ):  # the job has not started the run
-        return Answer(lambda: {"folder": run, "finished": False, "job": job}, lambda: say(job))
-    if is_map(run):
-        recorded = read_map(run)
-        counts = Counter(result.status for result in recorded.results)
-        idle = idle_now(RunFolder(run))
-        lines = [*shown, *(f"Worker {worker}: {reason}." for worker, reason in idle.items())]
-        return Answer(
-            lambda: {
-                "folder": run,
-                "finished": len(recorded.results) == len(recorded.items),
-                "items": len(recorded.items),
-                "counts": counts,
-                "idle_gpus": idle,
-                "workers": workers,
-            },
-            lambda: say("\n".join([summary_text(recorded.results, len(recorded.items)), *lines])),
-        )
-    loaded = report.Run(run)
-    job = None if loaded.finished else _driver_job(run)
+    recorded = read_map(run)
+    idle = idle_now(RunFolder(run))
+
+    def document() -> dict[str, Any]:
+        return {
+            "folder": run,
+            "finished": len(recorded.results) == len(recorded.items),
+            "items": len(recorded.items),
+            "counts": Counter(result.status for result in recorded.results),
+            "idle_gpus": idle,
+            "workers": workers,
+        }
 
     def show() -> None:
-        if job:
-            say(job)
-        say("\n".join([report.status_text(loaded), *shown]))
-        if loaded.driver and loaded.config["cluster"]["kind"] == "slurm":
-            from daskmetrics.cluster.slurm.commands import queue_text
-            from daskmetrics.cluster.slurm.script import job_name
+        say(summary_text(recorded.results, len(recorded.items)))
+        _show_workers(workers)
+        for worker, reason in idle.items():
+            say(f"Worker {worker}: {reason}.")
 
-            say(f"jobs        {queue_text(job_name(loaded.start.name))}")
+    return Answer(document, show)
+
+
+def _run_status(run: Path, workers: Capacity | None) -> Answer:
+    """The progress of an experiment."""
+    from daskmetrics import report
+
+    loaded = report.Run(run)
+    job = None if loaded.finished else _driver_job(run)
 
     def document() -> dict[str, Any]:
         from daskmetrics.report._documents import status_document
 
         return {**status_document(loaded), "job": job, "workers": workers}
 
+    def show() -> None:
+        if job:
+            say(job)
+        say(report.status_text(loaded))
+        _show_workers(workers)
+        if loaded.driver and loaded.config["cluster"]["kind"] == "slurm":
+            from daskmetrics.cluster.slurm.commands import queue_text
+            from daskmetrics.cluster.slurm.script import job_name
+
+            say(f"jobs        {queue_text(job_name(loaded.start.name))}")
+
     return Answer(document, show)
+
+
+def _show_workers(workers: Capacity | None) -> None:
+    from daskmetrics.report._format import fact
+
+    for line in fact("workers", workers.text(time.time())) if workers else ():
+        say(line)
 
 
 def _driver_job(run: Path) -> str | None:
@@ -150,7 +181,13 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
             say("No browser could be started here: open the link above yourself.", err=True)
 
 
-@click.command(epilog=example("daskmetrics best demo", "daskmetrics best demo --within 1%"))
+@click.command(
+    epilog=example(
+        "daskmetrics best demo",
+        "daskmetrics best demo --within 1%",
+        "daskmetrics best demo --arm tiny-64@step512/3",
+    )
+)
 @run_folder
 @click.option(
     "--within",
@@ -163,8 +200,15 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
 @click.option(
     "--output", type=PATH, metavar="FILE.png", help="Draw scores against costs; with --pareto."
 )
+@click.option(
+    "--arm",
+    metavar="MODEL@REVISION/LAYER",
+    help="Explain why the search chose this arm or not: posterior, decisions, scores, metrics.",
+)
 @answering
-def best(run: Path, within: str | None, pareto: bool, output: Path | None) -> Answer:
+def best(
+    run: Path, within: str | None, pareto: bool, output: Path | None, arm: str | None
+) -> Answer:
     """Print the best arm of RUN and the Python that loads it."""
     from daskmetrics import report
     from daskmetrics.report import _documents as documents
@@ -172,7 +216,11 @@ def best(run: Path, within: str | None, pareto: bool, output: Path | None) -> An
 
     if output and not pareto:
         raise ConfigError("--output draws scores against costs: add --pareto.")
+    if arm is not None and (pareto or within):
+        raise ConfigError("--arm explains one arm: omit --pareto and --within.")
     loaded = report.Run(run)
+    if arm is not None:
+        return _explanation(loaded, arm)
     if pareto:
         drawn = [_draw(loaded, output)] if output else []
         text = partial(trade_offs_text, loaded)
@@ -189,6 +237,15 @@ def best(run: Path, within: str | None, pareto: bool, output: Path | None) -> An
         lambda: documents.near_best_document(loaded, share),
         lambda: say(near_best_text(loaded, share)),
     )
+
+
+def _explanation(run: Run, arm: str) -> Answer:
+    from daskmetrics.report._explain import explain_text
+
+    def document() -> None:
+        raise ConfigError("--arm is explained as text only: omit --json.")
+
+    return Answer(document, lambda: say(explain_text(run, arm)))
 
 
 def _draw(run: Run, output: Path) -> Path:
@@ -212,22 +269,6 @@ def _share(text: str) -> float:
     if not 0 < share < 1:
         raise ConfigError(f"--within '{text}' is not a share between 0 and 1: write 1% or 0.01.")
     return share
-
-
-@click.command(epilog=example("daskmetrics explain demo tiny-64@step512/3"))
-@click.argument("run", type=RUN)
-@click.argument("arm")
-@friendly
-def explain(run: Path, arm: str) -> None:
-    """Explain why the search of RUN chose ARM or not.
-
-    It shows the posterior, the decisions, the scores and the metrics. ARM is written
-    `MODEL@REVISION/LAYER`, with a readout `MODEL@REVISION/LAYER/READOUT`.
-    """
-    from daskmetrics import report
-    from daskmetrics.report._explain import explain_text
-
-    say(explain_text(report.Run(run), arm))
 
 
 @click.command(
@@ -296,162 +337,4 @@ def _published(path: Path | None) -> tuple[Mapping[Cell, KnownScore], str]:
     return score_tables.published(path), str(path)
 
 
-@click.command(epilog=example("daskmetrics metrics"))
-@answering
-def metrics() -> Answer:
-    """List the metrics by family: unit, formula, source, cost and parameters."""
-    from daskmetrics.metrics import catalogue, families
-
-    by_family = {
-        name: each for name, each in families(catalogue().values()).items() if name != "all"
-    }
-    names = ("name", "units", "takes", "description", "formula", "source", "cost", "parameters")
-
-    def document() -> dict[str, Any]:
-        rows = [
-            {
-                "family": family,
-                **{name: getattr(each, name) for name in names},
-                "parameters": map(str, each.parameters),
-            }
-            for family, members in by_family.items()
-            for each in members
-        ]
-        return {"metrics": rows}
-
-    return Answer(document, lambda: _show_metrics(by_family))
-
-
-def _show_metrics(families: Mapping[str, Sequence[Metric]]) -> None:
-    for family, members in families.items():
-        say(f"{family}\n")
-        for each in members:
-            say(f"  {each.name}  ({each.units}, of {each.takes})  {each.description}")
-            parameters = ", ".join(map(str, each.parameters))
-            about = {"source: ": each.source, "cost: ": each.cost, "parameters: ": parameters}
-            lines = [each.formula, *(word + what for word, what in about.items() if what)]
-            for line in filter(None, lines):
-                say(f"      {line}")
-        say()
-    say(
-        "Whether a metric rises or falls with the scores differs between families of models: no value is good\n"
-        "in itself, and a rule fitted on other models chooses no better than the last layer. A search learns it\n"
-        "from its own scores, and its report says what the metrics contributed. See docs/search.md, Metrics.\n"
-    )
-    say(
-        "Ask for 'all', a family, a name, or a call such as 'curvature(k=2)', as a list under 'metrics:'."
-    )
-
-
-@dataclass(frozen=True)
-class ListedTask:
-    """A task as `tasks` lists it; the subsets and splits are those that a benchmark evaluates."""
-
-    name: str
-    kind: str
-    subsets: tuple[str, ...]
-    splits: tuple[str, ...]
-    score: str
-    texts: int | None
-    seconds: (
-        TaskCost | None
-    )  # to encode all layers of a checkpoint and to score one layer, in earlier runs
-    is_local: bool
-    description: str
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """The columns of the table."""
-        many = len(self.subsets) > 6
-        return (
-            self.name,
-            self.kind,
-            f"{len(self.subsets)}: {'+'.join(self.subsets[:3])}+..."
-            if many
-            else "+".join(self.subsets),
-            "+".join(self.splits),
-            self.score,
-            f"{'' if self.is_local else 'about '}{self.texts:,}" if self.texts else "",
-            f"{self.seconds.encode:.1f} + {self.seconds.score:.2f} s" if self.seconds else "",
-            "local" if self.is_local else "not downloaded",
-            self.description,
-        )
-
-
-@click.command(
-    epilog=example("daskmetrics tasks", "daskmetrics tasks stdlib:order file:reviews.csv")
-)
-@click.argument("names", nargs=-1)
-@click.option(
-    "--runs",
-    type=PATH,
-    default=Path("runs"),
-    show_default=True,
-    help="Folder of earlier runs, for measured costs.",
-)
-@answering
-def tasks(names: tuple[str, ...], runs: Path) -> Answer:
-    """List tasks: kind, score, number of texts and measured cost.
-
-    NAMES are written as in a configuration; by default the embedded and the installed tasks are
-    listed. The cost is the median of earlier runs: seconds to encode all layers of a checkpoint,
-    and to score one layer.
-    """
-    from daskmetrics.experiment.estimate import task_costs
-    from daskmetrics.tasks import catalogue, resolve
-
-    seen = task_costs(runs)
-    rows = [
-        ListedTask(
-            name=task.name,
-            kind=task.kind,
-            subsets=tuple(selection.subsets)
-            if (selection := getattr(task, "selection", None))
-            else (),
-            splits=tuple(selection.splits) if selection else (),
-            score=task.main_score,
-            texts=_texts(task),
-            seconds=seen.get(task.name),
-            is_local=task.is_local,
-            description=task.description,
-        )
-        for task in resolve(names or tuple(catalogue()))
-    ]
-    return Answer(lambda: {"tasks": rows}, lambda: _show_tasks(rows, everything=not names))
-
-
-def _show_tasks(tasks: Sequence[ListedTask], everything: bool) -> None:
-    sizes = [task.texts for task in tasks]
-    headers = (
-        "task",
-        "kind",
-        "subsets",
-        "split",
-        "score",
-        "texts",
-        "measured cost",
-        "data",
-        "question",
-    )
-    known = [size for size in sizes if size]
-    note = f"Total: {sum(known):,} texts" + (
-        f" of {len(known)} of {len(sizes)} tasks" if None in sizes else ""
-    )
-    if None in sizes and find_spec("mteb") is None:
-        note += ". The sizes of tasks of the benchmark need mteb: pip install 'daskmetrics[mteb]'"
-    Table(headers, tuple(task.cells for task in tasks), notes=(note,)).show()
-    if everything:
-        say(
-            "Others: preset:layer-by-layer-32, mteb:NAME, file:PATH; list them with: daskmetrics tasks NAME ..."
-        )
-
-
-def _texts(task: Task) -> int | None:
-    """The number of texts; for a task that is not downloaded, the number that its benchmark lists."""
-    if task.is_local:
-        return len(task.texts())
-    statistics = getattr(task, "statistics", None)
-    return statistics.texts if statistics else None
-
-
-COMMANDS = (status, report, best, explain, compare, metrics, tasks)
+COMMANDS = (status, report, best, compare)

@@ -29,11 +29,11 @@ name: {name} # results are in runs/{name}
 
 models: # each is a folder of one model, a folder with a sub-folder per revision, or a hub id
 {models}
-# What the texts of a task are scored by. `daskmetrics tasks` lists the built-in ones; others are mteb:NAME,
+# What the texts of a task are scored by. `daskmetrics list tasks` lists the built-in ones; others are mteb:NAME,
 # preset:layer-by-layer-32, and your own files: file:PATH(text=COLUMN, label=COLUMN).
 tasks: {tasks}
 
-# Label-free metrics of every layer: `daskmetrics metrics` lists them, `all` measures them all, `[]` none.
+# Label-free metrics of every layer: `daskmetrics list metrics` lists them, `all` measures them all, `[]` none.
 # metrics: [prompt_entropy, curvature, effective_rank]
 
 # Texts on which the metrics are measured: those of Python's library, or a file with one prompt per line.
@@ -43,7 +43,7 @@ search:
   budget: {budget} # a share of the cost of every score; auto: all of a small grid, else 0.3; 1: every score
   # confidence: 0.95 # end earlier, when the best arm is known with this probability
 
-cluster: {cluster} # where to run: a profile of `daskmetrics cluster list`, or your own YAML file
+cluster: {cluster} # where to run: a profile of `daskmetrics list profiles`, or your own YAML file
 """
 
 

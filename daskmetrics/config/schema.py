@@ -314,7 +314,7 @@ class Search(Section):
     prior: str | None = Field(
         None,
         description="Scores of earlier models on the same tasks, from which the search learns how alike the tasks are: "
-        "the folder of a run, or what `daskmetrics replay` reads.",
+        "the folder of a run, or what `daskmetrics runs replay` reads.",
         examples=["runs/earlier"],
     )
     device: Literal["cpu", "gpu"] = Field(

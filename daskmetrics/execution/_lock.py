@@ -114,7 +114,7 @@ class RunLock:
         """
         now = _read(self.path)
         if now is None or now.nonce != self.holder.nonce:
-            by = f"is held by {now} now" if now else "was removed (daskmetrics unlock)"
+            by = f"is held by {now} now" if now else "was removed (daskmetrics runs unlock)"
             raise LockedError(
                 f"The lock '{self.path}' {by}. This process stops, so that only one process writes."
             )
@@ -163,7 +163,7 @@ def _locked(path: Path, by: Holder | None) -> LockedError:
         )
     return LockedError(
         f"The run in '{run}' is being driven by {by}. Whether that process is alive is not visible from here: if it "
-        f"has ended, remove its lock with: daskmetrics unlock {run}"
+        f"has ended, remove its lock with: daskmetrics runs unlock {run}"
     )
 
 

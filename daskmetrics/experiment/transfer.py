@@ -66,7 +66,7 @@ def _scores(folder: RunFolder) -> list[tuple[Cell, str, Record]]:
 
 
 def to_csv(folder: RunFolder, path: Path) -> int:
-    """Write a run's scores as CSV for `daskmetrics replay`, one per line; return their number."""
+    """Write a run's scores as CSV for `daskmetrics runs replay`, one per line; return their number."""
     scores = _scores(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as text:

@@ -136,7 +136,9 @@ def find(query: str, units: Iterable[UnitLog]) -> list[UnitLog]:
     hint = (
         f" Did you mean {' or '.join(repr(name) for name in dict.fromkeys(near))}?" if near else ""
     )
-    raise ConfigError(f"Unknown unit '{query}'.{hint} 'daskmetrics journal RUN' lists all units.")
+    raise ConfigError(
+        f"Unknown unit '{query}'.{hint} 'daskmetrics runs journal RUN' lists all units."
+    )
 
 
 def _history(folder: RunFolder, unit: UnitLog, entries: Sequence[Numbered]) -> Iterator[str]:

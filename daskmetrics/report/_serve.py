@@ -115,7 +115,9 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
             self.set_header(name, value)
 
     def write_error(self, status_code: int, **options: Any) -> None:
-        reasons = {403: "Open the link that `daskmetrics serve` has printed: it holds the token."}
+        reasons = {
+            403: "Open the link that `daskmetrics runs serve` has printed: it holds the token."
+        }
         self.set_header("Content-Type", "text/plain; charset=utf-8")
         self.finish(reasons.get(status_code, "There is no such page."))
 

@@ -208,8 +208,10 @@ def _failures(run: Run) -> list[str]:
         )
     if run.failed:
         where = run.folder.path
-        lines += ["", *fact("details", f"daskmetrics logs {where} {run.failed[0].name}")]
-        lines += fact("try again", f"daskmetrics retry {where}, then run the same command again")
+        lines += ["", *fact("details", f"daskmetrics runs logs {where} {run.failed[0].name}")]
+        lines += fact(
+            "try again", f"daskmetrics runs retry {where}, then run the same command again"
+        )
     faults = ", ".join(f"{n:,} x {fault}" for fault, n in analysis.survived(run).most_common())
     return lines + (
         ["", *fact("recovered", f"{faults} in attempts whose units succeeded later")]

@@ -185,7 +185,7 @@ class MtebTask:
             raise ConfigError(
                 f"The data of '{self.name}' is not cached and cannot be loaded ({type(error).__name__}: {reason}). "
                 "Fetch it on a machine with a network and the same cache folders: "
-                f"daskmetrics prefetch --task {self._call}"
+                f"daskmetrics runs prefetch --task {self._call}"
             ) from None
         self._texts_file.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(self._texts_file, json.dumps(list(zip(*texts, strict=True))))

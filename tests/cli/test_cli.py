@@ -94,12 +94,13 @@ def test_a_dry_run_of_the_real_grid_counts_and_starts_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("metrics", ("effective_rank", "nats", "differs between families")),
-        ("tasks", ("stdlib:order", "accuracy")),
+        ("list metrics", ("effective_rank", "nats")),
+        ("list tasks", ("stdlib:order", "accuracy")),
+        ("list policies", ("race", "sweep")),
     ],
 )
 def test_listings(tmp_path, command, words):
-    done = call(tmp_path, command)
+    done = call(tmp_path, *command.split())
     assert done.returncode == 0, done.stderr
     for word in words:
         assert word in done.stdout

@@ -30,7 +30,7 @@ def call(folder: Path, *words: str, **own: str) -> subprocess.CompletedProcess[s
 
 
 def test_profiles_are_listed_with_where_they_come_from(tmp_path):
-    done = call(tmp_path, "cluster", "list", DASK_DASKMETRICS__CLUSTER__ACCOUNT="abc123")
+    done = call(tmp_path, "list", "profiles", DASK_DASKMETRICS__CLUSTER__ACCOUNT="abc123")
     assert done.returncode == 0, done.stderr
     for part in ("l40s.yaml", "1 a100, 8 CPUs", "configs/clusters", "account: abc123"):
         assert part in done.stdout
@@ -83,7 +83,7 @@ def test_a_job_script_is_printed_for_each_kind_of_job(tmp_path):
         (("run", "config.yaml", "--submit", "--in-job"), "exclude each other: choose one"),
         (("run", "config.yaml", "--in-job"), "--in-job needs a Slurm allocation"),
         (("run", "config.yaml", "--cluster", "none.yaml"), "No configuration file 'none.yaml'"),
-        (("attach", "runs/none"), "No run in 'runs/none'"),
+        (("status", "--follow", "runs/none"), "No run in 'runs/none'"),
     ],
     ids=["no jobs", "unknown", "submit locally", "both", "no allocation", "no file", "no run"],
 )

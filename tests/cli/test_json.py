@@ -61,9 +61,9 @@ COMMANDS = {
     "status": ("status", "demo"),
     "compare": ("compare", "demo", "killed"),
     "compare --arms": ("compare", "demo", "--arms", *ARMS),
-    "tasks": ("tasks",),
-    "metrics": ("metrics",),
-    "replay": ("replay", "demo", "--seeds", "2", "--budget", "0.5", "--jobs", "1"),
+    "tasks": ("list", "tasks"),
+    "metrics": ("list", "metrics"),
+    "replay": ("runs", "replay", "demo", "--seeds", "2", "--budget", "0.5", "--jobs", "1"),
     "plan": (
         "plan",
         str(Path(__file__).parents[2] / "docs" / "plan" / "ten.yaml"),
@@ -74,27 +74,26 @@ COMMANDS = {
 
 
 def test_every_command_with_json_is_documented():
+    groups = (main, main.commands["list"], main.commands["runs"])
     named = {
         name
-        for name, command in main.commands.items()
-        if any(p.name == "as_json" for p in command.params)
+        for group in groups
+        for name, command in group.commands.items()
+        if any(parameter.name == "as_json" for parameter in command.params)
     }
-    assert named - {"journal"} == {words[0] for words in COMMANDS.values()} | {
-        "doctor",
-        "layers",
-        "verify",
-    }
+    sections = {name.split()[0] for name in COMMANDS}
+    assert named - {"journal"} == sections | {"doctor", "layers", "verify"}
 
 
 def test_verify_prints_the_documented_keys_and_the_exit_code(tmp_path, monkeypatch):
     folder = make(RunFolder(tmp_path / "runs" / "demo"))
-    done = invoke(tmp_path, monkeypatch, "verify", "demo", "--json")
+    done = invoke(tmp_path, monkeypatch, "runs", "verify", "demo", "--json")
     document = json.loads(done.stdout, parse_constant=reject)
     assert done.exit_code == 0 and document["ok"] and document["damages"] == []
     assert document.keys() == documented("verify")
     chunk = next(path for path in sorted(folder.store.rglob("c/*")) if path.is_file())
     chunk.write_bytes(b"")
-    done = invoke(tmp_path, monkeypatch, "verify", "demo", "--json")
+    done = invoke(tmp_path, monkeypatch, "runs", "verify", "demo", "--json")
     document = json.loads(done.stdout, parse_constant=reject)
     assert (
         done.exit_code == 1
@@ -160,7 +159,7 @@ def test_status_shows_the_workers_while_a_process_drives_the_run(here, monkeypat
 
 
 @pytest.mark.parametrize(
-    "words", [("best", "killed"), ("status", "nothing"), ("tasks", "stdlib:ordr")]
+    "words", [("best", "killed"), ("status", "nothing"), ("list", "tasks", "stdlib:ordr")]
 )
 def test_an_error_leaves_standard_output_empty(here, monkeypatch, words):
     done = invoke(here, monkeypatch, *words, "--json")

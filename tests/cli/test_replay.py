@@ -11,7 +11,7 @@ import pytest
 
 
 def call(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "daskmetrics", "replay", *words]
+    command = [sys.executable, "-m", "daskmetrics", "runs", "replay", *words]
     return subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, timeout=300
     )

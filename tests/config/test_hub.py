@@ -103,7 +103,9 @@ def test_a_range_without_a_list_is_refused_offline_with_the_remedy(hub, tmp_path
     error = locate(offline, succeeds=False)
     assert "'revisions: all' needs the list of branches of org/suite" in error
     assert (
-        "HF_HUB_OFFLINE is set" in error and "daskmetrics prefetch" in error and "'main'" in error
+        "HF_HUB_OFFLINE is set" in error
+        and "daskmetrics runs prefetch" in error
+        and "'main'" in error
     )
     assert hub.requests == []
 

@@ -229,7 +229,7 @@ class DiskWorld(World):
                 MARK.unlink(
                     missing_ok=True
                 )  # it may count an entry that was not reported as committed
-            case LockedError() if "daskmetrics unlock /run" in text:
+            case LockedError() if "daskmetrics runs unlock /run" in text:
                 assert "unknown machine" not in text or self.disk.happened["trouble"], (
                     "the owner is not known"
                 )

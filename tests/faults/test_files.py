@@ -372,7 +372,7 @@ def test_a_limit_on_the_size_of_files_is_a_full_disk(tmp_path):
 
 def test_the_verbs_name_what_is_damaged_and_rebuild_it(folder):
     def call(verb: str) -> tuple[int, str]:
-        done = CliRunner().invoke(main, [verb, str(folder.path)])
+        done = CliRunner().invoke(main, ["runs", verb, str(folder.path)])
         return done.exit_code, done.output
 
     before = contents(folder.path)
@@ -381,7 +381,10 @@ def test_the_verbs_name_what_is_damaged_and_rebuild_it(folder):
     (folder.store / "a" / "scores" / "c" / "2" / "0" / "0").unlink()
     code, out = call("verify")
     assert (
-        code == 1 and "a@step2 scores" in out and "1 damaged" in out and "daskmetrics repair" in out
+        code == 1
+        and "a@step2 scores" in out
+        and "1 damaged" in out
+        and "daskmetrics runs repair" in out
     )
     assert call("repair")[0] == 0 and call("verify")[0] == 0
     folder.journal.write_bytes(folder.journal.read_bytes().replace(b"quarantined", b"quarantjned"))

@@ -118,8 +118,9 @@ def test_a_forged_run_writes_nothing_outside_and_controls_neither_terminal_nor_p
     (folder / "journal.jsonl").write_bytes(sealed(text.encode()))
     (folder / "journal.mark").unlink(missing_ok=True)
     outside = below(tmp_path) - {f"deep/runs/run/{name}" for name in below(folder)}
-    for command in ("status", "best", "verify", "repair", "report", "journal", "export", "logs"):
-        done = CliRunner().invoke(main, [command, str(folder)])
+    maintenance = ("verify", "repair", "journal", "export", "logs")
+    for command in ("status", "best", "report", *(f"runs {name}" for name in maintenance)):
+        done = CliRunner().invoke(main, [*command.split(), str(folder)])
         assert done.exception is None or isinstance(done.exception, SystemExit), (
             command,
             done.exception,

@@ -1,4 +1,4 @@
-"""The server of runs: `daskmetrics serve` as its own process, asked over HTTP and shown by a real
+"""The server of runs: `daskmetrics runs serve` as its own process, asked over HTTP and shown by a real
 browser.
 """
 
@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def link(folder):
-    command = [sys.executable, "-m", "daskmetrics", "serve", str(folder)]
+    command = [sys.executable, "-m", "daskmetrics", "runs", "serve", str(folder)]
     plain = {
         name: value
         for name, value in os.environ.items()

@@ -88,7 +88,7 @@ def test_a_submitted_run_ends_with_the_same_recommendation(place, local):
     job = driver(place / "runs/away").job
     for part in (
         f"Job {job} will drive",
-        "daskmetrics attach runs/away",
+        "daskmetrics status --follow runs/away",
         f"scancel --batch --signal=TERM {job}",
     ):
         assert part in output
@@ -103,7 +103,7 @@ def test_a_submitted_run_ends_with_the_same_recommendation(place, local):
         "runs/away",
         code=2,
     )
-    followed = call(place, "attach", "runs/away")
+    followed = call(place, "status", "--follow", "runs/away")
     assert f"Job {job} is completed, exit code 0" in followed and "best  " in followed
     assert answer(place / "runs/away") == local
     log = Path(driver(place / "runs/away").log).read_text()
@@ -117,7 +117,7 @@ def test_scancel_of_the_driver_ends_all_jobs(place):
     assert comes_true(lambda: len(jobs("RUNNING")) == 3) is not None  # the driver and two workers
     command("scancel", job)
     assert no_job_is_left(within=90)
-    followed = call(place, "attach", "runs/ended", code=1)
+    followed = call(place, "status", "--follow", "runs/ended", code=1)
     assert f"Job {job} ended (cancelled" in followed and "The end of its log" in followed
 
 
@@ -129,7 +129,7 @@ def test_the_failure_of_a_driver_is_reported_with_the_end_of_its_log(place):
     call(place, "run", "broken.yaml", "--cluster", "site.yaml", "--submit", "--set", held)
     (place / "prompts.txt").unlink()
     command("scontrol", "release", driver(place / "runs/broken").job)
-    output = call(place, "attach", "runs/broken", code=1)
+    output = call(place, "status", "--follow", "runs/broken", code=1)
     assert (
         "failed, exit code 2" in output
         and "prompts.txt" in output.partition("The end of its log")[2]

@@ -194,7 +194,7 @@ def test_other_data_in_a_folder_of_the_same_name_is_not_confused(
 
 def test_the_error_for_missing_data_names_the_command_that_fetches_it(session_cache: Path) -> None:
     pytest.importorskip("mteb", reason="needs the extra 'mteb'")
-    with pytest.raises(ConfigError, match="daskmetrics prefetch --task mteb:BIOSSES"):
+    with pytest.raises(ConfigError, match="daskmetrics runs prefetch --task mteb:BIOSSES"):
         MtebTask("BIOSSES").texts()
 
 

@@ -83,7 +83,7 @@ def submit(profile: Cluster, name: str, folder: Path, config: str) -> Submitted:
     run, before = folder.parent, submitted(folder)
     if before and (state := commands.job_state(before.job)) and not state.ended:
         raise ConfigError(
-            f"Job {before.job} already drives this run ({state.name.lower()}). Follow it with: daskmetrics attach "
+            f"Job {before.job} already drives this run ({state.name.lower()}). Follow it with: daskmetrics status --follow "
             f"{run}, or end it with: scancel {before.job}"
         )
     with private():

@@ -263,7 +263,7 @@ def folder_of(path: str | Path, runs: str | Path = "runs") -> Path:
     best = max(folders, key=lambda folder: counts[folder], default=None)
     if best is None or not counts[best]:
         raise ConfigError(
-            f"No map in '{runs}' has the items of '{path}'. Name its run: daskmetrics verify {path} --run FOLDER"
+            f"No map in '{runs}' has the items of '{path}'. Name its run: daskmetrics runs verify {path} --run FOLDER"
         )
     return best
 

@@ -49,7 +49,8 @@ def no_faults(fault: str, status: str, fine: str, remedy: str) -> Check:
         if lost:
             message = f"{plural(len(lost), 'unit')} failed permanently ({status}), the first: {lost[0].name}"
             return failure(
-                message, f"{remedy}; then: daskmetrics retry {facts.history.folder} --only {status}"
+                message,
+                f"{remedy}; then: daskmetrics runs retry {facts.history.folder} --only {status}",
             )
         if attempts:
             return warning(
@@ -62,8 +63,10 @@ def no_faults(fault: str, status: str, fine: str, remedy: str) -> Check:
 
 
 OOM_REMEDY = "fewer protocol.batch_tokens, or more cluster.memory"
-TIMEOUT_REMEDY = "a larger cluster.unit_minutes, or see the cause: daskmetrics logs"
-DEATH_REMEDY = "see the job's log for the cause (memory, walltime, node): daskmetrics logs RUN KEY"
+TIMEOUT_REMEDY = "a larger cluster.unit_minutes, or see the cause: daskmetrics runs logs"
+DEATH_REMEDY = (
+    "see the job's log for the cause (memory, walltime, node): daskmetrics runs logs RUN KEY"
+)
 out_of_memory = no_faults("memory", "oom", "no unit ran out of memory", OOM_REMEDY)
 timeouts = no_faults("timeout", "timeout", "no unit reached its deadline", TIMEOUT_REMEDY)
 deaths = no_faults("death", "quarantined", "no worker died", DEATH_REMEDY)
@@ -74,7 +77,7 @@ def failed_units(facts: Facts) -> Finding | None:
     if facts.history is None:
         return None
     if lost := [record for record in facts.history.records if record.status in ("error", "nan")]:
-        remedy = f"daskmetrics logs {facts.history.folder} {lost[0].name}"
+        remedy = f"daskmetrics runs logs {facts.history.folder} {lost[0].name}"
         return failure(f"{plural(len(lost), 'unit')} without a value: {lost[0].reason}", remedy)
     return good("no unit failed by an error")
 

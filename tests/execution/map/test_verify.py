@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 from click.testing import CliRunner
 
-from daskmetrics.cli import _maintain as maintain
+from daskmetrics.cli import _runs as maintain
 from daskmetrics.cli import _show as show
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.execution.map import compare, results, verify, write

@@ -216,7 +216,7 @@ BROKEN = {
     ),
     "hub-switches": (here(variables={"TRANSFORMERS_OFFLINE": "1"}), False, "HF_HUB_OFFLINE=1"),
     "driver": (history(finished=False), True, "resumes"),
-    "failed-units": (lost("error"), True, "daskmetrics logs"),
+    "failed-units": (lost("error"), True, "daskmetrics runs logs"),
     "out-of-memory": (lost("oom"), True, "--only oom"),
     "timeouts": (lost("timeout"), True, "unit_minutes"),
     "deaths": (lost("quarantined"), True, "--only quarantined"),

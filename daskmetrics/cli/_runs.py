@@ -1,16 +1,25 @@
-"""Commands that maintain a run: journal, logs, retry, verify, repair, unlock; none needs a
-scheduler.
-"""
+"""The group `runs`: pages of all runs, and the maintenance of one; none needs a scheduler."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import RUN, Answer, answering, example, friendly, run_folder, say
+from daskmetrics.cli._common import (
+    PATH,
+    RUN,
+    Answer,
+    Sections,
+    answering,
+    example,
+    friendly,
+    run_folder,
+    say,
+)
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.status import Status
 from daskmetrics.core.text import listed
@@ -26,7 +35,62 @@ FAILED = tuple(
 SHOWN = 10  # differences of a results file
 
 
-@click.command(epilog=example("daskmetrics journal demo --type record --tail 5"))
+@click.group(cls=Sections, epilog=example("daskmetrics runs verify demo"))
+def runs() -> None:
+    """Look after runs: pages of all, logs, repair, export, replay."""
+
+
+@runs.command(epilog=example("daskmetrics runs serve runs/"))
+@click.argument("folder", type=PATH, default=Path("runs"))
+@click.option(
+    "--port", type=int, default=0, help="On the loopback interface.  [default: any that is free]"
+)
+@friendly
+def serve(folder: Path, port: int) -> None:
+    """Show all runs in FOLDER in a browser: their progress and answers, side by side, as they
+    change.
+
+    The pages are read from the files of the runs, so a run needs nothing else to be shown, and no
+    page changes one. Only those who have the printed link can open them. Ctrl-C ends it.
+    """
+    import asyncio
+
+    from daskmetrics.cluster.links import here, link_lines
+    from daskmetrics.report._overview import RunCollection
+    from daskmetrics.report._serve import serve as run_server
+
+    def show(link: str) -> None:
+        for line in link_lines(link, "local", here(), label="Runs"):
+            say(line)
+
+    with suppress(KeyboardInterrupt):
+        asyncio.run(run_server(RunCollection(folder), port, show))
+
+
+@runs.command(epilog=example("daskmetrics runs worker step --workers 2"))
+@click.argument("run", type=RUN)
+@click.option(
+    "--workers", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="How many."
+)
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    help="Limit of each worker, such as 16GiB.  [default: as of the run's]",
+)
+@friendly
+def worker(run: Path, workers: int, memory: str | None) -> None:
+    """Start workers on this machine that take part in the running map RUN.
+
+    They end with the map. With Ctrl-C they leave: each finishes and reports what it runs, and takes
+    nothing more; a second Ctrl-C ends them at once. This machine must see the folder of the run and
+    have the same packages.
+    """
+    from daskmetrics.cluster.join import join
+
+    join(run, workers, memory, lambda line: say(line, err=True))
+
+
+@runs.command(epilog=example("daskmetrics runs journal demo --type record --tail 5"))
 @run_folder
 @click.option(
     "--type",
@@ -48,7 +112,7 @@ def journal(run: Path, types: tuple[str, ...], tail: int | None, as_json: bool) 
         say(f"The journal has no entry{f' of type {listed(types)}' if types else ''}.", err=True)
 
 
-@click.command(epilog=example("daskmetrics logs demo tiny-64@step512"))
+@runs.command(epilog=example("daskmetrics runs logs demo tiny-64@step512"))
 @run_folder
 @click.argument("key")
 @friendly
@@ -63,7 +127,7 @@ def logs(run: Path, key: str) -> None:
     say(log.log_text(RunFolder(run), key))
 
 
-@click.command(epilog=example("daskmetrics retry demo --only timeout"))
+@runs.command(epilog=example("daskmetrics runs retry demo --only timeout"))
 @run_folder
 @click.option("--only", metavar="STATUS", help=f"Only units with this status: {', '.join(FAILED)}.")
 @friendly
@@ -83,7 +147,7 @@ def retry(run: Path, only: str | None) -> None:
     say(f"{n} failed units are reset; `daskmetrics run` tries them again." if n else none)
 
 
-@click.command(epilog=example("daskmetrics verify demo"))
+@runs.command(epilog=example("daskmetrics runs verify demo"))
 @run_folder
 @click.option("--run", "of", type=RUN, help="The run of a results file.  [default: from runs/]")
 @click.option(
@@ -120,7 +184,7 @@ def verify(run: Path, of: Path | None, **again: Any) -> Answer:
         _report(result)
         if result.damaged:
             say(
-                f"{len(result.damaged)} damaged. Rebuild them from the journal with: daskmetrics repair {run}"
+                f"{len(result.damaged)} damaged. Rebuild them from the journal with: daskmetrics runs repair {run}"
             )
         else:
             say(
@@ -171,7 +235,7 @@ def _verify_file(path: Path, run: Path, again: Mapping[str, Any]) -> Answer:
     return Answer(document, show, max(of_map.code, DAMAGED if differences else 0))
 
 
-@click.command(epilog=example("daskmetrics repair demo"))
+@runs.command(epilog=example("daskmetrics runs repair demo"))
 @run_folder
 @friendly
 def repair(run: Path) -> None:
@@ -192,7 +256,7 @@ def _report(result: CheckResult) -> None:
         )
 
 
-@click.command(epilog=example("daskmetrics unlock demo"))
+@runs.command(epilog=example("daskmetrics runs unlock demo"))
 @run_folder
 @friendly
 def unlock(run: Path) -> None:
@@ -208,4 +272,4 @@ def unlock(run: Path) -> None:
         )
 
 
-COMMANDS = (journal, logs, retry, verify, repair, unlock)
+COMMANDS = (runs,)
