@@ -92,7 +92,7 @@ NO_OPTION = 1  # exit code of a plan in which no option can be used
     type=click.IntRange(1),
     help="Units of the simulation.  [default: as many as were measured]",
 )
-@click.option("--output", type=PATH, help="Folder for bench.csv, bench.html and bench.png.")
+@click.option("--output", type=PATH, help="Folder for bench.csv and bench.png.")
 @friendly
 def bench(
     config: Path | None, settings: tuple[str, ...], output: Path | None, **options: Any
@@ -150,7 +150,7 @@ def bench(
 
 def _probe_training(config: Config, workload: str, workers: int, output: Path | None) -> None:
     """Show what the ranks of a training measure."""
-    from daskmetrics.planning import calibration, rank_bench, report
+    from daskmetrics.planning import calibration, rank_bench
 
     result = rank_bench.probe(config, workload, workers, lambda text: say(text, err=True))
     for table in result.tables:
@@ -162,7 +162,6 @@ def _probe_training(config: Config, workload: str, workers: int, output: Path | 
             name = output / f"{workload}{number or ''}.csv"
             name.write_text(table.as_csv(), encoding="utf-8")
             say(name)
-        say(report.write_page(result.name, result.tables, output / f"{workload}.html"))
     if result.calibration:
         say(f"Calibration: {calibration.save(result.calibration)}")
 
@@ -196,12 +195,9 @@ def _save(
         (folder / f"{name}.csv").write_text(table.as_csv(), encoding="utf-8")
         say(folder / f"{name}.csv")
     try:
-        picture = report.draw(result, folder / "bench.png", most, units)
-        say(picture)
+        say(report.draw(result, folder / "bench.png", most, units))
     except ImportError:
-        picture = None
         say("No plot: matplotlib is not installed. Install daskmetrics[plot].")
-    say(report.write_page(result.name, tables, folder / "bench.html", picture))
 
 
 @click.command(epilog=example("daskmetrics plan mine.yaml --profiles local,l40s --deadline 8h"))
@@ -222,9 +218,6 @@ def _save(
     type=click.Choice(["develop", "production", "fastest", "cheapest"]),
     help="Preset: which numbers of workers to compare, and which option to choose.",
 )
-@click.option("--offers", type=PATH, help="YAML file of partitions, instead of profiles.")
-@click.option("--recorded", type=PATH, help="Read Slurm's state from a folder of --record.")
-@click.option("--record", "keep", type=PATH, help="Keep Slurm's state in this folder.")
 @click.option("--deadline", metavar="TIME", help="From now, waiting included: 8h, 90min, 2d.")
 @click.option(
     "--budget", metavar="AMOUNT", help="Largest number of worker-hours, or of money: 200gpuh, 500."
@@ -250,14 +243,13 @@ def plan(
 ) -> Answer:
     """Compare what CONFIG can run on: when each option would finish, and at what cost.
 
-    Nothing is submitted. CONFIG is an experiment, or a workload written by hand (YAML with
-    'phases'). Numbers that were not measured are marked as assumed; measure them with `bench` or
-    --probe. The exit code is 1 if no option can be used.
+    Nothing is submitted. Numbers that were not measured are marked as assumed; measure them with
+    `bench` or --probe. The exit code is 1 if no option can be used.
     """
     import time
 
     from daskmetrics.planning.plan import PlanRequest, propose
-    from daskmetrics.planning.report import proposal_document, proposal_table
+    from daskmetrics.planning.report import proposal_document, proposal_tables
 
     path = path_of(config)
     if replace and submit is None:
@@ -269,17 +261,18 @@ def plan(
         counts=numbers(options["workers"], "--workers") if options["workers"] else (),
         limits=_limits(options["deadline"], options["budget"]),
         prices=dict(_price(text) for text in options["prices"]),
-        **{
-            name: options[name]
-            for name in ("offers", "recorded", "folder", "settings", "keep", "purpose")
-        },
+        folder=options["folder"],
+        settings=options["settings"],
+        purpose=options["purpose"],
     )
     if probe:
         _probe(path, request.settings)
     proposal = propose(path, request)
 
     def show() -> None:
-        proposal_table(proposal, time.time()).show()
+        for table in proposal_tables(proposal, time.time()):
+            table.show()
+            say()
         if submit is not None:
             _submit(click.get_current_context(), proposal, submit, replace, request.folder)
 
@@ -316,8 +309,6 @@ def _submit(
     from daskmetrics.core.files import RunFolder
     from daskmetrics.planning.plan import keep
 
-    if proposal.config is None:
-        raise ConfigError("A scenario cannot be run. Plan an experiment with --profiles.")
     option = proposal.option(number)
     if replace:
         rows = commands.queue([replace])
@@ -328,14 +319,14 @@ def _submit(
             raise ConfigError(message)
         commands.cancel([replace])
         say(f"Cancelled the pending job {replace} ({rows[0].name}).")
-    place = RunFolder(folder or Path("runs") / proposal.name)
-    keep(proposal, option, place)
+    run_folder = RunFolder(folder or Path("runs") / proposal.name)
+    keep(proposal, option, run_folder)
     say(f"\nOption {number}: {proposal.command(option)}")
     context.invoke(
         run,
         config=Path(proposal.config),
         settings=proposal.settings_of(option),
-        folder=place.path,
+        folder=run_folder.path,
         submit=option.offer.partition is not None,
     )
 

@@ -18,7 +18,7 @@ from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.machine import usage
-from daskmetrics.planning import scaling as scaling
+from daskmetrics.planning import scaling
 from daskmetrics.planning.calibration import Calibration, Sample, versions
 from daskmetrics.planning.scaling import Amdahl, BenchTrial, ScalingRow, WorkerSize, makespan
 from daskmetrics.planning.trials import Runner, TrialResult
@@ -78,11 +78,12 @@ class Bench:
             trials = [
                 BenchTrial(n, law.seconds(n), first.units, samples=first.samples) for n in counts
             ]
-            return scaling.rows(trials, self.price), law
+            return scaling.rows(trials, self.price, simulated=True), law
         chains = self._repeated(units)
         seconds, law = scaling.simulated(chains, counts, self.dispatch)
         units = sum(len(chain) for chain in chains)
-        return scaling.rows([BenchTrial(n, seconds[n], units) for n in counts], self.price), law
+        trials = [BenchTrial(n, seconds[n], units) for n in counts]
+        return scaling.rows(trials, self.price, simulated=True), law
 
     def sizes(
         self,

@@ -1,65 +1,152 @@
-"""Tables of a plan and of a bench, and the plot and page of a bench."""
+"""Tables of a plan and of a bench, and the plot of a bench."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from html import escape
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from daskmetrics.core.estimate import Estimate, Interval
+from daskmetrics.core.estimate import Interval
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import duration, plural, size_text
-from daskmetrics.planning import scaling as scaling
-from daskmetrics.planning._options import Option, available_now, break_even, named
+from daskmetrics.core.text import duration, listed, plural, size_text
+from daskmetrics.planning import scaling
 from daskmetrics.planning.bench import Bench
+from daskmetrics.planning.options import Option, available_now, break_even
 from daskmetrics.planning.plan import Proposal
 from daskmetrics.planning.scaling import Amdahl, ScalingRow
 
-SECONDS = {"s": 1, "min": 60, "h": 3600, "days": 86_400}
+UNITS = (("s", 1, 90), ("min", 60, 5400), ("h", 3600, 172_800), ("days", 86_400, float("inf")))
+OFFER_KEYS = ("profile", "device", "nodes", "workers", "partition", "free", "price", "wait")
+OPTION_KEYS = (
+    *("number", "run", "total", "worker_hours", "cost", "efficiency"),
+    *("walltime", "jobs", "possible", "problems"),
+)
 
 
-def proposal_table(proposal: Proposal, now: float) -> Table:
-    """One row for each option; the notes hold the suggestions and the sources of the numbers."""
-    cost = ("cost",) if any(option.cost is not None for option in proposal.options) else ()
-    header = (
-        "#",
-        "workers",
-        "free",
-        "wait",
-        "run",
-        "total",
-        "worker hours",
-        *cost,
-        "eff.",
-        "walltime",
-    )
-    rows = [
-        (
-            str(option.number),
-            option.offer.label,
-            "?" if option.offer.free is None else str(option.offer.free),
-            "none" if option.free_now else duration(option.offer.wait.value),
-            times(option.run.interval),
-            times(option.total),
-            amount(option.worker_hours.value),
-            *((amount(option.cost.value) if option.cost else "?",) if cost else ()),
-            f"{option.efficiency:.0%}",
-            option.walltime + (f" x {option.jobs}" if option.jobs > 1 else ""),
-        )
-        for option in proposal.options
+def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
+    """The options of a plan, where their numbers come from, what the run needs, and the commands."""
+    yield _option_table(proposal)
+    yield _source_table(proposal.options, now)
+    yield _need_table(proposal)
+    chosen = dict.fromkeys(suggestion.option for suggestion in proposal.suggestions)
+    commands = tuple((str(option.number), proposal.command(option)) for option in chosen)
+    note = "Add --submit NUMBER to run an option; its prediction is kept in the run's folder."
+    if commands:
+        yield Table(("#", "command"), commands, notes=(note,))
+
+
+def _option_table(proposal: Proposal) -> Table:
+    options = proposal.options
+    columns = {
+        "#": [str(option.number) for option in options],
+        "workers": [option.offer.label for option in options],
+        "free": [
+            "?" if option.offer.free is None else str(option.offer.free) for option in options
+        ],
+        "wait": [_wait(option) for option in options],
+        "run": [times(option.run.interval) for option in options],
+        "total": [times(option.total) for option in options],
+        "worker hours": [amount(option.worker_hours.value) for option in options],
+        "cost": [amount(option.cost.value) if option.cost else "" for option in options],
+        "eff.": [f"{option.efficiency:.0%}" for option in options],
+        "walltime": [_walltime(option) for option in options],
+        "worth a wait below": [_worth_waiting(option, options) for option in options],
+        "": [_remark(option, proposal) for option in options],
+    }
+    filled = {name: cells for name, cells in columns.items() if any(cells)}
+    rows = tuple(zip(*filled.values(), strict=True))
+    title = f"Plan of {proposal.name} (nothing is submitted)"
+    return Table(tuple(filled), rows, title, tuple(_notes(proposal)))
+
+
+def _wait(option: Option) -> str:
+    return "none" if option.free_now else duration(option.offer.wait.value)
+
+
+def _walltime(option: Option) -> str:
+    return f"{option.walltime} x {option.jobs}" if option.jobs > 1 else option.walltime
+
+
+def _remark(option: Option, proposal: Proposal) -> str:
+    """What an option is best in, or why it cannot be used."""
+    if option.problems:
+        return f"cannot be used: {'; '.join(option.problems)}"
+    labels = [
+        suggestion.label for suggestion in proposal.suggestions if suggestion.option == option
     ]
-    return Table(
-        header,
-        tuple(rows),
-        f"Plan of {proposal.name} (nothing is submitted)",
-        tuple(_notes(proposal, now)),
-    )
+    if proposal.chosen and proposal.chosen.option == option:
+        labels.append(f"chosen for {proposal.purpose}")
+    return ", ".join(labels)
+
+
+def _worth_waiting(option: Option, options: Sequence[Option]) -> str:
+    """The longest wait with which an option finishes before the one that is free now."""
+    free_now = available_now(options)
+    if free_now is None or option.free_now or not option.possible:
+        return ""
+    limit = break_even(free_now, option)
+    wait = option.offer.wait.interval
+    if limit.value <= 0:
+        return "never"
+    positive = Interval(max(0.0, limit.low), limit.value, limit.high)
+    if wait.overlaps(limit):
+        return f"{times(positive)}: too close to call"
+    return f"{times(positive)}: {'wait' if wait.high < limit.low else 'do not wait'}"
+
+
+def _notes(proposal: Proposal) -> Iterator[str]:
+    if not proposal.suggestions:
+        yield "No option can be used."
+    for suggestion in proposal.suggestions:
+        if suggestion.ties:
+            ties = _numbers(suggestion.ties)
+            yield f"{suggestion.label}: the difference from {ties} is within the error"
+    workload = proposal.pairs[0][1]
+    limit = next((phase.chains for phase in workload.phases if phase.name == "search"), None)
+    if limit and any(option.offer.workers > limit for option in proposal.options):
+        yield f"search: more than {limit} workers bring no earlier answer"
+    for option, (offer, work) in zip(proposal.options, proposal.pairs, strict=True):
+        for phase in work.phases:
+            if phase.samples:
+                alone = replace(work, phases=(phase,), download=None)
+                rate = phase.units * phase.samples / alone.on(offer.workers, offer.device).value
+                epoch = f", an epoch takes {duration(phase.epoch / rate)}" if phase.epoch else ""
+                yield f"{phase.name} with option {option.number}: {rate:,.0f} samples/s{epoch}"
+
+
+def _numbers(options: Sequence[Option]) -> str:
+    return listed([str(option.number) for option in options])
+
+
+def _source_table(options: Sequence[Option], now: float) -> Table:
+    """Where the numbers come from, and when they were measured."""
+    sources: dict[tuple[str, str, str], list[Option]] = {}
+    for option in options:
+        estimates = {"run": option.run, "wait": option.offer.wait}
+        for number, estimate in estimates.items():
+            age = "" if estimate.at is None else f"{duration(max(0.0, now - estimate.at))} ago"
+            sources.setdefault((number, estimate.source, age), []).append(option)
+        if record := option.offer.success:
+            sources.setdefault(("chance of success", str(record), ""), []).append(option)
+    ordered = sorted(sources.items(), key=lambda item: item[0][0])
+    rows = tuple((number, _numbers(same), source, age) for (number, source, age), same in ordered)
+    return Table(("number", "options", "from", "age"), rows)
+
+
+def _need_table(proposal: Proposal) -> Table:
+    workload = proposal.pairs[0][1]
+    needs = {
+        "units": str(workload.units),
+        "GPU memory": f"{workload.vram_gib:.1f} GiB of a worker (assumed)",
+        "host memory": f"{workload.host_gib:.1f} GiB of a worker (assumed)",
+        "disk": f"{size_text(workload.disk_bytes)} of results",
+        "texts": workload.texts,
+        "not on this machine": ", ".join(workload.missing),
+    }
+    return Table(("needs", ""), tuple((name, text) for name, text in needs.items() if text))
 
 
 def proposal_document(proposal: Proposal) -> dict[str, Any]:
@@ -69,8 +156,12 @@ def proposal_document(proposal: Proposal) -> dict[str, Any]:
         "at": proposal.at,
         "options": [_option_document(proposal, option) for option in proposal.options],
         "suggestions": [
-            {"label": each.label, "option": each.option.number, "reason": each.reason}
-            for each in proposal.suggestions
+            {
+                "label": suggestion.label,
+                "option": suggestion.option.number,
+                "ties": [option.number for option in suggestion.ties],
+            }
+            for suggestion in proposal.suggestions
         ],
         "front": [option.number for option in proposal.front],
         "purpose": proposal.purpose,
@@ -79,24 +170,12 @@ def proposal_document(proposal: Proposal) -> dict[str, Any]:
 
 
 def _option_document(proposal: Proposal, option: Option) -> dict[str, Any]:
-    offer = ("profile", "device", "nodes", "workers", "partition", "free", "price", "wait")
-    own = (
-        "number",
-        "run",
-        "total",
-        "worker_hours",
-        "cost",
-        "efficiency",
-        "walltime",
-        "jobs",
-        "possible",
-        "problems",
-    )
+    record = option.offer.success
     return {
-        **{name: getattr(option.offer, name) for name in offer},
-        **{name: getattr(option, name) for name in own},
-        "success": (record := option.offer.success) and {**vars(record), "chance": record.chance},
-        "command": proposal.command(option) if proposal.config and option.possible else None,
+        **{name: getattr(option.offer, name) for name in OFFER_KEYS},
+        **{name: getattr(option, name) for name in OPTION_KEYS},
+        "success": record and {**vars(record), "chance": record.chance},
+        "command": proposal.command(option) if option.possible else None,
     }
 
 
@@ -117,143 +196,40 @@ def times(interval: Interval) -> str:
     """
     if interval.low == interval.high:
         return duration(interval.value)
-    unit = duration(interval.value).rpartition(" ")[2]
-    numbers = [bound / SECONDS[unit] for bound in interval.bounds]
-    low, value, high = (f"{number:,.{0 if number >= 100 else 1}f}" for number in numbers)
+    unit, size = next((name, size) for name, size, end in UNITS if interval.value < end)
+    low, value, high = (_three_digits(bound / size) for bound in interval.bounds)
     return f"{value} ({low}-{high}) {unit}"
 
 
-def _notes(proposal: Proposal, now: float) -> Iterator[str]:
-    options = proposal.options
-    if chosen := proposal.chosen:
-        yield f"for the purpose '{proposal.purpose}': option {chosen.option.number}, the {chosen.label} one"
-    for suggestion in proposal.suggestions:
-        yield f"{suggestion.label}: option {suggestion.option.number} {suggestion.reason}"
-    if not proposal.suggestions:
-        yield "No option can be used."
-    for option in options:
-        if option.problems:
-            yield f"option {option.number} cannot be used: {'; '.join(option.problems)}"
-    if len(proposal.front) > 1:
-        yield f"front: {named(proposal.front)}; no other option is both faster and cheaper"
-    yield from _waits(options)
-    for what, of in {"run time": attrgetter("run"), "wait": attrgetter("offer.wait")}.items():
-        for source in dict.fromkeys(of(option).source for option in options):
-            same = [option for option in options if of(option).source == source]
-            yield f"{what} of {named(same)}: {source}{age(of(same[0]), now)}"
-    for record in dict.fromkeys(
-        str(option.offer.success) for option in options if option.offer.success
-    ):
-        same = [option for option in options if str(option.offer.success) == record]
-        yield f"chance of success of {named(same)}: {record}"
-    yield from _search_limit(proposal)
-    yield from _paces(proposal)
-    yield from _needs(proposal)
-    if proposal.config is not None:
-        for option in dict.fromkeys(suggestion.option for suggestion in proposal.suggestions):
-            yield f"run option {option.number}: {proposal.command(option)}"
-        yield "Add --submit NUMBER to run an option; its prediction is kept in the run's folder."
-
-
-def _waits(options: Sequence[Option]) -> Iterator[str]:
-    """For each option that has to wait, the longest wait with which it finishes before the one that
-    is free now.
-    """
-    now = available_now(options)
-    for later in options:
-        if now is None or not later.possible or later.free_now:
-            continue
-        wait = later.offer.wait
-        limit = break_even(now, later)
-        if limit.value <= 0:
-            yield f"option {later.number} finishes after option {now.number} even without a wait"
-            continue
-        sure = "wait" if wait.interval.high < limit.low else "do not wait"
-        advice = "too close to call" if wait.interval.overlaps(limit) else sure
-        bounds = f"{duration(max(0.0, limit.low))} to {duration(limit.high)}"
-        yield (
-            f"option {later.number} finishes before option {now.number} if it waits less than {duration(limit.value)} "
-            f"({bounds}); expected wait {duration(wait.value)} ({wait.source}): {advice}"
-        )
-
-
-def _search_limit(proposal: Proposal) -> Iterator[str]:
-    """How many workers a search can use, if an option has more."""
-    for phase in proposal.pairs[0][1].phases:
-        larger = [
-            option
-            for option in proposal.options
-            if phase.chains and option.offer.workers > phase.chains
-        ]
-        if phase.name == "search" and larger:
-            yield (
-                f"search: more than {phase.chains} workers bring no earlier answer, so {named(larger)} "
-                f"{'takes' if len(larger) == 1 else 'take'} as long for it as {phase.chains} workers"
-            )
-
-
-def _paces(proposal: Proposal) -> Iterator[str]:
-    """Samples per second and the time of an epoch of each training that ranks share, by option."""
-    for option, (offer, work) in zip(proposal.options, proposal.pairs, strict=True):
-        for phase in work.phases:
-            if phase.samples:
-                seconds = replace(work, phases=(phase,), download=None).on(
-                    offer.workers, offer.device
-                )
-                rate = phase.units * phase.samples / seconds.value
-                epoch = f", an epoch takes {duration(phase.epoch / rate)}" if phase.epoch else ""
-                how = "" if seconds.measured else " (assumed)"
-                yield f"{phase.name} with option {option.number}: {rate:,.0f} samples/s{epoch}{how}"
-
-
-def _needs(proposal: Proposal) -> Iterator[str]:
-    work = proposal.pairs[0][1]
-    needs = [plural(work.units, "unit")]
-    needs += [f"{work.vram_gib:.1f} GiB of GPU memory"] if work.vram_gib else []
-    needs += (
-        [f"{work.host_gib:.1f} GiB of host memory per worker (both assumed)"]
-        if work.host_gib
-        else []
-    )
-    needs += [f"{size_text(work.disk_bytes)} of disk for results"] if work.disk_bytes else []
-    yield f"needs: {', '.join(needs)}"
-    if work.texts:
-        yield f"texts: {work.texts}"
-    if work.missing:
-        yield f"not on this machine: {', '.join(work.missing)}"
-
-
-def age(estimate: Estimate, now: float) -> str:
-    """How long ago a number was measured.
-
-    >>> age(Estimate(Interval.exactly(1.0), at=0.0), 7200.0), age(Estimate(Interval.exactly(1.0)), 0.0)
-    (', 2.0 h ago', '')
-    """
-    return "" if estimate.at is None else f", {duration(max(0.0, now - estimate.at))} ago"
+def _three_digits(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.1f}"
 
 
 def bench_table(bench: Bench) -> Table:
     """What was measured."""
     repeats = len({trial.repeat for trial in bench.trials})
-    title = f"{bench.name}: {plural(sum(map(len, bench.chains)), 'unit')}, {plural(repeats, 'repeat')}, measured"
+    units = plural(sum(map(len, bench.chains)), "unit")
+    title = f"{bench.name}: {units}, {plural(repeats, 'repeat')}, measured"
     error = "bounds are 90 % intervals of the geometric mean"
     if repeats == 1:
         error = "one repeat does not show the spread: bounds assume a factor of 1.25 either way"
-    return _scaling_table(
-        title, bench.rows, (scaling.verdict(bench.rows), law_text(bench.law), error)
-    )
+    fastest = scaling.fastest(bench.rows)
+    cheapest = min(fastest, key=lambda row: row.worker_hours).workers
+    names = listed([str(row.workers) for row in fastest])
+    ranking = f"fastest within the error: {names} workers; of these the cheapest: {cheapest}"
+    return Table(*_scaling_columns(bench.rows), title, (ranking, law_text(bench.law), error))
 
 
 def simulation_table(bench: Bench, most: int, units: int | None = None) -> Table:
     """What a simulation with the measured unit times gives."""
     rows, law = bench.simulation(most, units)
     fewest = plural(min(trial.workers for trial in bench.trials))
-    source = f"unit times as measured on {fewest}, and {bench.dispatch * 1e3:.1f} ms of the driver for each unit"
+    dispatch = f"{bench.dispatch * 1e3:.1f} ms of the driver for each unit"
+    source = f"unit times as measured on {fewest}, and {dispatch}"
     if bench.is_shared:
         source = "Amdahl's law, fitted to the measured times; the batch of a step stays the same"
-    return _scaling_table(
-        f"{bench.name}: SIMULATED, not measured", rows, (source, law_text(law)), simulated=True
-    )
+    title = f"{bench.name}: SIMULATED, not measured"
+    return Table(*_scaling_columns(rows), title, (source, law_text(law)))
 
 
 def size_table(
@@ -270,58 +246,51 @@ def size_table(
             "any" if size.memory is None else size_text(size.memory),
             str(size.units),
             size.limit,
-            *(duration(seconds) if size.units else "no unit fits" for seconds in times),
+            *(duration(seconds) if size.units else "no unit fits" for seconds in seconds_on),
         )
-        for size, *times in bench.sizes(cores, memory, most, units)
+        for size, *seconds_on in bench.sizes(cores, memory, most, units)
     )
+    unit = f"{plural(bench.cores, 'core')} and the peak memory ({size_text(bench.memory)})"
     notes = (
-        f"a unit takes the {plural(bench.cores, 'core')} and the peak memory ({size_text(bench.memory)}) of the worker "
-        "that was measured",
+        f"a unit takes the {unit} of the worker that was measured",
         "units side by side also share caches and the bus to the memory, which is not simulated",
     )
-    header = (
-        "cores",
-        "memory",
-        "units side by side",
-        "limit",
-        "time, 1 worker",
-        f"time, {plural(most)}",
-    )
-    return Table(header, rows, f"{bench.name}: larger workers, SIMULATED, not measured", notes)
+    header = ("cores", "memory", "units side by side", "limit")
+    times_header = ("time, 1 worker", f"time, {plural(most)}")
+    title = f"{bench.name}: larger workers, SIMULATED, not measured"
+    return Table((*header, *times_header), rows, title, notes)
 
 
-def _scaling_table(
-    title: str, rows: Sequence[ScalingRow], notes: tuple[str, ...], simulated: bool = False
-) -> Table:
-    def span(interval: Interval, form: str) -> str:
-        low, value, high = (form.format(bound) for bound in interval.bounds)
-        return value if simulated or interval.low == interval.high else f"{value} ({low}-{high})"
-
-    cost = ("cost",) if any(row.cost is not None for row in rows) else ()
+def _scaling_columns(
+    rows: Sequence[ScalingRow],
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Header and rows; simulated numbers have no bounds."""
     trains = any(row.samples for row in rows)
-    million = ("cost per million samples",) if trains and cost else ()
-    last = ("samples/s", *million, "verdict") if trains else ("units/s",)
-    header = ("workers", "time", "speed-up", "efficiency", "worker hours", *cost, *last)
+    priced = any(row.cost is not None for row in rows)
+    columns: dict[str, list[str]] = {
+        "workers": [str(row.workers) for row in rows],
+        "time": [times(row.seconds) for row in rows],
+        "speed-up": [_bounded(row.speedup, "{:.2f}") for row in rows],
+        "efficiency": [_bounded(row.efficiency, "{:.0%}") for row in rows],
+        "worker hours": [f"{row.worker_hours:.3g}" for row in rows],
+    }
+    if priced:
+        columns["cost"] = [f"{row.cost or 0:,.3g}" for row in rows]
+    if trains:
+        columns["samples/s"] = [f"{row.samples / row.seconds.value:,.3g}" for row in rows]
+    else:
+        columns["units/s"] = [f"{row.throughput:.3g}" for row in rows]
+    if trains and priced:
+        costs = [f"{(row.cost or 0) / row.samples * 1e6:,.3g}" for row in rows]
+        columns["cost per million samples"] = costs
+    if trains:
+        columns["verdict"] = [row.verdict for row in rows]
+    return tuple(columns), tuple(zip(*columns.values(), strict=True))
 
-    def tail(row: ScalingRow) -> tuple[str, ...]:
-        if not trains:
-            return (f"{row.throughput:.3g}",)
-        per_million = [] if row.cost is None else [f"{row.cost / row.samples * 1e6:,.3g}"]
-        return (f"{row.samples / row.seconds.value:,.3g}", *per_million, row.verdict)
 
-    cells = [
-        (
-            str(row.workers),
-            duration(row.seconds.value) if simulated else times(row.seconds),
-            span(row.speedup, "{:.2f}"),
-            span(row.efficiency, "{:.0%}"),
-            f"{row.worker_hours:.3g}",
-            *([] if row.cost is None else [f"{row.cost:,.3g}"]),
-            *tail(row),
-        )
-        for row in rows
-    ]
-    return Table(header, tuple(cells), title, notes)
+def _bounded(interval: Interval, form: str) -> str:
+    low, value, high = (form.format(bound) for bound in interval.bounds)
+    return value if low == high else f"{value} ({low}-{high})"
 
 
 def law_text(law: Amdahl | None) -> str:
@@ -333,33 +302,10 @@ def law_text(law: Amdahl | None) -> str:
     if law is None:
         return "serial share: unknown, since it takes two numbers of workers to fit it"
     low, value, high = (f"{100 * share:.3g} %" for share in law.serial.bounds)
-    knee = "no knee was found"
-    if law.knee is not None:
-        knee = f"beyond {plural(law.knee)}, less than half of an added worker is used"
-    return f"serial share {value} ({low} to {high}); {knee}"
-
-
-STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}"
-    "table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
-    "th,td{padding:.2rem .8rem;text-align:left;border-bottom:1px solid #ddd}img{max-width:100%}"
-)
-
-
-def write_page(
-    title: str, tables: Sequence[Table], path: Path, picture: Path | None = None
-) -> Path:
-    """Write tables and a picture as one HTML file that loads nothing from elsewhere."""
-    body = "".join(table.as_html() for table in tables)
-    if picture is not None:
-        png = base64.b64encode(picture.read_bytes()).decode()
-        body += f'<img alt="time and speed-up against number of workers" src="data:image/png;base64,{png}">'
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
-    path.write_text(
-        f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>',
-        encoding="utf-8",
-    )
-    return path
+    share = f"serial share {value} ({low} to {high})"
+    if law.knee is None:
+        return f"{share}; no knee was found"
+    return f"{share}; beyond {plural(law.knee)}, less than half of an added worker is used"
 
 
 MEASURED, LAW, SIMULATED = "#0072b2", "#999999", "#e69f00"  # Okabe and Ito (2008)
@@ -371,43 +317,34 @@ def draw(bench: Bench, path: Path, simulate: int | None = None, units: int | Non
     """
     from matplotlib.figure import Figure
 
-    rows, law = bench.rows, bench.law
+    rows = bench.rows
+    law = bench.law
     counts = [row.workers for row in rows]
     most = max(counts[-1], simulate or 1)
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
-    for ax, intervals in (
-        (left, [row.seconds for row in rows]),
-        (right, [row.speedup for row in rows]),
-    ):
+    measured = {left: [row.seconds for row in rows], right: [row.speedup for row in rows]}
+    for ax, intervals in measured.items():
         low, value, high = np.array([interval.bounds for interval in intervals]).T
         error = [value - low, high - value]
-        ax.errorbar(
-            counts, value, error, fmt="o", color=MEASURED, capsize=3, label="measured, 90 %"
-        )
+        style: Mapping[str, Any] = {"fmt": "o", "color": MEASURED, "capsize": 3}
+        ax.errorbar(counts, value, error, label="measured, 90 %", **style)
         ax.set(xlabel="workers", xscale="log", yscale="log")
     if law:
         grid = np.geomspace(counts[0], most, 100)
-        fitted = np.array([law.seconds(n) for n in grid])
+        fitted = np.array([law.seconds(workers) for workers in grid])
         left.plot(grid, fitted, color=LAW, label=f"Amdahl, serial {law.serial.value:.1%}")
         right.plot(grid, counts[0] * rows[0].seconds.value / fitted, color=LAW)
     if simulate:
-        simulation = bench.simulation(simulate, units)[0]
-        numbers = [row.workers for row in simulation]
-        left.plot(
-            numbers,
-            [row.seconds.value for row in simulation],
-            "--",
-            color=SIMULATED,
-            label="simulated",
-        )
-        right.plot(numbers, [row.speedup.value for row in simulation], "--", color=SIMULATED)
+        simulation, _ = bench.simulation(simulate, units)
+        workers = [row.workers for row in simulation]
+        seconds = [row.seconds.value for row in simulation]
+        speedup = [row.speedup.value for row in simulation]
+        left.plot(workers, seconds, "--", color=SIMULATED, label="simulated")
+        right.plot(workers, speedup, "--", color=SIMULATED)
     right.plot([1, most], [1, most], ":", color="black", lw=0.8, label="ideal")
     left.set(ylabel="seconds")
     right.set(ylabel="speed-up")
-    lines = {
-        line.get_label(): line for ax in (left, right) for line in ax.get_legend_handles_labels()[0]
-    }
-    figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False)
     figure.savefig(path, dpi=150)
     return path

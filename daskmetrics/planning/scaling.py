@@ -11,11 +11,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import mean
 
 import numpy as np
 
 from daskmetrics.core.estimate import Interval
-from daskmetrics.core.text import listed, plural
 
 WORTH = 0.5  # efficiency at the knee: below it, an added worker counts as wasted
 VERDICTS = {0.8: "good", WORTH: "acceptable", -math.inf: "wasteful"}  # by efficiency
@@ -120,52 +120,51 @@ def _least_squares(trials: Sequence[BenchTrial]) -> tuple[float, float]:
     return float(fixed + shared), round(float(fixed / (fixed + shared)), 9)
 
 
-def rows(trials: Sequence[BenchTrial], price: float | None = None) -> tuple[ScalingRow, ...]:
+def rows(
+    trials: Sequence[BenchTrial], price: float | None = None, simulated: bool = False
+) -> tuple[ScalingRow, ...]:
     """One row for each number of workers, fewest first; the price is that of one worker for an
-    hour.
+    hour. Simulated times have no error.
     """
-    groups = {
-        n: [trial for trial in trials if trial.workers == n]
-        for n in sorted({t.workers for t in trials})
-    }
-    times = {n: Interval.of([trial.seconds for trial in group]) for n, group in groups.items()}
-    fewest = min(times)
+    counts = sorted({trial.workers for trial in trials})
+    groups = {n: [trial for trial in trials if trial.workers == n] for n in counts}
+    times = {}
+    for n, group in groups.items():
+        seconds = [trial.seconds for trial in group]
+        times[n] = Interval.exactly(seconds[0]) if simulated else Interval.of(seconds)
+    fewest = counts[0]
     base = times[fewest]
     table = []
-    for n, seconds in times.items():
-        ratio = Interval(
-            base.low / seconds.high, base.value / seconds.value, base.high / seconds.low
+    for n, time in times.items():
+        ratio = Interval(base.low / time.high, base.value / time.value, base.high / time.low)
+        speedup = ratio * float(fewest)
+        if n == fewest:
+            speedup = Interval.exactly(float(fewest))
+        hours = n * time.value / 3600
+        row = ScalingRow(
+            workers=n,
+            seconds=time,
+            speedup=speedup,
+            efficiency=speedup * (1 / n),
+            worker_hours=hours,
+            cost=None if price is None else price * hours,
+            throughput=mean(trial.units for trial in groups[n]) / time.value,
+            samples=mean(trial.samples for trial in groups[n]),
         )
-        speedup = Interval.exactly(float(fewest)) if n == fewest else ratio * float(fewest)
-        hours = n * seconds.value / 3600
-        throughput = float(np.mean([trial.units for trial in groups[n]])) / seconds.value
-        samples = float(np.mean([trial.samples for trial in groups[n]]))
-        cost = None if price is None else price * hours
-        table.append(
-            ScalingRow(n, seconds, speedup, speedup * (1 / n), hours, cost, throughput, samples)
-        )
+        table.append(row)
     return tuple(table)
 
 
-def verdict(table: Sequence[ScalingRow]) -> str:
-    """The fastest number of workers, or all that are fastest within the error.
+def fastest(table: Sequence[ScalingRow]) -> tuple[ScalingRow, ...]:
+    """The rows whose times cannot be distinguished from the smallest one.
 
     >>> seconds = {1: (10, 10.2), 2: (5, 5.1), 4: (4.9, 5.2)}
     >>> trials = [BenchTrial(n, t, 1) for n, times in seconds.items() for t in times]
-    >>> print(verdict(rows(trials)))
-    2 and 4 workers are equally fast within the error; the cheapest is 2 workers. Slower: 1.
+    >>> [row.workers for row in fastest(rows(trials))]
+    [2, 4]
     """
-    fastest = min(table, key=lambda row: row.seconds.value)
-    level = [row for row in table if row.seconds.overlaps(fastest.seconds)]
-    slower = ", ".join(str(row.workers) for row in table if row not in level)
-    tail = f" Slower: {slower}." if slower else ""
-    if len(level) == 1:
-        return f"{plural(fastest.workers)} {'is' if fastest.workers == 1 else 'are'} fastest.{tail}"
-    names = listed([str(row.workers) for row in level])
-    least = min(level, key=lambda row: row.worker_hours).workers
-    return (
-        f"{names} workers are equally fast within the error; the cheapest is {plural(least)}.{tail}"
-    )
+    smallest = min(table, key=lambda row: row.seconds.value).seconds
+    return tuple(row for row in table if row.seconds.overlaps(smallest))
 
 
 def interleaved(counts: Sequence[int], repeats: int) -> tuple[tuple[int, int], ...]:

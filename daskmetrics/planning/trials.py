@@ -34,8 +34,8 @@ from daskmetrics.execution.map.source import MapSpec
 from daskmetrics.experiment import Display, Experiment, prepare, run
 from daskmetrics.experiment import train as training
 from daskmetrics.experiment.measure import units as work_units
-from daskmetrics.planning._experiment import samples
 from daskmetrics.planning.calibration import Sample
+from daskmetrics.planning.remaining import samples
 from daskmetrics.training.data import effective
 from daskmetrics.training.suite import write_corpus
 

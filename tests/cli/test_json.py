@@ -64,12 +64,7 @@ COMMANDS = {
     "tasks": ("list", "tasks"),
     "metrics": ("list", "metrics"),
     "replay": ("runs", "replay", "demo", "--seeds", "2", "--budget", "0.5", "--jobs", "1"),
-    "plan": (
-        "plan",
-        str(Path(__file__).parents[2] / "docs" / "plan" / "ten.yaml"),
-        "--offers",
-        "offers.yaml",
-    ),
+    "plan": ("plan", "--workers", "1,2"),
 }
 
 

@@ -29,7 +29,7 @@ from daskmetrics.experiment.estimate import (
 )
 from daskmetrics.metrics import resolve
 from daskmetrics.metrics.operations import operations
-from daskmetrics.planning._experiment import workload
+from daskmetrics.planning.remaining import workload
 from tests.events import started
 
 PYTHIA = Path(__file__).parents[2] / "configs" / "pythia.yaml"
@@ -229,7 +229,7 @@ from pathlib import Path
 from daskmetrics import config, experiment
 from daskmetrics.core.files import RunFolder
 from daskmetrics.experiment import _estimate, _search
-from daskmetrics.planning._experiment import workload
+from daskmetrics.planning.remaining import workload
 grid, folder = experiment.prepare(config.load({path!r})), RunFolder(Path("nowhere"))
 sizes = [_search.task_size(task, grid.config.protocol, read=False).texts for task in grid.tasks]
 rows = dict(_estimate.preview(grid, folder).rows)

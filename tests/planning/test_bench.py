@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,16 @@ SMALL = {
 
 def daskmetrics(*words):
     return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+def rows(text):
+    """The cells of all lines of printed tables."""
+    return [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
+
+
+def sources(text):
+    """Of each number of a plan: for which options, and from what."""
+    return {row[0]: row[1:] for row in rows(text) if row[0] in ("run", "wait")}
 
 
 @pytest.fixture
@@ -76,12 +87,7 @@ def test_a_map_is_benched_and_simulated(tmp_path, monkeypatch):
     ]
     assert [row["workers"] for row in measured] == ["1", "2"] and simulated[-1]["workers"] == "256"
     assert float(measured[0]["cost"]) > 0
-    page = Path("out", "bench.html").read_text()
-    assert (
-        "data:image/png;base64," in page
-        and "SIMULATED" in page
-        and Path("out", "bench.png").stat().st_size > 5000
-    )
+    assert Path("out", "bench.png").stat().st_size > 5000
     [kept] = calibration.known()
     assert (kept.device, kept.workers, kept.samples[0].kind) == ("cpu", 2, "map") and kept.versions[
         "distributed"
@@ -129,12 +135,12 @@ def test_a_deadline_that_no_option_meets_is_reported(small):
 def test_a_plan_is_assumed_then_measured_then_compared_with_its_run(small):
     """Plan, bench, plan again, run the option, compare: on this machine."""
     before = daskmetrics("plan", small)
-    assert before.exit_code == 0 and "run time of option 1: assumed\n" in before.stdout
+    assert before.exit_code == 0 and sources(before.stdout)["run"] == ["1", "assumed"]
     benched = daskmetrics("bench", small, "--workers", "1", "--repeats", 1)
     assert benched.exit_code == 0, benched.output
     planned = daskmetrics("plan", small, "--submit", 1)
     assert planned.exit_code == 0, planned.output
-    assert "measured on" in planned.stdout
+    assert "measured on" in planned.stdout and sources(planned.stdout)["wait"][1] == "free now"
     assert "Option 1: daskmetrics run small.yaml --set cluster=local" in planned.stdout
     run = Run("runs/small")
     prediction = timing.prediction(run)
@@ -149,7 +155,7 @@ def test_a_plan_is_assumed_then_measured_then_compared_with_its_run(small):
     page = RunFolder(Path("runs/small")).report / "index.html"
     assert "<summary>Workers</summary>" in page.read_text() and "<b>Plan</b>" in page.read_text()
     again = daskmetrics("plan", small)
-    assert "needs: 0 units" in again.stdout
+    assert ["units", "0"] in rows(again.stdout)
 
 
 def test_trials_of_a_training_of_one_rank_train_only_and_share_the_tokens(small, monkeypatch):
@@ -187,4 +193,4 @@ def test_a_purpose_chooses_an_option(small):
     command = document["options"][0]["command"]
     assert "--set search.budget=0.05 " in command and command.endswith("--set search.budget=0.5")
     done = daskmetrics("plan", small, "--purpose", "cheapest", "--set", "cluster.workers=2")
-    assert "for the purpose 'cheapest': option 1, the cheapest one" in done.stdout, done.stdout
+    assert "chosen for cheapest" in done.stdout, done.stdout

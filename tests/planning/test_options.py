@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from daskmetrics.core.estimate import Estimate, Interval
 from daskmetrics.planning import Limits, Offer, Phase, Workload, front, options, suggestions
-from daskmetrics.planning._options import NO_WAIT, available_now, break_even, expense
-from daskmetrics.planning._workload import DEVICES, speed
 from daskmetrics.planning.calibration import Calibration, Sample, calibrated
+from daskmetrics.planning.options import NO_WAIT, available_now, break_even
 from daskmetrics.planning.plan import Proposal
-from daskmetrics.planning.report import proposal_table
+from daskmetrics.planning.report import proposal_tables
+from daskmetrics.planning.workload import DEVICES, speed
 
 HOUR = 3600.0
 EPOCH = Estimate(Interval.exactly(22 * 60.0), "measured", True)
@@ -88,7 +88,7 @@ def test_overlapping_options_are_reported_as_equal_within_the_error():
     unit = Estimate(Interval.around(HOUR, 2.0), "assumed")
     work = Workload((Phase("measure", 64, unit),), "l40s", AT_ONCE)
     fastest = suggestions(options([(offer(8), work), (offer(9), work)]))[0]
-    assert "the difference from option 2 is within the error" in fastest.reason
+    assert [option.number for option in fastest.ties] == [2]
 
 
 @given(
@@ -102,11 +102,11 @@ def test_no_option_on_the_front_is_beaten(given):
     assert best
     for a in best:
         assert not any(
-            b.total.value < a.total.value and expense(b) < expense(a) for b in all_options
+            b.total.value < a.total.value and b.cost.value < a.cost.value for b in all_options
         )
     chosen = {each.label: each.option for each in suggestions(all_options)}
     assert chosen["fastest"].total.value == min(o.total.value for o in all_options)
-    assert expense(chosen["cheapest"]) == min(map(expense, all_options))
+    assert chosen["cheapest"].cost.value == min(o.cost.value for o in all_options)
 
 
 def test_another_gpu_is_assumed_by_its_datasheet_and_an_unknown_one_widely():
@@ -154,12 +154,21 @@ def test_the_plan_says_how_many_workers_a_search_can_use():
     pairs = tuple(
         (Offer("p", "cpu", 1, n, NO_WAIT), Workload((search,))) for n in (16, 32, 128, 512)
     )
-    table = proposal_table(Proposal("x", None, pairs, Limits(), 0.0), 0.0)
-    said = "more than 32 workers bring no earlier answer, so options 3 and 4 take as long for it as 32 workers"
-    assert f"search: {said}" in table.notes
+    table, *_ = proposal_tables(Proposal("x", "x.yaml", pairs, Limits(), 0.0), 0.0)
+    assert "search: more than 32 workers bring no earlier answer" in table.notes
     assert len({row[4] for row in table.rows}) == 2  # the run time of three options is the same
-    assert not [
-        note
-        for note in proposal_table(Proposal("x", None, pairs[:2], Limits(), 0.0), 0.0).notes
-        if said in note
+    table, *_ = proposal_tables(Proposal("x", "x.yaml", pairs[:2], Limits(), 0.0), 0.0)
+    assert not any("32 workers" in note for note in table.notes)
+
+
+def test_a_plan_says_what_is_best_and_which_wait_pays():
+    offers = [offer(4), offer(16, wait=6.5), offer(8, problem="is not up")]
+    pairs = tuple((each, workload()) for each in offers)
+    table, *_ = proposal_tables(Proposal("x", "x.yaml", pairs, Limits(), 0.0, (), "fastest"), 0.0)
+    rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    assert [row[""] for row in rows] == [
+        "",
+        "fastest, cheapest, balanced, chosen for fastest",
+        "cannot be used: is not up",
     ]
+    assert [row["worth a wait below"] for row in rows] == ["", "12.0 h: wait", ""]

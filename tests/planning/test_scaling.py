@@ -14,13 +14,13 @@ from daskmetrics.planning.scaling import (
     BenchTrial,
     divided,
     doublings,
+    fastest,
     fit,
     increasing,
     interleaved,
     makespan,
     rows,
     simulated,
-    verdict,
 )
 
 
@@ -67,16 +67,15 @@ def test_rows_count_from_the_fewest_workers():
     assert two.throughput == 2.0
 
 
-def test_overlapping_times_are_not_ranked():
-    text = verdict(rows(trials({1: [10.0, 10.1, 9.9], 2: [6.2, 6.9, 6.5], 4: [6.5, 6.6, 6.4]})))
-    assert text.startswith("2 and 4 workers are equally fast within the error")
-
-
-def test_distinct_times_are_ranked():
-    assert (
-        verdict(rows(trials({1: [10.0, 10.1], 2: [5.0, 5.1]})))
-        == "2 workers are fastest. Slower: 1."
-    )
+@pytest.mark.parametrize(
+    ("seconds", "counts"),
+    [
+        ({1: [10.0, 10.1, 9.9], 2: [6.2, 6.9, 6.5], 4: [6.5, 6.6, 6.4]}, [2, 4]),
+        ({1: [10.0, 10.1], 2: [5.0, 5.1]}, [2]),
+    ],
+)
+def test_only_distinct_times_are_ranked(seconds, counts):
+    assert [row.workers for row in fastest(rows(trials(seconds)))] == counts
 
 
 def test_rounds_alternate_and_contain_every_count_once():

@@ -21,7 +21,7 @@ from daskmetrics.cluster.slurm.partitions import (
     user_accounts,
 )
 from daskmetrics.config import Cluster
-from daskmetrics.planning._success import of_partition
+from daskmetrics.planning.offers import track_record
 from tests.slurm.site import comes_true, command, needs_slurm, profile, site
 
 with_accounts = [
@@ -72,7 +72,7 @@ def test_a_plan_states_how_our_jobs_ended(accounts, tmp_path, monkeypatch):
     here = Cluster(kind="slurm", partition="gpu")
 
     def ended() -> int:
-        record = of_partition("gpu", here, tmp_path)
+        record = track_record("gpu", here, tmp_path)
         return record.ended if record else 0
 
     assert comes_true(lambda: ended() == 3, 60)

@@ -1,6 +1,4 @@
-"""How busy a Slurm is: each node, and the jobs of all users; read from Slurm, or from its recorded
-output.
-"""
+"""How busy a Slurm is: each node, and the jobs of all users."""
 
 from __future__ import annotations
 
@@ -8,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from daskmetrics.cluster.slurm.commands import seconds_left, slurm
 from daskmetrics.cluster.slurm.partitions import (
@@ -17,20 +14,12 @@ from daskmetrics.cluster.slurm.partitions import (
     parse_node_state,
     parse_partitions,
 )
-from daskmetrics.core.errors import ConfigError
 
 NODES = "Partition:|,NodeList:|,StateLong:|,CPUsState:|,Memory:|,Gres:|,GresUsed:|"
 """Format of ``sinfo -N -O``: one line per node and partition."""
 
 # format of ``squeue -a -o``: state, time left, partition, nodes, GRES of one node
 JOBS = "%T|%L|%P|%D|%b"
-
-COMMANDS = {
-    "sinfo.txt": ("sinfo", "-h", "-N", "-O", NODES),
-    "partitions.txt": ("scontrol", "-o", "show", "partition"),
-    "squeue.txt": ("squeue", "-h", "-a", "-o", JOBS),
-}
-"""The commands, by the file that their output is recorded in."""
 
 
 @dataclass(frozen=True)
@@ -65,35 +54,18 @@ class SlurmState:
     running: tuple[tuple[str, float, int], ...]
     pending: Counter[str]  # waiting jobs, by partition
     at: float  # the moment, in seconds since 1970
-    live: bool  # whether it was read from a running Slurm, which can answer further questions
 
 
-def read_state(record_to: Path | None = None) -> SlurmState:
-    """The state of the Slurm of this machine; the output of its commands is recorded in a folder if
-    one is given.
-    """
-    printed = {name: slurm(*command) for name, command in COMMANDS.items()}
-    if record_to is not None:
-        record_to.mkdir(parents=True, exist_ok=True)
-        for name, text in printed.items():
-            (record_to / name).write_text(text, encoding="utf-8")
-    return parse_state(*printed.values(), at=time.time(), live=True)
+def read_state() -> SlurmState:
+    """The state of the Slurm of this machine."""
+    nodes = slurm("sinfo", "-h", "-N", "-O", NODES)
+    partitions = slurm("scontrol", "-o", "show", "partition")
+    jobs = slurm("squeue", "-h", "-a", "-o", JOBS)
+    return parse_state(nodes, partitions, jobs, at=time.time())
 
 
-def recorded_state(folder: Path) -> SlurmState:
-    """The state that `read_state` recorded in a folder."""
-    for name, command in COMMANDS.items():
-        if not (folder / name).is_file():
-            raise ConfigError(
-                f"The file {name} is missing in '{folder}'. Make it on the login node with: "
-                f"{' '.join(command[:-1])} '{command[-1]}'"
-            )
-    texts = ((folder / name).read_text(encoding="utf-8") for name in COMMANDS)
-    return parse_state(*texts, at=(folder / "sinfo.txt").stat().st_mtime, live=False)
-
-
-def parse_state(nodes: str, partitions: str, jobs: str, *, at: float, live: bool) -> SlurmState:
-    """The state from the output of `COMMANDS`."""
+def parse_state(nodes: str, partitions: str, jobs: str, *, at: float) -> SlurmState:
+    """The state from the output of sinfo, scontrol and squeue."""
     rows = [line.strip().split("|")[:5] for line in jobs.splitlines() if line.count("|") >= 4]
     running = tuple(
         (
@@ -106,7 +78,7 @@ def parse_state(nodes: str, partitions: str, jobs: str, *, at: float, live: bool
     )
     pending = Counter(partition for state, _, partition, *_ in rows if state == "PENDING")
     return SlurmState(
-        tuple(_parse_nodes(nodes)), parse_partitions(partitions), running, pending, at, live
+        tuple(_parse_nodes(nodes)), parse_partitions(partitions), running, pending, at
     )
 
 

@@ -39,8 +39,8 @@ from daskmetrics.experiment.estimate import (
     unit_seconds,
     units_left,
 )
-from daskmetrics.planning._workload import NOTHING_SERIAL, USUAL_START, Phase, Workload
 from daskmetrics.planning.calibration import ASSUMED, Calibration, Sample, best_sample, calibrated
+from daskmetrics.planning.workload import NOTHING_SERIAL, USUAL_START, Phase, Workload
 from daskmetrics.training import is_complete, revisions
 from daskmetrics.training.data import effective
 from daskmetrics.training.estimate import shape_of

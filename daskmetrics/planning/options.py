@@ -1,24 +1,55 @@
 """Offers of workers compared for a workload: when each would finish, at what cost, and which to
-choose.
+choose; pure functions of numbers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import compress
 
 from daskmetrics.core.estimate import Estimate, Interval, undominated
-from daskmetrics.core.text import duration, listed, walltime_text
-from daskmetrics.planning._success import TrackRecord
-from daskmetrics.planning._workload import Workload
+from daskmetrics.core.text import duration, walltime_text
+from daskmetrics.planning.workload import Workload
 
 # between the upper bound of the run time and the requested walltime, so that no job is cut off
 MARGIN = 1.2
 QUARTER = 15 * 60
 UNKNOWN_WAIT = Estimate(Interval(0.0, 3600.0, 86_400.0), "assumed: the queue was not asked")
 NO_WAIT = Estimate(Interval.exactly(0.0), "free now", measured=True)
+
+
+@dataclass(frozen=True)
+class TrackRecord:
+    """How many of some earlier jobs or runs ended well: the evidence for a chance of success."""
+
+    well: int
+    ended: int
+    what: str  # were counted
+    lost: Mapping[str, int] = field(default_factory=dict, hash=False)  # by Slurm's state
+
+    @property
+    def chance(self) -> Interval:
+        """The share that ends well, with the 90 % interval of a binomial proportion (Jeffreys).
+
+        >>> chance = TrackRecord(9, 10, "jobs").chance
+        >>> chance.value, round(chance.low, 2), round(chance.high, 2)
+        (0.9, 0.67, 0.98)
+        """
+        from scipy.stats import beta
+
+        low, high = beta.ppf([0.05, 0.95], self.well + 0.5, self.ended - self.well + 0.5)
+        share = self.well / self.ended
+        return Interval(min(float(low), share), share, max(float(high), share))
+
+    def __str__(self) -> str:
+        low, value, high = (f"{100 * share:.0f} %" for share in self.chance.bounds)
+        states = ", ".join(f"{count} {state.lower()}" for state, count in self.lost.items())
+        lost = f" ({states})" if states else ""
+        return (
+            f"{self.well} of {self.ended} {self.what} ended well{lost}: {value} ({low} to {high})"
+        )
 
 
 @dataclass(frozen=True)
@@ -74,10 +105,9 @@ class Offer:
         >>> Offer("local", "cpu", nodes=1, workers=2).label
         '2 cpu'
         """
-        count = (
-            f"{self.nodes} x {self.workers / self.nodes:g}" if self.nodes > 1 else f"{self.workers}"
-        )
-        return f"{count} {self.device}"
+        if self.nodes == 1:
+            return f"{self.workers} {self.device}"
+        return f"{self.nodes} x {self.workers / self.nodes:g} {self.device}"
 
 
 @dataclass(frozen=True)
@@ -111,15 +141,18 @@ class Option:
 
     @property
     def cost(self) -> Interval | None:
+        """Money; None without a price."""
         price = self.offer.price
         return None if price is None else self.worker_hours * price
 
     @property
     def possible(self) -> bool:
+        """Whether nothing speaks against the option."""
         return not self.problems
 
     @property
     def free_now(self) -> bool:
+        """Whether its jobs would start at once."""
         return self.offer.wait.interval.high == 0
 
     @property
@@ -128,9 +161,8 @@ class Option:
         the offer's limit.
         """
         seconds = math.ceil(MARGIN * self.run.interval.high / QUARTER) * QUARTER
-        minutes = math.ceil(
-            min(seconds, self.offer.limit or seconds) / 60
-        )  # whole ones, as Slurm counts
+        limited = min(seconds, self.offer.limit or seconds)
+        minutes = math.ceil(limited / 60)  # Slurm counts whole ones
         return walltime_text(60 * max(1, minutes))
 
     @property
@@ -173,8 +205,8 @@ def options(
     (7200.0, 3600.0, 1.0)
     """
     return tuple(
-        _option(i, work, offer, limits or Limits())
-        for i, (offer, work) in enumerate(offers, start=1)
+        _option(number, work, offer, limits or Limits())
+        for number, (offer, work) in enumerate(offers, start=1)
     )
 
 
@@ -187,68 +219,68 @@ def _option(number: int, workload: Workload, offer: Offer, limits: Limits) -> Op
     # compared with one worker's work without its start, so that starting workers lowers the
     # efficiency
     efficiency = min(1.0, alone / (offer.workers * run.value)) if run.value else 1.0
-    problems = [offer.problem] if offer.problem else []
-    if offer.vram_gib is not None and workload.vram_gib > offer.vram_gib:
-        problems.append(
-            f"needs {workload.vram_gib:.0f} GiB of GPU memory, has {offer.vram_gib:.0f}"
-        )
-    if offer.host_gib is not None and workload.host_gib > offer.host_gib:
-        problems.append(
-            f"needs {workload.host_gib:.0f} GiB of host memory per worker, has {offer.host_gib:.0f}"
-        )
-    if limits.deadline is not None and total.value > limits.deadline:
-        problems.append(f"takes longer than {duration(limits.deadline)}")
-    if limits.worker_hours is not None and hours.value > limits.worker_hours:
-        problems.append(f"needs more than {limits.worker_hours:,.0f} GPU-hours")
-    if (
-        limits.cost is not None
-        and offer.price is not None
-        and hours.value * offer.price > limits.cost
-    ):
-        problems.append(f"costs more than {limits.cost:,.0f}")
-    return Option(number, offer, run, total, hours, efficiency, tuple(problems))
+    cost = None if offer.price is None else hours.value * offer.price
+    refusals = (
+        (offer.problem is not None, offer.problem or ""),
+        (
+            _exceeds(workload.vram_gib, offer.vram_gib),
+            f"needs {workload.vram_gib:.0f} GiB of GPU memory, has {offer.vram_gib or 0:.0f}",
+        ),
+        (
+            _exceeds(workload.host_gib, offer.host_gib),
+            f"needs {workload.host_gib:.0f} GiB of host memory per worker, "
+            f"has {offer.host_gib or 0:.0f}",
+        ),
+        (
+            _exceeds(total.value, limits.deadline),
+            f"takes longer than {duration(limits.deadline or 0.0)}",
+        ),
+        (
+            _exceeds(hours.value, limits.worker_hours),
+            f"needs more than {limits.worker_hours or 0:,.0f} GPU-hours",
+        ),
+        (_exceeds(cost, limits.cost), f"costs more than {limits.cost or 0:,.0f}"),
+    )
+    problems = tuple(text for applies, text in refusals if applies)
+    return Option(number, offer, run, total, hours, efficiency, problems)
 
 
-def expense(option: Option) -> float:
-    """Money where the price is known, worker-hours otherwise."""
-    return (option.cost or option.worker_hours).value
+def _exceeds(needed: float | None, limit: float | None) -> bool:
+    return needed is not None and limit is not None and needed > limit
 
 
-def named(chosen: Sequence[Option]) -> str:
-    """Options by their numbers: ``option 1``, ``options 1 and 2``."""
-    return f"option{'s' * (len(chosen) > 1)} {listed([str(option.number) for option in chosen])}"
+def comparable_cost(all_options: Sequence[Option]) -> Callable[[Option], Interval]:
+    """Money only if the price of every option is known, else worker-hours: the two cannot be
+    compared.
+    """
+    if all(option.cost is not None for option in all_options):
+        return lambda option: option.cost or option.worker_hours
+    return lambda option: option.worker_hours
 
 
 def front(all_options: Sequence[Option]) -> tuple[Option, ...]:
     """The possible options that no other option beats in both time and cost (Pareto), fastest
     first.
     """
-    cost = _comparable(all_options)
+    cost = comparable_cost(all_options)
     possible = [option for option in all_options if option.possible]
     kept = undominated([(option.total.value, cost(option).value) for option in possible])
     return tuple(sorted(compress(possible, kept), key=lambda option: option.total.value))
 
 
-def _comparable(all_options: Sequence[Option]) -> Callable[[Option], Interval]:
-    """Money only if the price of every option is known, else worker-hours: the two cannot be
-    compared.
-    """
-    priced = all(option.cost is not None for option in all_options)
-    return lambda option: (priced and option.cost) or option.worker_hours
-
-
 @dataclass(frozen=True)
 class Suggestion:
-    """An option that is best in one respect, and why."""
+    """An option that is best in one respect, and those whose difference from it is within the
+    error.
+    """
 
     label: str
     option: Option
-    reason: str
+    ties: tuple[Option, ...] = ()
 
 
 def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
-    """The fastest, the cheapest and the balanced option; the reason says where the error hides the
-    difference.
+    """The fastest, the cheapest and the balanced option.
 
     Balanced is the option with the smallest product of time and cost: a faster option is then more
     expensive by a larger factor, and a cheaper one slower by a larger factor.
@@ -256,32 +288,17 @@ def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
     possible = [option for option in all_options if option.possible]
     if not possible:
         return ()
-    cost = _comparable(all_options)
+    cost = comparable_cost(all_options)
     fastest = min(possible, key=lambda o: (o.total.value, cost(o).value))
     cheapest = min(possible, key=lambda o: (cost(o).value, o.total.value))
     balanced = min(possible, key=lambda o: (cost(o).value * o.total.value, o.total.value))
-    as_fast = _within_error(fastest, possible, lambda o: o.total)
-    as_cheap = _within_error(cheapest, possible, cost)
-    amount = f"costs {expense(cheapest):,.2f}"
-    if any(option.cost is None for option in all_options):
-        amount = f"takes {cheapest.worker_hours.value:,.2f} worker-hours (not all prices are known)"
+    as_fast = [o for o in possible if o is not fastest and o.total.overlaps(fastest.total)]
+    as_cheap = [o for o in possible if o is not cheapest and cost(o).overlaps(cost(cheapest))]
     return (
-        Suggestion(
-            "fastest",
-            fastest,
-            f"finishes in {duration(fastest.total.value)}, waiting included{as_fast}",
-        ),
-        Suggestion("cheapest", cheapest, amount + as_cheap),
-        Suggestion("balanced", balanced, "has the smallest product of time and cost"),
+        Suggestion("fastest", fastest, tuple(as_fast)),
+        Suggestion("cheapest", cheapest, tuple(as_cheap)),
+        Suggestion("balanced", balanced),
     )
-
-
-def _within_error(
-    best: Option, possible: Sequence[Option], of: Callable[[Option], Interval]
-) -> str:
-    """Which other options may be better, since their intervals overlap."""
-    close = [option for option in possible if option is not best and of(option).overlaps(of(best))]
-    return f"; the difference from {named(close)} is within the error" if close else ""
 
 
 def break_even(now: Option, later: Option) -> Interval:
@@ -294,11 +311,11 @@ def break_even(now: Option, later: Option) -> Interval:
     >>> break_even(option(1, 10.0), option(2, 3.0)).value / 3600
     7.0
     """
-    one, other = now.total, later.run.interval
-    return Interval(one.low - other.high, one.value - other.value, one.high - other.low)
+    total, run = now.total, later.run.interval
+    return Interval(total.low - run.high, total.value - run.value, total.high - run.low)
 
 
 def available_now(all_options: Sequence[Option]) -> Option | None:
     """The possible option that starts at once and finishes first; None if all have to wait."""
-    now = [option for option in all_options if option.possible and option.free_now]
-    return min(now, key=lambda option: option.total.value, default=None)
+    ready = [option for option in all_options if option.possible and option.free_now]
+    return min(ready, key=lambda option: option.total.value, default=None)
