@@ -9,10 +9,7 @@ from typing import Any
 
 import dask
 
-from daskmetrics.cluster import _preload_clock as preload_clock
-from daskmetrics.cluster import _preload_scheduler as preload_scheduler
-from daskmetrics.cluster import _preload_worker as preload_worker
-from daskmetrics.cluster._preload_scheduler import PREFIX
+from daskmetrics.cluster import _preload as preload
 from daskmetrics.config import Cluster
 
 RESOURCES = {"GPU": 1, "CPU": 1}
@@ -49,7 +46,7 @@ def worker_command(
             "-m",
             "distributed.cli.dask_worker",
         ),  # -P: no module of the working folder replaces one of Python's
-        *(scheduler, "--name", name, "--preload", preload_worker.__name__, "--nthreads", "1"),
+        *(scheduler, "--name", name, "--preload", preload.__name__, "--nthreads", "1"),
         *("--nanny", "--death-timeout", str(DEATH_TIMEOUT), "--memory-limit", memory or "0"),
         *(
             "--no-dashboard",
@@ -96,9 +93,9 @@ def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
         **settings,
         # every link that Dask shows needs the private prefix
         "distributed.dashboard.link": "{scheme}://127.0.0.1:{port}" + prefix + "/status",
-        PREFIX: prefix,
-        "distributed.scheduler.preload": [preload_scheduler.__name__, PAGES],
-        "distributed.worker.preload": [preload_clock.__name__],
+        preload.PREFIX: prefix,
+        "distributed.scheduler.preload": [preload.__name__, PAGES],
+        "distributed.worker.preload": [preload.__name__],
         # workers' pages would listen on all interfaces
         "distributed.worker.http.routes": [],
         # tasks cancelled when a run is stopped would be logged as errors

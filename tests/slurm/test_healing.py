@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-import daskmetrics.cluster.slurm._cluster  # noqa: F401  # must be imported in the main thread
 from daskmetrics import config
 from daskmetrics.cluster import connect
 from daskmetrics.cluster.slurm.batch import QueuedJob

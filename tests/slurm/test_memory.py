@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import daskmetrics.cluster.slurm._cluster  # noqa: F401  # must be imported in the main thread
 from daskmetrics import config
 from daskmetrics.cluster import connect
 from daskmetrics.core.errors import ConfigError

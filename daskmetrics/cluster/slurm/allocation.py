@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from distributed import Client, Scheduler, Security, SpecCluster
+from distributed import Client, Scheduler, SpecCluster
 from distributed.deploy.spec import ProcessInterface
 
 from daskmetrics.cluster._certificates import INHERITED, cluster_security, inherited_settings
@@ -28,7 +28,7 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.serialization import readable
 
 JOB = "SLURM_JOB_ID"
-CLOSE_TIMEOUT = 5.0  # seconds for a worker to close after the scheduler has asked it to
+CLOSE_TIMEOUT = 5.0  # seconds for a worker to close by itself
 TERM_TIMEOUT = 10.0  # seconds for srun to end its step before it is killed
 
 
@@ -45,11 +45,13 @@ class Allocation:
         """How many workers with this number of CPUs fit: one per GPU, or by CPUs alone if the job
         has no GPU.
         """
-        by_cpus, least = self.cpus // threads, max(1, self.gpus)
-        if by_cpus < least:
+        by_cpus = self.cpus // threads
+        needed = max(1, self.gpus)
+        if by_cpus < needed:
             raise ConfigError(
-                f"Job {self.job} has {self.cpus} CPUs and {self.gpus} GPUs: too few CPUs for {least} workers "
-                f"with {threads} CPUs each. Request more CPUs, or use fewer with: --set cluster.threads=1"
+                f"Job {self.job} has {self.cpus} CPUs and {self.gpus} GPUs: too few CPUs for "
+                f"{needed} workers with {threads} CPUs each. Request more CPUs, or use fewer with: "
+                "--set cluster.threads=1"
             )
         return self.gpus or by_cpus
 
@@ -57,8 +59,8 @@ class Allocation:
         """Raise ConfigError if so many workers do not fit."""
         if workers > (slots := self.slots(threads)):
             raise ConfigError(
-                f"{workers} workers do not fit into job {self.job}: its {self.gpus} GPUs and {self.cpus} CPUs suffice "
-                f"for {slots}. Use --workers {slots}, or a larger job."
+                f"{workers} workers do not fit into job {self.job}: its {self.gpus} GPUs and "
+                f"{self.cpus} CPUs suffice for {slots}. Use --workers {slots}, or a larger job."
             )
 
 
@@ -67,9 +69,9 @@ def present(environment: Mapping[str, str]) -> Allocation:
     job = environment.get(JOB)
     if job is None or shutil.which("srun") is None:
         raise ConfigError(
-            f"--in-job needs a Slurm allocation, but this process is not in one ({JOB} is not set). Make one with "
-            "'salloc --gres=gpu:4' and run this inside it, or from a job script; or let daskmetrics submit its own "
-            "jobs, with --cluster PROFILE instead of --in-job."
+            f"--in-job needs a Slurm allocation, but this process is not in one ({JOB} is not set). "
+            "Make one with 'salloc --gres=gpu:4' and run this inside it, or from a job script; or "
+            "let daskmetrics submit its own jobs, with --cluster PROFILE instead of --in-job."
         )
     return parse_allocation(job, slurm("scontrol", "--oneliner", "--details", "show", "job", job))
 
@@ -90,8 +92,8 @@ def parse_allocation(job: str, printed: str) -> Allocation:
     else:  # before 20.11
         nodes = int(pairs.get("NumNodes", "1").partition("-")[0])
         count = nodes * sum(parse_gpus(pairs.get("TresPerNode", "").removeprefix("gres:")).values())
-    ends = time_of(pairs.get("EndTime", ""))
-    return Allocation(job, int(pairs["NumCPUs"].partition("-")[0]), count, ends)
+    cpus = int(pairs["NumCPUs"].partition("-")[0])
+    return Allocation(job, cpus, count, time_of(pairs.get("EndTime", "")))
 
 
 class AllocationCluster(PrivateDashboard, SpecCluster):  # type: ignore[misc]  # distributed has no types
@@ -105,16 +107,23 @@ def allocation_client(
     """A client of workers in the present job, with the scheduler in this process; all steps end
     with the context.
     """
-    room = present(os.environ)
-    room.require(profile.workers, profile.threads)
+    allocation = present(os.environ)
+    allocation.require(profile.workers, profile.threads)
     require_interface(profile.interface)
     security = cluster_security()
-    interface = {"interface": profile.interface} if profile.interface else {}
-    pages = {"dashboard_address": f"127.0.0.1:{profile.dashboard_port or 0}", "http_prefix": prefix}
-    options = {**interface, **pages, "protocol": "tls://", "security": security}
+    environment = {**os.environ, **profile.allocator, INHERITED: inherited_settings(security)}
+    if allocation.ends:  # Slurm itself sets it since 23.02
+        environment["SLURM_JOB_END_TIME"] = str(int(allocation.ends.timestamp()))
     logs = Path(profile.logs).absolute()
     logs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    steps = JobSteps(profile, room, _environment(security, room), logs, on_message)
+    steps = JobSteps(profile, allocation, environment, logs, on_message)
+    options = {
+        "protocol": "tls://",
+        "security": security,
+        "interface": profile.interface,
+        "dashboard_address": f"127.0.0.1:{profile.dashboard_port or 0}",
+        "http_prefix": prefix,
+    }
     workers = {
         f"step-{i}": {"cls": JobStep, "options": {"steps": steps}} for i in range(profile.workers)
     }
@@ -132,53 +141,32 @@ def allocation_client(
                 client.retire_workers(close_workers=True)
 
 
-def _environment(security: Security, room: Allocation) -> dict[str, str]:
-    """Variables of the workers: Dask's settings with the certificates, which only the user can read
-    there.
-    """
-    ends = (
-        {"SLURM_JOB_END_TIME": str(int(room.ends.timestamp()))} if room.ends else {}
-    )  # set by Slurm since 23.02
-    return {**ends, INHERITED: inherited_settings(security)}
-
-
 @dataclass(frozen=True)
 class JobSteps:
     """What all steps of a cluster have in common."""
 
     profile: Cluster
-    room: Allocation
-    environment: Mapping[str, str]
+    allocation: Allocation
+    environment: Mapping[str, str]  # with the keys of the cluster, which only the user can read
     logs: Path
     on_message: Callable[[str], None]
 
     def log(self, name: str) -> Path:
-        return self.logs / f"{name}-{self.room.job}.log"
+        return self.logs / f"{name}-{self.allocation.job}.log"
 
     def command(self, scheduler: str, name: str) -> Sequence[str]:
         """The command that starts a worker."""
         profile = self.profile
-        return [
-            *(
-                "srun",
-                "--quiet",
-                "--jobid",
-                self.room.job,
-                "--export=ALL",
-                "--nodes=1",
-                "--ntasks=1",
-                "--exact",
-            ),
-            *(
-                f"--cpus-per-task={profile.threads}",
-                "--mem=0",
-                "--job-name",
-                name,
-            ),  # the job's memory is shared
-            *(["--gres=gpu:1"] if self.room.gpus else ["--gres=none"]),
+        step = [
+            *("srun", "--quiet", "--export=ALL", "--nodes=1", "--ntasks=1", "--exact"),
+            *("--jobid", self.allocation.job, "--job-name", name),
+            f"--cpus-per-task={profile.threads}",
+            "--mem=0",  # the job's memory is shared
+            "--gres=gpu:1" if self.allocation.gpus else "--gres=none",
             *("--output", str(self.log(name)), "--open-mode=append", "--unbuffered"),
-            *(sys.executable, *worker_command(scheduler, name, profile.memory, profile.interface)),
         ]
+        worker = worker_command(scheduler, name, profile.memory, profile.interface)
+        return [*step, sys.executable, *worker]
 
 
 class JobStep(ProcessInterface):  # type: ignore[misc]  # distributed has no types
@@ -186,17 +174,22 @@ class JobStep(ProcessInterface):  # type: ignore[misc]  # distributed has no typ
 
     def __init__(self, scheduler: str, name: str, steps: JobSteps, **_: Any) -> None:
         super().__init__(scheduler=scheduler, name=name)
-        self.step, self.steps, self.scheduler_address = name, steps, scheduler
+        self.step = name
+        self.steps = steps
+        self.scheduler_address = scheduler
         self.process: asyncio.subprocess.Process | None = None
         self.watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         command = self.steps.command(self.scheduler_address, self.step)
-        environment = {**os.environ, **self.steps.profile.allocator, **self.steps.environment}
         with self.steps.log(self.step).open("ab") as log:
             # in a new session, so that a Ctrl-C at the terminal reaches only the driver
             self.process = await asyncio.create_subprocess_exec(
-                *command, env=environment, stdout=log, stderr=log, start_new_session=True
+                *command,
+                env=self.steps.environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self.watching = asyncio.ensure_future(self._watch(self.process))
         await super().start()
@@ -210,6 +203,7 @@ class JobStep(ProcessInterface):  # type: ignore[misc]  # distributed has no typ
     async def close(self) -> None:
         if self.process is not None and self.watching is not None:
             self.watching.cancel()
+            # the scheduler has asked the worker to close; srun ends its step on SIGTERM
             for number, timeout in (
                 (None, CLOSE_TIMEOUT),
                 (signal.SIGTERM, TERM_TIMEOUT),

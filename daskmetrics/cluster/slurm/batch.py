@@ -1,5 +1,5 @@
-"""What the supervisor needs of a batch system: a module with these functions is one, as `_slurm`
-is.
+"""What the supervisor needs of a batch system: a module with these functions is one, as `commands`
+is for Slurm.
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ class QueuedJob:
     id: str
     name: str
     state: str  # in Slurm's long form, such as ``PENDING``
-    # why it waits or how it ended, in Slurm's word: ``Priority``, ``NonZeroExitCode``; empty if
-    # there is none
-    reason: str
+    reason: str  # why it waits or how it ended, such as ``Priority``, ``NonZeroExitCode``, or empty
     start: datetime | None  # when it started, or is expected to, in the cluster's own time zone
     left: int | None  # seconds until its time limit; None without a limit
     nodes: str
@@ -95,38 +93,29 @@ class BatchSystem(Protocol):
 def in_each_partition(
     batch: BatchSystem, profile: Cluster, pool: WorkerPool, launch: LaunchInfo
 ) -> dict[str, Rehearsal]:
-    """A rehearsal of a pool's job in each of its partitions."""
+    """A rehearsal of a pool's job in each of its partitions; the name of the default one is empty."""
     launch = replace(launch, worker=f"{pool.name}-0")
-    each = {
-        name: replace(pool, partition=name or None) for name in (pool.partition or "").split(",")
-    }
-    return {name: batch.rehearse(batch.script(profile, one, launch)) for name, one in each.items()}
+    rehearsals = {}
+    for partition in (pool.partition or "").split(","):
+        job = replace(pool, partition=partition or None)
+        rehearsals[partition] = batch.rehearse(batch.script(profile, job, launch))
+    return rehearsals
 
 
-def by_expected_start(rehearsals: Mapping[str, Rehearsal]) -> tuple[str, str]:
-    """Of some partitions those that accept a job, the earliest start first, joined by commas; and a
-    text about all.
+def by_expected_start(rehearsals: Mapping[str, Rehearsal]) -> list[str]:
+    """The partitions that accept a job, the earliest start first; an unknown start comes last.
 
     >>> soon, late = datetime(2030, 1, 1, 14), datetime(2030, 1, 2)
     >>> by_expected_start({"a": Rehearsal(late), "b": Rehearsal(refusal="is drained"), "c": Rehearsal(soon)})
-    ('c,a', 'c (about 2030-01-01 14:00), a (about 2030-01-02 00:00); not b: is drained')
+    ['c', 'a']
     """
     starts = {
-        name: each.start or datetime.max
-        for name, each in rehearsals.items()
-        if each.refusal is None
+        name: rehearsal.start or datetime.max
+        for name, rehearsal in rehearsals.items()
+        if rehearsal.refusal is None
     }
-    able = sorted(starts, key=lambda name: _minute(starts[name]))
-    known = [
-        name if (start := rehearsals[name].start) is None else f"{name} (about {_minute(start)})"
-        for name in able
-    ]
-    refused = [
-        f"not {name}: {each.refusal}"
-        for name, each in rehearsals.items()
-        if each.refusal is not None
-    ]
-    return ",".join(able), "; ".join(filter(None, (", ".join(known), *refused)))
+    # a difference of seconds is none: the order that the user gave decides
+    return sorted(starts, key=lambda name: starts[name].replace(second=0))
 
 
 def summary(jobs: Iterable[QueuedJob]) -> str:
@@ -137,13 +126,10 @@ def summary(jobs: Iterable[QueuedJob]) -> str:
     '0 running, 1 pending: Priority, first starts about 2030-01-01 14:05'
     """
     alive = [job for job in jobs if job.alive]
-    waiting = [job for job in alive if job.pending]
-    text = f"{len(alive) - len(waiting)} running, {len(waiting)} pending"
-    if reasons := Counter(job.reason for job in waiting if job.reason):
+    pending = [job for job in alive if job.pending]
+    text = f"{len(alive) - len(pending)} running, {len(pending)} pending"
+    if reasons := Counter(job.reason for job in pending if job.reason):
         text += f": {', '.join(reason for reason, _ in reasons.most_common())}"
-    starts = [job.start for job in waiting if job.start]
-    return f"{text}, first starts about {_minute(min(starts))}" if starts else text
-
-
-def _minute(time: datetime) -> str:
-    return f"{time:%Y-%m-%d %H:%M}"
+    if starts := [job.start for job in pending if job.start]:
+        text += f", first starts about {min(starts):%Y-%m-%d %H:%M}"
+    return text

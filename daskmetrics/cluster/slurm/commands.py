@@ -1,5 +1,4 @@
-"""Runs Slurm's commands about jobs, and parses what they print: the queue, a rehearsal, a
-submission, a job's state.
+"""Slurm as the batch system of the supervisor: runs its commands, and parses what they print.
 
 Every function that runs a command raises SlurmError if it fails, and ConfigError where Slurm is not
 installed.
@@ -18,17 +17,37 @@ from datetime import datetime
 from pathlib import Path
 
 from daskmetrics.cluster.slurm.batch import BatchError, QueuedJob, Rehearsal, summary
+from daskmetrics.cluster.slurm.script import script
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.text import parse_walltime
+
+__all__ = ["CANCEL_ON_EXIT", "NAME", "cancel", "draining", "queue", "rehearse", "script", "submit"]
+
+NAME = "Slurm"
+
+# It reads ids until the pipe closes, which the system does even after a SIGKILL of the driver; then
+# it looks for jobs whose ids it does not know, by their name and the first word of their comment.
+CANCEL_ON_EXIT = """
+trap '' HUP INT TERM
+while read -r id; do ids="$ids $id"; done
+[ -z "$ids" ] || scancel $ids
+others=$(squeue --noheader --user="$(id -u)" --name="$1" --format='%i %k' | while read -r id comment; do
+  case $comment in "$2"/*) echo "$id" ;; esac
+done)
+[ -z "$others" ] || scancel $others
+rm -rf "$3"
+"""
 
 TIMEOUT = 60.0  # seconds for a command to answer, which on a busy site can be slow
 QUEUE_FORMAT = "%i|%j|%T|%S|%L|%N|%P|%r"  # the reason last: it may contain any character
 ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
          "TIMEOUT")  # fmt: skip
 TRANSIENT = re.compile(
-    r"Unable to contact|Socket timed out|Connection refused|did not answer|cannot be started|is not configured"
+    "Unable to contact|Socket timed out|Connection refused|did not answer|cannot be started"
+    "|is not configured"
 )
-NO_CONFIGURATION = re.compile(
+# also where the controller that hands the configuration out is not reached
+NOT_CONFIGURED = re.compile(
     "establish a configuration source|nable to (read|process) (config|slurm)", re.IGNORECASE
 )
 
@@ -51,36 +70,36 @@ def require(command: str) -> None:
     """Raise ConfigError if one of Slurm's commands is not installed."""
     if shutil.which(command) is None:
         raise ConfigError(
-            f"The command '{command}' is not on PATH. Run on the cluster's login node, or with: --cluster local"
+            f"The command '{command}' is not on PATH. Run on the cluster's login node, or with: "
+            "--cluster local"
         )
 
 
 def _run(words: Sequence[str], script: str | None = None) -> subprocess.CompletedProcess[str]:
-    require(words[0])
+    command = words[0]
+    require(command)
     try:
         done = subprocess.run(
             words, input=script, capture_output=True, text=True, check=False, timeout=TIMEOUT
         )
     except subprocess.TimeoutExpired:
-        raise SlurmError(f"{words[0]} did not answer within {TIMEOUT:.0f} s") from None
+        raise SlurmError(f"{command} did not answer within {TIMEOUT:.0f} s") from None
     except OSError as error:  # a login node limits the number of processes of a user
-        raise SlurmError(f"{words[0]} cannot be started: {error}") from None
-    if done.returncode:
-        # Slurm's message in one line, without the program names that begin each line
-        lines = (done.stderr or done.stdout).splitlines()
-        messages = [re.sub(r"^\w+: (error: |fatal: )?", "", line.strip()) for line in lines]
-        if any(
-            map(NO_CONFIGURATION.search, messages)
-        ):  # also where the controller that hands it out is not reached
-            raise SlurmError(
-                f"Slurm is not configured on this machine: {words[0]} finds no slurm.conf and no controller. Run on "
-                "the cluster's login node, or with: --cluster local"
-            )
+        raise SlurmError(f"{command} cannot be started: {error}") from None
+    if not done.returncode:
+        return done
+    printed = done.stderr or done.stdout
+    if NOT_CONFIGURED.search(printed):
         raise SlurmError(
-            "; ".join(dict.fromkeys(filter(None, messages)))
-            or f"{words[0]} failed without a message"
+            f"Slurm is not configured on this machine: {command} finds no slurm.conf and no "
+            "controller. Run on the cluster's login node, or with: --cluster local"
         )
-    return done
+    # each line begins with the name of the program
+    messages = re.sub(r"^ *\w+: (error: |fatal: )?", "", printed, flags=re.MULTILINE).splitlines()
+    raise SlurmError(
+        "; ".join(dict.fromkeys(filter(str.strip, messages)))
+        or f"{command} failed without a message"
+    )
 
 
 def queue(ids: Collection[str] | None = None, name: str | None = None) -> tuple[QueuedJob, ...]:
@@ -89,17 +108,12 @@ def queue(ids: Collection[str] | None = None, name: str | None = None) -> tuple[
 
     Jobs that ended some minutes ago are included.
     """
-    # with ids, squeue would fail for a single one that Slurm has forgotten
-    filters = [f"--name={name}"] if name else []
-    words = (
-        f"--user={os.getuid()}",
-        "--noheader",
-        "--states=all",
-        f"--format={QUEUE_FORMAT}",
-        *filters,
-    )
+    words = ["--noheader", "--states=all", f"--user={os.getuid()}", f"--format={QUEUE_FORMAT}"]
+    if name:
+        words.append(f"--name={name}")
     jobs = parse_queue(slurm("squeue", *words))
-    return jobs if ids is None else tuple(job for job in jobs if job.id in ids)
+    # with ids, squeue would fail for a single one that Slurm has forgotten
+    return tuple(job for job in jobs if ids is None or job.id in ids)
 
 
 def parse_queue(printed: str) -> tuple[QueuedJob, ...]:
@@ -111,30 +125,28 @@ def parse_queue(printed: str) -> tuple[QueuedJob, ...]:
     """
     jobs = []
     for line in printed.splitlines():
-        if line.count("|") >= 7:
-            number, name, state, start, left, nodes, partition, reason = line.strip().split("|", 7)
-            reason = "" if reason in ("None", "(null)") else reason
-            jobs.append(
-                QueuedJob(
-                    number,
-                    name,
-                    state,
-                    reason,
-                    time_of(start),
-                    seconds_left(left),
-                    nodes,
-                    partition,
-                )
-            )
+        if line.count("|") < 7:  # a remark of the site
+            continue
+        number, name, state, start, left, nodes, partition, reason = line.strip().split("|", 7)
+        job = QueuedJob(
+            number,
+            name,
+            state,
+            "" if reason in ("None", "(null)") else reason,
+            time_of(start),
+            seconds_left(left),
+            nodes,
+            partition,
+        )
+        jobs.append(job)
     return tuple(jobs)
 
 
 def time_of(text: str) -> datetime | None:
     """A date and time of Slurm; None for N/A and the like."""
-    try:
+    with suppress(ValueError):
         return datetime.fromisoformat(text)
-    except ValueError:
-        return None
+    return None
 
 
 def seconds_left(text: str) -> int | None:
@@ -186,22 +198,20 @@ def submit(script: str | Path, name: str, comment: str) -> str:
     """Submit a job, given as the text or the file of its script, with this name and comment;
     returns its id.
 
-    A job whose id cannot be told from the output of ``sbatch``, which some sites replace, is looked
+    A job whose id cannot be read from the output of ``sbatch``, which some sites replace, is looked
     up in the queue.
     """
-    file = [str(script)] if isinstance(script, Path) else []
     try:
-        return parse_job_id(
-            slurm("sbatch", "--parsable", *file, script=None if file else str(script))
-        )
+        if isinstance(script, Path):
+            return parse_job_id(slurm("sbatch", "--parsable", str(script)))
+        return parse_job_id(slurm("sbatch", "--parsable", script=script))
     except SlurmError:  # Slurm may have accepted the job nevertheless
         with suppress(SlurmError):
-            rows = slurm(
-                "squeue", f"--user={os.getuid()}", "--noheader", f"--name={name}", "--format=%i %k"
-            )
-            for number, _, text in (row.strip().partition(" ") for row in rows.splitlines()):
-                if text == comment:
-                    return number
+            user = f"--user={os.getuid()}"
+            rows = slurm("squeue", user, "--noheader", f"--name={name}", "--format=%k %i")
+            jobs = dict(row.split() for row in rows.splitlines() if len(row.split()) == 2)
+            if comment in jobs:
+                return jobs[comment]
         raise
 
 
@@ -215,9 +225,7 @@ def parse_job_id(printed: str) -> str:
     """
     ids = set(re.findall(r"^\s*(?:Submitted batch job )?(\d+)(?:;.*)?\s*$", printed, re.MULTILINE))
     if len(ids) != 1:
-        raise SlurmError(
-            f"sbatch printed {'several job ids' if ids else 'no job id'}: {printed.strip()}"
-        )
+        raise SlurmError(f"sbatch printed {len(ids)} job ids instead of one: {printed.strip()}")
     return str(ids.pop())
 
 
@@ -257,11 +265,10 @@ def parse_job_state(printed: str) -> JobState:
     JobState(name='PENDING', reason='Priority', starts='', exit='0:0')
     """
     pairs = parse_pairs(printed)
-    reason, starts = pairs.get("Reason", ""), pairs.get("StartTime", "")
     return JobState(
         pairs.get("JobState", "UNKNOWN").rstrip("+"),
-        "" if reason == "None" else reason,
-        "" if starts == "Unknown" else starts,
+        pairs.get("Reason", "").removeprefix("None"),
+        pairs.get("StartTime", "").removeprefix("Unknown"),
         pairs.get("ExitCode", ""),
     )
 

@@ -11,11 +11,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dask.utils import parse_bytes
-
 from daskmetrics.cluster.slurm import commands as commands
 from daskmetrics.cluster.slurm.commands import JobState
-from daskmetrics.cluster.slurm.script import output
+from daskmetrics.cluster.slurm.script import megabytes, output
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import atomic_write, private
@@ -37,41 +35,41 @@ def script(profile: Cluster, name: str, folder: Path, command: Iterable[str], co
     """The script of a driver's job, exactly as ``sbatch`` gets it; the profile's account also
     applies to the driver.
     """
+    driver = profile.driver
+    options = {
+        "partition": driver.partition,
+        "account": driver.account or profile.account,
+        "qos": driver.qos,
+        "mem": megabytes(driver.memory) if driver.memory else None,
+    }
     directives = [
         f"--job-name={job_name(name)}",
         f"--comment={comment}",
-        *_directives(profile, folder),
+        "--nodes=1",
+        "--ntasks=1",
+        f"--cpus-per-task={driver.cpus}",
+        f"--time={driver.walltime}",
+        *(f"--{option}={value}" for option, value in options.items() if value),
+        output(folder, "%j.log"),
+        f"--signal=B:TERM@{WARNING}",
+        "--no-requeue",  # it would be a second driver beside the first one's jobs
+        *driver.directives,
     ]
-    lines = ["#!/usr/bin/env bash", *(f"#SBATCH {directive}" for directive in directives)]
-    # Slurm's signals reach the driver itself: it finishes running work, and cancels its workers'
-    # jobs
-    return "\n".join([*lines, "", f"exec {shlex.join(command)}", ""])
+    return "\n".join(
+        [
+            "#!/usr/bin/env bash",
+            *(f"#SBATCH {directive}" for directive in directives),
+            "",
+            # Slurm's signals reach the driver itself, which ends its work and its workers' jobs
+            f"exec {shlex.join(command)}",
+            "",
+        ]
+    )
 
 
 def job_name(run: str) -> str:
     """The name of the job that drives a run."""
     return f"daskmetrics:driver:{run}"  # no run's own name contains a colon
-
-
-def _directives(profile: Cluster, folder: Path) -> list[str]:
-    needs = profile.driver
-    optional = {
-        "partition": needs.partition,
-        "account": needs.account or profile.account,
-        "qos": needs.qos,
-        "mem": needs.memory and f"{-(-parse_bytes(needs.memory) // 2**20)}M",
-    }
-    return [
-        "--nodes=1",
-        "--ntasks=1",
-        f"--cpus-per-task={needs.cpus}",
-        f"--time={needs.walltime}",
-        *(f"--{option}={value}" for option, value in optional.items() if value),
-        output(folder, "%j.log"),
-        f"--signal=B:TERM@{WARNING}",
-        "--no-requeue",  # it would be a second driver beside the first one's jobs
-        *needs.directives,
-    ]
 
 
 def submit(profile: Cluster, name: str, folder: Path, config: str) -> Submitted:
@@ -80,35 +78,28 @@ def submit(profile: Cluster, name: str, folder: Path, config: str) -> Submitted:
     Later changes of the user's configuration do not reach the job. It is a ConfigError if a
     driver's job of this run is waiting or running, and a SlurmError if Slurm refuses the job.
     """
-    run, before = folder.parent, submitted(folder)
-    if before and (state := commands.job_state(before.job)) and not state.ended:
-        raise ConfigError(
-            f"Job {before.job} already drives this run ({state.name.lower()}). Follow it with: daskmetrics status --follow "
-            f"{run}, or end it with: scancel {before.job}"
-        )
+    run = folder.parent
+    if previous := submitted(folder):
+        state = commands.job_state(previous.job)
+        if state and not state.ended:
+            raise ConfigError(
+                f"Job {previous.job} already drives this run ({state.name.lower()}). Follow it "
+                f"with: daskmetrics status --follow {run}, or end it with: scancel {previous.job}"
+            )
     with private():
         folder.mkdir(parents=True, exist_ok=True)
-    kept = atomic_write(folder / "config.yaml", config)
+    config_file = atomic_write(folder / "config.yaml", config)
     # -P: a module of the working folder must not replace one of Python's own
-    command = [
-        sys.executable,
-        "-P",
-        "-u",
-        "-m",
-        "daskmetrics",
-        "run",
-        str(kept),
-        "--folder",
-        str(run),
-    ]
+    python = [sys.executable, "-P", "-u", "-m", "daskmetrics"]
+    command = [*python, "run", str(config_file), "--folder", str(run)]
     comment = secrets.token_hex(8)
-    written = atomic_write(
+    job_script = atomic_write(
         folder / "driver.sbatch", script(profile, name, folder, command, comment)
     )
-    job = commands.submit(written, job_name(name), comment)
-    result = Submitted(job, str(folder / f"{job}.log"), time.strftime("%Y-%m-%d %H:%M:%S %z"))
-    atomic_write(folder / SUBMITTED, json.dumps(asdict(result)))
-    return result
+    job = commands.submit(job_script, job_name(name), comment)
+    submission = Submitted(job, str(folder / f"{job}.log"), time.strftime("%Y-%m-%d %H:%M:%S %z"))
+    atomic_write(folder / SUBMITTED, json.dumps(asdict(submission)))
+    return submission
 
 
 def submitted(folder: Path) -> Submitted | None:
@@ -125,9 +116,11 @@ def describe(job: Submitted, state: JobState | None) -> str:
     """
     if state is None:
         return f"Slurm has forgotten job {job.job}, submitted {job.since}. Its log: {job.log}"
-    reason = f": {state.reason}" if state.reason else ""
-    start = (
-        f", expected to start at {state.starts}" if state.starts and state.name == "PENDING" else ""
-    )
-    code = f", exit code {state.exit.partition(':')[0]}" if state.ended else ""
-    return f"Job {job.job} is {state.name.lower()}{reason}{start}{code}. Its log: {job.log}"
+    text = f"Job {job.job} is {state.name.lower()}"
+    if state.reason:
+        text += f": {state.reason}"
+    if state.starts and state.name == "PENDING":
+        text += f", expected to start at {state.starts}"
+    if state.ended:
+        text += f", exit code {state.exit.partition(':')[0]}"
+    return f"{text}. Its log: {job.log}"

@@ -13,8 +13,7 @@ from pathlib import Path
 from dask.utils import parse_bytes
 
 from daskmetrics import config
-from daskmetrics.cluster import _preload_memory as preload_memory
-from daskmetrics.cluster import _preload_nanny as preload_nanny
+from daskmetrics.cluster import _preload as preload
 from daskmetrics.cluster._dask_config import WORKER_SETTINGS, worker_command
 from daskmetrics.cluster.pinning import THREADS
 from daskmetrics.config import Cluster
@@ -55,13 +54,16 @@ def script(
     >>> print(script(Cluster(kind="slurm", gpus_per_job=4)).splitlines()[-1][:61])
     exec python -P -m distributed.cli.dask_worker tls://SCHEDULER
     """
-    pool, launch = pool or pools(profile)[0], launch or LaunchInfo()
+    pool = pool or pools(profile)[0]
+    launch = launch or LaunchInfo()
     exports = {
         **dict.fromkeys(THREADS, str(pool.threads)),
         **WORKER_SETTINGS,
         **profile.allocator,
         **profile.exports,
     }
+    if pool.processes > 1:
+        exports[preload.GPU_PER_WORKER] = "1"
     lines = [
         "#!/usr/bin/env bash",
         *(f"#SBATCH {directive}" for directive in _directives(profile, pool, launch)),
@@ -74,11 +76,12 @@ def script(
         # exec, so that signals of Slurm reach the worker itself
         shlex.join(["exec", launch.python, *_command(profile, pool, launch)]),
     ]
-    if wrong := [line for line in lines if not line.isprintable()]:
-        raise ConfigError(
-            f"This line cannot be part of a job script, because it has line breaks or control characters: {wrong[0]!r}."
-            " Rename the folder that it names, or choose another one."
-        )
+    for line in lines:
+        if not line.isprintable():
+            raise ConfigError(
+                "This line cannot be part of a job script, because it has line breaks or control "
+                f"characters: {line!r}. Rename the folder that it names, or choose another one."
+            )
     return "\n".join(lines) + "\n"
 
 
@@ -88,10 +91,10 @@ def output(folder: str | Path, name: str) -> str:
     >>> output("/data/my runs/50%", "%j.log")
     '--output="/data/my runs/50%%/%j.log"'
     """
-    if not str(folder).isprintable() or any(character in str(folder) for character in "\"'\\"):
+    if not str(folder).isprintable() or set(str(folder)) & set("\"'\\"):
         raise ConfigError(
-            f"The folder '{folder}' cannot be written into a job script: choose one whose path has no quotes, "
-            "backslashes, line breaks and control characters."
+            f"The folder '{folder}' cannot be written into a job script: choose one whose path has "
+            "no quotes, backslashes, line breaks and control characters."
         )
     return f'--output="{str(folder).replace("%", "%%")}/{name}"'
 
@@ -111,21 +114,22 @@ def early(pool: WorkerPool) -> int:
     return round(min(EARLY, parse_walltime(pool.walltime) / 20))
 
 
+def megabytes(size: str, times: int = 1) -> str:
+    """A multiple of a size as ``sbatch --mem`` takes it, rounded up."""
+    return f"{-(-parse_bytes(size) * times // 2**20)}M"
+
+
 def _directives(profile: Cluster, pool: WorkerPool, launch: LaunchInfo) -> Iterator[str]:
     yield f"--job-name={job_name(launch.run)}"
     yield f"--comment={launch.comment}"
     yield output(profile.logs, "%x-%j.log")
-    options = {
-        "partition": pool.partition,
-        "account": pool.account,
-        "qos": pool.qos,
-        "constraint": pool.constraint,
-    }
-    yield from (f"--{name}={value}" for name, value in options.items() if value)
+    for name in ("partition", "account", "qos", "constraint"):
+        if value := getattr(pool, name):
+            yield f"--{name}={value}"
     yield f"--time={pool.walltime}"
     yield from ("--nodes=1", "--ntasks=1", f"--cpus-per-task={pool.threads * pool.processes}")
     if pool.memory:  # by default none: some sites forbid --mem
-        yield f"--mem={-(-parse_bytes(pool.memory) * pool.processes // 2**20)}M"
+        yield f"--mem={megabytes(pool.memory, pool.processes)}"
     if pool.gres:
         yield f"--gres={pool.gres}"
     yield "--no-requeue"  # the supervisor has replaced the job already
@@ -133,13 +137,14 @@ def _directives(profile: Cluster, pool: WorkerPool, launch: LaunchInfo) -> Itera
 
 
 def _command(profile: Cluster, pool: WorkerPool, launch: LaunchInfo) -> Iterator[str]:
-    memory = str(parse_bytes(pool.memory)) if pool.memory else None  # Slurm's own limit applies
+    # without a limit of ours Slurm's own applies
+    memory = str(parse_bytes(pool.memory)) if pool.memory else None
     yield from worker_command(
         launch.scheduler, launch.worker, memory, profile.interface, pool.resources
     )
+    yield from ("--preload-nanny", preload.__name__)
     if pool.processes > 1:
-        yield from ("--nworkers", str(pool.processes), "--preload-nanny", preload_nanny.__name__)
-    yield from ("--preload-nanny", preload_memory.__name__)
+        yield from ("--nworkers", str(pool.processes))
     if profile.scratch:
         yield from ("--local-directory", profile.scratch)
     for name, file in launch.tls.items():
@@ -177,13 +182,15 @@ class WorkerPool:
         """
         if not self.memory or not self.max_memory:
             return (self.memory,)
-        first, most = parse_bytes(self.memory), parse_bytes(self.max_memory)
-        doubled = (first * 2**i for i in range(1, 64) if first * 2**i < most)
-        return (
-            self.memory,
-            *(f"{size // 2**20}MiB" for size in doubled),
-            *([self.max_memory] if most > first else []),
-        )
+        size, largest = parse_bytes(self.memory), parse_bytes(self.max_memory)
+        if size >= largest:
+            return (self.memory,)
+        sizes = [self.memory]
+        size *= 2
+        while size < largest:
+            sizes.append(f"{size // 2**20}MiB")
+            size *= 2
+        return (*sizes, self.max_memory)
 
 
 def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
@@ -195,13 +202,17 @@ def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
     >>> [pool.resources for pool in pools(Cluster(kind="slurm", scoring={"workers": 4}))]
     [{'GPU': 1}, {'CPU': 1}]
     """
-    kind = f":{profile.gpu_type}" if profile.gpu_type else ""
-    gres = f"gpu{kind}:{profile.gpus_per_job}" if profile.gpus_per_job else None
+    gres = None
+    if profile.gpus_per_job:
+        gres = ":".join(filter(None, ("gpu", profile.gpu_type, str(profile.gpus_per_job))))
     name = "gpu" if gres else "cpu"
-    if not (scoring := profile.scoring):
+    if profile.scoring is None:
         return (_pool(name, profile, profile, gres, GPU=1, CPU=1),)
-    main = _pool(name, profile, profile, gres, GPU=1)
-    return main, _pool("cpu" if gres else "scoring", profile, scoring, None, CPU=1)
+    scoring_name = "cpu" if gres else "scoring"
+    return (
+        _pool(name, profile, profile, gres, GPU=1),
+        _pool(scoring_name, profile, profile.scoring, None, CPU=1),
+    )
 
 
 def _pool(

@@ -20,8 +20,8 @@ import psutil
 
 from daskmetrics.checkpoints.locations import is_hub_id, locate
 from daskmetrics.cluster.selftest import compare_clocks
+from daskmetrics.cluster.slurm import commands as slurm_batch
 from daskmetrics.cluster.slurm import partitions
-from daskmetrics.cluster.slurm import slurm as slurm_batch
 from daskmetrics.cluster.slurm.batch import in_each_partition
 from daskmetrics.cluster.slurm.partitions import Site
 from daskmetrics.cluster.slurm.script import LaunchInfo, pools

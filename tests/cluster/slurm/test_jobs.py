@@ -109,7 +109,9 @@ def test_jobs_that_end_alike_are_reported_in_one_line():
     for i in range(1, 13):
         del bench.queue[str(i)]
     (report, more) = bench.step()
-    assert report == Report("12 jobs, 1, 2, 3, 4, 5, 6, 7, 8 ...: each is no longer in the queue.")
+    assert report == Report(
+        "12 jobs, 1, 2, 3, 4, 5, 6, 7, 8 and 4 more: each is no longer in the queue."
+    )
     assert more == SubmitJobs(12)
 
 

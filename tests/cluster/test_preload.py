@@ -1,5 +1,5 @@
-"""A worker that the kernel killed for memory is reported; with a real kernel in
-tests/slurm/test_memory.py.
+"""What Dask loads into the processes of a cluster; with a real kernel and real jobs in
+tests/slurm.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from daskmetrics.cluster._preload_memory import TOPIC, oom_kills, watch
+from daskmetrics.cluster._preload import OVER_MEMORY, oom_kills, watch, worker_gpu
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,22 @@ def test_a_worker_is_reported_only_if_it_ended_and_the_kernel_killed_a_process()
     check()
     nanny.pid, nanny.worker_address = 8, "tls://b"
     check()
-    assert events == [(TOPIC, {"worker": "tls://a", "pid": 7})]
+    assert events == [(OVER_MEMORY, {"worker": "tls://a", "pid": 7})]
     nanny.pid = 9  # it ended for another reason
     check()
     assert len(events) == 1
+
+
+def test_each_process_of_a_job_gets_a_different_gpu():
+    seen = [worker_gpu(f"gpu-12-{i}", "MIG-a,MIG-b,7,8") for i in range(4)]
+    assert seen == ["MIG-a", "MIG-b", "7", "8"]
+
+
+@pytest.mark.parametrize(
+    ("name", "visible"), [("gpu-1-4", "0,1,2,3"), ("gpu-1-0", ""), ("alone", "0")]
+)
+def test_a_worker_without_a_gpu_does_not_start(name, visible):
+    with pytest.raises(
+        SystemExit, match=f"Worker {name} has no GPU: its job's CUDA_VISIBLE_DEVICES is '{visible}'"
+    ):
+        worker_gpu(name, visible)
