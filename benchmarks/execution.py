@@ -41,9 +41,16 @@ import daskmetrics as dm
 from daskmetrics.core.events import Event, Record
 from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit
 from daskmetrics.execution import run as run_source
-from daskmetrics.execution._loop import Loop
-from daskmetrics.execution._messages import Finished, Joined, Message, Release, Started, Submit
-from daskmetrics.execution._units import EventLog
+from daskmetrics.execution.loop import (
+    EventLog,
+    Finished,
+    Joined,
+    Loop,
+    Message,
+    Release,
+    Started,
+    Submit,
+)
 
 WORKERS = 2
 

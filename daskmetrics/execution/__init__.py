@@ -5,26 +5,22 @@ The loop handles futures, faults and retries, and does not know what is computed
 which units are next, and does not know Dask. A resumed run answers its source from the journal and
 continues.
 
-=============== ========================================================================
-`_units`        work units, and the protocols of sources and logs
-`_loop`         the loop as a state machine: messages in, actions out
-`_messages`     its messages and actions
-`_placement`    chooses the worker for each unit
-`capacity`     how many workers have work, for ``status``
-`_timers`       deadlines of running attempts, and patience without a worker
-`_recorder`     commits the entries of a step together
-`_retry`        what follows a failed attempt
-`runner`       runs the loop on Dask
-`clients`      a user's client or cluster of any class, as a synchronous client
-`stopping`     signals that stop a run
-`_worker`       runs one attempt on a worker
-`_deadline`     stops a call at its deadline
-`handshake`    the identity and versions of a new worker
-`display`      progress on the user's screen
-`journal`      the append-only file of records
-`_lock`         the lock of a run
-`map`           any function over any items
-=============== ========================================================================
+============= ==========================================================================
+`loop`        the loop as a state machine: messages in, actions out
+`_placement`  chooses the worker for each unit
+`_units`      work units, the sources that ask for them, and settings
+`runner`      runs the loop on Dask
+`_worker`     runs one attempt on a worker
+`_deadline`   stops a call at its deadline
+`journal`     the append-only file of records
+`_lock`       the lock of a run
+`handshake`   the identity and versions of a new worker
+`clients`     a user's client or cluster of any class, as a synchronous client
+`capacity`    how many workers have work, for ``status``
+`stopping`    signals that stop a run
+`display`     progress on the user's screen
+`map`         any function over any items
+============= ==========================================================================
 
 Modules with a leading underscore are internal.
 """
@@ -35,8 +31,7 @@ from daskmetrics.core.errors import ClusterLostError
 from daskmetrics.core.events import Record
 from daskmetrics.core.lazy import on_first_use
 from daskmetrics.core.retry import RetryPolicy
-from daskmetrics.execution._settings import Settings
-from daskmetrics.execution._units import Source, Sweep, WorkUnit
+from daskmetrics.execution._units import Settings, Source, Sweep, WorkUnit
 from daskmetrics.execution.journal import Journal
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from daskmetrics.core.names import content_key
-from daskmetrics.execution._messages import TaskId
+from daskmetrics.execution._units import TaskId
 
 LONGEST_TRACE = 8000  # characters of a traceback that are kept
 

@@ -26,7 +26,7 @@ from daskmetrics.core.errors import (
 from daskmetrics.core.retry import Fault
 from daskmetrics.core.text import unsigned
 from daskmetrics.execution._deadline import DEADLINES, LONGEST_TRACE, trace_file
-from daskmetrics.execution._messages import TaskId
+from daskmetrics.execution._units import TaskId
 
 SHORT = 10_000  # characters of a result that its worker sends along with the report of the end
 

@@ -82,8 +82,7 @@ def require_same(worker: str, theirs: Mapping[str, str] | BaseException) -> None
     >>> require_same("w0", {**versions(), "daskmetrics": "0.0.9"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    daskmetrics.core.errors.ConfigError: Worker w0 has daskmetrics 0.0.9, the driver has ... Start
-    workers from ...
+    daskmetrics.core.errors.ConfigError: Worker w0 has daskmetrics 0.0.9, the driver has ...
     """
     remedy = "Start workers from the driver's environment, or from one with the same packages."
     if isinstance(theirs, BaseException):

@@ -30,14 +30,17 @@ from daskmetrics.core.telemetry import TelemetryFile
 from daskmetrics.execution import _worker as worker
 from daskmetrics.execution import handshake as handshake
 from daskmetrics.execution._deadline import last_words
-from daskmetrics.execution._loop import Loop
-from daskmetrics.execution._messages import (
+from daskmetrics.execution._units import Settings, Source, TaskId
+from daskmetrics.execution.capacity import capacity, write
+from daskmetrics.execution.journal import Journal
+from daskmetrics.execution.loop import (
     Action,
     Failed,
     Finished,
     Joined,
     Kill,
     Left,
+    Loop,
     Message,
     Notice,
     OfferChanged,
@@ -45,13 +48,8 @@ from daskmetrics.execution._messages import (
     Started,
     StopRequested,
     Submit,
-    TaskId,
     Vanished,
 )
-from daskmetrics.execution._settings import Settings
-from daskmetrics.execution._units import Source
-from daskmetrics.execution.capacity import capacity, write
-from daskmetrics.execution.journal import Journal
 from daskmetrics.execution.stopping import stop_signals
 
 LOOK_EVERY = 5.0  # seconds between polls of the workers, in case an event was missed

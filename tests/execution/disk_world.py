@@ -19,7 +19,7 @@ from daskmetrics.core.events import Event, Record, StoreRepaired, to_json
 from daskmetrics.execution import _lock as lock
 from daskmetrics.execution import journal as journal
 from daskmetrics.execution import runner as runner
-from daskmetrics.execution._loop import Loop
+from daskmetrics.execution.loop import Loop
 from tests.execution import truths
 from tests.execution.disk import Disk, Inode
 from tests.execution.disk_paths import SimPath

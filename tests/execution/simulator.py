@@ -19,7 +19,7 @@ from itertools import count
 from daskmetrics.core.events import AttemptFailed
 from daskmetrics.core.retry import Fault
 from daskmetrics.execution import RetryPolicy, Settings, WorkUnit
-from daskmetrics.execution._messages import (
+from daskmetrics.execution.loop import (
     Failed,
     Finished,
     Joined,

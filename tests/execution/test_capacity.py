@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit, run
-from daskmetrics.execution._messages import Joined, Left, OfferChanged, Started, StopRequested
 from daskmetrics.execution.capacity import capacity, read
+from daskmetrics.execution.loop import Joined, Left, OfferChanged, Started, StopRequested
 from tests.execution.test_loop import Bench
 
 GPU, CPU = {"GPU": 1}, {"CPU": 1}

@@ -16,7 +16,7 @@ from daskmetrics.execution import _lock as lock
 from daskmetrics.execution import journal as journal
 from daskmetrics.execution import runner as runner
 from tests.execution.disk_world import DiskWorld
-from tests.execution.mutants import _module, _source
+from tests.execution.mutants import module_of, source_of
 
 HISTORIES = int(os.environ.get("DASKMETRICS_SEEDS", "300"))
 FOR_MUTANTS = 400
@@ -26,7 +26,7 @@ PLANTED = (
     # what is on the disk
     (journal, "                if wait:\n                    os.fsync(self._file)\n", ""),
     (journal, "    os.fsync(folder)  #", "    pass  #"),
-    (journal, "rest = self._tail[self._size - self._safe :] + text  #", "rest = text  #"),
+    (journal, "rest = (\n                    self._tail[self._size - self._safe :] + text\n                )", "rest = (text)"),
     (journal, "                while rest:  # a nearly", "                if rest:  # a nearly"),
     (journal, "            os.ftruncate(self._file, self._safe)\n", "            pass\n"),
     (journal, "        self._size, self._writing = self._safe, False\n", "        self._writing = False\n"),
@@ -34,7 +34,7 @@ PLANTED = (
     (journal, "    if size > length:\n        os.ftruncate(file, length)\n", ""),
     (journal, "            self._safe, self._tail = self._length, b\"\"\n            self._move_mark()\n", ""),
     # what others do meanwhile
-    (journal, "            with suppress(StorageError):  #", "            with suppress():  #"),
+    (journal, "            with suppress(\n                StorageError\n            ):", "            with suppress():"),
     (journal, "        size = self._require_in_place()\n", "        size = self._size\n"),
     (journal, "there.st_ino) == self._identity", "there.st_ino) != ()"),
     (journal, "st_size >= (self._safe if self._writing else self._size)", "st_size >= 0"),
@@ -52,7 +52,7 @@ PLANTED = (
     (lock, "        if not isinstance(error, BlockingIOError):\n            raise\n", "        return file\n"),
     # files that are replaced
     (files, "            part.replace(path)\n", "            path.open('wb').write(b'half')\n"),
-    (files, "            os.fsync(file.fileno())  #", "            pass  #"),
+    (files, "os.fsync(", "str("),
 )  # fmt: skip
 
 
@@ -83,13 +83,13 @@ def test_a_fault_in_journal_lock_or_files_is_noticed(module, old, new):
 
 def noticed(module: ModuleType, old: str, new: str) -> int | None:
     """The seed of the first history that notices a planted fault."""
-    source = _source(module)
+    source = source_of(module)
     assert source.count(old) == 1, f"{old!r} stands {source.count(old)} times in {module.__name__}"
-    changed = _module(module, source.replace(old, new))
-    modules = {module.__name__.rpartition("._")[2]: changed}
+    changed = module_of(module, source.replace(old, new))
+    modules = {module.__name__.rpartition(".")[2].lstrip("_"): changed}
     if module in (lock, files):
-        modules["journal"] = bound = _module(
-            journal, _source(journal)
+        modules["journal"] = bound = module_of(
+            journal, source_of(journal)
         )  # the journal with this lock, or these files
         vars(bound).update(
             {

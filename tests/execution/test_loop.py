@@ -12,13 +12,13 @@ from daskmetrics.core.errors import ClusterLostError
 from daskmetrics.core.events import AttemptFailed, Record, UnitsRetried, WorkerJoined
 from daskmetrics.core.retry import Fault
 from daskmetrics.execution import RetryPolicy, Settings, Sweep, WorkUnit
-from daskmetrics.execution._loop import Loop
-from daskmetrics.execution._messages import (
+from daskmetrics.execution.loop import (
     Failed,
     Finished,
     Joined,
     Kill,
     Left,
+    Loop,
     Notice,
     OfferChanged,
     Release,
@@ -231,7 +231,7 @@ def the_records_of_a_step_are_committed_together(loop, policy):
     bench.source.tell = lambda record: told.append((record.key, len(groups)))
     placed = bench.submitted(Joined("w", "w", threads=2))
     (last,) = bench.submitted(*(Finished(submit.task, 1) for submit in placed))
-    bench.step(Joined("x", "x", about=joined("x")), Finished(last.task, 1))
+    bench.step(Joined("x", "x", event=joined("x")), Finished(last.task, 1))
     assert groups == [(False, []), (True, ["u0", "u1"]), (False, []), (True, ["u2"])]
     assert told == [("u0", 2), ("u1", 2), ("u2", 4)]
 
@@ -409,7 +409,7 @@ def test_without_workers_it_says_so_and_gives_up_in_the_end(joined, message):
 def test_a_worker_is_journaled_once_however_often_it_is_restarted():
     bench = Bench([unit("u")])
     for address in ("w1", "w2"):
-        bench.step(Joined(address, "w", about=joined("w")))
+        bench.step(Joined(address, "w", event=joined("w")))
     assert [entry for entry in bench.journal.entries if isinstance(entry, WorkerJoined)] == [
         joined("w")
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from daskmetrics.core.events import AttemptFailed, Event, from_json, to_json
 from daskmetrics.execution import Record, Sweep, WorkUnit
-from daskmetrics.execution._messages import Left, Submit
+from daskmetrics.execution.loop import Left, Submit
 
 if TYPE_CHECKING:
     from tests.execution.simulator import World

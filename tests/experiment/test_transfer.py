@@ -15,8 +15,8 @@ from daskmetrics.bandit import Learner, policy_named
 from daskmetrics.core.events import SearchEnded
 from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Journal, Record, Settings
-from daskmetrics.execution._loop import Loop
 from daskmetrics.execution.journal import read
+from daskmetrics.execution.loop import Loop
 from daskmetrics.experiment import Display
 from daskmetrics.experiment import score_tables as score_tables
 from daskmetrics.experiment import search as search

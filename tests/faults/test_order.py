@@ -10,8 +10,7 @@ import numpy as np
 from daskmetrics.bandit import Learner, Outcome, Problem, arm_features, policy_named
 from daskmetrics.core.names import Checkpoint, Suite
 from daskmetrics.execution import Record, Settings, WorkUnit
-from daskmetrics.execution._loop import Loop
-from daskmetrics.execution._messages import Finished, Joined, Left, Started, Submit
+from daskmetrics.execution.loop import Finished, Joined, Left, Loop, Started, Submit
 from tests.execution.truths import MemoryJournal
 
 WORKERS = 4

@@ -214,8 +214,9 @@ def test_clocks_that_jump_change_nothing():
     """What waits and what expires is counted on a clock that only runs: of the time of day the loop
     hears nothing.
     """
-    for name in ("loop", "placement", "retry", "runner", "worker", "deadline"):
-        source = (ROOT / "daskmetrics" / "execution" / f"_{name}.py").read_text(encoding="utf-8")
+    execution = ROOT / "daskmetrics" / "execution"
+    for name in ("loop", "_placement", "runner", "_worker", "_deadline"):
+        source = (execution / f"{name}.py").read_text(encoding="utf-8")
         for stamp in (
             "round(time.time(), 2)",
             "telemetry.add(time.time(),",

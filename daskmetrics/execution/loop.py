@@ -1,55 +1,174 @@
 """The loop as a state machine: messages in, actions out, time passed in. It knows no Dask, no
-threads and no disk.
+threads and no disk, so that a simulator can play any history against it.
 
 A unit waits until it is due, is placed on a worker, reports its start, and ends: with a value, with
 a fault, or with its worker. The entries of a step are committed to the journal together; only then
-does the source receive its records. A step costs time for what happened in it, not for all units
-and workers that there are.
+does the source receive its records.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import count
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
-from daskmetrics.core.events import AttemptFailed, InputRecovered, Record, UnitAsked
-from daskmetrics.core.names import Key
-from daskmetrics.core.retry import Fault, GiveUp, Retry, faults_so_far
-from daskmetrics.execution._messages import (
-    Action,
-    Failed,
-    Finished,
-    Joined,
-    Kill,
-    Left,
-    Message,
-    Notice,
-    OfferChanged,
-    Release,
-    Started,
-    StopRequested,
-    Submit,
-    TaskId,
-    Vanished,
+from daskmetrics.core.errors import ClusterLostError
+from daskmetrics.core.events import (
+    AttemptFailed,
+    Event,
+    InputRecovered,
+    Record,
+    UnitAsked,
+    WorkerJoined,
+    to_json,
 )
+from daskmetrics.core.names import Key, content_key
+from daskmetrics.core.retry import Fault, GiveUp, Retry, faults_so_far
 from daskmetrics.execution._placement import (
-    Durations,
     Placement,
     QueuedUnit,
     WorkerState,
     movable,
     shortage,
 )
-from daskmetrics.execution._recorder import Recorder
-from daskmetrics.execution._settings import Settings
-from daskmetrics.execution._timers import AttemptTimers, Patience
-from daskmetrics.execution._units import EventLog, Source, WorkUnit
+from daskmetrics.execution._units import Settings, Source, TaskId, WorkUnit
 
 LONGEST_SLEEP = 1.0  # seconds until the next step although nothing is due
 BALANCE_EVERY = 0.25  # seconds between looks at all workers for units to move
+REPORT_IDLE_AFTER = 10.0  # seconds without a worker before the user gets a message
+
+# messages: what happened
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A worker is ready."""
+
+    worker: str  # its address, new after each restart
+    name: str  # stays the same
+    threads: int = 1
+    resources: Mapping[str, float] = field(default_factory=dict)
+    remaining: float | None = None  # seconds until its walltime ends
+    event: WorkerJoined | None = None  # versions and devices, for the journal
+    memory: float = math.inf  # bytes that it may use
+
+
+@dataclass(frozen=True)
+class OfferChanged:
+    """A worker offers other resources than before: none, if it will leave after its running units."""
+
+    worker: str
+    resources: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Left:
+    """A worker is gone."""
+
+    worker: str
+    # the attempt at whose deadline it ended, and the traceback
+    expired: Mapping[TaskId, str] = field(default_factory=dict)
+    memory: bool = False  # whether its nanny killed it because it used too much memory
+
+
+@dataclass(frozen=True)
+class Started:
+    """An attempt has begun to run on its worker."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True)
+class Finished:
+    """An attempt succeeded. A shared input has no value here: its result stays on the worker."""
+
+    task: TaskId
+    value: Any = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An attempt failed, and its worker is alive."""
+
+    task: TaskId
+    fault: Fault
+    reason: str
+    trace: str = ""
+
+
+@dataclass(frozen=True)
+class Vanished:
+    """An attempt or its result was lost; nothing is blamed."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True)
+class StopRequested:
+    """The user requests a stop: running units may finish within ``grace`` seconds."""
+
+    grace: float
+
+
+Message: TypeAlias = (
+    Joined | OfferChanged | Left | Started | Finished | Failed | Vanished | StopRequested
+)
+
+# actions: what to do
+
+
+@dataclass(frozen=True)
+class Submit:
+    """Run a unit on a worker; its first argument is the result of the attempt ``given``, if any."""
+
+    task: TaskId
+    unit: WorkUnit
+    worker: str
+    shared: bool = False
+    given: TaskId | None = None
+
+
+@dataclass(frozen=True)
+class Release:
+    """An attempt is no longer needed: stop it if possible, and free its result."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A worker does not answer: kill it."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A line for the user."""
+
+    text: str
+
+
+Action: TypeAlias = Submit | Release | Kill | Notice
+
+
+class EventLog(Protocol):
+    """The part of a journal that the loop uses."""
+
+    @property
+    def entries(self) -> Sequence[Event]:
+        """All entries so far."""
+
+    def append(self, *entries: Event, wait: bool = True) -> None:
+        """Commit entries together; without waiting, with the next ones that wait."""
+
+    def records(self) -> Iterator[Record]:
+        """The records that count."""
 
 
 class Loop:
@@ -66,7 +185,7 @@ class Loop:
 
     Examples
     --------
-    >>> from daskmetrics.execution._units import Sweep
+    >>> from daskmetrics.execution import Sweep
     >>> class Memory(list):
     ...     entries = property(list)
     ...     append = lambda self, *entries, wait=True: self.extend(entries)
@@ -91,22 +210,23 @@ class Loop:
         self.now = 0.0
         self.workers: dict[str, WorkerState] = {}
         self.units: dict[Key, QueuedUnit] = {}
-        self.inputs: OrderedDict[Key, QueuedUnit] = OrderedDict()
-        self._recorder = Recorder(journal, source, on_record, settings.commit_every)
-        self._faults = faults_so_far(journal.entries)
-        self._durations = Durations(settings.margin)
-        for record in self._recorder.known.values():
-            self._durations.note(record.kind, record.seconds)
-        self._failed_inputs: dict[Key, Record] = {}  # inputs that failed permanently
         self.unplaced: dict[Key, QueuedUnit] = {}  # those of `units` that have no worker
+        self.inputs: OrderedDict[Key, QueuedUnit] = OrderedDict()
+        self._failed_inputs: dict[Key, Record] = {}  # inputs that failed permanently
+        self._recorder = _Recorder(journal, source, on_record, settings.commit_every)
+        self._faults = faults_so_far(journal.entries)
+        self._longest: defaultdict[str, float] = defaultdict(float)  # seconds, by kind of unit
+        for record in self._recorder.recorded.values():
+            self._note_duration(record.kind, record.seconds)
         self._tasks: dict[TaskId, QueuedUnit] = {}
-        self._deadlines, self._patience = AttemptTimers(settings.grace), Patience(settings.patience)
-        self._placement = Placement(self.workers, settings.ahead)
-        self._capacity: int | None = None  # units that the workers can hold; None if they changed
+        # when the driver stops waiting for each running attempt; one that ended stays until then
+        self._deadlines: list[tuple[float, int, QueuedUnit]] = []
         self._actions: list[Action] = []
         self._numbers = count(1)
         self._paused_until = self._balanced = -math.inf
         self._stop_at: float | None = None
+        self._stuck_since: float | None = None
+        self._reported_stuck = False
 
     @property
     def stopping(self) -> bool:
@@ -116,11 +236,10 @@ class Loop:
     @property
     def wake(self) -> float:
         """The latest time of the next step."""
-        times = [
-            self.now + LONGEST_SLEEP,
-            self._deadlines.next,
-            math.inf if self._stop_at is None else self._stop_at,
-        ]
+        times = [self.now + LONGEST_SLEEP]
+        times += [deadline for deadline, *_ in self._deadlines[:1]]
+        if self._stop_at is not None:
+            times.append(self._stop_at)
         times += [time for time in (self._paused_until, *self._due()) if time > self.now]
         return min(times)
 
@@ -143,9 +262,7 @@ class Loop:
             self._ask()
             self._place()
             self.done = not self.units
-            busy = self.done or any(worker.placed for worker in self.workers.values())
-            stuck = not busy and not any(time > now for time in self._due())
-            self._actions += self._patience.watch(now, stuck, self._shortage)
+            self._watch_patience()
         return self._actions
 
     # messages
@@ -157,7 +274,6 @@ class Loop:
             case OfferChanged(address, resources) if address in self.workers:
                 for waiting in self.workers[address].change(resources):
                     self._unassign(waiting)
-                self._placement.update(self.workers[address])
             case Left():
                 self._leave(message)
             case StopRequested(grace):
@@ -175,29 +291,30 @@ class Loop:
         match message:
             case Started():
                 item.begun = self.now, next(self._numbers)
-                self._deadlines.start(item)
+                if item.deadline < math.inf:
+                    until = item.deadline + self.settings.grace
+                    heappush(self._deadlines, (until, next(self._numbers), item))
             case Finished():
                 self._finish(item, message)
+            case Failed(fault=Fault.DISK):
+                self._pause(item, message.reason)
             case Failed():
-                self._fail(item, message)
+                self._fault(item, message.fault, message.reason, message.trace)
             case Vanished():
                 self._unassign(item)
 
     def _join(self, joined: Joined) -> None:
         ends = math.inf if joined.remaining is None else self.now + joined.remaining
-        worker = WorkerState(
+        self.workers[joined.worker] = WorkerState(
             joined.worker, joined.name, joined.threads, joined.resources, ends, joined.memory
         )
-        self.workers[joined.worker], self._capacity = worker, None
-        self._placement.update(worker)
-        if joined.about:
-            self._recorder.add_once(joined.about)
+        if joined.event:
+            self._recorder.add_once(joined.event)
 
     def _leave(self, left: Left) -> None:
         worker = self.workers.pop(left.worker, None)
         if worker is None:
             return
-        self._capacity = None
         running = worker.running()
         for item in worker.placed[:]:
             self._lose(worker, item, running, left)
@@ -220,53 +337,52 @@ class Loop:
         elif item not in running or left.expired or self.now >= worker.ends or self.stopping:
             self._unassign(item)
         elif left.memory:
-            counts = alone and not worker.is_outgrown(item, self.settings.most_memory)
-            self._fault(
-                item, Fault.MEMORY, "The worker took more memory than it may.", blamed=counts
-            )
+            blamed = alone and not worker.is_outgrown(item, self.settings.most_memory)
+            reason = "The worker took more memory than it may."
+            self._fault(item, Fault.MEMORY, reason, blamed=blamed)
         else:
             self._fault(item, Fault.DEATH, "The worker died while it was running.", blamed=alone)
 
-    def _invalidate_input(self, held: QueuedUnit) -> None:
+    def _invalidate_input(self, shared: QueuedUnit) -> None:
         """The result of an input is lost: units that wait for it are placed again; running units
         have it already.
         """
-        self._unassign(held)
+        self._unassign(shared)
         for item in self.units.values():
-            if item.unit.input and item.unit.input.key == held.unit.key and item.begun is None:
+            if item.unit.input and item.unit.input.key == shared.unit.key and item.begun is None:
                 self._unassign(item)
 
     def _expire(self) -> None:
         """Kill workers that miss a deadline: a stopped process cannot end itself."""
-        for address, tasks in self._deadlines.late(self.now).items():
+        late: defaultdict[str, dict[TaskId, str]] = defaultdict(dict)
+        while self._deadlines and self._deadlines[0][0] <= self.now:
+            until, _, item = heappop(self._deadlines)
+            # a later attempt of the same unit has another deadline
+            if item.task and item.worker and item.deadline + self.settings.grace == until:
+                late[item.worker][item.task] = "The worker did not answer."
+        for address, expired in late.items():
             self._actions.append(Kill(address))
-            self._leave(Left(address, dict.fromkeys(tasks, "The worker did not answer.")))
+            self._leave(Left(address, expired))
 
     # the end of an attempt
 
     def _finish(self, item: QueuedUnit, finished: Finished) -> None:
-        self._durations.note(item.unit.kind, finished.seconds)
+        self._note_duration(item.unit.kind, finished.seconds)
         if item.shared:
-            worker = self.workers[item.worker or ""]
-            worker.placed.remove(item)
-            self._placement.update(worker)
+            self.workers[item.worker or ""].placed.remove(item)
             item.begun, item.held = None, True
             self._reset_faults(item)
             return
-        self._commit(
-            item, "ok", value=finished.value, attempts=item.tried + 1, seconds=finished.seconds
-        )
+        attempts = item.tried + 1
+        self._commit(item, "ok", value=finished.value, attempts=attempts, seconds=finished.seconds)
 
-    def _fail(self, item: QueuedUnit, failed: Failed) -> None:
-        if failed.fault is Fault.DISK:
-            self._paused_until = self.now + self.settings.pause
-            again = f"the run pauses and tries again every {self.settings.pause:g} s"
-            self._actions.append(
-                Notice(f"Worker {item.where} has no room on its disk; {again}. ({failed.reason})")
-            )
-            self._unassign(item)
-        else:
-            self._fault(item, failed.fault, failed.reason, failed.trace)
+    def _pause(self, item: QueuedUnit, reason: str) -> None:
+        """Wait until the disk of a worker has room; nothing is blamed."""
+        pause = self.settings.pause
+        self._paused_until = self.now + pause
+        text = f"the run pauses and tries again every {pause:g} s. ({reason})"
+        self._actions.append(Notice(f"Worker {item.where} has no room on its disk; {text}"))
+        self._unassign(item)
 
     def _fault(
         self, item: QueuedUnit, fault: Fault, reason: str, trace: str = "", blamed: bool = True
@@ -277,10 +393,9 @@ class Loop:
         item.tried += 1
         item.faults[fault] += blamed
         item.suspect = item.suspect or not blamed
-        unit = item.unit
+        unit, policy = item.unit, self.settings.retry
         attempt = unit.key, unit.name, unit.kind, item.where, item.tried
         self._recorder.add(AttemptFailed(*attempt, fault.value, blamed, reason, trace))
-        policy = self.settings.retry
         decision = policy.after(fault, item.faults[fault]) if blamed else Retry(policy.delay)
         if isinstance(decision, GiveUp):
             self._give_up(item, decision.status, reason)
@@ -313,15 +428,10 @@ class Loop:
         already.
         """
         for item in list(self.unplaced.values()) if self._failed_inputs else ():
-            given = item.unit.input
-            if given and given.key in self._failed_inputs:
-                bad = self._failed_inputs[given.key]
-                self._commit(
-                    item,
-                    bad.status,
-                    reason=f"Its {bad.kind} {bad.name}: {bad.reason}",
-                    attempts=bad.attempts,
-                )
+            key = item.unit.input.key if item.unit.input else None
+            if failed := self._failed_inputs.get(key or ""):
+                reason = f"Its {failed.kind} {failed.name}: {failed.reason}"
+                self._commit(item, failed.status, reason=reason, attempts=failed.attempts)
         self._flush()
 
     def _commit(self, item: QueuedUnit, status: str, **result: Any) -> None:
@@ -339,7 +449,6 @@ class Loop:
         worker = self.workers.get(item.worker or "")
         if worker and item in worker.placed:
             worker.remove(item)
-            self._placement.update(worker)
         if not item.shared:
             self.unplaced[item.unit.key] = item
         del self._tasks[item.task]
@@ -364,24 +473,19 @@ class Loop:
 
     def _ask(self) -> None:
         self._fail_dependents()
-        while (room := self._slots() - len(self.units)) > 0 and (units := self.source.ask(room)):
+        slots = self.settings.slots
+        if slots is None:
+            ahead = self.settings.ahead
+            slots = max(1, sum(worker.threads + ahead for worker in self.workers.values()))
+        while (room := slots - len(self.units)) > 0 and (units := self.source.ask(room)):
             for unit in units:
                 self._accept(unit)
             self._fail_dependents()
         self._recorder.flush()
 
-    def _slots(self) -> int:
-        if self.settings.slots is not None:
-            return self.settings.slots
-        if self._capacity is None:
-            self._capacity = sum(
-                worker.threads + self.settings.ahead for worker in self.workers.values()
-            )
-        return max(1, self._capacity)
-
     def _accept(self, unit: WorkUnit) -> None:
         self._recorder.add_once(UnitAsked(unit.key, unit.name, dict(unit.note)))
-        if record := self._recorder.known.get(unit.key):
+        if record := self._recorder.recorded.get(unit.key):
             self.source.tell(record)
             return
         self.units[unit.key] = self.unplaced[unit.key] = self._queued(unit)
@@ -393,13 +497,16 @@ class Loop:
         return QueuedUnit(unit, shared, Counter(faults), tried, next(self._numbers))
 
     def _waiting(self) -> Iterator[QueuedUnit]:
-        """Units that have no worker, or their inputs where these must run first; due or not."""
+        """Units that have no worker, or their inputs where these must run before; due or not."""
         for item in sorted(self.unplaced.values(), key=lambda item: item.number):
-            before = self.inputs.get(item.unit.input.key) if item.unit.input else None
-            if before and not before.held:
-                item = before
+            shared = self._input_of(item)
+            if shared and not shared.held:
+                item = shared
             if item.task is None:
                 yield item
+
+    def _input_of(self, item: QueuedUnit) -> QueuedUnit | None:
+        return self.inputs.get(item.unit.input.key) if item.unit.input else None
 
     def _due(self) -> Iterator[float]:
         return (item.not_before for item in self._waiting())
@@ -408,32 +515,42 @@ class Loop:
         self._place_due()
         if self.now >= self._balanced + BALANCE_EVERY:
             self._balanced = self.now
-            for item in movable(self.workers.values(), self.now):
+            moved = movable(self.workers.values(), self.now)
+            for item in moved:
                 self._unassign(item)
+            if moved:
                 self._place_due()
 
     def _place_due(self) -> None:
         due = {id(item): item for item in self._waiting() if item.not_before <= self.now}
-        self._placement.begin(self.now)
+        if not due:
+            return
+        placement = Placement(self.workers.values(), self.settings.ahead, self.now)
         for item in sorted(due.values(), key=lambda item: not item.suspect):
-            given = self.inputs[item.unit.input.key] if item.unit.input else None
-            near = given.worker if given else None
-            if worker := self._placement.choose(item, self._durations.expect(item.unit), near):
-                self._submit(item, worker, given)
+            shared = self._input_of(item)
+            holder = shared.worker if shared else None
+            worker = placement.choose(item, self._expected_seconds(item.unit), holder)
+            if worker:
+                self._submit(item, worker, shared)
 
-    def _submit(self, item: QueuedUnit, worker: WorkerState, given: QueuedUnit | None) -> None:
+    def _submit(self, item: QueuedUnit, worker: WorkerState, shared: QueuedUnit | None) -> None:
         item.task = f"{item.unit.kind}-{item.unit.key}-{next(self._numbers)}"
         item.worker, item.where, item.placed = worker.address, worker.name, self.now
         worker.placed.append(item)
         worker.at_hand = item.unit.keeps or worker.at_hand
-        self._placement.update(worker)
         self.unplaced.pop(item.unit.key, None)
         self._tasks[item.task] = item
-        if given:
-            self.inputs.move_to_end(given.unit.key)
-        self._actions.append(
-            Submit(item.task, item.unit, worker.address, item.shared, given.task if given else None)
-        )
+        if shared:
+            self.inputs.move_to_end(shared.unit.key)
+        given = shared.task if shared else None
+        self._actions.append(Submit(item.task, item.unit, worker.address, item.shared, given))
+
+    def _note_duration(self, kind: str, seconds: float) -> None:
+        self._longest[kind] = max(self._longest[kind], seconds)
+
+    def _expected_seconds(self, unit: WorkUnit) -> float:
+        """From the longest unit of its kind so far; 0 before there is one."""
+        return min(self.settings.margin * self._longest[unit.kind], unit.timeout or math.inf)
 
     # the end of the run
 
@@ -444,8 +561,81 @@ class Loop:
                 if item.shared or item.begun is None:
                     self._unassign(item)
         over = self._stop_at is not None and self.now >= self._stop_at
-        self.done = over or not any(worker.placed for worker in self.workers.values())
+        self.done = over or not self._is_busy()
 
-    def _shortage(self) -> str:
+    def _is_busy(self) -> bool:
+        return any(worker.placed for worker in self.workers.values())
+
+    def _watch_patience(self) -> None:
+        """Report that no worker can take a unit; raise ClusterLostError once patience ends."""
+        if self.done or self._is_busy() or any(time > self.now for time in self._due()):
+            self._stuck_since, self._reported_stuck = None, False
+            return
+        if self._stuck_since is None:
+            self._stuck_since = self.now
+        idle, patience = self.now - self._stuck_since, self.settings.patience
+        if idle < min(REPORT_IDLE_AFTER, patience) or (self._reported_stuck and idle < patience):
+            return
         item = next(self._waiting())
-        return shortage(self.workers.values(), item, self._durations.expect(item.unit))
+        why = shortage(self.workers.values(), item, self._expected_seconds(item.unit))
+        if idle >= patience:
+            raise ClusterLostError(
+                f"{why} No recorded result is lost: run the same command to resume."
+            )
+        self._reported_stuck = True
+        self._actions.append(Notice(f"{why} Waiting for {patience:.0f} s."))
+
+
+class _Recorder:
+    """The records of a run, and the entries that wait for the next append: one append writes the
+    entries of a step, and only then does the source receive its records.
+
+    With ``every``, an append waits for the disk after so many results; the earlier ones are
+    committed with it.
+    """
+
+    def __init__(
+        self, journal: EventLog, source: Source, on_record: Callable[[Record], None], every: int
+    ) -> None:
+        self.journal, self.source, self.on_record, self._every = journal, source, on_record, every
+        self.recorded: dict[Key, Record] = {record.key: record for record in journal.records()}
+        self._entries: list[Event] = []
+        self._not_durable = 0
+        self._once = {
+            content_key(to_json(entry))
+            for entry in journal.entries
+            if isinstance(entry, UnitAsked | WorkerJoined)
+        }
+
+    def add(self, entry: Event) -> None:
+        """Add an entry to the next append."""
+        self._entries.append(entry)
+        if isinstance(entry, Record):
+            self.recorded[entry.key] = entry
+
+    def add_once(self, entry: UnitAsked | WorkerJoined) -> None:
+        """Add a decision or a worker, if the journal does not have it."""
+        identity = content_key(to_json(entry))
+        if identity not in self._once:
+            self._once.add(identity)
+            self.add(entry)
+
+    def flush(self) -> bool:
+        """Commit what was added, and pass the records on; returns whether there were entries."""
+        if not self._entries:
+            return False
+        entries, self._entries = self._entries, []
+        # a lost decision is made again, and a lost worker answers again: these do not wait for the
+        # disk
+        self._not_durable += sum(
+            not isinstance(entry, UnitAsked | WorkerJoined) for entry in entries
+        )
+        wait = self._not_durable >= self._every
+        self.journal.append(*entries, wait=wait)
+        if wait:
+            self._not_durable = 0
+        records = [entry for entry in entries if isinstance(entry, Record)]
+        for record in records:
+            self.source.tell(record)
+            self.on_record(record)
+        return bool(records)
