@@ -79,10 +79,7 @@ def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
         # otherwise a worker that was disconnected for 15 s is closed
         "distributed.deploy.lost-worker-timeout": "1 hour",
         "distributed.scheduler.preload": [PAGES],
-        **{
-            f"distributed.nanny.pre-spawn-environ.{name}": value
-            for name, value in {"OMP_NUM_THREADS": profile.threads, **profile.allocator}.items()
-        },
+        "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": profile.threads,
         **timeouts,
     }
     logging = "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED"

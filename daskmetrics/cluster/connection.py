@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 import secrets
 import signal
-import ssl
 import threading
 import time
 import warnings
@@ -17,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from distributed import Client, LocalCluster, Security
+from distributed import Client, LocalCluster
 from distributed.core import Status
 from distributed.utils import get_ip_interface
 
@@ -25,7 +24,7 @@ from daskmetrics.cluster._certificates import cluster_security
 from daskmetrics.cluster._dask_config import RESOURCES, dask_settings, in_force
 from daskmetrics.cluster._preload import keep_time
 from daskmetrics.cluster.links import PrivateDashboard, here, is_free, kept_token, link_lines
-from daskmetrics.config import TLS, Cluster, Factory
+from daskmetrics.config import Cluster, Factory
 from daskmetrics.core.errors import ClusterLostError, ConfigError, unknown
 from daskmetrics.core.files import cache_folder
 from daskmetrics.core.machine import workers
@@ -250,48 +249,18 @@ def existing_client(profile: Cluster) -> AbstractContextManager[Client]:
             f"The scheduler file '{address}' does not exist. Write one with: "
             "dask scheduler --scheduler-file F"
         )
-    if profile.tls and not is_file and not address.startswith("tls://"):
-        raise ConfigError(
-            f"cluster.tls is given, but cluster.address is '{address}': write tls://HOST:PORT."
-        )
-    options: dict[str, Any] = {"scheduler_file" if is_file else "address": address}
-    if profile.tls:
-        options["security"] = _security(profile.tls)
+    option = {"scheduler_file" if is_file else "address": address}
     try:
         client: AbstractContextManager[Client] = Client(
-            **options, set_as_default=False, timeout=min(30.0, profile.patience)
+            **option, set_as_default=False, timeout=min(30.0, profile.patience)
         )
     # Dask has a TypeError or a RuntimeError for missing TLS
     except (OSError, TypeError, RuntimeError) as error:
         raise ConfigError(
-            f"No scheduler answers at '{address}': {error}. If it demands TLS, set cluster.tls "
-            "(ca, cert and key)."
+            f"No scheduler answers at '{address}': {error}. If it demands TLS, write "
+            "tls://HOST:PORT and set distributed.comm.tls in Dask's configuration."
         ) from None
     return client
-
-
-def _security(tls: TLS) -> Security:
-    """What a client needs for TLS; ConfigError if a file is missing, or the files do not belong
-    together.
-    """
-    files = {name: str(Path(path).expanduser()) for name, path in tls.model_dump().items()}
-    for name, path in files.items():
-        if not Path(path).is_file():
-            raise ConfigError(f"cluster.tls.{name}: the file '{path}' does not exist.")
-    try:
-        context = ssl.create_default_context(cafile=files["ca"])
-        context.load_cert_chain(files["cert"], files["key"])
-    except (ssl.SSLError, OSError) as error:
-        raise ConfigError(
-            f"cluster.tls: '{tls.ca}', '{tls.cert}' and '{tls.key}' cannot be used ({error}). They "
-            "are files in PEM format, and the key is the one of the certificate."
-        ) from None
-    return Security(
-        tls_ca_file=files["ca"],
-        tls_client_cert=files["cert"],
-        tls_client_key=files["key"],
-        require_encryption=True,
-    )
 
 
 @contextmanager

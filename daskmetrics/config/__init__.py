@@ -14,7 +14,7 @@
 Modules with a leading underscore are internal.
 """
 
-from daskmetrics.config._cluster import TLS, Cluster, Driver, Factory, Pool
+from daskmetrics.config._cluster import Cluster, Factory, Pool
 from daskmetrics.config._readouts import Readouts
 from daskmetrics.config._recipe import DDP, Recipe
 from daskmetrics.config._watch import Watch
@@ -25,11 +25,9 @@ from daskmetrics.config.section import Section
 __all__ = [
     "DDP",
     "PRESETS",
-    "TLS",
     "Cluster",
     "Config",
     "Corpus",
-    "Driver",
     "Factory",
     "Model",
     "Pool",

@@ -17,7 +17,6 @@ from daskmetrics.config.section import (
     SharedFolder,
     Size,
     SlurmName,
-    Source,
     Variable,
     Walltime,
     Word,
@@ -51,58 +50,10 @@ class Pool(Section):
     partition: Partitions | None = Field(
         None, description="Slurm partition, or several.", examples=["cpu"]
     )
-    account: SlurmName | None = Field(None, description="Slurm account.", examples=["proj42"])
-    walltime: Walltime | None = Field(
-        None, description="Time limit of a job.", examples=["12:00:00"]
-    )
-    qos: SlurmName | None = Field(
-        None,
-        description="Slurm QOS. The QOS of the main jobs is not used: it may require GPUs.",
-        examples=["normal"],
-    )
-    constraint: Constraint | None = Field(
-        None,
-        description="Features that a node must have. Not taken from the main jobs.",
-        examples=["epyc"],
-    )
     directives: tuple[Directive, ...] = Field(
         (),
         description="Further #SBATCH lines, without the prefix. Not taken from the main jobs.",
         examples=[["--exclusive"]],
-    )
-    max_jobs: int | None = Field(
-        None,
-        ge=1,
-        description="Largest number of jobs in the queue, pending jobs included.",
-        examples=[8],
-    )
-
-
-class Driver(Section):
-    """The job in which `run --submit` drives a run; it needs neither a GPU nor torch."""
-
-    partition: SlurmName | None = Field(
-        None,
-        description="Slurm partition. By default the default partition of the site.",
-        examples=["long"],
-    )
-    account: SlurmName | None = Field(
-        None,
-        description="Slurm account. By default the account of the workers.",
-        examples=["proj42"],
-    )
-    qos: SlurmName | None = Field(None, description="Slurm QOS.", examples=["long"])
-    walltime: Walltime = Field(
-        "1-00:00:00", description="Time limit of the job.", examples=["3-00:00:00"]
-    )
-    cpus: int = Field(2, ge=1, description="CPU cores of the job.", examples=[4])
-    memory: Size | None = Field(
-        "4GiB",
-        description="Memory of the job; null where a site does not accept --mem.",
-        examples=["8GiB"],
-    )
-    directives: tuple[Directive, ...] = Field(
-        (), description="Further #SBATCH lines, without the prefix.", examples=[["--mail-type=END"]]
     )
 
 
@@ -129,16 +80,6 @@ class Factory(Section):
     @model_serializer(mode="wrap")
     def _by_key(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         return {name.rstrip("_"): value for name, value in handler(self).items()}
-
-
-class TLS(Section):
-    """Files in PEM format with which a client is admitted by a scheduler that demands TLS."""
-
-    ca: Source = Field(
-        description="Certificate of the authority that signed the scheduler's.", examples=["ca.pem"]
-    )
-    cert: Source = Field(description="Certificate of the client.", examples=["client.pem"])
-    key: Source = Field(description="Private key of the client.", examples=["client-key.pem"])
 
 
 class Cluster(Section):
@@ -185,12 +126,6 @@ class Cluster(Section):
         description="Address of a running scheduler, or path of its scheduler file (`kind: existing`).",
         examples=["tcp://10.0.0.1:8786", "scheduler.json"],
     )
-    tls: TLS | None = Field(
-        None,
-        description="Certificates for a running scheduler that demands TLS (`kind: existing`). By default those of "
-        "Dask's configuration.",
-        examples=[{"ca": "ca.pem", "cert": "client.pem", "key": "client-key.pem"}],
-    )
     factory: Factory | None = Field(
         None,
         description="The class of the cluster (`kind: factory`), which then gets `workers` workers.",
@@ -216,9 +151,6 @@ class Cluster(Section):
         "jobs; 0 gives CPU workers.",
         examples=[4],
     )
-    gpus_per_node: int | None = Field(
-        None, ge=1, description="GPUs that a node has; no job may request more.", examples=[4]
-    )
     gpu_type: Word | None = Field(
         None, description="Type of GPU, as in --gres=gpu:TYPE.", examples=["a100"]
     )
@@ -241,12 +173,6 @@ class Cluster(Section):
         {},
         description="Environment variables of the workers. Values are used literally.",
         examples=[{"HF_HUB_OFFLINE": "1"}],
-    )
-    expandable_segments: bool = Field(
-        False,
-        description="Let PyTorch's allocator enlarge the blocks of GPU memory that it has, so that memory is not lost "
-        "to fragments. Of Slurm jobs, job steps and local workers.",
-        examples=[True],
     )
     directives: tuple[Directive, ...] = Field(
         (), description="Further #SBATCH lines, without the prefix.", examples=[["--exclusive"]]
@@ -278,12 +204,6 @@ class Cluster(Section):
     poll_seconds: float = Field(
         30.0, gt=0, description="Seconds between two looks at the queue.", examples=[60]
     )
-    failures: int = Field(
-        5,
-        ge=1,
-        description="Jobs that may fail in a row before no more are submitted.",
-        examples=[3],
-    )
     connect_within: float = Field(
         300.0,
         gt=0,
@@ -308,10 +228,12 @@ class Cluster(Section):
         description="Minutes after which an attempt at a work unit is stopped.",
         examples=[30],
     )
-    driver: Driver = Field(
-        Driver(),
-        description="The job in which `run --submit` drives a run.",
-        examples=[{"partition": "long"}],
+
+    driver_directives: tuple[Directive, ...] = Field(
+        (),
+        description="#SBATCH lines of the job in which `run --submit` drives a run, without the prefix. By default it "
+        "has the account of the workers, the site's partition, 2 CPUs, 4 GiB and one day.",
+        examples=[["--partition=long", "--time=3-00:00:00"]],
     )
 
     @model_validator(mode="after")
@@ -321,10 +243,6 @@ class Cluster(Section):
                 raise ValueError(
                     f"fewest is {pool.fewest}, which is more than the {pool.workers} workers"
                 )
-        if self.gpus_per_node and self.gpus_per_job > self.gpus_per_node:
-            raise ValueError(
-                f"gpus_per_job is {self.gpus_per_job}, but a node has {self.gpus_per_node}"
-            )
         if (
             self.max_memory
             and self.kind == "slurm"
@@ -359,12 +277,6 @@ class Cluster(Section):
     def device(self) -> str:
         """What its workers compute on: ``cpu``, or a type of GPU."""
         return self.gpu_type or "gpu" if self.kind == "slurm" and self.gpus_per_job else "cpu"
-
-    @property
-    def allocator(self) -> dict[str, str]:
-        """Environment variables of workers for PyTorch's allocator on GPUs."""
-        names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # torch 2.9 renamed it
-        return dict.fromkeys(names, "expandable_segments:True") if self.expandable_segments else {}
 
     @property
     def patience(self) -> float:

@@ -315,10 +315,28 @@ def _causes(error: ValidationError) -> list[Any]:
     ]
 
 
+#: Keys of earlier versions, with what has their effect now; those of lists without the index.
+REMOVED = {
+    "cluster.driver": "driver_directives: ['--partition=long', '--time=3-00:00:00']",
+    "cluster.expandable_segments": "exports: {PYTORCH_ALLOC_CONF: 'expandable_segments:True'}",
+    "cluster.failures": "nothing: five failed jobs in a row end the run",
+    "cluster.gpus_per_node": "nothing: Slurm refuses a job with more GPUs than a node has",
+    "cluster.scoring.account": "directives: ['--account=NAME']",
+    "cluster.scoring.constraint": "directives: ['--constraint=FEATURES']",
+    "cluster.scoring.max_jobs": "workers, which has as many jobs",
+    "cluster.scoring.qos": "directives: ['--qos=NAME']",
+    "cluster.scoring.walltime": "the walltime of the main jobs",
+    "cluster.tls": "distributed.comm.tls in Dask's configuration",
+}
+
+
 def _message(item: Mapping[str, Any]) -> str:
     *parents, last = item["loc"] or ("",)
     place = ".".join(map(str, item["loc"]))
     if item["type"] == "extra_forbidden":
+        replacement = REMOVED.get(".".join(key for key in item["loc"] if isinstance(key, str)))
+        if replacement:
+            return f"The key '{place}' was removed. Use {replacement}."
         inside = f" in '{'.'.join(map(str, parents))}'" if parents else ""
         valid = (field.alias or name for name, field in _section_at(parents).model_fields.items())
         return f"{unknown('key', str(last), valid)}{inside}"

@@ -16,6 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 from distributed import Client, LocalCluster, Nanny, Scheduler, Security, SpecCluster
 from rich.console import Console
@@ -112,28 +113,15 @@ def test_a_client_and_a_cluster_object(secure, expected, tmp_path):
 
 def test_an_existing_scheduler_with_tls(secure, tls, expected, tmp_path):
     address = secure.scheduler_address
-    found, _ = run(tmp_path / "run", kind="existing", address=address, tls=tls)
-    assert found.scores.equals(expected.scores)
+    settings = {"ca-file": tls["ca"], "client.cert": tls["cert"], "client.key": tls["key"]}
+    with dask.config.set({f"distributed.comm.tls.{key}": path for key, path in settings.items()}):
+        result, _ = run(tmp_path / "run", kind="existing", address=address)
+    assert result.scores.equals(expected.scores)
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"tls": None}, "set cluster.tls"),
-        ({"address": "tcp://127.0.0.1:1"}, "write tls://HOST:PORT"),
-        ({"ca": "missing.pem"}, "cluster.tls.ca: the file 'missing.pem' does not exist"),
-        ({"key": "own"}, "cannot be used"),
-    ],
-)
-def test_certificates_are_checked_before_connecting(changed, message, secure, tls, tmp_path):
-    if "key" in changed:
-        changed = {"key": str(tmp_path / "key.pem")}
-        Path(changed["key"]).write_text(Security.temporary().tls_client_key)
-    files = {**tls, **{name: value for name, value in changed.items() if name in tls}}
-    about = {"address": secure.scheduler_address, "tls": files, "arrive_within": 20}
-    about |= {name: value for name, value in changed.items() if name not in tls}
-    with pytest.raises(ConfigError, match=message):
-        run(tmp_path / "run", kind="existing", **about)
+def test_a_scheduler_that_demands_tls_needs_certificates(secure, tmp_path):
+    with pytest.raises(ConfigError, match=r"distributed\.comm\.tls"):
+        run(tmp_path / "run", kind="existing", address=secure.scheduler_address)
 
 
 def test_a_factory_whose_workers_offer_only_gpu(expected, tmp_path):

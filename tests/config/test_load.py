@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from daskmetrics import config
+from daskmetrics.config.loading import REMOVED
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.metrics import catalogue, resolve
 
@@ -131,7 +132,6 @@ def test_the_environment_overrides_the_site_and_mappings_are_merged(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"gpus_per_job": 8, "gpus_per_node": 4}, "gpus_per_job is 8, but a node has 4"),
         ({"workers": 2, "fewest": 3}, "fewest is 3, which is more than the 2 workers"),
         (
             {"kind": "slurm", "max_memory": "8GiB"},
@@ -144,7 +144,7 @@ def test_the_environment_overrides_the_site_and_mappings_are_merged(tmp_path):
         ({"partition": ["gpu", "c p u"]}, "partition"),
         ({"partition": []}, "partition"),
         ({"scoring": {"workers": 2, "fewest": 3}}, "fewest is 3, which is more than the 2 workers"),
-        ({"scoring": {"gpus": 1}}, "Unknown key 'gpus'. Valid: account"),
+        ({"scoring": {"gpus": 1}}, "Unknown key 'gpus'. Valid: directives"),
         ({"walltime": "1 hour"}, "must be a time such as '12:30:00'"),
         ({"walltime": "00:00"}, "must be longer than zero"),
         ({"directives": ["exclusive"]}, "an option of sbatch such as '--exclusive'"),
@@ -196,3 +196,16 @@ def test_a_bare_name_is_a_list_of_one_metric_and_an_empty_list_has_none():
     assert config.parse({**SMALL, "metrics": "curvature"}).metrics == ("curvature",)
     assert config.load(SMALL, ["metrics=[]"]).metrics == ()
     assert config.load(SMALL, ["metrics=curvature"]).metrics == ("curvature",)
+
+
+@pytest.mark.parametrize("key", REMOVED)
+def test_a_removed_key_is_refused_with_what_replaces_it(key):
+    data = {**SMALL, "models": [{"name": "a", "source": "somewhere"}]}
+    *parents, last = key.split(".")
+    section = data
+    for parent in parents:
+        section = section.setdefault(parent, {})
+        section = section[0] if isinstance(section, list) else section
+    section[last] = 1
+    with pytest.raises(ConfigError, match=re.escape(REMOVED[key])):
+        config.parse(data)

@@ -252,7 +252,7 @@ def test_workers_are_replaced_before_their_walltime_ends(short):
     ids=["partition", "account", "gpus", "prologue"],
 )
 def test_an_impossible_profile_is_refused_with_its_reason(slurm, changes, error, words):
-    cluster = config.cluster(profile(slurm, workers=3, failures=3, **changes))
+    cluster = config.cluster(profile(slurm, workers=3, **changes))
     began = time.monotonic()
     with pytest.raises(error, match=words) as caught, connect(cluster, "wrong", lambda line: None):
         pass

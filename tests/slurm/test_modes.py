@@ -125,7 +125,7 @@ def test_the_failure_of_a_driver_is_reported_with_the_end_of_its_log(place):
     broken = {**SMALL, "name": "broken", "corpus": {"source": "prompts.txt", "prompts": 2}}
     (place / "broken.yaml").write_text(yaml.safe_dump(broken))
     (place / "prompts.txt").write_text("one\ntwo\nthree\n")
-    held = "cluster.driver.directives=[--hold]"
+    held = "cluster.driver_directives=[--hold]"
     call(place, "run", "broken.yaml", "--cluster", "site.yaml", "--submit", "--set", held)
     (place / "prompts.txt").unlink()
     command("scontrol", "release", driver(place / "runs/broken").job)
@@ -219,7 +219,7 @@ def test_jupyterlab_can_create_a_cluster(place, slurm, monkeypatch):
 
 
 def test_status_shows_a_job_that_has_not_started(place):
-    held = ("--folder", "runs/waiting", "--set", "cluster.driver.directives=[--hold]")
+    held = ("--folder", "runs/waiting", "--set", "cluster.driver_directives=[--hold]")
     call(place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", *held)
     output = call(place, "status", "runs/waiting")
     assert "is pending: JobHeldUser" in output

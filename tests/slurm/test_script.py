@@ -8,7 +8,6 @@ import pytest
 
 from daskmetrics import config
 from daskmetrics.cluster.slurm.script import LaunchInfo, pools, script
-from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 from tests.slurm.site import ROOT
 
@@ -40,12 +39,6 @@ def test_each_job_script_is_as_recorded(name):
     if os.environ.get("DASKMETRICS_RECORD"):
         recorded.write_text(text)
     assert text == recorded.read_text()
-
-
-def test_the_allocator_of_pytorch_is_a_key_of_the_profile():
-    lines = script(Cluster(kind="slurm", expandable_segments=True)).splitlines()
-    assert "export PYTORCH_ALLOC_CONF=expandable_segments:True" in lines
-    assert "ALLOC_CONF" not in script(Cluster(kind="slurm"))
 
 
 def test_values_from_the_scheduler_are_quoted():

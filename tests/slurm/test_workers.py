@@ -31,9 +31,7 @@ def about(dask_worker):
     ("gpus", "count"), [(1, 32), (4, 8)], ids=["one-gpu jobs", "whole-node jobs"]
 )
 def test_thirty_two_workers_own_a_gpu_each(slurm, gpus, count):
-    cluster = config.cluster(
-        profile(slurm, workers=32, gpus_per_job=gpus, gpus_per_node=4, threads=2)
-    )
+    cluster = config.cluster(profile(slurm, workers=32, gpus_per_job=gpus, threads=2))
     with connect(cluster, "pool") as client:
         seconds = comes_true(lambda: len(workers(client)) == 32, within=240)
         owners = list(client.run(about).values())

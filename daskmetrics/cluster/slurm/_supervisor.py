@@ -102,7 +102,6 @@ class Supervisor:
             rules = Rules(
                 processes=pool.processes,
                 max_jobs=pool.max_jobs,
-                failures=profile.failures,
                 connect_within=profile.connect_within,
                 lead=min(LEAD, parse_walltime(pool.walltime) / 10),
                 early=early(pool),

@@ -111,7 +111,7 @@ def allocation_client(
     allocation.require(profile.workers, profile.threads)
     require_interface(profile.interface)
     security = cluster_security()
-    environment = {**os.environ, **profile.allocator, INHERITED: inherited_settings(security)}
+    environment = {**os.environ, INHERITED: inherited_settings(security)}
     if allocation.ends:  # Slurm itself sets it since 23.02
         environment["SLURM_JOB_END_TIME"] = str(int(allocation.ends.timestamp()))
     logs = Path(profile.logs).absolute()

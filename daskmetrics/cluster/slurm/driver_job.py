@@ -13,7 +13,7 @@ from pathlib import Path
 
 from daskmetrics.cluster.slurm import commands as commands
 from daskmetrics.cluster.slurm.commands import JobState
-from daskmetrics.cluster.slurm.script import megabytes, output
+from daskmetrics.cluster.slurm.script import output
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import atomic_write, private
@@ -35,25 +35,25 @@ def script(profile: Cluster, name: str, folder: Path, command: Iterable[str], co
     """The script of a driver's job, exactly as ``sbatch`` gets it; the profile's account also
     applies to the driver.
     """
-    driver = profile.driver
-    options = {
-        "partition": driver.partition,
-        "account": driver.account or profile.account,
-        "qos": driver.qos,
-        "mem": megabytes(driver.memory) if driver.memory else None,
-    }
+    own = profile.driver_directives
+    options = {}
+    if profile.account:
+        options["account"] = profile.account
+    # Slurm refuses --mem beside --mem-per-cpu; of other options that are given twice the last counts
+    if not any(directive.startswith("--mem") for directive in own):
+        options["mem"] = "4096M"
     directives = [
         f"--job-name={job_name(name)}",
         f"--comment={comment}",
         "--nodes=1",
         "--ntasks=1",
-        f"--cpus-per-task={driver.cpus}",
-        f"--time={driver.walltime}",
-        *(f"--{option}={value}" for option, value in options.items() if value),
+        "--cpus-per-task=2",
+        "--time=1-00:00:00",
+        *(f"--{option}={value}" for option, value in options.items()),
         output(folder, "%j.log"),
         f"--signal=B:TERM@{WARNING}",
         "--no-requeue",  # it would be a second driver beside the first one's jobs
-        *driver.directives,
+        *own,
     ]
     return "\n".join(
         [

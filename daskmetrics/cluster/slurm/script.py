@@ -12,7 +12,6 @@ from pathlib import Path
 
 from dask.utils import parse_bytes
 
-from daskmetrics import config
 from daskmetrics.cluster import _preload as preload
 from daskmetrics.cluster._dask_config import WORKER_SETTINGS, worker_command
 from daskmetrics.cluster.pinning import THREADS
@@ -59,7 +58,6 @@ def script(
     exports = {
         **dict.fromkeys(THREADS, str(pool.threads)),
         **WORKER_SETTINGS,
-        **profile.allocator,
         **profile.exports,
     }
     if pool.processes > 1:
@@ -207,32 +205,35 @@ def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
         gres = ":".join(filter(None, ("gpu", profile.gpu_type, str(profile.gpus_per_job))))
     name = "gpu" if gres else "cpu"
     if profile.scoring is None:
-        return (_pool(name, profile, profile, gres, GPU=1, CPU=1),)
+        return (_pool(name, profile, gres, GPU=1, CPU=1),)
+    # what the main jobs demand of nodes (qos, constraint) is not taken over: it may be a GPU
+    demands = {"qos": None, "constraint": None, "max_jobs": None, **dict(profile.scoring)}
+    if profile.scoring.partition is None:
+        demands["partition"] = profile.partition
+    beside = profile.model_copy(update=demands)
     scoring_name = "cpu" if gres else "scoring"
     return (
-        _pool(name, profile, profile, gres, GPU=1),
-        _pool(scoring_name, profile, profile.scoring, None, CPU=1),
+        _pool(name, profile, gres, GPU=1),
+        _pool(scoring_name, beside, None, CPU=1),
     )
 
 
-def _pool(
-    name: str, profile: Cluster, section: Cluster | config.Pool, gres: str | None, **resources: int
-) -> WorkerPool:
+def _pool(name: str, profile: Cluster, gres: str | None, **resources: int) -> WorkerPool:
     return WorkerPool(
         name=name,
-        workers=section.workers,
-        fewest=section.fewest or section.workers,
+        workers=profile.workers,
+        fewest=profile.fewest or profile.workers,
         processes=profile.gpus_per_job if gres else 1,
-        threads=section.threads,
-        memory=section.memory,
+        threads=profile.threads,
+        memory=profile.memory,
         max_memory=profile.max_memory,
         gres=gres,
         resources=resources,
-        partition=section.partition or profile.partition,
-        account=section.account or profile.account,
-        qos=section.qos,
-        constraint=section.constraint,
-        walltime=section.walltime or profile.walltime,
-        directives=section.directives,
-        max_jobs=section.max_jobs,
+        partition=profile.partition,
+        account=profile.account,
+        qos=profile.qos,
+        constraint=profile.constraint,
+        walltime=profile.walltime,
+        directives=profile.directives,
+        max_jobs=profile.max_jobs,
     )

@@ -16,12 +16,7 @@ SITE = {
     "kind": "slurm",
     "account": "abc123",
     "partition": "gpu",
-    "driver": {
-        "partition": "cpu",
-        "qos": "long",
-        "walltime": "3-00:00:00",
-        "directives": ["--mail-type=END"],
-    },
+    "driver_directives": ["--partition=cpu", "--time=3-00:00:00", "--mail-type=END"],
 }
 
 
@@ -47,11 +42,6 @@ def test_the_script_of_a_driver_is_as_recorded():
 def test_a_folder_whose_name_would_add_lines_to_the_script_is_refused():
     with pytest.raises(ConfigError, match="cannot be written into a job script"):
         script(config.cluster(SITE), "demo", Path('/data/a"\n#SBATCH --uid=0'), ["true"], "COMMENT")
-
-
-def test_a_misspelt_key_of_the_section_is_named():
-    with pytest.raises(ConfigError, match=r"Unknown key 'wall'\. Did you mean 'walltime'"):
-        config.cluster({"kind": "slurm", "driver": {"wall": "1"}})
 
 
 def test_the_submitted_configuration_reads_back_unchanged():
