@@ -32,6 +32,7 @@ from daskmetrics.core.events import (
     to_json,
 )
 from daskmetrics.core.names import Suite, grid
+from daskmetrics.core.results import result_of
 from daskmetrics.dashboard._pages import Page
 
 STEPS = tuple(f"step{step}" for step in range(0, 144_000, 1000))
@@ -111,6 +112,7 @@ class History:
                 arms = suite.arms()[number * len(suite.layers) :][: len(suite.layers)]
                 values = [[(i + 1) * quality[arm] for i, _ in enumerate(METRICS)] for arm in arms]
                 value = {"layers": list(suite.layers), "names": list(METRICS), "values": values}
+                value |= {"stderr": values, "status": [[1] * len(METRICS)] * len(values)}
                 yield self._record(
                     f"m{checkpoint}", str(checkpoint), "measure", value, number % 40 == 17
                 )
@@ -130,7 +132,9 @@ class History:
                 pick = {"index": index, "cell": cell, "stage": "search", "cost": COST}
                 yield UnitAsked(name, name, {"search": "s", "pick": pick})
                 score = float(quality[arm] + self.random.normal(0, 0.01))
-                yield self._record(name, name, "score", {"score": score}, index % 97 == 31)
+                yield self._record(
+                    name, name, "score", {"score": score, "stderr": 0.01}, index % 97 == 31
+                )
                 if index % 200 == 0:
                     yield self.posterior(index)
                 index += 1
@@ -149,7 +153,7 @@ class History:
             if failed
             else {"status": "ok", "reason": None}
         )
-        return Record(key, name, kind, value=None if failed else value, **how)
+        return Record(key, name, kind, value=None if failed else result_of(kind, value), **how)
 
 
 async def measure(seconds: float, rate: float) -> dict[str, float]:

@@ -166,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run = dm.run(everything, folder=folder / "everything")
         print(run.leaderboard(), "\n", flush=True)
         scores = {
-            Cell(arm, task): Outcome(cell["score"], cell["stderr"])
+            Cell(arm, task): Outcome(cell.score, cell.stderr)
             for arm, by_task in run.recorded.items()
             for task, cell in by_task.items()
         }

@@ -50,11 +50,9 @@ def of_run(run: Run, table: ScoreTable, seed: int) -> Scores:
     score, stderr = np.zeros((2, len(table.arms), 2 * size))
     for j, task in enumerate(table.tasks):
         each = [run.recorded[arm][task] for arm in table.arms]
-        outcomes = np.array([unpack(value["outcomes"]) for value in each])
+        outcomes = np.array([unpack(value.outcomes) for value in each])
         drawn = outcomes[:, rng.permutation(outcomes.shape[1])[: round(SHARE * outcomes.shape[1])]]
-        score[:, j], stderr[:, j] = np.array(
-            [(value["score"], value["stderr"]) for value in each]
-        ).T
+        score[:, j], stderr[:, j] = np.array([(value.score, value.stderr) for value in each]).T
         score[:, size + j], stderr[:, size + j] = (
             drawn.mean(axis=1),
             drawn.std(axis=1, ddof=1) / drawn.shape[1] ** 0.5,

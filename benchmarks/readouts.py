@@ -59,11 +59,11 @@ class Timed:
         """What it scored and found, and what that took."""
         records = [record for record in self.run.records if record.kind == "score" and record.ok]
         encoding = {
-            r.value["encode_seconds"] for r in records
+            r.value.encode_seconds for r in records
         }  # each encoding has the time of its own
         scoring, arm = sum(record.seconds for record in records), self.run.best().arm
         (task,) = self.run.tasks
-        loss = 1 - self.run.recorded[arm][task]["score"] / best
+        loss = 1 - self.run.recorded[arm][task].score / best
         share = f"{self.run.best().share:.0%}"
         return [
             self.name, f"{self.run.start.arms}", f"{len(records)}", share, f"{arm.layer}/{arm.readout or 'default'}",
@@ -135,7 +135,7 @@ def compare(chosen: argparse.Namespace, folder: Path) -> None:
     budget = 1.0 if chosen.small else chosen.budget
     search = timed("search", folder, model, data, budget, readouts=readouts, **fewer)
     (task,) = whole.run.tasks
-    best = max(values[task]["score"] for values in whole.run.recorded.values())
+    best = max(values[task].score for values in whole.run.recorded.values())
     head = (
         "run",
         "arms",
@@ -172,7 +172,7 @@ def compare(chosen: argparse.Namespace, folder: Path) -> None:
 
 
 def _best(timed_run: Timed, task: str) -> float:
-    return max(float(values[task]["score"]) for values in timed_run.run.recorded.values())
+    return max(float(values[task].score) for values in timed_run.run.recorded.values())
 
 
 def _minilm() -> str:

@@ -65,9 +65,7 @@ def recorded() -> int:
     """Items with a result, so far."""
     journal = RunFolder(Path("runs/iteration")).journal
     entries = read(journal) if journal.exists() else ()
-    return sum(
-        len(each.value["items"]) for each in entries if isinstance(each, Record) and each.value
-    )
+    return sum(len(each.value.items) for each in entries if isinstance(each, Record) and each.value)
 
 
 def wait_for(items: int, process: subprocess.Popen[bytes]) -> None:

@@ -10,16 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import fsum
 from statistics import fmean, median, pstdev
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daskmetrics.answer.recorded import RecordedRun, cell_of
 from daskmetrics.answer.trade_offs import TradeOffs
-from daskmetrics.core.events import AttemptFailed, StorePlanned, latest, succeeded
+from daskmetrics.core.events import AttemptFailed, StorePlanned, latest, measured, scored, trained
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
 from daskmetrics.core.outcomes import mean_score, means_of
+from daskmetrics.core.results import Measured, Scored
 from daskmetrics.core.status import cause
 from daskmetrics.metrics.registry import CATALOGUE
 
@@ -63,7 +64,7 @@ class Failure:
 def scores(run: RecordedRun) -> dict[Arm, dict[str, float]]:
     """Raw scores by arm and task, in the order of the journal."""
     return {
-        arm: {task: value["score"] for task, value in values.items()}
+        arm: {task: score.score for task, score in values.items()}
         for arm, values in run.recorded.items()
     }
 
@@ -149,10 +150,9 @@ def errors(run: RecordedRun) -> dict[str, float]:
     are any.
     """
     cells = [item for by_task in run.recorded.values() for item in by_task.items()]
-    own = {task: [value["stderr"] for name, value in cells if name == task] for task in run.tasks}
-    known = {task: [error for error in errors if error is not None] for task, errors in own.items()}
-    known |= {name: list(by_arm.values()) for name, by_arm in metrics(run, "stderr").items()}
-    return {name: median(values) for name, values in known.items() if values}
+    errors = {task: [score.stderr for name, score in cells if name == task] for task in run.tasks}
+    errors |= {name: list(by_arm.values()) for name, by_arm in metrics(run, "stderr").items()}
+    return {name: median(values) for name, values in errors.items() if values}
 
 
 def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
@@ -203,9 +203,9 @@ def metrics(run: RecordedRun, what: str = "values") -> dict[str, dict[Arm, float
     undefined ones.
     """
     by_metric: dict[str, dict[Arm, float]] = {}
-    for record in succeeded(run.records, "measure"):
-        for layer, row in zip(record.value["layers"], record.value[what], strict=True):
-            for name, value in zip(record.value["names"], row, strict=True):
+    for record, result in measured(run.records):
+        for layer, row in zip(result.layers, getattr(result, what), strict=True):
+            for name, value in zip(result.names, row, strict=True):
                 by_arm = by_metric.setdefault(name, {})
                 if value is not None:
                     by_arm[Arm.parse(f"{record.name}/{layer}")] = value
@@ -217,12 +217,10 @@ def losses(run: RecordedRun) -> dict[str, list[tuple[int, float]]]:
     model.
     """
     by_model: dict[str, list[tuple[int, float]]] = {}
-    for record in succeeded(run.records, "train"):
+    for record, result in trained(run.records):
         checkpoint = Checkpoint.parse(record.name)
         if checkpoint.step is not None:
-            by_model.setdefault(checkpoint.model, []).append(
-                (checkpoint.step, record.value["loss"])
-            )
+            by_model.setdefault(checkpoint.model, []).append((checkpoint.step, result.loss))
     return {model: sorted(by_model[model]) for model in run.models if model in by_model}
 
 
@@ -257,7 +255,7 @@ def path_of(run: RecordedRun) -> SearchPath:
 def _decisions(run: RecordedRun, unit: float) -> list[DecisionPoint]:
     """Every decision in order, as if each had its result before the next one."""
     points, spent, best = [], 0.0, None
-    known: dict[Arm, dict[str, Mapping[str, Any]]] = {}
+    known: dict[Arm, dict[str, Scored]] = {}
     for pick in run.picks:
         cell = cell_of(pick)
         spent += pick["cost"] / unit
@@ -299,9 +297,9 @@ def suites(run: RecordedRun) -> tuple[Suite, ...]:
         if record.kind == "measure":
             checkpoint = Checkpoint.parse(record.name)
             revisions.setdefault(checkpoint.model, set()).add(checkpoint.revision)
-            layers.setdefault(checkpoint.model, set()).update(
-                record.value["layers"] if record.ok else ()
-            )
+            measured_layers = layers.setdefault(checkpoint.model, set())
+            if isinstance(record.value, Measured):
+                measured_layers.update(record.value.layers)
     return tuple(
         Suite(
             model,
@@ -317,21 +315,18 @@ def suites(run: RecordedRun) -> tuple[Suite, ...]:
 
 def spending(run: RecordedRun) -> Spending:
     """Measured seconds on the workers, by kind of work."""
-    cells = {
-        (r.kind, Cell.parse(r.name)): r
-        for kind in ("score", "fresh")
-        for r in succeeded(run.records, kind)
-    }
-    encoded = {
-        (kind, c.arm.checkpoint, c.task): r.value["encode_seconds"]
-        for (kind, c), r in cells.items()
-    }
-    train, measure = (
-        fsum(record.seconds for record in succeeded(run.records, kind))
-        for kind in ("train", "measure")
-    )
+    score_seconds: dict[tuple[str, Cell], float] = {}
+    encode_seconds: dict[tuple[str, Checkpoint, str], float] = {}
+    for kind in ("score", "fresh"):
+        for record, result in scored(run.records, kind):
+            cell = Cell.parse(record.name)
+            score_seconds[kind, cell] = record.seconds
+            encode_seconds[kind, cell.arm.checkpoint, cell.task] = result.encode_seconds
     return Spending(
-        train, measure, fsum(encoded.values()), fsum(record.seconds for record in cells.values())
+        fsum(record.seconds for record, _ in trained(run.records)),
+        fsum(record.seconds for record, _ in measured(run.records)),
+        fsum(encode_seconds.values()),
+        fsum(score_seconds.values()),
     )
 
 
@@ -344,8 +339,8 @@ def failures(run: RecordedRun) -> tuple[Failure, ...]:
             groups.setdefault((record.kind, record.status, cause(reason)), []).append(
                 (record.name, reason)
             )
-        elif record.kind == "measure":
-            for layer, name, reason in record.value["reasons"]:
+        elif isinstance(record.value, Measured):
+            for layer, name, reason in record.value.reasons:
                 groups.setdefault((name, "nan", cause(reason)), []).append(
                     (f"{record.name}/{layer}", reason)
                 )

@@ -22,6 +22,7 @@ from daskmetrics.core.events import SearchEnded
 from daskmetrics.core.names import Arm, Cell, training_order
 from daskmetrics.core.outcomes import Difference, difference, joint_error, mean_difference
 from daskmetrics.core.readouts import Readout
+from daskmetrics.core.results import Scored
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +35,7 @@ class Evidence:
     kinds: Mapping[str, str]  # of every task
     arms: tuple[Arm, ...]  # that were measured
     sizes: Mapping[str, float]  # of every model, in any unit
-    recorded: Mapping[Arm, Mapping[str, Mapping[str, Any]]]  # scores by arm and task
+    recorded: Mapping[Arm, Mapping[str, Scored]]  # scores by arm and task
     seconds: Mapping[Cell, float]  # of scoring
     widths: Mapping[str, int]  # of every model
 
@@ -62,14 +63,14 @@ class Evidence:
     @cached_property
     def _scores(self) -> tuple[np.ndarray, np.ndarray]:
         """Scores and their errors (A, T); NaN where there is none."""
-        missing = {"score": math.nan, "stderr": math.nan}
-        cells = [
-            [self.recorded[arm].get(task, missing) for task in self.kinds] for arm in self._arms
-        ]
-        scores, errors = (
-            np.array([[e[name] for e in row] for row in cells], float)
-            for name in ("score", "stderr")
-        )
+        scores = np.full((len(self._arms), len(self.kinds)), math.nan)
+        errors = scores.copy()
+        for arm, row in self._arms.items():
+            for task, column in self._columns.items():
+                if (result := self.recorded[arm].get(task)) is None:
+                    continue
+                scores[row, column] = result.score
+                errors[row, column] = result.stderr
         return scores, errors
 
     @cached_property
@@ -89,7 +90,7 @@ class Evidence:
         by_arm = enumerate(self.recorded.values())
         cells = ((arm, task, each) for arm, by_task in by_arm for task, each in by_task.items())
         seen = Observations.of(
-            (arm, self._columns[task], e["score"], e["stderr"]) for arm, task, e in cells
+            (arm, self._columns[task], e.score, e.stderr) for arm, task, e in cells
         )
         return reward_scale(problem, seen)
 

@@ -22,9 +22,10 @@ from daskmetrics.bandit.posterior import Posterior, first_max
 from daskmetrics.bandit.problem import Observations
 from daskmetrics.bandit.recommend import margin_of
 from daskmetrics.bandit.rewards import RewardScale, reward_scale
+from daskmetrics.core import events
 from daskmetrics.core.errors import DataError, unknown
-from daskmetrics.core.events import succeeded
 from daskmetrics.core.names import Arm, Cell, Checkpoint
+from daskmetrics.core.results import Scored
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +114,8 @@ def objective_of(run: RecordedRun) -> tuple[Problem, RewardScale]:
 
 def _problem(run: RecordedRun) -> Problem:
     values = {
-        Checkpoint.parse(record.name): record.value["values"]
-        for record in succeeded(run.records, "measure")
+        Checkpoint.parse(record.name): result.values
+        for record, result in events.measured(run.records)
     }
     suites, metrics = measured(analysis.suites(run), values)
     if not suites or not run.tasks:
@@ -153,8 +154,10 @@ def _history(run: RecordedRun) -> tuple[list[Cell], list[Outcome]]:
         *(cell for cell in picked if cell in answered),
     ]
     records = [answered[cell] for cell in cells]
+    scores = [record.value for record in records]
     return cells, [
-        Outcome(r.value["score"], r.value["stderr"]) if r.ok else Outcome(None) for r in records
+        Outcome(score.score, score.stderr) if isinstance(score, Scored) else Outcome(None)
+        for score in scores
     ]
 
 

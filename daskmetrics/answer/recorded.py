@@ -31,12 +31,13 @@ from daskmetrics.core.events import (
     is_finished,
     latest,
     require_printable,
+    scored,
     standing,
-    succeeded,
 )
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Key
 from daskmetrics.core.outcomes import Difference, difference, mean_score
+from daskmetrics.core.results import Scored
 from daskmetrics.core.text import equal_names
 from daskmetrics.execution.journal import holder, read
 from daskmetrics.store import StorePlan
@@ -160,27 +161,27 @@ class RecordedRun:
         return {event.key: cell_of(event.pick) for event in events if event.pick}
 
     @cached_property
-    def recorded(self) -> dict[Arm, dict[str, Mapping[str, Any]]]:
+    def recorded(self) -> dict[Arm, dict[str, Scored]]:
         """What the journal holds of every score, by arm and task: score, standard error, outcomes
         and others.
         """
-        by_arm: dict[Arm, dict[str, Mapping[str, Any]]] = {}
-        for record in succeeded(self.records, "score"):
+        by_arm: dict[Arm, dict[str, Scored]] = {}
+        for record, score in scored(self.records):
             cell = self.cells[record.key]
-            by_arm.setdefault(cell.arm, {})[cell.task] = record.value
+            by_arm.setdefault(cell.arm, {})[cell.task] = score
         return by_arm
 
     @cached_property
-    def fresh(self) -> dict[Arm, dict[str, Mapping[str, Any]]]:
+    def fresh(self) -> dict[Arm, dict[str, Scored]]:
         """The same for items that were kept back from the search: of its finalists, the best arm
         first.
         """
-        found: dict[Arm, dict[str, Mapping[str, Any]]] = {
+        found: dict[Arm, dict[str, Scored]] = {
             Arm.parse(name): {} for name in (self.result.fresh if self.result else ())
         }
-        for record in succeeded(self.records, "fresh"):
+        for record, score in scored(self.records, "fresh"):
             if (cell := Cell.parse(record.name)).arm in found:
-                found[cell.arm][cell.task] = record.value
+                found[cell.arm][cell.task] = score
         return found
 
     def differences(

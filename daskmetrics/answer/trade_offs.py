@@ -13,10 +13,11 @@ from typing import Any
 
 from daskmetrics.core.costs import pass_flops
 from daskmetrics.core.estimate import undominated
-from daskmetrics.core.events import Event, succeeded
+from daskmetrics.core.events import Event, measured
 from daskmetrics.core.names import Arm, Checkpoint
 from daskmetrics.core.outcomes import Difference, mean_difference, means_of
 from daskmetrics.core.readouts import STORAGES, Readout
+from daskmetrics.core.results import NetworkSize, Scored
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ def recorded_size(
     model: str,
     width: int,
     entries: Sequence[Event],
-    recorded: Mapping[Arm, Mapping[str, Mapping[str, Any]]],
+    recorded: Mapping[Arm, Mapping[str, Scored]],
     config: Mapping[str, Any],
     tasks: Container[str],
 ) -> ModelSize:
@@ -194,39 +195,31 @@ def recorded_size(
     values = [
         own for arm, by_task in recorded.items() if arm.model == model for own in by_task.items()
     ]
-    tokens = {
-        task: value["tokens"] for task, value in values if value.get("tokens") and task in tasks
-    }
-    by_arm = (
-        (arm, value.get("dimensions")) for arm, own in recorded.items() for value in own.values()
-    )
+    tokens = {task: score.tokens for task, score in values if score.tokens and task in tasks}
+    by_arm = ((arm, score.dimensions) for arm, own in recorded.items() for score in own.values())
     dimensions = {arm.readout: found for arm, found in by_arm if found and arm.model == model}
     timing = _timing(model, recorded)
     own = next((each.get("max_length") for each in config["models"] if each["name"] == model), None)
     longest = float(own or config["protocol"]["max_length"])
     mean = fmean(tokens.values()) if tokens else longest
-    weights = _layer_weights(
-        model, entries, [value["size"] for _, value in values if "size" in value]
-    )
+    weights = _layer_weights(model, entries, [score.size for _, score in values if score.size])
     return ModelSize(width, weights, mean, bool(tokens), dimensions, timing)
 
 
-def _timing(model: str, recorded: Mapping[Arm, Mapping[str, Mapping[str, Any]]]) -> Timing | None:
+def _timing(model: str, recorded: Mapping[Arm, Mapping[str, Scored]]) -> Timing | None:
     """The time for a token over all encodings down to the deepest layer; each has scores of several
     arms.
     """
     read = {
-        (arm.revision, task): (value["reading"], value["reading"]["texts"] * value["tokens"])
+        (arm.revision, task): (score.reading, score.reading.texts * score.tokens)
         for arm, by_task in recorded.items()
         if arm.model == model
-        for task, value in by_task.items()
-        if value.get("reading") and value.get("tokens")
+        for task, score in by_task.items()
+        if score.reading and score.tokens
     }
-    deepest = max((reading["layer"] for reading, _ in read.values()), default=0)
+    deepest = max((reading.layer for reading, _ in read.values()), default=0)
     own = [
-        (reading["seconds"], tokens)
-        for reading, tokens in read.values()
-        if reading["layer"] == deepest
+        (reading.seconds, tokens) for reading, tokens in read.values() if reading.layer == deepest
     ]
     return (
         Timing(math.fsum(s for s, _ in own) / math.fsum(t for _, t in own), deepest)
@@ -236,28 +229,26 @@ def _timing(model: str, recorded: Mapping[Arm, Mapping[str, Mapping[str, Any]]])
 
 
 def _layer_weights(
-    model: str, entries: Sequence[Event], scored: Sequence[Mapping[str, Any]]
+    model: str, entries: Sequence[Event], scored: Sequence[NetworkSize]
 ) -> LayerWeights | None:
     """As the model's checkpoints were measured, also by earlier configurations with other layers,
     and as scored.
     """
-    measured = [
-        e.value for e in succeeded(entries, "measure") if Checkpoint.parse(e.name).model == model
-    ]
     sizes = [
-        *({**value["size"], "layers": value["layers"]} for value in measured if value.get("size")),
-        *scored,
+        replace(result.size, layers=result.layers)
+        for record, result in measured(entries)
+        if result.size and Checkpoint.parse(record.name).model == model
     ]
+    sizes += scored
     layers: dict[int, Sequence[int]] = {}
     for size in sizes:
-        layers.update(
-            zip(size["layers"], zip(size["parameters"], size["computed"], strict=True), strict=True)
-        )
-    return LayerWeights(sizes[-1]["whole"], sizes[-1]["attention"], layers) if sizes else None
+        weights = zip(size.parameters, size.computed, strict=True)
+        layers.update(zip(size.layers or (), weights, strict=True))
+    return LayerWeights(sizes[-1].whole, sizes[-1].attention, layers) if sizes else None
 
 
 def trade_offs_of(
-    recorded: Mapping[Arm, Mapping[str, Mapping[str, Any]]],
+    recorded: Mapping[Arm, Mapping[str, Scored]],
     weights: Mapping[str, float],
     sizes: Mapping[str, ModelSize],
     differences: Callable[[Arm, Arm], Mapping[str, Difference]],

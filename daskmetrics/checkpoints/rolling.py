@@ -18,13 +18,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from daskmetrics.checkpoints.download import DownloadStopped, Part, Remote, fetch, parts_of
 from daskmetrics.checkpoints.locations import Location
 from daskmetrics.core.errors import NO_ROOM, DataError
 from daskmetrics.core.files import atomic_write, private
 from daskmetrics.core.machine import variable
+from daskmetrics.core.results import Download
 
 POLL = 0.1  # seconds between two looks at files
 AT_ONCE = 2  # downloads of the driver
@@ -74,7 +75,7 @@ class _CheckpointFiles:
 
 
 @contextmanager
-def held(location: Location, following: Location | None = None) -> Iterator[dict[str, Any] | None]:
+def held(location: Location, following: Location | None = None) -> Iterator[Download | None]:
     """Keep a checkpoint's files on this machine within the block; waits for their download.
 
     Gives what the download took, and the seconds that the caller waited for it; None for a
@@ -87,10 +88,8 @@ def held(location: Location, following: Location | None = None) -> Iterator[dict
     entry, began = _CheckpointFiles(Path(location.rolling.folder)), time.monotonic()
     with _complete(location, entry):
         try:
-            taken = {
-                **json.loads(entry.complete.read_bytes()),
-                "waited": round(time.monotonic() - began, 3),
-            }
+            waited = round(time.monotonic() - began, 3)
+            taken = Download(**json.loads(entry.complete.read_bytes()), waited=waited)
             if following and following.rolling and following.rolling.by == "workers":
                 threading.Thread(target=_ahead, args=(following,), daemon=True).start()
             yield taken

@@ -13,11 +13,13 @@ from typing import Any, TypeAlias, TypeVar
 
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Key
+from daskmetrics.core.results import Measured, Scored, Trained, result_as_json, result_of
 from daskmetrics.core.serialization import build
 
 Plain: TypeAlias = Mapping[str, Any]
 M = TypeVar("M")
 E = TypeVar("E")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,9 @@ class UnitAsked:
 class Record:
     """What the journal holds of a finished or failed work unit.
 
-    A unit without a value has a `status` other than ``ok`` and a `reason`; it is never a number.
+    The value of a unit that knows metrics, tasks or items is one of `core.results`; other units
+    give any value of JSON. A unit without a value has a `status` other than ``ok`` and a `reason`;
+    it is never a number.
     `seconds` is the time of the last attempt on its worker, without that of its input; `at` is the
     driver's clock when the record was written, in seconds since 1970, or 0 if an earlier version
     wrote it.
@@ -96,7 +100,7 @@ class Record:
     name: str
     kind: str
     status: str
-    value: Any = None
+    value: object = None
     reason: str | None = None
     attempts: int = 1
     seconds: float = 0.0
@@ -272,7 +276,7 @@ def standing(entries: Iterable[Event]) -> list[Event]:
 
 def measures_nothing(record: Record) -> bool:
     """Whether this records a checkpoint of a run without metrics: no model was loaded."""
-    return record.kind == "measure" and record.ok and (record.value or {}).get("names") == []
+    return isinstance(record.value, Measured) and not record.value.names
 
 
 def records(entries: Iterable[Event]) -> Iterator[Record]:
@@ -366,11 +370,27 @@ _LIVE: Mapping[str, type[LiveMessage]] = {
 _KINDS = {cls: kind for kind, cls in _LIVE.items()}
 
 
-def succeeded(entries: Iterable[Event], *kinds: str) -> Iterator[Record]:
-    """The records among entries of units of these kinds that have a value."""
-    return (
-        entry for entry in entries if isinstance(entry, Record) and entry.ok and entry.kind in kinds
-    )
+def measured(entries: Iterable[Event]) -> Iterator[tuple[Record, Measured]]:
+    """The records of measured checkpoints among entries, with their results."""
+    return _with_results(entries, Measured)
+
+
+def scored(entries: Iterable[Event], kind: str = "score") -> Iterator[tuple[Record, Scored]]:
+    """The records of scores among entries, with their results; ``kind`` may be ``fresh``, for items
+    that were kept back from the search.
+    """
+    return (found for found in _with_results(entries, Scored) if found[0].kind == kind)
+
+
+def trained(entries: Iterable[Event]) -> Iterator[tuple[Record, Trained]]:
+    """The records of trained checkpoints among entries, with their results."""
+    return _with_results(entries, Trained)
+
+
+def _with_results(entries: Iterable[Event], result: type[R]) -> Iterator[tuple[Record, R]]:
+    for entry in entries:
+        if isinstance(entry, Record) and isinstance(entry.value, result):
+            yield entry, entry.value
 
 
 def kinds() -> tuple[str, ...]:
@@ -389,7 +409,10 @@ def to_json(message: LiveMessage) -> dict[str, Any]:
     >>> to_json(UnitsRetried(["a"]))
     {'type': 'retry', 'keys': ['a']}
     """
-    return {"type": kind_of(message), **vars(message)}
+    plain = {"type": kind_of(message), **vars(message)}
+    if isinstance(message, Record):
+        plain["value"] = result_as_json(message.value)
+    return plain
 
 
 def from_json(plain: Plain) -> Event:
@@ -409,8 +432,11 @@ def _read(plain: Plain, kinds: Mapping[str, type[M]]) -> M:
     cls = kinds.get(str(kind))
     if cls is None:
         raise ValueError(f"unknown kind of entry {kind!r}")
+    fields = {name: value for name, value in plain.items() if name != "type"}
     try:
-        return build(cls, {name: value for name, value in plain.items() if name != "type"})
+        if cls is Record:
+            fields["value"] = result_of(str(fields.get("kind")), fields.get("value"))
+        return build(cls, fields)
     except ValueError as error:
         raise ValueError(f"an entry of the kind {kind!r}: {error}") from None
 

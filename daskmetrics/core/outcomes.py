@@ -13,13 +13,13 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Key
+from daskmetrics.core.results import Outcomes, Scored
 
 MOST_BYTES = 4096  #: of the outcomes of one score, before base64: 32,768 bits or 2,048 numbers
 TOLERANCE = 1e-4  #: of the mean of outcomes; the benchmark rounds its scores to five decimals
@@ -51,15 +51,15 @@ class Difference:
         return 0.5 * math.erfc(-self.value / self.stderr / math.sqrt(2))
 
 
-def pack(outcomes: ArrayLike, score: float, items: Key) -> dict[str, Any]:
-    """Outcomes (n,) as JSON values: bits for right or wrong, else compressed float16.
+def pack(outcomes: ArrayLike, score: float, items: Key) -> Outcomes:
+    """Outcomes (n,) packed: bits for right or wrong, else compressed float16.
 
     ``items`` names the items and their order: only outcomes of the same items can be paired. If the
     outcomes exceed `MOST_BYTES`, means of random groups of items are kept instead; they have the
     same mean and the same standard error of the mean.
 
     >>> pack([True, False, True, True], 0.75, "task")
-    {'items': 'task', 'n': 4, 'bits': 'sA=='}
+    Outcomes(items='task', n=4, bits='sA==', float16=None)
     """
     values = np.asarray(outcomes)
     if values.ndim != 1 or not np.isfinite(values).all():
@@ -72,42 +72,37 @@ def pack(outcomes: ArrayLike, score: float, items: Key) -> dict[str, Any]:
             "mean is the score, or none."
         )
     if values.dtype == bool and len(values) <= 8 * MOST_BYTES:
-        return {"items": items, "n": len(values), "bits": _text(np.packbits(values).tobytes())}
+        return Outcomes(items, len(values), bits=_text(np.packbits(values).tobytes()))
     kept = _group_means(values.astype(np.float64)).astype("<f2")
-    return {"items": items, "n": len(kept), "float16": _text(zlib.compress(kept.tobytes(), 9))}
+    return Outcomes(items, len(kept), float16=_text(zlib.compress(kept.tobytes(), 9)))
 
 
-def unpack(packed: Mapping[str, Any]) -> NDArray[np.float64]:
+def unpack(packed: Outcomes) -> NDArray[np.float64]:
     """The outcomes, or the means of groups, that `pack` kept."""
-    if "bits" in packed:
-        return np.unpackbits(
-            np.frombuffer(_bytes(packed["bits"]), np.uint8), count=packed["n"]
-        ).astype(np.float64)
-    return np.frombuffer(zlib.decompress(_bytes(packed["float16"])), "<f2").astype(np.float64)
+    if packed.bits is not None:
+        bits = np.frombuffer(base64.b64decode(packed.bits), np.uint8)
+        return np.unpackbits(bits, count=packed.n).astype(np.float64)
+    content = zlib.decompress(base64.b64decode(packed.float16 or ""))
+    return np.frombuffer(content, "<f2").astype(np.float64)
 
 
-def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> Difference:
+def difference(one: Scored, other: Scored) -> Difference:
     """By how much the first of two recorded scores exceeds the second; unpaired if the items differ
     or are unknown.
 
-    >>> one = {"score": 0.75, "stderr": 0.22, "outcomes": pack([True, False, True, True], 0.75, "task")}
+    >>> one = Scored(0.75, 0.22, outcomes=pack([True, False, True, True], 0.75, "task"))
     >>> difference(one, one)
     Difference(value=0.0, stderr=0.0, paired=True)
     """
-    value = one["score"] - other["score"]
-    mine, theirs = one.get("outcomes"), other.get("outcomes")
-    if (
-        mine
-        and theirs
-        and mine["n"] > 1
-        and (mine["items"], mine["n"]) == (theirs["items"], theirs["n"])
-    ):
-        apart = unpack(mine) - unpack(theirs)
-        return Difference(value, float(apart.std(ddof=1)) / math.sqrt(len(apart)), paired=True)
-    return Difference(value, math.hypot(one["stderr"], other["stderr"]), paired=False)
+    value = one.score - other.score
+    mine, theirs = one.outcomes, other.outcomes
+    if mine and theirs and mine.n > 1 and (mine.items, mine.n) == (theirs.items, theirs.n):
+        by_item = unpack(mine) - unpack(theirs)
+        return Difference(value, float(by_item.std(ddof=1)) / math.sqrt(mine.n), paired=True)
+    return Difference(value, math.hypot(one.stderr, other.stderr), paired=False)
 
 
-def mean_of_pairs(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Difference:
+def mean_of_pairs(pairs: Sequence[tuple[Scored, Scored]]) -> Difference:
     """By how much the first score of each pair exceeds the second, in the mean over pairs of scores
     of the same task.
 
@@ -117,22 +112,20 @@ def mean_of_pairs(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) 
     std(mean_p (a_pi - b_pi)) / sqrt(n). Pairs without outcomes, or with those of other items, count
     as perfectly correlated: their error is the mean of the errors of single pairs.
 
-    >>> one = {"score": 0.75, "stderr": 0.22, "outcomes": pack([True, False, True, True], 0.75, "task")}
-    >>> two = {"score": 0.5, "stderr": 0.25, "outcomes": pack([True, False, False, True], 0.5, "task")}
+    >>> one = Scored(0.75, 0.22, outcomes=pack([True, False, True, True], 0.75, "task"))
+    >>> two = Scored(0.5, 0.25, outcomes=pack([True, False, False, True], 0.5, "task"))
     >>> mean_of_pairs([(one, two)] * 9) == difference(one, two)  # nine equal pairs say no more than one
     True
     """
-    apart: dict[Any, list[NDArray[np.float64]]] = {}
+    by_items: dict[tuple[Key, int], list[NDArray[np.float64]]] = {}
     singles = [difference(one, other) for one, other in pairs]
     for (one, other), single in zip(pairs, singles, strict=True):
-        if single.paired:
-            own = one["outcomes"]
-            apart.setdefault((own["items"], own["n"]), []).append(
-                unpack(own) - unpack(other["outcomes"])
-            )
-    errors = [each.stderr for each in singles if not each.paired]
-    for each in apart.values():
-        errors += [float(np.mean(each, axis=0).std(ddof=1)) / math.sqrt(len(each[0]))] * len(each)
+        if single.paired and one.outcomes and other.outcomes:
+            same = by_items.setdefault((one.outcomes.items, one.outcomes.n), [])
+            same.append(unpack(one.outcomes) - unpack(other.outcomes))
+    errors = [single.stderr for single in singles if not single.paired]
+    for (_, n), same in by_items.items():
+        errors += [float(np.mean(same, axis=0).std(ddof=1)) / math.sqrt(n)] * len(same)
     value = math.fsum(each.value for each in singles) / len(singles)
     return Difference(value, math.fsum(errors) / len(singles), all(each.paired for each in singles))
 
@@ -149,22 +142,21 @@ class JointError:
     paired: bool  # whether it comes from the outcomes of the same items
 
 
-def joint_error(scores: Sequence[Mapping[str, Any]]) -> JointError:
+def joint_error(scores: Sequence[Scored]) -> JointError:
     """The joint error of recorded scores of the same task; independent errors if items differ or
     are unknown.
 
-    >>> one = {"score": 0.75, "stderr": 0.25, "outcomes": pack([True, False, True, True], 0.75, "task")}
-    >>> joint_error([one, one]).covariance.tolist(), joint_error([{"score": 0.1, "stderr": 0.5}]).covariance.tolist()
+    >>> one = Scored(0.75, 0.25, outcomes=pack([True, False, True, True], 0.75, "task"))
+    >>> joint_error([one, one]).covariance.tolist(), joint_error([Scored(0.1, 0.5)]).covariance.tolist()
     ([[0.0625, 0.0625], [0.0625, 0.0625]], [[0.25]])
     """
-    packed = [each["outcomes"] for each in scores if each.get("outcomes")]
-    items = {(each["items"], each["n"]) for each in packed}
-    n = packed[0]["n"] if packed else 0
+    packed = [score.outcomes for score in scores if score.outcomes]
+    items = {(outcomes.items, outcomes.n) for outcomes in packed}
+    n = packed[0].n if packed else 0
     if len(packed) == len(scores) and len(items) == 1 and n > 1:
-        return JointError(
-            np.atleast_2d(np.cov([unpack(each) for each in packed])) / n, n - 1, paired=True
-        )
-    return JointError(np.diag([each["stderr"] ** 2 for each in scores]), math.inf, paired=False)
+        covariance = np.atleast_2d(np.cov([unpack(outcomes) for outcomes in packed])) / n
+        return JointError(covariance, n - 1, paired=True)
+    return JointError(np.diag([score.stderr**2 for score in scores]), math.inf, paired=False)
 
 
 def mean_difference(
@@ -185,25 +177,25 @@ def mean_difference(
 
 
 def mean_score(
-    values: Mapping[str, Mapping[str, Any]], weights: Mapping[str, float]
+    values: Mapping[str, Scored], weights: Mapping[str, float]
 ) -> tuple[float, float] | None:
     """The weighted mean of recorded scores by task, and its error if tasks are independent; None if
     one has no score.
 
-    >>> mean_score({"s": {"score": 0.2, "stderr": 0.03}, "t": {"score": 0.6, "stderr": 0.04}}, {"s": 1.0, "t": 1.0})
+    >>> mean_score({"s": Scored(0.2, 0.03), "t": Scored(0.6, 0.04)}, {"s": 1.0, "t": 1.0})
     (0.4, 0.025)
     """
     if not weights or not weights.keys() <= values.keys():
         return None
     total = math.fsum(weights.values())
-    mean = math.fsum(weight * values[task]["score"] for task, weight in weights.items()) / total
+    mean = math.fsum(weight * values[task].score for task, weight in weights.items()) / total
     return mean, math.hypot(
-        *(weight * (values[task]["stderr"] or 0.0) for task, weight in weights.items())
+        *(weight * values[task].stderr for task, weight in weights.items())
     ) / total
 
 
 def means_of(
-    recorded: Mapping[Arm, Mapping[str, Mapping[str, Any]]], weights: Mapping[str, float]
+    recorded: Mapping[Arm, Mapping[str, Scored]], weights: Mapping[str, float]
 ) -> dict[Arm, tuple[float, float]]:
     """The `mean_score` of each arm that was scored on every task; means over other tasks are not
     comparable.
@@ -224,7 +216,3 @@ def _group_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _text(content: bytes) -> str:
     return base64.b64encode(content).decode()
-
-
-def _bytes(text: str) -> bytes:
-    return base64.b64decode(text)

@@ -6,18 +6,19 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell, Checkpoint
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 
 def as_json(value: Any) -> str:
@@ -79,56 +80,35 @@ T = TypeVar("T")
 
 
 def build(cls: Callable[..., T], values: Mapping[str, Any]) -> T:
-    """A data class from the values of a JSON object; raises ValueError that names the field of a
-    wrong type.
+    """A data class from the values of a JSON object; raises ValueError that names the first field
+    that is wrong.
 
     >>> from dataclasses import make_dataclass
     >>> build(make_dataclass("Worker", [("name", str), ("ends", float | None)]), {"name": "a", "ends": "soon"})
     Traceback (most recent call last):
         ...
-    ValueError: the field 'ends' is 'soon' (wanted: float | None)
+    ValueError: the field 'ends' is 'soon' (Input should be a valid number, unable to parse string as a number)
     """
-    accepts = _fields(cls)
-    for name, value in values.items():
-        if name not in accepts:
-            raise ValueError(f"the field {name!r:.100} is not known")
-        if not accepts[name][0](value):
-            raise ValueError(f"the field '{name}' is {value!r:.100} (wanted: {accepts[name][1]})")
+    from pydantic import ValidationError
+
     try:
-        return cls(**values)
-    except TypeError as error:
-        raise ValueError(f"fields are missing: {str(error).partition(': ')[2]}") from None
+        return cast("T", _adapter(cls).validate_python(values))
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+    field = ".".join(map(str, problem["loc"]))
+    match problem["type"]:
+        case "missing":
+            raise ValueError(f"the field '{field}' is missing")
+        case "unexpected_keyword_argument":
+            raise ValueError(f"the field {field!r:.100} is not known")
+    raise ValueError(f"the field '{field}' is {problem['input']!r:.100} ({problem['msg']})")
 
 
 @cache
-def _fields(cls: Callable[..., Any]) -> dict[str, tuple[Callable[[Any], bool], str]]:
-    """Of each field of a data class: whether it accepts a value, and its type."""
-    return {
-        name: (
-            _accepting(hint),
-            hint.__name__ if isinstance(hint, type) else re.sub(r"\w+\.", "", str(hint)),
-        )
-        for name, hint in get_type_hints(cls).items()
-    }
+def _adapter(cls: Hashable) -> TypeAdapter[Any]:
+    from pydantic import ConfigDict, TypeAdapter, with_config
 
-
-def _accepting(hint: Any) -> Callable[[Any], bool]:
-    """Whether a type has a value; all values of JSON for ``Any``."""
-    inner = [_accepting(each) for each in get_args(hint)]
-    if hint is Any:
-        return lambda value: True
-    if hint is float:
-        return lambda value: isinstance(value, float | int)
-    if isinstance(hint, UnionType):
-        return lambda value: any(accepts(value) for accepts in inner)
-    if get_origin(hint) is Mapping:
-        key, held = inner
-        return lambda value: (
-            isinstance(value, Mapping) and all(key(k) and held(v) for k, v in value.items())
-        )
-    if get_origin(hint) is Sequence:
-        return lambda value: isinstance(value, list | tuple) and all(map(inner[0], value))
-    return lambda value: isinstance(value, hint)
+    return TypeAdapter(with_config(ConfigDict(extra="forbid"))(cast("type[Any]", cls)))
 
 
 @contextmanager

@@ -129,10 +129,9 @@ class Publisher:
 
 def _shown(message: events.LiveMessage) -> dict[str, Any]:
     plain = {name: part for name, part in events.to_json(message).items() if name not in HIDDEN}
-    if isinstance(message, events.Record) and isinstance(message.value, dict):
-        plain["value"] = {
-            name: part for name, part in message.value.items() if name not in HIDDEN_VALUES
-        }
+    if "value" in plain and isinstance(plain["value"], dict):
+        for name in HIDDEN_VALUES:
+            plain["value"].pop(name, None)
     return plain
 
 

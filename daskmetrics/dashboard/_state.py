@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from daskmetrics.core import events as events
 from daskmetrics.core.names import Arm, Cell, Suite, grid
+from daskmetrics.core.results import Measured, Scored
 from daskmetrics.core.status import cause
 
 LATEST = 60  # decisions that are listed
@@ -293,8 +294,8 @@ class LiveState:
         self.counts[record.kind, record.status] += 1
         if record.kind == "score":
             self._scored(record)
-        elif record.kind == "measure" and record.ok:
-            self._measured(record)
+        elif isinstance(record.value, Measured):
+            self._measured(record.name, record.value)
 
     def _forget(self, unit: tuple[str, str]) -> None:
         """Subtract the record of a unit that is reset or computed again."""
@@ -303,10 +304,10 @@ class LiveState:
             if known.failed is not None:
                 known.failed.count -= 1
 
-    def _measured(self, record: events.Record) -> None:
-        columns = [self._rows["metrics"].get(name) for name in record.value["names"]]
-        for layer, row in zip(record.value["layers"], record.value["values"], strict=True):
-            arms = self.grid.of_layer.get(f"{record.name}/{layer}", [])
+    def _measured(self, checkpoint: str, measured: Measured) -> None:
+        columns = [self._rows["metrics"].get(name) for name in measured.names]
+        for layer, row in zip(measured.layers, measured.values, strict=True):
+            arms = self.grid.of_layer.get(f"{checkpoint}/{layer}", [])
             for column, value in zip(columns, row, strict=True):
                 if column is not None and value is not None:
                     self.metrics[column, arms] = value
@@ -316,9 +317,9 @@ class LiveState:
         self.spent += decision.cost if decision else 0.0
         cell = Cell.parse(record.name)
         i, row = self.grid.index.get(str(cell.arm)), self._rows["tasks"].get(cell.task)
-        if i is None or row is None or not record.ok:
+        if i is None or row is None or not isinstance(record.value, Scored):
             return
-        score = float(record.value["score"])
+        score = record.value.score
         self.scores[row, i] = score
         if decision and decision.index in self.latest:
             self.latest[decision.index] = replace(decision, score=score)

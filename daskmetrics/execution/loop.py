@@ -27,6 +27,7 @@ from daskmetrics.core.events import (
     to_json,
 )
 from daskmetrics.core.names import Key, content_key
+from daskmetrics.core.results import result_of
 from daskmetrics.core.retry import Fault, GiveUp, Retry, faults_so_far
 from daskmetrics.execution._placement import (
     Placement,
@@ -373,8 +374,8 @@ class Loop:
             item.begun, item.held = None, True
             self._reset_faults(item)
             return
-        attempts = item.tried + 1
-        self._commit(item, "ok", value=finished.value, attempts=attempts, seconds=finished.seconds)
+        value = result_of(item.unit.kind, finished.value)
+        self._commit(item, "ok", value=value, attempts=item.tried + 1, seconds=finished.seconds)
 
     def _pause(self, item: QueuedUnit, reason: str) -> None:
         """Wait until the disk of a worker has room; nothing is blamed."""

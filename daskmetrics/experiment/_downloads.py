@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from daskmetrics.checkpoints.rolling import Downloads
 from daskmetrics.core.costs import DOWNLOAD_RATE
-from daskmetrics.core.events import succeeded
+from daskmetrics.core.events import measured
+from daskmetrics.core.results import Download
 from daskmetrics.core.text import size_text
 from daskmetrics.execution import Record, Source, WorkUnit
 
@@ -33,12 +33,12 @@ class Expecting:
 
 def spared(records: Iterable[Record]) -> str | None:
     """What was downloaded for measuring, in words; None if nothing was."""
-    taken = _taken(records)
-    if not taken:
+    downloads = _recorded(records)
+    if not downloads:
         return None
-    got, whole, waited = (
-        sum(each[name] for each in taken) for name in ("bytes", "whole", "waited")
-    )
+    got = sum(download.bytes for download in downloads)
+    whole = sum(download.whole for download in downloads)
+    waited = sum(download.waited for download in downloads)
     rest = f" of {size_text(whole)}: only the tensors that are needed" if got < whole else ""
     return f"Downloaded {size_text(got)}{rest}. Workers waited {waited:,.0f} s for downloads."
 
@@ -47,15 +47,13 @@ def rate(records: Iterable[Record]) -> float:
     """Bytes per second of the recorded downloads, as a power of two so that equal networks decide
     alike.
     """
-    taken = _taken(records)
-    seconds = sum(each["seconds"] for each in taken)
-    return (
-        2.0 ** round(math.log2(sum(each["bytes"] for each in taken) / seconds))
-        if seconds
-        else DOWNLOAD_RATE
-    )
+    downloads = _recorded(records)
+    seconds = sum(download.seconds for download in downloads)
+    if not seconds:
+        return DOWNLOAD_RATE
+    return 2.0 ** round(math.log2(sum(download.bytes for download in downloads) / seconds))
 
 
-def _taken(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """What the downloads of measured checkpoints took."""
-    return [r.value["download"] for r in succeeded(records, "measure") if "download" in r.value]
+def _recorded(records: Iterable[Record]) -> list[Download]:
+    """The downloads of measured checkpoints."""
+    return [result.download for _, result in measured(records) if result.download]

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from daskmetrics.core.errors import DataError, room_for
 from daskmetrics.core.names import Key
+from daskmetrics.core.results import NetworkSize
 
 _LOCK = RLock()  # Dask unpickles the inputs of a unit in other threads while another unit runs
 
@@ -49,7 +50,7 @@ class LayerEmbeddings:
         self.read_seconds = 0.0  # of these, without loading the model
         self.worker: str | None = None
         self.tokens: float | None = None  # read per text of the task, in the mean
-        self.size: Mapping[str, Any] | None = None  # of the network: see `LoadedModel.size`
+        self.size: NetworkSize | None = None  # of the network
         self.places: NDArray[np.intp] | None = (
             None  # of the task's texts among these, if some share a vector
         )

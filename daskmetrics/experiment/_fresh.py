@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from daskmetrics.bandit.costs import PaidCosts
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import difference, mean_difference
+from daskmetrics.core.results import Scored
 from daskmetrics.core.text import duration
 from daskmetrics.execution import WorkUnit
 from daskmetrics.experiment import search as search
@@ -32,7 +32,7 @@ TIED = (
     2.0  #: standard errors of a paired difference, within which an arm counts as good as the leader
 )
 
-Scores = Mapping[Arm, Mapping[str, Mapping[str, Any]]]
+Scores = Mapping[Arm, Mapping[str, Scored]]
 """Recorded scores by arm and task."""
 
 

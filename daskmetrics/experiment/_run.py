@@ -38,10 +38,12 @@ from daskmetrics.core.events import (
     UnitsPlanned,
     is_finished,
     latest,
+    scored,
 )
 from daskmetrics.core.files import RunFolder, private
 from daskmetrics.core.machine import environment, usage, workers
 from daskmetrics.core.names import Arm, Key, without_default
+from daskmetrics.core.results import Scored
 from daskmetrics.dashboard import RUN_PAGE, Publisher
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
@@ -398,10 +400,10 @@ class _RunDriver:
             experiment.score_key(p.cell.arm, experiment.by_task[p.cell.task]): p.cell
             for p in learner.picks
         }
-        scores: dict[Arm, dict[str, Any]] = {}
-        for record in self.journal.records():
-            if record.ok and (cell := cells.get(record.key)):
-                scores.setdefault(cell.arm, {})[cell.task] = record.value
+        scores: dict[Arm, dict[str, Scored]] = {}
+        for record, result in scored(self.journal.records()):
+            if cell := cells.get(record.key):
+                scores.setdefault(cell.arm, {})[cell.task] = result
         arms, cost = fresh.finalists(best, scores, problem, allotted.total - best.spent)
         units = list(fresh.units(experiment, arms, problem, self.folder.embeddings.resolve()))
         known = {record.key for record in self.journal.records()}

@@ -13,9 +13,10 @@ import numpy as np
 from daskmetrics.bandit import Outcome
 from daskmetrics.bandit.forecast import RiseForecast, rise_forecast
 from daskmetrics.bandit.posterior import fit_posterior
-from daskmetrics.core.events import Record, SearchEnded, succeeded
+from daskmetrics.core.events import Record, SearchEnded, measured, scored
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
 from daskmetrics.core.outcomes import mean_score
+from daskmetrics.core.results import Scored
 from daskmetrics.core.text import plural
 from daskmetrics.execution import Journal
 from daskmetrics.experiment import search as search
@@ -91,7 +92,8 @@ def answer_of(experiment: Experiment, journal: Journal, ended: SearchEnded) -> R
     config, best, records = experiment.config, ended.best_arm, list(journal.records())
     weights = experiment.task_weights
     counted = {task: weight for task, weight in weights.items() if weight > 0}
-    score, stderr = mean_score(ended.best["scores"], counted) or (None, None)
+    scores = {task: Scored(**score) for task, score in ended.best["scores"].items()}
+    score, stderr = mean_score(scores, counted) or (None, None)
     rise = rise_forecast(
         _all_suites(experiment, records),
         _scores(records),
@@ -121,17 +123,17 @@ def answer_of(experiment: Experiment, journal: Journal, ended: SearchEnded) -> R
 
 def _scores(records: Sequence[Record]) -> dict[Cell, Outcome]:
     """The scores by cell, also those of checkpoints that were deleted since."""
-    scored = succeeded(records, "score")
     return {
-        Cell.parse(each.name): Outcome(each.value["score"], each.value["stderr"]) for each in scored
+        Cell.parse(record.name): Outcome(result.score, result.stderr)
+        for record, result in scored(records)
     }
 
 
 def _all_suites(experiment: Experiment, records: Sequence[Record]) -> list[Suite]:
     """The suites, also with the checkpoints that were measured and deleted since."""
-    measured = [Checkpoint.parse(record.name) for record in succeeded(records, "measure")]
+    checkpoints = [Checkpoint.parse(record.name) for record, _ in measured(records)]
     ever = {
-        suite: {each.revision for each in measured if each.model == suite.model}
+        suite: {each.revision for each in checkpoints if each.model == suite.model}
         for suite in experiment.suites
     }
     return [

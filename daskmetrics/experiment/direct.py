@@ -18,6 +18,7 @@ from daskmetrics.checkpoints.locations import Location
 from daskmetrics.core.corpus import prompts
 from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
 from daskmetrics.core.names import Arm, Checkpoint, Suite, content_key, seed_of
+from daskmetrics.core.results import Scored
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment._open import opened
 from daskmetrics.experiment.preparation import check_readouts
@@ -142,7 +143,7 @@ def score_layers(
     seed: int,
     protocol: Mapping[str, Any],
     readouts: Mapping[str, Any],
-) -> dict[Arm, dict[str, Mapping[str, Any]]]:
+) -> dict[Arm, dict[str, Scored]]:
     """The recorded values of every layer and readout of a checkpoint on every task of the data, by
     arm and task.
     """
@@ -159,7 +160,7 @@ def score_layers(
         TemporaryDirectory() as scratch,
     ):
         suite, corpus = _suite(encoder, checkpoint, readouts, seed)
-        recorded: dict[Arm, dict[str, Mapping[str, Any]]] = {arm: {} for arm in suite.arms()}
+        recorded: dict[Arm, dict[str, Scored]] = {arm: {} for arm in suite.arms()}
         for task in chosen:
             spec = worker.EncodeSpec(
                 key=content_key("direct", task.key),
@@ -201,7 +202,7 @@ def _suite(
 
 def _scores(
     encoder: Encoder, spec: worker.EncodeSpec, seed: int, arms: Sequence[Arm] | Mapping[Arm, Any]
-) -> Iterator[tuple[Arm, Mapping[str, Any]]]:
+) -> Iterator[tuple[Arm, Scored]]:
     """The score of each arm that has one; a `DataError` if none has."""
     from threadpoolctl import threadpool_limits
 

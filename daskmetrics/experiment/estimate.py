@@ -30,6 +30,7 @@ from daskmetrics.core.events import (
     UnitAsked,
     is_finished,
     records,
+    scored,
     standing,
 )
 from daskmetrics.core.files import RunFolder
@@ -296,14 +297,13 @@ def task_costs(runs: Path) -> Mapping[str, TaskCost]:
     seconds: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for journal in sorted(runs.glob("*/journal.jsonl")):
         try:
-            finished = [record for record in records(read(journal)) if record.ok]
+            finished = list(scored(records(read(journal))))
         except DaskmetricsError:
             continue
-        for record in finished:
-            if record.kind == "score" and record.worker != "imported":
-                seconds[Cell.parse(record.name).task].append(
-                    (record.value["encode_seconds"], record.seconds)
-                )
+        for record, result in finished:
+            if record.worker != "imported":
+                pair = result.encode_seconds, record.seconds
+                seconds[Cell.parse(record.name).task].append(pair)
     return {
         task: TaskCost(
             median(encode for encode, _ in pairs), median(score for _, score in pairs), len(pairs)

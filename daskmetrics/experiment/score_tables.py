@@ -15,6 +15,7 @@ from daskmetrics.core.events import Record, RunStarted
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.core.readouts import Readout
+from daskmetrics.core.results import Measured, Scored
 from daskmetrics.core.rows import check_names, read_rows
 from daskmetrics.core.serialization import readable
 from daskmetrics.execution.journal import read as read_journal
@@ -348,19 +349,21 @@ def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, fl
             case RunStarted():
                 kinds = {name: about["kind"] for name, about in entry.tasks.items()}
                 models = list(entry.widths)
-            case Record(kind="measure", status="ok", value=value):
-                for layer, values in zip(value["layers"], value["values"], strict=True):
-                    named = zip(value["names"], values, strict=True)
+            case Record(kind="measure", value=Measured() as measured):
+                for layer, values in zip(measured.layers, measured.values, strict=True):
+                    named = zip(measured.names, values, strict=True)
                     metrics[Arm.parse(f"{entry.name}/{layer}")] = {
-                        k: float(v) for k, v in named if v is not None
+                        name: value for name, value in named if value is not None
                     }
-            case Record(kind="score", status="ok", value=value):
+            case Record(kind="score", value=Scored() as scored):
                 cell = Cell.parse(entry.name)
-                score, stderr, encode = (
-                    float(value[name]) for name in ("score", "stderr", "encode_seconds")
-                )
                 rows[entry.name] = ScoreRow(
-                    cell.arm, cell.task, score, stderr, entry.seconds + encode, encode
+                    cell.arm,
+                    cell.task,
+                    scored.score,
+                    scored.stderr,
+                    entry.seconds + scored.encode_seconds,
+                    scored.encode_seconds,
                 )
     known = [row for row in rows.values() if row.task in kinds]
     known.sort(

@@ -20,11 +20,13 @@ from daskmetrics.bandit import Budget, Learner, Outcome, Pick, Problem, arm_feat
 from daskmetrics.bandit.clock import useful_workers
 from daskmetrics.bandit.features import measured, metrics_of_arms
 from daskmetrics.config import Protocol
+from daskmetrics.core import events
 from daskmetrics.core.costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
 from daskmetrics.core.errors import DaskmetricsError
-from daskmetrics.core.events import Event, PosteriorUpdated, RunStarted, UnitAsked, succeeded
+from daskmetrics.core.events import Event, PosteriorUpdated, RunStarted, UnitAsked
 from daskmetrics.core.names import Arm, Cell, Key, Suite, content_key, grid
 from daskmetrics.core.readouts import Readout
+from daskmetrics.core.results import Scored
 from daskmetrics.core.text import duration, plural
 from daskmetrics.execution import Record, Settings, WorkUnit
 from daskmetrics.experiment import _downloads
@@ -66,10 +68,10 @@ class SearchSource:
     def tell(self, record: Record) -> None:
         seconds = record.seconds if self.experiment.config.search.learn_costs else None
         pick = self._running.pop(record.key)
-        score, stderr = (
-            (record.value["score"], record.value["stderr"]) if record.ok else (None, 0.0)
-        )
-        self.learner.tell(pick.index, Outcome(score, stderr, seconds))
+        outcome = Outcome(None, 0.0, seconds)
+        if isinstance(record.value, Scored):
+            outcome = Outcome(record.value.score, record.value.stderr, seconds)
+        self.learner.tell(pick.index, outcome)
         # remove the files of embeddings that are released: enough other encodings were used since
         used = self._encode_key(pick)
         self._encodings = [*(key for key in self._encodings if key != used), used]
@@ -285,7 +287,7 @@ def problem(experiment: Experiment, records: Iterable[Record]) -> Problem:
     of each cell.
     """
     records = tuple(records)
-    recorded = {record.key: record.value["values"] for record in succeeded(records, "measure")}
+    recorded = {record.key: result.values for record, result in events.measured(records)}
     values = {c: recorded[key] for c, key in experiment.measure_keys.items() if key in recorded}
     if not values:
         raise DaskmetricsError("No checkpoint could be measured, so there is nothing to search.")

@@ -20,6 +20,7 @@ from daskmetrics.config import DDP, Config, Model, Recipe
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import atomic_write, cache_folder
 from daskmetrics.core.names import Key, Suite, content_key
+from daskmetrics.core.results import Trained
 from daskmetrics.execution import Record
 from daskmetrics.execution.display import Display
 from daskmetrics.training.ddp.driver import train as train_by_ddp
@@ -158,8 +159,6 @@ def records(suites: Mapping[str, TrainedSuite]) -> Iterator[Record]:
     """The checkpoints that process groups have trained, as records of a run."""
     for name, suite in suites.items():
         for revision in training.revisions(suite.recipe):
-            summary = training.summary(suite.folder, revision)
+            summary = Trained(**training.summary(suite.folder, revision))
             key = content_key("train", suite.key, revision)
-            yield Record(
-                key, f"{name}@{revision}", "train", "ok", summary, seconds=summary["seconds"]
-            )
+            yield Record(key, f"{name}@{revision}", "train", "ok", summary, seconds=summary.seconds)

@@ -18,9 +18,10 @@ import yaml
 from daskmetrics.checkpoints.locations import is_hub_id
 from daskmetrics.core.costs import UNKNOWN_TASK
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.events import RunStarted, latest, records, require_printable, succeeded
+from daskmetrics.core.events import RunStarted, latest, records, require_printable, scored
 from daskmetrics.core.files import RunFolder, private
 from daskmetrics.core.names import Arm, Cell
+from daskmetrics.core.results import Scored
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import read as read_journal
 from daskmetrics.experiment._run import begin
@@ -49,18 +50,20 @@ class ImportCounts:
     example: str = ""  # of one that is incomplete, and what it lacks
 
 
-def _scores(folder: RunFolder) -> list[tuple[Cell, str, Record]]:
-    """All scores of a run's latest configuration and the kinds of their tasks, by model, revision,
+def _scores(folder: RunFolder) -> list[tuple[Cell, str, Record, Scored]]:
+    """All scores of a run's latest configuration with the kinds of their tasks, by model, revision,
     layer and task.
     """
     entries = list(read_journal(folder.must_exist().journal))
     require_printable(entries, folder.path)
     start = latest(entries, RunStarted)
     tasks = start.tasks if start else {}
-    scored = {Cell.parse(record.name): record for record in succeeded(records(entries), "score")}
+    by_cell = {
+        Cell.parse(record.name): (record, score) for record, score in scored(records(entries))
+    }
     return [
-        (cell, tasks[cell.task]["kind"], scored[cell])
-        for cell in sorted(scored)
+        (cell, tasks[cell.task]["kind"], *by_cell[cell])
+        for cell in sorted(by_cell)
         if cell.task in tasks
     ]
 
@@ -71,12 +74,12 @@ def to_csv(folder: RunFolder, path: Path) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as text:
         writer = csv.writer(text, lineterminator="\n")
-        named = ["readout"] if any(cell.arm.readout for cell, _, _ in scores) else []
+        named = ["readout"] if any(cell.arm.readout for cell, *_ in scores) else []
         writer.writerow([*COLUMNS, *named])
-        for cell, kind, record in scores:
-            arm, value = cell.arm, record.value
-            score = [value.get(name) for name in ("score", "stderr", "n")]
-            cost = [record.seconds, value.get("encode_seconds"), value.get("protocol")]
+        for cell, kind, record, result in scores:
+            arm = cell.arm
+            score = [result.score, result.stderr, result.n]
+            cost = [record.seconds, result.encode_seconds, result.protocol]
             readout = [arm.readout] if named else []
             writer.writerow(
                 [arm.model, arm.revision, arm.layer, cell.task, kind, *score, *cost, *readout]
@@ -96,24 +99,23 @@ def to_mteb(folder: RunFolder, path: Path) -> tuple[int, int]:
     )
     scores = _scores(folder)
     of_mteb = [
-        (cell.arm, record)
-        for cell, _, record in scores
-        if (record.value.get("detail") or {}).get("scores")
+        (cell.arm, record, result)
+        for cell, _, record, result in scores
+        if result.detail and result.detail.get("scores")
     ]
-    results.write(results.merge(_result(arm, record, names) for arm, record in of_mteb), path)
+    results.write(results.merge(_result(*score, names) for score in of_mteb), path)
     return len(of_mteb), len(scores) - len(of_mteb)
 
 
-def _result(arm: Arm, record: Record, names: Mapping[str, str]) -> BenchmarkResult:
-    value = record.value
-    settings = {
-        "layer": arm.layer,
-        **({"protocol": value["protocol"][:12]} if "protocol" in value else {}),
-    }
-    settings |= {"readout": arm.readout} if arm.readout else {}
-    plain = {**value["detail"], "evaluation_time": record.seconds, "kg_co2_emissions": None}
+def _result(arm: Arm, record: Record, result: Scored, names: Mapping[str, str]) -> BenchmarkResult:
+    settings: dict[str, Any] = {"layer": arm.layer}
+    if result.protocol:
+        settings["protocol"] = result.protocol[:12]
+    if arm.readout:
+        settings["readout"] = arm.readout
+    plain = {**(result.detail or {}), "evaluation_time": record.seconds, "kg_co2_emissions": None}
     return BenchmarkResult(
-        names[arm.model], arm.revision, arm.layer, value["detail"]["task_name"], plain, settings
+        names[arm.model], arm.revision, arm.layer, plain["task_name"], plain, settings
     )
 
 
@@ -205,17 +207,15 @@ def _record(experiment: Experiment, result: BenchmarkResult, arm: Arm, task: Mte
     )
     score = results.score(plain, task.kind, texts)
     seconds = float(result.content.get("evaluation_time") or 0.0)
-    value = {
-        "score": score.value,
-        "stderr": score.stderr,
-        "n": score.n,
-        "encode_seconds": 0.0,
-        "bytes": 0,
-        "protocol": experiment.protocols[arm.checkpoint].key,
-        "versions": {"mteb": plain["mteb_version"]},
-        "detail": dict(score.detail or {}),
-        "imported": {"from": str(result.path), "settings": dict(result.settings)},
-    }
+    value = Scored(
+        score=score.value,
+        stderr=score.stderr,
+        n=score.n,
+        protocol=experiment.protocols[arm.checkpoint].key,
+        versions={"mteb": plain["mteb_version"]},
+        detail=score.detail,
+        imported={"from": str(result.path), "settings": dict(result.settings)},
+    )
     key = experiment.score_key(arm, task)
     return Record(
         key,

@@ -30,6 +30,7 @@ from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.events import RunStarted, SearchEnded, is_finished, latest, measures_nothing
 from daskmetrics.core.files import RunFolder, private
 from daskmetrics.core.names import Cell, Checkpoint
+from daskmetrics.core.results import Scored
 from daskmetrics.core.text import duration, parse_duration, plural
 from daskmetrics.dashboard import RUN_PAGE
 from daskmetrics.execution import Journal, Record
@@ -288,7 +289,9 @@ class _Watcher:
             self.log.write("measured", **about, status=record.status, **failure)
         elif record.kind == "score":
             cell = Cell.parse(record.name)
-            value = {name: record.value[name] for name in ("score", "stderr")} if record.ok else {}
+            value = {}
+            if isinstance(record.value, Scored):
+                value = {"score": record.value.score, "stderr": record.value.stderr}
             self.log.write(
                 "scored",
                 arm=str(cell.arm),

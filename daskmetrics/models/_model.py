@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from daskmetrics.checkpoints.locations import Location
 from daskmetrics.config import Protocol
 from daskmetrics.core.errors import is_out_of_memory
+from daskmetrics.core.results import NetworkSize
 from daskmetrics.models import _forward as forward
 from daskmetrics.models._networks import NETWORKS, Network
 from daskmetrics.models._tokens import (
@@ -106,20 +107,10 @@ class LoadedModel:
             if x is not None
         )
 
-    def size(self, layers: Sequence[int]) -> dict[str, Any] | None:
-        """Numbers of weights, as plain JSON values: what reading a layer takes; None if the blocks
-        are not known.
-
-        ``whole``: of the loaded network. ``parameters``: for each layer, of all that it needs,
-        embeddings included and later blocks left out. ``computed``: for each layer, of the blocks
-        that run; a block that runs twice counts twice. ``attention``: width of the attention, all
-        heads together; 0 without attention.
-        """
-        size = self.network.parts.size(layers)
-        return size and {
-            "whole": sum(each.numel() for each in self.network.module.parameters()),
-            **size,
-        }
+    def size(self, layers: Sequence[int]) -> NetworkSize | None:
+        """Numbers of weights: what reading a layer takes; None if the blocks are not known."""
+        whole = sum(weights.numel() for weights in self.network.module.parameters())
+        return self.network.parts.size(layers, whole)
 
     def read(self, texts: Sequence[str], layers: Sequence[int], on_batch: OnBatch) -> None:
         """Run one forward pass over all texts, in batches of texts of similar length, up to the

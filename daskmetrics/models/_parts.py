@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from daskmetrics.core.errors import DataError
+from daskmetrics.core.results import NetworkSize
 
 TOKENS = 8  # of the probe
 
@@ -59,10 +60,8 @@ class NetworkParts:
             inputs["position_ids"] = self.first_position + (mask.long().cumsum(1) - 1).clamp(min=0)
         return inputs
 
-    def size(self, layers: Iterable[int]) -> dict[str, Any] | None:
-        """Weights that each layer needs and computes with, and the width of the attention; see
-        `LoadedModel.size`.
-        """
+    def size(self, layers: Iterable[int], whole: int) -> NetworkSize | None:
+        """The size of the network; None if the blocks are not known."""
         if not self.blocks:
             return None
         inside = {weights for block in self.blocks for weights in block.parameters()}
@@ -80,14 +79,14 @@ class NetworkParts:
             return sum(each.numel() for each in weights)
 
         shown = [self.blocks[:layer] for layer in layers]
-        return {
-            "parameters": [
-                count(outside.union(*(block.parameters() for block in set(blocks))))
-                for blocks in shown
-            ],
-            "computed": [sum(count(block.parameters()) for block in blocks) for blocks in shown],
-            "attention": heads * width,
-        }
+        needed = (outside.union(*(block.parameters() for block in set(bs))) for bs in shown)
+        computed = (sum(count(block.parameters()) for block in blocks) for blocks in shown)
+        return NetworkSize(
+            parameters=tuple(map(count, needed)),
+            computed=tuple(computed),
+            attention=heads * width,
+            whole=whole,
+        )
 
     @property
     def takes(self) -> frozenset[str]:

@@ -25,6 +25,7 @@ from daskmetrics.core.events import (
     latest,
     measures_nothing,
     records,
+    scored,
 )
 from daskmetrics.core.files import RunFolder, cache_folder
 from daskmetrics.core.names import Cell, Checkpoint
@@ -272,14 +273,14 @@ def _search_sample(
     picks = {
         entry.key: entry.pick for entry in entries if isinstance(entry, UnitAsked) and entry.pick
     }
-    scores = [record for record in finished if record.kind == "score" and record.key in picks]
-    spent = fsum(picks[record.key]["cost"] for record in scores)
+    scores = [(record, result) for record, result in scored(finished) if record.key in picks]
+    spent = fsum(picks[record.key]["cost"] for record, _ in scores)
     if spent > 0:
         encoded = {}
-        for record in scores:
+        for record, result in scores:
             cell = Cell.parse(record.name)
-            encoded[cell.arm.checkpoint, cell.task] = record.value["encode_seconds"]
-        seconds = fsum(record.seconds for record in scores) + fsum(encoded.values())
+            encoded[cell.arm.checkpoint, cell.task] = result.encode_seconds
+        seconds = fsum(record.seconds for record, _ in scores) + fsum(encoded.values())
         cpu, assumed = (_problem_on(experiment, costs).exhaustive_cost for costs in (CPU, None))
         yield Sample(
             "search", "cells", (seconds / len(scores),), spent / len(scores) * cpu / assumed

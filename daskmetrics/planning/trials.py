@@ -26,6 +26,7 @@ from daskmetrics.core.events import records
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.machine import variable, workers
 from daskmetrics.core.names import Cell, Checkpoint
+from daskmetrics.core.results import Scored
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution.journal import read
@@ -199,9 +200,9 @@ def _chains(units: Sequence[Record]) -> tuple[tuple[float, ...], ...]:
         if record.kind == "train":
             trained[Checkpoint.parse(record.name).model].append(seconds)
             continue
-        if record.kind == "score":
+        if record.kind == "score" and isinstance(record.value, Scored):
             cell = Cell.parse(record.name)
-            encoding = cell.arm.checkpoint, cell.task, record.value["encode_seconds"]
+            encoding = cell.arm.checkpoint, cell.task, record.value.encode_seconds
             seconds += 0.0 if encoding in encoded else encoding[2]
             encoded.add(encoding)
         chains.append((seconds,))

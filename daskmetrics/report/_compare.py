@@ -11,8 +11,8 @@ import numpy as np
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.analysis import FEWEST, rank_correlation
+from daskmetrics.core import events
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.events import succeeded
 from daskmetrics.core.names import Cell
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration
@@ -265,11 +265,11 @@ def _known(run: Run) -> dict[Cell, KnownScore]:
 
 def _details(run: Run) -> dict[Cell, Mapping[str, Any]]:
     """What mteb returned for each cell of a task of mteb."""
-    found = (
-        (record.name, record.value.get("detail") or {})
-        for record in succeeded(run.records, "score")
-    )
-    return {Cell.parse(name): detail for name, detail in found if detail.get("scores")}
+    return {
+        Cell.parse(record.name): score.detail
+        for record, score in events.scored(run.records)
+        if score.detail and score.detail.get("scores")
+    }
 
 
 def _selections(run: Run) -> dict[str, Selection]:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from daskmetrics.answer.ties import LEVEL, MOST, MeanScores, not_worse
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import joint_error, means_of
+from daskmetrics.core.results import Scored
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural
 from daskmetrics.report._format import number, over
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Scores = Mapping[
-    str, Mapping[str, Any]
+    str, Scored
 ]  # of an arm, by task: score, standard error and, where known, outcomes
 TEXT_ROWS, TEXT_TASKS = 20, 4  # of the table as text; `Leaderboard.to_frame` has all of them
 NO_VALUE = ""
@@ -78,7 +79,7 @@ class Leaderboard:
 
     Examples
     --------
-    >>> scores = {Arm("m", "main", layer): {"topics": {"score": 0.5 + layer / 10, "stderr": 0.02}} for layer in (0, 1)}
+    >>> scores = {Arm("m", "main", layer): {"topics": Scored(0.5 + layer / 10, 0.02)} for layer in (0, 1)}
     >>> board = Leaderboard.of(scores, {"topics": 1.0})
     >>> [(each.rank, each.arm.layer, each.tied) for each in board.arms]
     [(1, 1, True), (2, 0, False)]
@@ -103,8 +104,8 @@ class Leaderboard:
         Parameters
         ----------
         recorded : mapping
-            By arm and task: a mapping with ``score``, ``stderr`` and, where known, packed
-            ``outcomes``, with which arms are compared item by item.
+            The `Scored` of each arm by task, where known with outcomes, with which arms are
+            compared item by item.
         weights : mapping
             Weight of each task in the mean, by name.
         tied : collection of Arm, optional
@@ -120,7 +121,7 @@ class Leaderboard:
             tied = _tied({arm: recorded[arm] for arm in complete}, counted)
         partial = sorted(recorded.keys() - means.keys(), key=lambda arm: (-len(recorded[arm]), arm))
         scores = {
-            arm: {t: (by[t]["score"], by[t]["stderr"]) for t in weights if t in by}
+            arm: {t: (by[t].score, by[t].stderr) for t in weights if t in by}
             for arm, by in recorded.items()
         }
         ranked = [
@@ -273,11 +274,8 @@ def _tied(complete: Mapping[Arm, Scores], weights: Mapping[str, float]) -> set[A
     arms = list(complete)
     first, beyond = arms[:MOST], arms[MOST:]
     shares = np.array(list(weights.values())) / math.fsum(weights.values())
-    cells = [[complete[arm][task] for task in weights] for arm in arms]
-    scores, errors = (
-        np.array([[each[what] for each in row] for row in cells], float)
-        for what in ("score", "stderr")
-    )
+    scores = np.array([[complete[arm][task].score for task in weights] for arm in arms])
+    errors = np.array([[complete[arm][task].stderr for task in weights] for arm in arms])
     joint = [joint_error([complete[arm][task] for arm in first]) for task in weights]
     tie = MeanScores.of(scores[: len(first)], shares, joint).tied(LEVEL)
     rows = [0, *range(len(first), len(arms))]

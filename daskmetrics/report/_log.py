@@ -16,6 +16,7 @@ from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.events import kind_of, kinds, to_json
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Key
+from daskmetrics.core.results import Measured
 from daskmetrics.core.table import printable
 from daskmetrics.execution.journal import numbered
 
@@ -159,7 +160,7 @@ def _history(folder: RunFolder, unit: UnitLog, entries: Sequence[Numbered]) -> I
             case events.AttemptFailed(trace=trace):
                 yield from _indented(trace.splitlines())
             case events.Record(
-                value={"reasons": reasons}
+                value=Measured(reasons=reasons)
             ):  # the undefined metrics of a measured checkpoint
                 yield from _indented(
                     f"{name} of layer {layer}: {reason}" for layer, name, reason in reasons

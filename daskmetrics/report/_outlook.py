@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from daskmetrics.core.events import Event, SearchEnded, succeeded
+from daskmetrics.core.events import Event, SearchEnded, scored
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.core.outcomes import Difference, mean_difference
 from daskmetrics.core.text import listed, plural
@@ -159,9 +159,7 @@ def changed(
     text = f"An earlier search of this run, with {spent} of the exhaustive cost, recommended {old}."
     if earlier.reward != result.reward:
         text += f" It compared arms by the reward {earlier.reward}, this one by {result.reward}."
-    cells = [
-        (Cell.parse(record.name), record.value["score"]) for record in succeeded(since, "score")
-    ]
+    cells = [(Cell.parse(record.name), result.score) for record, result in scored(since)]
     theirs = [f"{number(score)} of {cell}" for cell, score in cells if cell.arm in (old, new)]
     text += f" {plural(len(cells), 'score')} {'is' if len(cells) == 1 else 'are'} new"
     if theirs:

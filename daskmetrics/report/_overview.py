@@ -218,4 +218,5 @@ def ago(then: float) -> str:
 def score_of(run: Run, pick: Mapping[str, Any]) -> str:
     """The score of a decision's cell with its error, if it is known."""
     cell = cell_of(pick)
-    return scored(run.recorded.get(cell.arm, {}).get(cell.task), without="open")
+    score = run.recorded.get(cell.arm, {}).get(cell.task)
+    return number(score.score, score.stderr) if score else "open"

@@ -17,7 +17,7 @@ from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference, mean_difference
 from daskmetrics.core.table import Table
 from daskmetrics.report._documents import difference_document
-from daskmetrics.report._format import WIDTH, apart, fact, over, probability, scored, unpaired
+from daskmetrics.report._format import WIDTH, apart, fact, number, over, probability, unpaired
 from daskmetrics.report._run import Run
 
 
@@ -113,7 +113,8 @@ def compare_arms_text(run: Run, name: str, other_name: str, elsewhere: Run | Non
     compared, there, rows = compare_named(run, name, other_name, elsewhere), elsewhere or run, []
     arm, other = compared.arm, compared.other
     for task, difference in compared.tasks.items():
-        scores = map(scored, (run.recorded[arm][task], there.recorded[other][task]))
+        pair = run.recorded[arm][task], there.recorded[other][task]
+        scores = (number(score.score, score.stderr) for score in pair)
         rows.append((task, *scores, apart(difference, " *"), probability(difference.probability)))
     header = ("task", "first", "second", "difference", "probability")
     lines = [
@@ -131,7 +132,7 @@ def compare_arms_text(run: Run, name: str, other_name: str, elsewhere: Run | Non
 def _objective(run: Run, arm: Arm, tasks: Mapping[str, Difference]) -> Difference | None:
     problem, scale = objective_of(run)
     differences = list(tasks.values())
-    mine = np.array([run.recorded[arm][task]["score"] for task in tasks])
+    mine = np.array([run.recorded[arm][task].score for task in tasks])
     theirs = mine - [each.value for each in differences]
     errors = np.array([each.stderr for each in differences])
     places = np.array([problem.tasks.index(task) for task in tasks])

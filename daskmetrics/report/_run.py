@@ -11,7 +11,7 @@ from daskmetrics.answer.analysis import suites as suites_of
 from daskmetrics.answer.evidence import Evidence
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.events import succeeded
+from daskmetrics.core.events import measured, scored
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.report._best import Best, best_of
 from daskmetrics.report._format import card, number, percent
@@ -159,9 +159,11 @@ class Run(RecordedRun):
         """What the verdict rests on."""
         if self.result is None:
             raise DataError(f"The run in '{self.folder.path}' has no verdict. {self._remedy()}")
-        measured = {Checkpoint.parse(record.name) for record in succeeded(self.records, "measure")}
+        checkpoints = {Checkpoint.parse(record.name) for record, _ in measured(self.records)}
         suites = suites_of(self)
-        arms = tuple(arm for suite in suites for arm in suite.arms() if arm.checkpoint in measured)
+        arms = tuple(
+            arm for suite in suites for arm in suite.arms() if arm.checkpoint in checkpoints
+        )
         depths = {suite.model: suite.depth for suite in suites}
         return Evidence(
             config=self.config,
@@ -174,10 +176,7 @@ class Run(RecordedRun):
                 for model, depth in depths.items()
             },
             recorded=self.recorded,
-            seconds={
-                self.cells[record.key]: record.seconds
-                for record in succeeded(self.records, "score")
-            },
+            seconds={self.cells[record.key]: record.seconds for record, _ in scored(self.records)},
             widths=self.start.widths,
         )
 
@@ -243,12 +242,12 @@ class Run(RecordedRun):
                 *place(cell.arm),
                 cell.task,
                 self.kinds[cell.task],
-                value["score"],
-                value["stderr"],
-                each.seconds,
+                score.score,
+                score.stderr,
+                record.seconds,
             )
-            for each in succeeded(self.records, "score")
-            for cell, value in [(self.cells[each.key], each.value)]
+            for record, score in scored(self.records)
+            for cell in [self.cells[record.key]]
         ]
         return pandas.DataFrame(
             rows, columns=[*ARM_COLUMNS, *(["readout"] if several else []), *CELL_COLUMNS]

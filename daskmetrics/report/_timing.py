@@ -12,6 +12,7 @@ from typing import Any
 from daskmetrics.core.estimate import Interval
 from daskmetrics.core.events import RunFinished, RunStarted, UsageMeasured, WorkerJoined
 from daskmetrics.core.names import Checkpoint
+from daskmetrics.core.results import Scored
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration
 from daskmetrics.report._run import Run
@@ -145,9 +146,9 @@ def _unit_seconds(run: Run) -> dict[str, list[float]]:
     for record in run.records:
         if record.worker is not None:
             seconds = record.seconds
-            if record.ok and record.kind in ("score", "fresh"):
+            if isinstance(record.value, Scored):
                 # the worker of the first score has most likely made the encoding that others share
-                encoding = record.worker, record.value["encode_seconds"]
+                encoding = record.worker, record.value.encode_seconds
                 seconds += 0.0 if encoding in encoded else encoding[1]
                 encoded.add(encoding)
             units.setdefault(record.worker, []).append(seconds)

@@ -438,7 +438,7 @@ def verdict_of(evidence: Evidence) -> Verdict:
     }
     chosen = {each["kind"]: Arm(**each["arm"]) for each in evidence.answer.kinds}
     cells = [each for by_task in evidence.recorded.values() for each in by_task.items()]
-    tasks_with_errors = {task for task, cell in cells if cell["stderr"] or cell.get("outcomes")}
+    tasks_with_errors = {task for task, cell in cells if cell.stderr or cell.outcomes}
     best = evidence.answer.best_arm
     overall = _standing(evidence, OVERALL, tuple(evidence.weights), LEVEL, best)
     parts = []

@@ -20,11 +20,12 @@ from daskmetrics.core.outcomes import (
     means_of,
 )
 from daskmetrics.core.readouts import POOLINGS, STORAGES, Readout
+from daskmetrics.core.results import Scored
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural
 from daskmetrics.report._format import apart, choices, number, over, size, unpaired
 
-Recorded = Mapping[Arm, Mapping[str, Mapping[str, Any]]]  # scores by arm and task
+Recorded = Mapping[Arm, Mapping[str, Scored]]  # scores by arm and task
 Choices = Mapping[str, str]  # of an arm: what its readout has of each choice, in words
 Pair = tuple[Arm, Arm]  # the same but for one choice, which is the base choice in the second arm
 
@@ -95,7 +96,7 @@ class Worths:
 
     Examples
     --------
-    >>> scores = {name: {"topics": {"score": score, "stderr": 0.01}} for name, score in (("mean", 0.7), ("last", 0.6))}
+    >>> scores = {name: {"topics": Scored(score, 0.01)} for name, score in (("mean", 0.7), ("last", 0.6))}
     >>> worths_of({Arm("m", "main", 3, name): own for name, own in scores.items()}, {"topics": 1.0}).sentence
     'last token loses 0.100 ± 0.014 (unpaired)'
     """
@@ -264,13 +265,13 @@ def _worth(
 
 
 def _of_one(
-    one: Mapping[str, Mapping[str, Any]],
-    other: Mapping[str, Mapping[str, Any]],
+    one: Mapping[str, Scored],
+    other: Mapping[str, Scored],
     weights: Mapping[str, float],
 ) -> float:
     """The difference of the mean scores of two arms, on the tasks on which both were scored."""
     shared = [task for task in weights if task in one and task in other]
-    apart = fsum(weights[task] * (one[task]["score"] - other[task]["score"]) for task in shared)
+    apart = fsum(weights[task] * (one[task].score - other[task].score) for task in shared)
     return apart / fsum(weights[task] for task in shared)
 
 

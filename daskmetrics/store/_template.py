@@ -4,6 +4,7 @@ checkpoint.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -22,6 +23,7 @@ from daskmetrics.core.names import (
     without_default,
 )
 from daskmetrics.core.readouts import Readout
+from daskmetrics.core.results import Measured, Scored
 from daskmetrics.core.status import Status
 
 
@@ -92,13 +94,13 @@ class Block:
     status: np.ndarray
 
     @classmethod
-    def of(cls, value: Mapping[str, Any]) -> Block:
-        """From the journal's JSON, in which an undefined number is null."""
-        numbers = {name: np.array(value[name], dtype=float) for name in ("values", "stderr")}
-        return cls(**numbers, status=np.array(value["status"], dtype=np.uint8))
-
-    def as_json(self) -> dict[str, Any]:
-        return {name: _nullable(getattr(self, name)) for name in ("values", "stderr", "status")}
+    def of(cls, measured: Measured) -> Block:
+        """The metrics of a checkpoint; an undefined number becomes NaN."""
+        return cls(
+            np.array(measured.values, dtype=float),
+            np.array(measured.stderr, dtype=float),
+            np.array(measured.status, dtype=np.uint8),
+        )
 
     @classmethod
     def empty(cls, layers: int, names: int, status: Status = Status.MISSING) -> Block:
@@ -116,10 +118,6 @@ class Block:
     def equals(self, other: Block) -> bool:
         """Whether both are equal bit for bit; NaN equals NaN."""
         return self.values.shape == other.values.shape and not self.differs(other).any()
-
-
-def _nullable(array: np.ndarray) -> list[list[float | int | None]]:
-    return [[None if value != value else value for value in row] for row in array.tolist()]
 
 
 @dataclass(frozen=True)
@@ -238,14 +236,12 @@ def blocks_of_cells(
 
 
 def _metrics(record: Record, shape: tuple[int, int]) -> Block:
-    return (
-        Block.of(record.value)
-        if record.status == "ok"
-        else Block.empty(*shape, Status.of(record.status))
-    )
+    if isinstance(record.value, Measured):
+        return Block.of(record.value)
+    return Block.empty(*shape, Status.of(record.status))
 
 
 def _cell(record: Record) -> tuple[float, float, Status]:
-    if record.status != "ok":
-        return float("nan"), float("nan"), Status.of(record.status)
-    return record.value["score"], record.value["stderr"], Status.OK
+    if isinstance(record.value, Scored):
+        return record.value.score, record.value.stderr, Status.OK
+    return math.nan, math.nan, Status.of(record.status)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,17 +19,16 @@ from daskmetrics.core.outcomes import (
     pack,
     unpack,
 )
+from daskmetrics.core.results import Scored, result_as_json
 
 seeds = st.integers(0, 2**32 - 1)
 
 
-def recorded(outcomes, items="task") -> dict:
+def recorded(outcomes, items="task") -> Scored:
     values = np.asarray(outcomes, dtype=float)
     error = float(values.std() / math.sqrt(len(values)))
-    packed = json.loads(
-        json.dumps(pack(outcomes, float(values.mean()), items))
-    )  # as the journal has it
-    return {"score": float(values.mean()), "stderr": error, "outcomes": packed}
+    score = float(values.mean())
+    return Scored(score, error, outcomes=pack(outcomes, score, items))
 
 
 @given(st.lists(st.booleans(), max_size=40))
@@ -86,8 +86,8 @@ def test_the_size_is_bounded_and_the_error_stays(n, right_or_wrong):
     one, other = recorded(values[0] < 0.8), recorded(values[1] < 0.8)
     if not right_or_wrong:
         one, other = recorded(values[0]), recorded(values[1])
-    assert len(json.dumps(one["outcomes"])) < 4 / 3 * MOST_BYTES + 200
-    alone = math.hypot(one["stderr"], other["stderr"])  # of arms that have nothing in common
+    assert len(json.dumps(result_as_json(one.outcomes))) < 4 / 3 * MOST_BYTES + 200
+    alone = math.hypot(one.stderr, other.stderr)  # of arms that have nothing in common
     assert difference(one, other).stderr == pytest.approx(alone, rel=0.5 if n == 10 else 0.06)
 
 
@@ -96,10 +96,10 @@ def test_outcomes_of_other_items_or_of_none_are_not_paired():
     for other in (
         recorded([True, False, True], "other"),
         recorded([True, False]),
-        {"score": 0.5, "stderr": 0.3},
+        Scored(0.5, 0.3),
     ):
         found = difference(one, other)
-        assert not found.paired and found.stderr == math.hypot(one["stderr"], other["stderr"])
+        assert not found.paired and found.stderr == math.hypot(one.stderr, other.stderr)
     single = recorded([True])
     assert not difference(single, single).paired
 
@@ -135,7 +135,7 @@ def test_the_probability_is_that_of_a_normal_deviate():
 @given(seeds, st.integers(2, 60))
 def test_the_joint_error_of_two_scores_gives_the_error_of_their_difference(seed, n):
     rows = [recorded(row) for row in np.random.default_rng(seed).random((3, n)) < 0.6]
-    for scores in (rows, [{**row, "outcomes": None} for row in rows]):
+    for scores in (rows, [replace(row, outcomes=None) for row in rows]):
         joint, found = joint_error(scores), difference(scores[0], scores[2])
         c = joint.covariance
         assert math.sqrt(max(0.0, c[0, 0] + c[2, 2] - 2 * c[0, 2])) == pytest.approx(
@@ -147,5 +147,5 @@ def test_the_joint_error_of_two_scores_gives_the_error_of_their_difference(seed,
 
 
 def test_one_score_without_outcomes_makes_all_errors_independent():
-    rows = [recorded([True, False, True]), {"score": 0.5, "stderr": 0.3}]
+    rows = [recorded([True, False, True]), Scored(0.5, 0.3)]
     assert not joint_error(rows).paired and joint_error(rows).covariance[0, 1] == 0

@@ -16,6 +16,7 @@ from daskmetrics.core.events import (
     UnitsRetried,
 )
 from daskmetrics.core.names import Suite
+from daskmetrics.core.results import Measured, Scored, Trained
 from daskmetrics.dashboard._pages import _current, _progress
 from daskmetrics.dashboard._state import (
     LATEST,
@@ -49,13 +50,22 @@ def live(history):
     return live
 
 
+RESULTS = {
+    "train": lambda value: Trained(tokens=1.0, seconds=1.0, **value),
+    "score": lambda value: Scored(stderr=0.0, **value),
+    "measure": lambda value: Measured(stderr=(), status=(), **value),
+}
+
+
 def record(kind, name, value=None, key=None):
     status = (
         {"status": "ok", "reason": None}
         if value
         else {"status": "error", "reason": f"no '{name}' in /a/b"}
     )
-    return Record(key or f"{kind}-{name}", name, kind, value=value, **status)
+    return Record(
+        key or f"{kind}-{name}", name, kind, value=value and RESULTS[kind](value), **status
+    )
 
 
 def ask(index, arm, task, search="s"):

@@ -254,9 +254,9 @@ def test_a_newer_format_is_refused_with_what_to_do(paths):
             {"type": "finished", "key": "k", "at": 1.0, "mood": "good"},
             "the field 'mood' is not known",
         ),
-        ({"type": "finished", "key": "k"}, "fields are missing: 'at'"),
+        ({"type": "finished", "key": "k"}, "the field 'at' is missing"),
         ({"type": "finished", "key": "k", "at": "noon"}, "the field 'at' is 'noon'"),
-        ({"type": "usage", "workers": {"w": 1}}, "the field 'workers' is .*Mapping.str, Mapping"),
+        ({"type": "usage", "workers": {"w": 1}}, "the field 'workers.w' is 1 "),
     ],
 )
 def test_an_unknown_entry_is_refused_with_its_line_and_what_to_do(paths, entry, reason):
@@ -279,7 +279,7 @@ def example(hint):
         Sequence: lambda: inner,
         UnionType: lambda: inner[0],
     }
-    by_type |= {Any: lambda: {"a": [1.5]}, NoneType: lambda: None}
+    by_type |= {Any: lambda: {"a": [1.5]}, object: lambda: {"a": [1.5]}, NoneType: lambda: None}
     return by_type.get(get_origin(hint) or hint, lambda: hint(1))()
 
 
@@ -289,7 +289,7 @@ def test_every_kind_of_entry_survives_its_line_and_has_the_types_of_its_fields()
         entry = cls(**{name: example(hint) for name, hint in hints.items()})
         assert from_json(decode(encode(to_json(entry)))) == entry
         assert kind_of(entry) == kind and not isinstance(entry, dict)
-        for name in (name for name, hint in hints.items() if hint is not Any):
+        for name in (name for name, hint in hints.items() if hint not in (Any, object)):
             with pytest.raises(ValueError, match=f"'{kind}': the field '{name}' is "):
                 from_json({**to_json(entry), name: 1j})
 

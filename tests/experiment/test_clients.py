@@ -23,7 +23,9 @@ def values(folder: RunFolder) -> dict[str, object]:
         records = [record for record in journal.records() if record.kind in ("measure", "score")]
     assert records and all(record.ok for record in records), records
     kept = ("values", "score", "stderr", "outcomes")
-    return {record.key: {name: record.value.get(name) for name in kept} for record in records}
+    return {
+        record.key: {name: getattr(record.value, name, None) for name in kept} for record in records
+    }
 
 
 def test_workers_without_resources_give_equal_cells(prepared, client, tmp_path):

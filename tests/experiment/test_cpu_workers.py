@@ -97,8 +97,8 @@ def test_trees_run_on_cpu_workers_beside_encoding(
         records = [record for record in journal.records() if record.kind == "score"]
     assert len(records) == 2 * len(TASKS) and all(record.ok for record in records), records
     assert {record.worker for record in records} == {"CPU"}
-    assert {record.value["encoded_on"] for record in records} == {"GPU"}
-    assert all(record.value["score"] > 1 / 12 for record in records)
+    assert {record.value.encoded_on for record in records} == {"GPU"}
+    assert all(record.value.score > 1 / 12 for record in records)
     value = records[0].value
     assert (
         value["protocol"] == prepared.protocols[prepared.checkpoints[0]].key

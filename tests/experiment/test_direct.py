@@ -101,7 +101,7 @@ def test_scores_are_those_of_a_run_on_the_same_file(finished, minilm: Path) -> N
     assert len(scores) == 7 and len(set(scores.values())) > 1
     for arm, recorded in run.recorded.items():
         assert scores[arm.layer] == pytest.approx(
-            (recorded[task]["score"], recorded[task]["stderr"]), abs=1e-9
+            (recorded[task].score, recorded[task].stderr), abs=1e-9
         )
     best = run.verdict.overall
     assert {each.arm.layer for each in board.arms if each.tied} == {

@@ -13,6 +13,7 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import pack
+from daskmetrics.core.results import Scored
 from daskmetrics.experiment import Display
 from daskmetrics.experiment import _fresh as fresh
 from daskmetrics.experiment import search as search
@@ -78,11 +79,8 @@ def recorded(problem, means, noise):
     scores = {}
     for arm, mean in zip(problem.arms, means, strict=True):
         outcomes = mean + shared - shared.mean() + rng.normal(0, noise, 200)
-        value = {
-            "score": float(outcomes.mean()),
-            "stderr": 0.02,
-            "outcomes": pack(outcomes, outcomes.mean(), "items"),
-        }
+        packed = pack(outcomes, outcomes.mean(), "items")
+        value = Scored(float(outcomes.mean()), 0.02, outcomes=packed)
         scores[arm] = dict.fromkeys(problem.tasks, value)
     return scores
 
@@ -150,8 +148,8 @@ def test_a_run_reports_its_finalists_on_fresh_items_and_resumes_with_nothing_to_
     found = fresh_items(run)
     assert run.result and found and len(found.finalists) == len(run.result.fresh) >= 2
     assert found.finalists[0].arm == run.best().arm == Arm.parse(run.result.fresh[0])
-    assert {record.value["n"] for record in run.records if record.kind == "fresh"} == {150, 144}
-    assert {record.value["n"] for record in run.records if record.kind == "score"} == {350, 336}
+    assert {record.value.n for record in run.records if record.kind == "fresh"} == {150, 144}
+    assert {record.value.n for record in run.records if record.kind == "score"} == {350, 336}
     assert run.result.spent <= run.result.budget <= run.result.exhaustive
     assert all(each.lead and each.lead.paired for each in found.finalists[1:])
     again = experiment.run(prepared(**changes), folder, Display())

@@ -3,6 +3,7 @@ from __future__ import annotations
 from daskmetrics import training
 from daskmetrics.core.events import measures_nothing
 from daskmetrics.core.files import RunFolder
+from daskmetrics.core.results import Measured
 from daskmetrics.execution import Record, Sweep
 from daskmetrics.experiment import measure as measure
 
@@ -85,7 +86,7 @@ def test_nothing_is_loaded_without_metrics(prepared, tmp_path):
     folder = RunFolder(tmp_path)  # with neither weights, prompts nor store
     units = [unit for unit in measure.units(experiment, folder, []) if unit.kind == "measure"]
     value = units[0].function(*units[0].args)
-    assert (value["names"], value["values"]) == ([], [[], []])  # a row for each layer
+    assert (value.names, value.values) == ((), ((), ()))  # a row for each layer
     assert measures_nothing(Record(units[0].key, units[0].name, "measure", "ok", value))
     assert not list(tmp_path.iterdir())
 
@@ -98,19 +99,17 @@ def test_metrics_that_are_recorded_are_not_missing(prepared, tmp_path):
         if unit.kind == "measure"
     )
     assert [metric.name for metric in unit.args[0].missing.values()] == ["curvature", "anisotropy"]
-    row = [[0.5, 0.5]] * len(unit.args[0].layers)
-    numbers = {
-        "names": ["curvature", "anisotropy"],
-        "metrics": list(experiment.metric_keys),
-        "reasons": [],
-    }
-    value = {
-        **numbers,
-        "states": unit.args[0].states_key,
-        "values": row,
-        "stderr": row,
-        "status": row,
-    }
+    layers = unit.args[0].layers
+    rows = ((0.5, 0.5),) * len(layers)
+    value = Measured(
+        layers,
+        ("curvature", "anisotropy"),
+        rows,
+        rows,
+        status=((1, 1),) * len(layers),
+        metrics=tuple(experiment.metric_keys),
+        states=unit.args[0].states_key,
+    )
     known = Record("of other metrics", unit.name, "measure", "ok", value)
     units = measure.units(experiment, RunFolder(tmp_path), [known])
     assert next(each for each in units if each.key == unit.key).args[0].missing == {}

@@ -66,7 +66,7 @@ def test_two_thousand_labelled_texts_end_with_the_best_arm(tmp_path: Path, prepa
     assert best.arm.model == "a" and best.probability > 0
     (task,) = run.tasks
     assert task == "file:reviews.csv(text=body, label=stars, probe=ridge)"
-    assert {record.value["n"] for record in run.records if record.kind == "score"} == {2000}
+    assert {record.value.n for record in run.records if record.kind == "score"} == {2000}
     seen = task_costs(tmp_path / "runs")
     assert seen[task].cells >= LAYERS and seen[task].score > 0
     again = experiment.run(prepared(**changes, search={"budget": 0.7}), folder, Display())
@@ -99,7 +99,7 @@ def test_the_verdict_of_a_real_encoder_agrees_with_the_raw_table(
     }
     experiment.run(prepared(**changes), folder, Display())
     run = Run(folder.path)
-    means = {arm: scores[next(iter(scores))]["score"] for arm, scores in run.recorded.items()}
+    means = {arm: scores[next(iter(scores))].score for arm, scores in run.recorded.items()}
     verdict = run.verdict.overall
     assert len(means) == 7 == verdict.tested and verdict.arm == max(
         means, key=lambda arm: means[arm]
@@ -139,7 +139,7 @@ def test_a_run_without_metrics_searches_at_once_and_adds_metrics_later(
     )  # those of the training
     experiment.run(bare, folder, Display())
     run = Run(folder.path)
-    assert not any(record.value.get("size") for record in run.records if record.kind == "measure")
+    assert not any(record.value.size for record in run.records if record.kind == "measure")
     assert len(run.recorded) == len(bare.arms) and run.best().confirmed
     assert not run.metrics and len(run.scores) == 3
     assert run.headline.startswith("best arm a@") and "none: the run has no metrics" in status_text(

@@ -154,13 +154,13 @@ def test_a_run_scores_what_each_readout_gives_and_the_same_as_here_and_now(
         readouts=readouts, corpus=corpus, metrics=["prompt_entropy"],
     )  # fmt: skip
     (task,) = run.tasks
-    scored = {arm: values[task]["score"] for arm, values in run.recorded.items()}
+    scored = {arm: values[task].score for arm, values in run.recorded.items()}
     assert len(scored) == 4 * 8 + 8
     board = dm.layers(folder, reviews, readouts=readouts)
     assert {str(each.arm).partition("/")[2]: each.mean for each in board.arms} == {
         str(arm).partition("/")[2]: score for arm, score in scored.items()
     }
-    widths = {arm.readout: values[task]["dimensions"] for arm, values in run.recorded.items()}
+    widths = {arm.readout: values[task].dimensions for arm, values in run.recorded.items()}
     assert (widths["last"], widths["8d,int8"], widths["concat1+3"]) == (32, 8, 64)
     block = store.read_block(
         tmp_path / "run" / "store.zarr", "scores", next(iter(scored)).checkpoint
@@ -172,7 +172,7 @@ def test_a_run_scores_what_each_readout_gives_and_the_same_as_here_and_now(
             encoder.encode(own.texts()), seed_of("score", own.key, run.config["seed"])
         )
     assert again.value == scored[best.arm]
-    read = next(iter(run.recorded.values()))[task]["reading"]
+    read = next(iter(run.recorded.values()))[task].reading
     assert (read["texts"], read["layer"]) == (60, 3) and read["seconds"] > 0
     assert run.cost_of(Arm("model", "main", 3)).texts_per_second > 0
 
@@ -205,9 +205,7 @@ def test_a_killed_run_with_readouts_resumes_with_equal_cells(folder, reviews, tm
         dm.run(settings, client=client, folder=tmp_path / name) for name in ("killed", "whole")
     )
     (task,) = whole.tasks
-    first, second = (
-        {a: v[task]["score"] for a, v in run.recorded.items()} for run in (killed, whole)
-    )
+    first, second = ({a: v[task].score for a, v in run.recorded.items()} for run in (killed, whole))
     assert first == second
     assert len(first) == scores_in(journal) == 32
     assert killed.best().arm == whole.best().arm

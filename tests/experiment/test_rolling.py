@@ -24,6 +24,7 @@ from daskmetrics.config import Model
 from daskmetrics.core.costs import DOWNLOAD_RATE, CostModel
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import RunFolder
+from daskmetrics.core.results import Download, Measured
 from daskmetrics.execution import Record
 from daskmetrics.experiment import _downloads as downloads
 from daskmetrics.experiment import estimate as estimate
@@ -231,13 +232,8 @@ def test_a_hub_that_does_not_list_its_files_is_an_error(hub):
 
 
 def record(**download):
-    return Record(
-        "k",
-        "m@step0",
-        "measure",
-        "ok",
-        {"states": "s", **({"download": download} if download else {})},
-    )
+    result = Measured((), (), (), (), (), download=Download(**download) if download else None)
+    return Record("k", "m@step0", "measure", "ok", result)
 
 
 def test_the_measured_rate_is_a_power_of_two_and_assumed_without_downloads():

@@ -10,6 +10,7 @@ from daskmetrics import store
 from daskmetrics.core.events import StorePlanned, UnitsRetried, from_json, to_json
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Checkpoint
+from daskmetrics.core.results import Measured, Scored
 from daskmetrics.core.status import Status
 from daskmetrics.execution import Journal, Record
 from daskmetrics.experiment import _run as run
@@ -25,11 +26,8 @@ def test_a_failed_checkpoint_has_its_status_and_no_number(prepared):
     suite = experiment.suites[0]
     lost, fine, never = suite.checkpoints()[:3]
     values = [[1.0] * len(experiment.metrics)] * len(suite.layers)
-    good = {
-        "values": values,
-        "stderr": values,
-        "status": [[1] * len(experiment.metrics)] * len(suite.layers),
-    }
+    status = [[1] * len(experiment.metrics)] * len(suite.layers)
+    good = Measured(suite.layers, ("a",) * len(experiment.metrics), values, values, status)
     blocks = run._plan(experiment).metric_blocks(
         [
             Record(
@@ -51,7 +49,7 @@ def test_a_failed_checkpoint_has_its_status_and_no_number(prepared):
 def test_scores_are_at_their_layer_and_task(prepared):
     experiment = prepared()
     arm, task = Arm("a", "step1", 2), experiment.tasks[1]
-    value = {"score": 0.5, "stderr": 0.1, "n": 9, "encode_seconds": 0.0}
+    value = Scored(0.5, 0.1, n=9)
     record = Record(experiment.score_key(arm, task), "", "score", "ok", value=value)
     blocks = run._plan(experiment).score_blocks([record])
     (block,) = blocks.values()

@@ -15,6 +15,7 @@ from daskmetrics.bandit.replay import Scenario
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm
+from daskmetrics.core.results import Measured, Scored
 from daskmetrics.execution import Journal, Record
 from daskmetrics.experiment.score_tables import read, read_metrics
 from tests.events import started
@@ -216,7 +217,7 @@ def journal(folder: RunFolder, records: list[Record]) -> None:
 
 def test_models_are_in_the_order_of_the_run_and_not_of_its_scores(tmp_path):
     folder = RunFolder(tmp_path / "run").create()
-    score = {"score": 0.5, "stderr": 0.02, "n": 10, "encode_seconds": 2.0}
+    score = Scored(0.5, 0.02, n=10, encode_seconds=2.0)
     names = [f"{model}@step{step}/1:stdlib:word" for model in ("small", "tiny") for step in (4, 8)]
     journal(
         folder, [Record(name, name, "score", "ok", value=score, seconds=0.25) for name in names]
@@ -228,13 +229,9 @@ def test_models_are_in_the_order_of_the_run_and_not_of_its_scores(tmp_path):
 
 def test_the_folder_of_a_run(tmp_path):
     folder = RunFolder(tmp_path / "run").create()
-    value = {
-        "layers": [0, 1],
-        "names": ["norm", "rank"],
-        "values": [[1.0, None], [2.0, 3.0]],
-        "reasons": [],
-    }
-    score = {"score": 0.5, "stderr": 0.02, "n": 10, "encode_seconds": 2.0}
+    values = ((1.0, None), (2.0, 3.0))
+    value = Measured((0, 1), ("norm", "rank"), values, values, ((1, 2), (1, 1)))
+    score = Scored(0.5, 0.02, n=10, encode_seconds=2.0)
     journal(
         folder,
         [

@@ -17,6 +17,7 @@ from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.events import UnitAsked
 from daskmetrics.core.names import Suite, grid, seed_of
 from daskmetrics.core.outcomes import Difference, difference
+from daskmetrics.core.results import Measured, Scored
 from daskmetrics.execution import Record, Settings
 from daskmetrics.experiment import search as search
 from daskmetrics.experiment._embeddings import LayerEmbeddings, MemoryBudget
@@ -33,23 +34,20 @@ def measured(experiment, lost=()) -> list[Record]:
                     Record(key, str(checkpoint), "measure", "quarantined", reason="its worker died")
                 )
                 continue
-            values = np.random.default_rng(seed_of(key)).normal(
-                size=(len(suite.layers), len(experiment.metrics))
+            values = (
+                np.random.default_rng(seed_of(key))
+                .normal(size=(len(suite.layers), len(experiment.metrics)))
+                .tolist()
             )
-            records.append(
-                Record(key, str(checkpoint), "measure", "ok", value={"values": values.tolist()})
-            )
+            names = tuple(metric.name for metric in experiment.metrics)
+            result = Measured(suite.layers, names, values, values, status=())
+            records.append(Record(key, str(checkpoint), "measure", "ok", result))
     return records
 
 
 def answer(unit) -> Record:
-    value = {
-        "score": seed_of(unit.key) % 1000 / 1000,
-        "stderr": 0.01,
-        "n": 100,
-        "encode_seconds": 0.1,
-    }
-    return Record(unit.key, unit.name, unit.kind, "ok", value=value)
+    result = Scored(seed_of(unit.key) % 1000 / 1000, 0.01, n=100, encode_seconds=0.1)
+    return Record(unit.key, unit.name, unit.kind, "ok", result)
 
 
 class Bench:
@@ -132,8 +130,8 @@ def test_arms_with_equal_vectors_score_equally(prepared, tmp_path):
             )
             embeddings.put(np.arange(len(task.texts())), [vectors])
             value = unit.function(embeddings, *unit.args)
-            assert value.pop("reading")["layer"] == layer
-            values.append(value)
+            assert value.reading.layer == layer
+            values.append(replace(value, reading=None))
         assert all(value == values[0] for value in values)
         assert difference(values[0], values[1]) == Difference(0.0, 0.0, paired=True)
 
@@ -320,11 +318,11 @@ def test_a_growing_search_goes_on_from_the_cells_of_earlier_searches(prepared):
             str(cell),
             "score",
             "ok",
-            value={"score": 0.5, "stderr": 0.1},
+            value=Scored(0.5, 0.1),
         )
         for cell in cells
     ]
-    other = Record("of deleted weights", "a@gone/0:order", "score", "ok")
+    other = Record("of deleted weights", "a@gone/0:order", "score", "ok", Scored(0.5, 0.1))
     picks = search.carried_on(exp, problem, [], [records[0], other, *records[1:]])
     assert [pick.cell for pick in picks] == cells
     assert [pick.index for pick in picks] == [pick.known for pick in picks] == [0, 1, 2]

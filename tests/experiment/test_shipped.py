@@ -99,7 +99,7 @@ def last_score(prepared: experiment.Experiment, scratch: Path) -> float:
     )
     (unit,) = search.SearchSource(prepared, learner, "key", scratch).ask(1)
     assert unit.input is not None
-    return float(unit.function(unit.input.function(*unit.input.args), *unit.args)["score"])
+    return float(unit.function(unit.input.function(*unit.input.args), *unit.args).score)
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -83,7 +83,7 @@ def test_results_are_exported_in_mtebs_layout_and_imported_again(
             there = cache.load_task_result(task, meta)
             assert there is not None
             assert there.get_score() == pytest.approx(
-                own[f"minilm@main/{layer}:mteb:{task}"].value["score"], abs=1e-6
+                own[f"minilm@main/{layer}:mteb:{task}"].value.score, abs=1e-6
             )
         loaded = cache.load_results(
             models=[meta], tasks=["LocalSTS"], load_experiments="match_kwargs"
@@ -98,7 +98,7 @@ def test_results_are_exported_in_mtebs_layout_and_imported_again(
     experiment.run(again, second, Display())
     there = scores(second)
     for name, record in there.items():
-        assert record.value["score"] == pytest.approx(own[name].value["score"], abs=1e-6)
+        assert record.value.score == pytest.approx(own[name].value.score, abs=1e-6)
         assert (record.worker == "imported") == ("mteb:" in name)
     best = [
         entry
@@ -165,7 +165,7 @@ def test_published_results_need_no_protocol_and_no_worker(
     counts = transfer.import_results(only, run, tmp_path)
     assert (counts.new, counts.unmarked) == (len(LAYERS), len(LAYERS))
     record = scores(run)["minilm@main/3:mteb:LocalSTS"]
-    assert (record.value["score"], record.seconds, record.worker) == (0.5, 3.0, "imported")
+    assert (record.value.score, record.seconds, record.worker) == (0.5, 3.0, "imported")
     problem = search.build_problem(only, only.suites)
     learner = Learner(problem, policy_named("sweep"), budget=1.0, window=4, seed=0)
     with Journal(run.journal, run.lock) as journal:
@@ -213,7 +213,7 @@ def test_only_the_splits_and_subsets_of_the_task_are_imported(
     assert (counts.new, counts.reduced, counts.incomplete, counts.elsewhere) == (4, 3, 2, 0)
     assert "layer_0" in counts.example and "split 'test' has no score of de" in counts.example
     assert {
-        name.partition(":")[0] + name[-6:]: record.value["score"]
+        name.partition(":")[0] + name[-6:]: record.value.score
         for name, record in scores(run).items()
     } == {
         "minilm@main/0guages": 0.5,
@@ -225,8 +225,8 @@ def test_only_the_splits_and_subsets_of_the_task_are_imported(
     again = RunFolder(tmp_path / "again")
     counts = transfer.import_results(wanted, again, tmp_path / "out")
     assert (counts.new, counts.incomplete) == (4, 2)
-    assert {name: record.value["score"] for name, record in scores(again).items()} == {
-        name: pytest.approx(record.value["score"]) for name, record in scores(run).items()
+    assert {name: record.value.score for name, record in scores(again).items()} == {
+        name: pytest.approx(record.value.score) for name, record in scores(run).items()
     }
 
 

@@ -22,6 +22,7 @@ from daskmetrics.checkpoints.arrivals import FINISHED, Arrivals, Follower
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.events import Record
 from daskmetrics.core.names import Arm, Cell
+from daskmetrics.core.results import Measured, Scored
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment._watch_answer import _sorted_out
 from tests.experiment import loop
@@ -153,13 +154,18 @@ def test_a_checkpoint_without_a_score_is_never_named_as_deletable(prepared):
     first, second, third, *others, last = experiment.checkpoints
     keys = experiment.measure_keys
     records = [
-        Record(keys[each], str(each), "measure", "ok", {"values": [[1.0]] * 3}) for each in keys
+        Record(
+            keys[checkpoint],
+            str(checkpoint),
+            "measure",
+            "ok",
+            Measured((0, 1, 2), ("prompt_entropy",), ((1.0,),) * 3, ((0.0,),) * 3, ((1,),) * 3),
+        )
+        for checkpoint in keys
     ]
     for checkpoint, score in ((first, 0.2), (second, 0.5), (third, 0.8)):
         cell = Cell(Arm("a", checkpoint.revision, 1), "stdlib:package")
-        records.append(
-            Record(str(cell), str(cell), "score", "ok", {"score": score, "stderr": 0.001})
-        )
+        records.append(Record(str(cell), str(cell), "score", "ok", Scored(score, 0.001)))
     keep, deletable = _sorted_out(experiment, records, Arm("a", third.revision, 1), 1)
     assert keep == (third, last) and deletable == (first, second) and others
 

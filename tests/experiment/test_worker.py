@@ -79,7 +79,7 @@ def test_known_metrics_are_reused_and_the_others_computed(measured):
     complete, _ = measured(MORE, keep_states=False)
     assert added.value == complete.value
     again, _ = measured(FEW[::-1], [added], keep_states=False, without_model=True)
-    assert again.value["names"] == FEW[::-1]
+    assert list(again.value.names) == FEW[::-1]
 
 
 def test_a_metric_of_tokens_needs_the_model(measured):
@@ -90,16 +90,16 @@ def test_a_metric_of_tokens_needs_the_model(measured):
 
 def test_the_size_of_the_network_is_recorded_and_kept(measured):
     before, _ = measured(FEW)
-    size, layers = before.value["size"], before.value["layers"]
-    assert len(size["parameters"]) == len(size["computed"]) == len(layers)
-    assert size["whole"] > size["parameters"][0] > 0 and size["attention"] > 0
-    assert measured(MORE, [before], without_model=True)[0].value["size"] == size
+    size, layers = before.value.size, before.value.layers
+    assert len(size.parameters) == len(size.computed) == len(layers)
+    assert size.whole > size.parameters[0] > 0 and size.attention > 0
+    assert measured(MORE, [before], without_model=True)[0].value.size == size
 
 
 def test_kept_states_have_another_key(measured):
     kept, dropped = measured(["anisotropy"]), measured(["anisotropy"], keep_states=False)
     assert kept[0].key != dropped[0].key
-    assert kept[0].value["values"] != dropped[0].value["values"]
+    assert kept[0].value.values != dropped[0].value.values
     assert worker.columns_of(kept[0].value).keys() == worker.columns_of(dropped[0].value).keys()
 
 
@@ -107,12 +107,11 @@ def test_a_layer_whose_vectors_are_equal_is_measured_as_undefined(measured):
     """The first token of these texts is the same, and it sees no other token of a causal model."""
     prompts = [f"one {end}" for end in ("two", "three", "four five")]
     record, block = measured(FEW, keep_states=False, prompts=prompts, protocol={"pooling": "cls"})
-    names = record.value["names"]
+    names = record.value.names
     assert block.status[:, names.index("anisotropy")].tolist() == [Status.NAN] * 3
     assert (block.status[:, names.index("curvature")] == Status.OK).all()
-    assert [0, "anisotropy", "layer 0: the vectors of all 3 prompts are equal"] in record.value[
-        "reasons"
-    ]
+    reason = 0, "anisotropy", "layer 0: the vectors of all 3 prompts are equal"
+    assert reason in record.value.reasons
 
 
 @pytest.mark.parametrize("equal", [True, False])
@@ -128,4 +127,4 @@ def test_a_layer_whose_vectors_are_equal_has_no_score(tmp_path, prepared, equal)
         with pytest.raises(UndefinedError, match=f"layer 3 are equal for all {texts} texts"):
             worker.score(embeddings, task, 3, 0, "protocol")
     else:
-        assert np.isfinite(worker.score(embeddings, task, 3, 0, "protocol")["score"])
+        assert np.isfinite(worker.score(embeddings, task, 3, 0, "protocol").score)

@@ -29,6 +29,7 @@ from daskmetrics.core.errors import DataError, DiskFullError
 from daskmetrics.core.events import RunFinished, StoreRepaired, to_json
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Suite, content_key
+from daskmetrics.core.results import Measured, Scored
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import FORMAT, encode, read, scan
 from daskmetrics.experiment import maintenance as maintain
@@ -42,6 +43,9 @@ SUITES = (
     Suite("b", ("step0", "main"), (1, 2), 2),
 )
 TASKS = ("t", "u")
+
+
+METRICS = ("x", "y", "z")
 
 
 def axis(*names: str) -> store.Axis:
@@ -73,15 +77,18 @@ def records(planned: store.StorePlan) -> Iterator[Record]:
             values = rng.normal(size=(len(suite.layers), 3))
             values[0, 1] = np.nan
             status = np.where(np.isnan(values), store.Status.NAN, store.Status.OK).astype(np.uint8)
-            value = store.Block(values, abs(values), status).as_json()
-            yield Record(key, name, "measure", "ok", value={"layers": suite.layers, **value})
+            numbers = [
+                np.where(np.isnan(rows), None, rows).tolist() for rows in (values, abs(values))
+            ]
+            value = Measured(suite.layers, METRICS, *numbers, status.tolist())
+            yield Record(key, name, "measure", "ok", value=value)
     for number, arm in enumerate(arm for suite in SUITES for arm in suite.arms()):
         key = store.score_key(1, planned.encode[str(arm.checkpoint)][number % 2], arm, 0)
         name = f"{arm}:{TASKS[number % 2]}"
         if number == 2:
             yield Record(key, name, "score", "nan", reason="not finite")
         elif arm.checkpoint.revision != "main":
-            yield Record(key, name, "score", "ok", value={"score": number / 7, "stderr": 0.1})
+            yield Record(key, name, "score", "ok", value=Scored(number / 7, 0.1))
 
 
 def make(folder: RunFolder, ends: bool = True) -> RunFolder:

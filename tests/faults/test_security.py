@@ -185,8 +185,8 @@ def test_a_missing_or_corrupt_revision_is_named_and_the_rest_completes(place):
 def test_states_that_are_not_numbers_have_a_status_and_a_reason_and_no_score(place):
     records = place.records()
     measured = records["a@step2"]
-    assert measured.ok and all(value is None for row in measured.value["values"] for value in row)
-    assert {name for _, name, _ in measured.value["reasons"]} == {"effective_rank", "curvature"}
+    assert measured.ok and all(value is None for row in measured.value.values for value in row)
+    assert {name for _, name, _ in measured.value.reasons} == {"effective_rank", "curvature"}
     scores = [record for name, record in records.items() if name.startswith("a@step2/")]
     assert scores and all((record.status, record.value) == ("nan", None) for record in scores)
     assert all("not finite" in record.reason for record in scores)

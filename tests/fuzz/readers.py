@@ -27,6 +27,7 @@ from daskmetrics.config import Model, loading
 from daskmetrics.core.corpus import prompts
 from daskmetrics.core.events import Record, UnitsRetried, is_finished, records, to_json
 from daskmetrics.core.names import Checkpoint, Suite
+from daskmetrics.core.results import Scored
 from daskmetrics.execution import journal as journal
 from daskmetrics.execution.map.items import read_items
 from daskmetrics.experiment import score_tables as score_tables
@@ -125,7 +126,7 @@ def read_prompts(folder: Path) -> object:
 
 
 def journal_lines() -> list[dict[str, Any]]:
-    value = {"score": 0.5, "stderr": 0.1, "n": 9, "encode_seconds": 0.1}
+    value = Scored(0.5, 0.1, n=9, encode_seconds=0.1)
     entries = (
         started(tasks={"order": {"kind": "sts", "main_score": "s"}}, widths={"m": 8}),
         Record("a", "m@step1/0:order", "score", "ok", value=value, seconds=1.0),

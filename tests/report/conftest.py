@@ -31,6 +31,7 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, grid, log_steps
 from daskmetrics.core.outcomes import pack
 from daskmetrics.core.readouts import Readout
+from daskmetrics.core.results import Reading, Scored, result_of
 from daskmetrics.execution import Journal, Record
 from daskmetrics.metrics import catalogue
 from daskmetrics.report import Run
@@ -143,14 +144,15 @@ class Story:
             deepest = max(
                 next(suite.layers for suite in self.suites if suite.model == cell.arm.model)
             )
-            value["reading"] = {"texts": 50, "layer": deepest, "seconds": 0.01 * value["tokens"]}
+            value["reading"] = Reading(50, deepest, 0.01 * value["tokens"])
         if not self.outcomes:
-            return value
+            return Scored(**value)
         items, own = (np.random.default_rng(list(seed.encode())) for seed in (cell.task, str(cell)))
         noise = items.normal(0, 0.098, self.n) + own.normal(
             0, 0.02, self.n
         )  # most of it is common to all arms
-        return {**value, "outcomes": pack(score + noise - noise.mean(), score, cell.task)}
+        packed = pack(score + noise - noise.mean(), score, cell.task)
+        return Scored(**value, outcomes=packed)
 
 
 def make_run(path: Path, story: Story) -> Run:
@@ -238,7 +240,9 @@ def _measure(story: Story, folder: RunFolder, journal: Journal) -> Iterator[Suit
             value = {
                 "layers": list(suite.layers),
                 "names": list(catalogue()),
-                **block.as_json(),
+                "values": np.where(np.isnan(block.values), None, block.values).tolist(),
+                "stderr": np.where(np.isnan(block.stderr), None, block.stderr).tolist(),
+                "status": block.status.tolist(),
                 "reasons": reasons,
             }
             value |= {"size": story.size(suite)} if story.sized else {}
@@ -297,7 +301,7 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
             value = story.value(pick.cell)
             _record(journal, key, str(pick.cell), "score", None if failed else value)
             campaign.tell(
-                pick.index, Outcome(None) if failed else Outcome(value["score"], value["stderr"])
+                pick.index, Outcome(None) if failed else Outcome(value.score, value.stderr)
             )
     best = campaign.recommendation()
     depth = next(suite.depth for suite in suites if suite.model == best.arm.model)
@@ -315,7 +319,7 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
 def _store_scores(story: Story, folder: RunFolder, journal: Journal) -> None:
     run = Run(folder.path)
     cells = {
-        (cell.arm, cell.task): (r.value["score"], 0.01, store.Status.OK)
+        (cell.arm, cell.task): (r.value.score, 0.01, store.Status.OK)
         for r in journal.records()
         if r.ok and (cell := run.cells.get(r.key))
     }
@@ -325,7 +329,7 @@ def _store_scores(story: Story, folder: RunFolder, journal: Journal) -> None:
 
 def _record(journal: Journal, key: str, name: str, kind: str, value: Any) -> None:
     failure = {"status": "error", "reason": HOSTILE} if value is None else {"status": "ok"}
-    journal.append(Record(key, name, kind, value=value, seconds=1.0, **failure))
+    journal.append(Record(key, name, kind, value=result_of(kind, value), seconds=1.0, **failure))
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import matplotlib
 import numpy as np
 import pandas
@@ -9,21 +11,20 @@ from daskmetrics.answer import ties
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import pack
+from daskmetrics.core.results import Scored
 from daskmetrics.report import Leaderboard
 
 matplotlib.use("agg")
 
 
-def score(value: float, stderr: float = 0.01) -> dict:
-    return {"score": value, "stderr": stderr}
+def score(value: float, stderr: float = 0.01) -> Scored:
+    return Scored(value, stderr)
 
 
-def outcomes(right: np.ndarray) -> dict:
+def outcomes(right: np.ndarray) -> Scored:
     mean = float(right.mean())
-    return {
-        **score(mean, float(right.std(ddof=1)) / len(right) ** 0.5),
-        "outcomes": pack(right, mean, "items"),
-    }
+    stderr = float(right.std(ddof=1)) / len(right) ** 0.5
+    return Scored(mean, stderr, outcomes=pack(right, mean, "items"))
 
 
 def arms(*layers: int, revision: str = "main") -> list[Arm]:
@@ -81,10 +82,7 @@ def test_ties_are_tested_item_by_item():
     paired = {
         arm: {"a": outcomes(each)} for arm, each in zip(arms(0, 1), (right, better), strict=True)
     }
-    alone = {
-        arm: {"a": {k: v for k, v in by["a"].items() if k != "outcomes"}}
-        for arm, by in paired.items()
-    }
+    alone = {arm: {"a": replace(scores["a"], outcomes=None)} for arm, scores in paired.items()}
     assert Leaderboard.of(paired, {"a": 1.0}).to_frame()["tied"].tolist() == [True, False]
     assert Leaderboard.of(alone, {"a": 1.0}).to_frame()["tied"].tolist() == [True, True]
 

@@ -71,9 +71,7 @@ def test_tables_have_a_column_and_arrays_a_dimension(read_out):
         for task, value in by_task.items():
             at = arm.layer, arm.readout, task
             stored = read_out.scores[task].sel(layer=arm.layer, readout=arm.readout).item()
-            assert (
-                scored[at] == value["score"] == pytest.approx(exported[at]) == pytest.approx(stored)
-            )
+            assert scored[at] == value.score == pytest.approx(exported[at]) == pytest.approx(stored)
     missing = read_out.scores["stdlib:order_status"].sel(layer=0, readout="mean,mean1-3")
     assert (missing == 0).all() and set(read_out.metrics["curvature"].dims) == {
         "model",

@@ -117,5 +117,5 @@ def test_the_frame_has_a_row_for_every_scored_cell(finished):
     assert len(frame) == finished.counts["score", "ok"] and (frame["seconds"] > 0).all()
     row = frame.iloc[0]
     recorded = finished.recorded[Arm(row["model"], row["checkpoint"], row["layer"])][row["task"]]
-    assert (row["score"], row["stderr"]) == (recorded["score"], recorded["stderr"])
+    assert (row["score"], row["stderr"]) == (recorded.score, recorded.stderr)
     assert row["kind"] == finished.kinds[row["task"]]

@@ -7,16 +7,14 @@ import pytest
 
 from daskmetrics.answer.ties import MeanScores
 from daskmetrics.core.outcomes import joint_error, pack
+from daskmetrics.core.results import Scored
 
 
-def recorded(outcomes: np.ndarray) -> dict:
+def recorded(outcomes: np.ndarray) -> Scored:
     """A score of right and wrong items, as the journal has it."""
     score, n = float(outcomes.mean()), len(outcomes)
-    return {
-        "score": score,
-        "stderr": math.sqrt(score * (1 - score) / n),
-        "outcomes": pack(outcomes, score, "items"),
-    }
+    stderr = math.sqrt(score * (1 - score) / n)
+    return Scored(score, stderr, outcomes=pack(outcomes, score, "items"))
 
 
 def drawn(rng: np.random.Generator, merit: np.ndarray, items: int, own: float = 0.3) -> MeanScores:
@@ -26,7 +24,7 @@ def drawn(rng: np.random.Generator, merit: np.ndarray, items: int, own: float = 
         difficulty = rng.normal(size=items)
         right = of_task[:, None] + difficulty + own * rng.normal(size=(len(merit), items)) > 0
         tasks.append([recorded(row) for row in right])
-    values = np.array([[each["score"] for each in of_task] for of_task in tasks]).T
+    values = np.array([[score.score for score in of_task] for of_task in tasks]).T
     return MeanScores.of(
         values, np.ones(merit.shape[1]), [joint_error(of_task) for of_task in tasks]
     )
@@ -58,10 +56,7 @@ def test_a_set_of_eight_items_decides_no_more_than_it_may():
 
 def _clustering(rng: np.random.Generator) -> MeanScores:
     draws = rng.normal(size=(5, 8)) * 0.01 + rng.normal(size=8) * 0.03
-    scores = [
-        {"score": row.mean(), "stderr": 0.01, "outcomes": pack(row, row.mean(), "draws")}
-        for row in draws
-    ]
+    scores = [Scored(row.mean(), 0.01, outcomes=pack(row, row.mean(), "draws")) for row in draws]
     return MeanScores.of(draws.mean(axis=1)[:, None], np.ones(1), [joint_error(scores)])
 
 
@@ -76,7 +71,7 @@ def test_the_critical_value_of_two_arms_is_that_of_student():
 def test_common_difficulty_cancels_and_tells_arms_apart_that_independent_errors_do_not():
     rng = np.random.default_rng(1)
     paired = drawn(rng, np.array([[0.6], [0.4], [0.2]]), 400, own=0.1)
-    alone = [{"score": float(mean), "stderr": 0.024} for mean in paired.mean]
+    alone = [Scored(float(mean), 0.024) for mean in paired.mean]
     unpaired = MeanScores.of(paired.mean[:, None], np.ones(1), [joint_error(alone)])
     assert paired.tied().arms.tolist() == [0] and paired.paired
     assert len(unpaired.tied().arms) > 1 and not unpaired.paired
@@ -85,11 +80,9 @@ def test_common_difficulty_cancels_and_tells_arms_apart_that_independent_errors_
 def test_arms_of_equal_outcomes_are_tied_and_a_difference_without_an_error_is_one():
     right = np.arange(50) % 3 > 0
     rows = [recorded(right), recorded(right), recorded(right & (np.arange(50) % 2 > 0))]
-    equal = MeanScores.of(
-        np.array([[row["score"]] for row in rows]), np.ones(1), [joint_error(rows)]
-    )
+    equal = MeanScores.of(np.array([[row.score] for row in rows]), np.ones(1), [joint_error(rows)])
     assert equal.tied().arms.tolist() == [0, 1] and equal.difference(0, 1).stderr == 0
-    exact = [{"score": score, "stderr": 0.0} for score in (0.5, 0.5, 0.4)]
+    exact = [Scored(score, 0.0) for score in (0.5, 0.5, 0.4)]
     known = MeanScores.of(np.array([[0.5], [0.5], [0.4]]), np.ones(1), [joint_error(exact)])
     assert known.tied().arms.tolist() == [0, 1]
 
@@ -115,5 +108,5 @@ def test_weights_and_scales_of_tasks_change_what_is_tied():
     scores = drawn(rng, merit, 300)
     assert len(scores.tied().arms) == 2
     values = np.array([[0.8, 0.5], [0.5, 0.8]])
-    errors = [joint_error([{"score": 0.8, "stderr": 0.01}] * 2)] * 2
+    errors = [joint_error([Scored(0.8, 0.01)] * 2)] * 2
     assert MeanScores.of(values, np.array([3.0, 1.0]), errors).tied().arms.tolist() == [0]

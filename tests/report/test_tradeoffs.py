@@ -50,7 +50,7 @@ def test_scores_are_raw_means_with_their_errors_of_arms_scored_on_all_tasks(run)
     for each in run.trade_offs().arms:
         known = run.recorded[each.arm]
         assert known.keys() == run.tasks.keys()
-        assert each.score == pytest.approx(sum(value["score"] for value in known.values()) / 3)
+        assert each.score == pytest.approx(sum(value.score for value in known.values()) / 3)
         assert each.stderr == pytest.approx(math.sqrt(3) * 0.01 / 3)
     scored = [arm for arm, known in run.recorded.items() if len(known) == 3]
     assert [each.arm for each in run.trade_offs().arms] == scored
@@ -63,7 +63,7 @@ def test_tasks_outside_the_objective_do_not_count(run, monkeypatch):
     assert len(found) == sum("stdlib:retrieval" in known for known in run.recorded.values())
     for each in found:
         value = run.recorded[each.arm]["stdlib:retrieval"]
-        assert (each.score, each.stderr) == pytest.approx((value["score"], value["stderr"]))
+        assert (each.score, each.stderr) == pytest.approx((value.score, value.stderr))
 
 
 def test_costs_are_those_that_the_run_recorded(run):

@@ -12,6 +12,7 @@ import pytest
 
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import pack, unpack
+from daskmetrics.core.results import Scored
 from daskmetrics.report._worth import base_of, worths_of
 
 LAYERS, TASKS = range(4), {"order": 1.0, "topics": 2.0}
@@ -42,12 +43,9 @@ def made(seed: int = 0, outcomes: bool = True, layers=LAYERS) -> dict:
                 - sum(hurt[part] for part in arm.readout.split(",") if part in hurt)
             )
             score = float(values.mean())
-            kept = {"outcomes": pack(values, score, task)} if outcomes else {}
-            recorded[arm][task] = {
-                "score": score,
-                "stderr": float(values.std(ddof=1)) / math.sqrt(N),
-                **kept,
-            }
+            packed = pack(values, score, task) if outcomes else None
+            stderr = float(values.std(ddof=1)) / math.sqrt(N)
+            recorded[arm][task] = Scored(score, stderr, outcomes=packed)
     return recorded
 
 
@@ -65,14 +63,14 @@ def naive(recorded, value: str, base: str) -> tuple[float, float, int]:
     for task, weight in TASKS.items():
         items = [0.0] * N
         for one, other in pairs:
-            ours, theirs = (unpack(recorded[arm][task]["outcomes"]) for arm in (one, other))
+            ours, theirs = (unpack(recorded[arm][task].outcomes) for arm in (one, other))
             items = [
                 total + (a - b) / len(pairs)
                 for total, a, b in zip(items, ours, theirs, strict=True)
             ]
-        centre = sum(
-            recorded[a][task]["score"] - recorded[b][task]["score"] for a, b in pairs
-        ) / len(pairs)
+        centre = sum(recorded[a][task].score - recorded[b][task].score for a, b in pairs) / len(
+            pairs
+        )
         middle = sum(items) / N
         spread = sum((each - middle) ** 2 for each in items) / (N - 1) / N
         mean += weight / 3 * centre
@@ -147,7 +145,7 @@ def test_without_outcomes_errors_are_those_of_single_pairs_and_marked():
 def test_each_choice_is_also_measured_at_the_best_arm():
     recorded = made()
     means = {
-        arm: sum(TASKS[task] * each["score"] for task, each in by.items())
+        arm: sum(TASKS[task] * each.score for task, each in by.items())
         for arm, by in recorded.items()
     }
     best = max(means, key=means.__getitem__)

@@ -9,6 +9,7 @@ import xarray
 from daskmetrics import store
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Checkpoint, Suite
+from daskmetrics.core.results import Measured
 from daskmetrics.core.status import Status
 
 SUITES = (
@@ -58,8 +59,11 @@ def test_a_reader_needs_xarray_only(path):
     assert set(tree.children) == {"a", "b"}
 
 
-def test_a_block_survives_the_journal():
-    assert store.Block.of(block(3).as_json()).equals(block(3))
+def test_a_number_that_is_undefined_in_the_journal_is_nan():
+    rows = ((0.5, None),)
+    found = store.Block.of(Measured((0,), ("a", "b"), rows, rows, ((1, 2),)))
+    expected = np.array([[0.5, np.nan]])
+    assert found.equals(store.Block(expected, expected, np.array([[1, 2]], np.uint8)))
     assert not block(3).equals(block(4))
 
 

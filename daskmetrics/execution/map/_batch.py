@@ -12,11 +12,12 @@ import pickle
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Key
+from daskmetrics.core.results import ItemOutcome, Mapped
 
 LARGEST_VALUE = 2**20  # characters of JSON that one call may return
 STATUSES = {"undefined": "nan", "memory": "oom", "permanent": "error", "exception": "error"}
@@ -32,15 +33,14 @@ class Call:
     keywords: dict[str, int]
 
 
-def run_batch(function: bytes, calls: bytes, wait: float = 0.0) -> dict[str, Any]:
-    """The outcome of each call, in order: ``key``, ``status`` (ok, nan, oom, error), ``value``,
-    ``reason``, ...
+def run_batch(function: bytes, calls: bytes, wait: float = 0.0) -> Mapped:
+    """The outcome of each call, in order.
 
     Function and calls are pickled. After ``wait`` seconds, an item that failed before may succeed.
     """
     loaded = load_function(function)
     time.sleep(wait)
-    return {"items": [run_call(loaded, call) for call in pickle.loads(calls)]}
+    return Mapped(tuple(run_call(loaded, call) for call in pickle.loads(calls)))
 
 
 @functools.lru_cache(maxsize=4)
@@ -52,20 +52,20 @@ def load_function(payload: bytes) -> Callable[..., Any]:
     return function
 
 
-def run_call(function: Callable[..., Any], call: Call) -> dict[str, Any]:
-    """Call the function and return the outcome as JSON values."""
+def run_call(function: Callable[..., Any], call: Call) -> ItemOutcome:
+    """Call the function and return the outcome, with a value that JSON can store."""
     started = time.perf_counter()
     try:
-        outcome = {"status": "ok", **_checked(function(call.value, **call.keywords))}
+        outcome = _checked(call.key, function(call.value, **call.keywords))
     except (
         Exception,
         SystemExit,
     ) as error:  # the worker boundary: the user's function can raise anything
-        outcome = _failure(error)
-    return {"key": call.key, **outcome, "seconds": round(time.perf_counter() - started, 6)}
+        outcome = _failure(call.key, error)
+    return replace(outcome, seconds=round(time.perf_counter() - started, 6))
 
 
-def _checked(value: Any) -> dict[str, Any]:
+def _checked(key: Key, value: Any) -> ItemOutcome:
     not_finite: list[str] = []
     value = to_json(value, "", not_finite)
     if len(json.dumps(value)) > LARGEST_VALUE:
@@ -73,12 +73,8 @@ def _checked(value: Any) -> dict[str, Any]:
             f"The function returned more than {LARGEST_VALUE:,} characters. Write them to a file and return its name."
         )
     if not_finite:
-        return {
-            "status": "nan",
-            "value": value,
-            "reason": f"not finite: {', '.join(not_finite[:8])}",
-        }
-    return {"value": value}
+        return ItemOutcome(key, "nan", value, f"not finite: {', '.join(not_finite[:8])}")
+    return ItemOutcome(key, "ok", value)
 
 
 def to_json(value: Any, place: str, not_finite: list[str]) -> Any:
@@ -110,7 +106,7 @@ def to_json(value: Any, place: str, not_finite: list[str]) -> Any:
     )
 
 
-def _failure(error: BaseException) -> dict[str, Any]:
+def _failure(key: Key, error: BaseException) -> ItemOutcome:
     # these import Dask, which readers of results do not need
     from daskmetrics.core.retry import Fault
     from daskmetrics.execution._worker import blame, describe, trace_of
@@ -123,9 +119,10 @@ def _failure(error: BaseException) -> dict[str, Any]:
         torch = sys.modules.get("torch")  # only if the user's function uses it
         if torch is not None and torch.cuda.is_initialized():
             torch.cuda.empty_cache()
-    outcome = {
-        "status": STATUSES[fault.value],
-        "reason": describe(error),
-        "traceback": trace_of(error),
-    }
-    return {**outcome, "permanent": True} if fault is Fault.PERMANENT else outcome
+    return ItemOutcome(
+        key,
+        STATUSES[fault.value],
+        reason=describe(error),
+        traceback=trace_of(error),
+        permanent=fault is Fault.PERMANENT,
+    )

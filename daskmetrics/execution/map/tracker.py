@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from daskmetrics.core.events import Event, ItemsRetried, Record, UnitAsked, UnitsRetried
 from daskmetrics.core.names import Key
+from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.execution.map.items import Item
 
 BATCH = "batch"  # the kind of the work units of a map
@@ -109,19 +110,16 @@ class ItemTracker:
             return BatchOutcome(
                 suspects=self._split([key for key in keys if self._is_unfinished(key)], len(keys))
             )
-        alone: list[dict[str, Any]] = [
-            {"key": key, "status": record.status, "reason": record.reason} for key in keys
-        ]
-        reported = alone if record.value is None else record.value["items"]
-        outcomes = [outcome for outcome in reported if self._is_unfinished(outcome["key"])]
+        reported = [ItemOutcome(key, record.status, reason=record.reason) for key in keys]
+        if isinstance(record.value, Mapped):
+            reported = list(record.value.items)
+        outcomes = [outcome for outcome in reported if self._is_unfinished(outcome.key)]
         # memory that is short in company may suffice in a smaller batch
-        crowded = [
-            outcome["key"] for outcome in outcomes if outcome["status"] == "oom" and len(keys) > 1
-        ]
+        crowded = [outcome.key for outcome in outcomes if outcome.status == "oom" and len(keys) > 1]
         states = [
             self._decide(outcome, record.worker)
             for outcome in outcomes
-            if outcome["key"] not in crowded
+            if outcome.key not in crowded
         ]
         return BatchOutcome(
             tuple(state.result for state in states if state.result),
@@ -141,16 +139,15 @@ class ItemTracker:
             tuple(s.item for s in states[i : i + half]) for i in range(0, len(states), half)
         )
 
-    def _decide(self, outcome: Mapping[str, Any], worker: str | None) -> ItemState:
-        state, status = self._states[outcome["key"]], outcome["status"]
+    def _decide(self, outcome: ItemOutcome, worker: str | None) -> ItemState:
+        state, status = self._states[outcome.key], outcome.status
         attempts = state.attempts + 1
         if status not in ("ok", "nan"):
             state.failures[status] += 1
             allowed = self._budgets.get(status, self._budget)
-            if not outcome.get("permanent") and state.failures[status] < allowed:
+            if not outcome.permanent and state.failures[status] < allowed:
                 return state
         item = state.item
-        fields = {name: outcome.get(name) for name in ("value", "reason", "traceback", "seconds")}
         state.result = ItemResult(
             item.key,
             item.index,
@@ -159,7 +156,10 @@ class ItemTracker:
             status,
             attempts=attempts,
             worker=worker,
-            **fields,
+            value=outcome.value,
+            reason=outcome.reason,
+            traceback=outcome.traceback,
+            seconds=outcome.seconds,
         )
         return state
 

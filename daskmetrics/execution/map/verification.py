@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.events import records
 from daskmetrics.core.files import RunFolder
+from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.execution.journal import read
 from daskmetrics.execution.map._batch import Call, run_call
 from daskmetrics.execution.map.folder import RecordedMap, is_map, read_map, results
 from daskmetrics.execution.map.function import load, prepare
 from daskmetrics.execution.map.items import Item, make_items
 from daskmetrics.execution.map.result_table import SUFFIXES, flatten, write
-from daskmetrics.execution.map.tracker import BATCH, ItemResult
+from daskmetrics.execution.map.tracker import ItemResult
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,14 +139,12 @@ def verify(
         item = items.get(result.key)
         if rerun and item:  # an altered item is reported as such
             differences += _value_differences(result, rerun(item), ignore, tolerance)
-    batches = [
-        record.value["items"]
-        for record in records(entries)
-        if record.kind == BATCH and record.value
-    ]
-    successes = Counter(
-        outcome["key"] for batch in batches for outcome in batch if outcome["status"] == "ok"
-    )
+    successes: Counter[str] = Counter()
+    for record in records(entries):
+        if isinstance(record.value, Mapped):
+            successes.update(
+                outcome.key for outcome in record.value.items if outcome.status == "ok"
+            )
     return Verification(
         len(entries),
         len(recorded.results),
@@ -159,7 +158,7 @@ def verify(
 
 def _rerun(
     recorded: RecordedMap, function: Callable[..., Any] | None
-) -> Callable[[Item], dict[str, Any]]:
+) -> Callable[[Item], ItemOutcome]:
     """Runs an item again in this process; refuses another function than the recorded one."""
     header = recorded.header
     if function is None:
@@ -193,13 +192,11 @@ def _items(recorded: RecordedMap, values: Iterable[Any] | None) -> dict[str, Ite
 
 
 def _value_differences(
-    result: ItemResult, again: dict[str, Any], ignore: Sequence[str], tolerance: float
+    result: ItemResult, again: ItemOutcome, ignore: Sequence[str], tolerance: float
 ) -> list[ResultDifference]:
-    if again["status"] != "ok":
-        return [
-            ResultDifference(result.name, "status", "ok", f"{again['status']}, {again['reason']}")
-        ]
-    was, now = dict(flatten(result.value)), dict(flatten(again["value"]))
+    if again.status != "ok":
+        return [ResultDifference(result.name, "status", "ok", f"{again.status}, {again.reason}")]
+    was, now = dict(flatten(result.value)), dict(flatten(again.value))
     return [
         ResultDifference(result.name, name, was.get(name), now.get(name))
         for name in sorted({*was, *now} - set(ignore))

@@ -111,8 +111,8 @@ def mean_field(run: RecordedRun) -> Field:
 def task_field(run: RecordedRun, task: str) -> Field:
     """The scores of a task."""
     own = {arm: values[task] for arm, values in run.recorded.items() if task in values}
-    errors = {arm: value["stderr"] for arm, value in own.items() if value["stderr"] is not None}
-    scores = {arm: value["score"] for arm, value in own.items()}
+    errors = {arm: score.stderr for arm, score in own.items()}
+    scores = {arm: score.score for arm, score in own.items()}
     return Field(task, SCORES, run.tasks[task]["main_score"], scores, errors)
 
 

@@ -82,11 +82,11 @@ def test_every_iteration_is_recorded_exactly_once(folder):
     results = map.results(folder)
     assert [result.item for result in results] == list(range(ITERATIONS))
     succeeded = Counter(
-        outcome["key"]
+        outcome.key
         for entry in read(folder / "journal.jsonl")
         if isinstance(entry, Record) and entry.value
-        for outcome in entry.value["items"]
-        if outcome["status"] == "ok"
+        for outcome in entry.value.items
+        if outcome.status == "ok"
     )
     assert succeeded == Counter(result.key for result in results if result.ok)
 

@@ -12,6 +12,7 @@ import pytest
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.events import Event, ItemsRetried, UnitAsked, UnitsRetried
+from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.execution import Record
 from daskmetrics.execution.map.source import MapOptions, MapSource, make_spec
 
@@ -54,15 +55,15 @@ class World:
             )
         outcomes = [self.outcome(call, len(calls)) for call in calls]
         return Record(
-            unit.key, unit.name, unit.kind, "ok", {"items": outcomes}, seconds=1.0, worker="w"
+            unit.key, unit.name, unit.kind, "ok", Mapped(tuple(outcomes)), seconds=1.0, worker="w"
         )
 
     def outcome(self, call, size):
         kind = self.bad.get(call.value)
         if kind is None and size > self.crowd.get(call.value, size):
             kind = "oom"
-        rest = {"value": call.value} if kind is None else {"reason": kind}
-        return {"key": call.key, "status": kind or "ok", "seconds": 0.5, **rest}
+        value = call.value if kind is None else None
+        return ItemOutcome(call.key, kind or "ok", value, reason=kind, seconds=0.5)
 
 
 def drive(world: World, entries: list[Event], options: MapOptions, steps: int) -> list:
@@ -108,11 +109,11 @@ def test_each_item_is_recorded_once_and_only_faulty_ones_fail(block):
         replayed = make_source(world.n, MapOptions(3, 3), entries).tracker.results()
         assert replayed == sorted(results, key=lambda result: result.index), seed
         succeeded = Counter(
-            o["key"]
+            o.key
             for e in entries
             if isinstance(e, Record) and e.value
-            for o in e.value["items"]
-            if o["status"] == "ok"
+            for o in e.value.items
+            if o.status == "ok"
         )
         assert set(succeeded.values()) <= {1}, seed
 
@@ -163,8 +164,8 @@ def test_the_timeout_of_a_batch_depends_on_the_longest_item_so_far():
     first, second = source.ask(2)
     assert first.timeout == 600.0
     keys = first.note["items"]
-    outcomes = [{"key": key, "status": "ok", "value": 1, "seconds": 0.1} for key in keys]
-    source.tell(Record(first.key, first.name, first.kind, "ok", {"items": outcomes}))
+    outcomes = [ItemOutcome(key, "ok", 1, seconds=0.1) for key in keys]
+    source.tell(Record(first.key, first.name, first.kind, "ok", Mapped(tuple(outcomes))))
     source.tell(Record(second.key, second.name, second.kind, "timeout", reason="late"))
     assert source.ask(1)[0].timeout == pytest.approx(60 + 4 * 5 * 0.1)
 
@@ -174,8 +175,8 @@ def test_a_failed_item_waits_behind_the_others_or_on_its_worker():
     source = make_source(3, MapOptions(retries=3), clock=lambda: now[0])
 
     def fail(unit):
-        outcome = {"key": unit.note["items"][0], "status": "error", "reason": "no"}
-        source.tell(Record(unit.key, unit.name, unit.kind, "ok", {"items": [outcome]}))
+        outcome = ItemOutcome(unit.note["items"][0], "error", reason="no")
+        source.tell(Record(unit.key, unit.name, unit.kind, "ok", Mapped((outcome,))))
 
     first, second = source.ask(2)
     fail(first)

@@ -81,8 +81,8 @@ def test_the_quantities_of_a_run_are_what_it_recorded(finished):
         "stdlib:order",
         next(arm for arm, scores in finished.recorded.items() if "stdlib:order" in scores),
     )
-    assert known[task].values[arm] == finished.recorded[arm][task]["score"]
-    assert known[task].errors[arm] == finished.recorded[arm][task]["stderr"]
+    assert known[task].values[arm] == finished.recorded[arm][task].score
+    assert known[task].errors[arm] == finished.recorded[arm][task].stderr
     stored = (
         finished.metrics["prompt_entropy"]
         .sel(model=arm.model, checkpoint=arm.revision, layer=arm.layer)
