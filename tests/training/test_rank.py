@@ -10,7 +10,7 @@ import torch.distributed as dist
 from daskmetrics.config import DDP, Recipe
 from daskmetrics.training import _rank as rank
 from daskmetrics.training.ddp import _worker as worker
-from daskmetrics.training.ddp.ranks import DdpTraining, RankHost, RankSpec, place_ranks, rank_specs
+from daskmetrics.training.ddp.ranks import DdpTraining, RankHost, RankSpec, place_ranks
 
 HOSTS = [
     RankHost(
@@ -22,7 +22,7 @@ HOSTS = [
 
 def spec(tmp_path: Path, store: tuple[str, int] | None = None, **ddp: object) -> RankSpec:
     training = DdpTraining("t", Recipe(threads=3), tmp_path, DDP(**ddp))
-    return rank_specs(training, place_ranks(HOSTS, 4), "t", 2, store)[3]
+    return RankSpec(training, place_ranks(HOSTS, 4), 3, "t", 2, store)
 
 
 def test_missing_ranks_are_named_with_node_gpu_and_worker(tmp_path):

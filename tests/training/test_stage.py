@@ -7,6 +7,7 @@ import pytest
 
 from daskmetrics.config import DDP, Recipe
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.training import _learning as learning
 from daskmetrics.training import suite as suite
 from daskmetrics.training._stage import staged
 
@@ -72,6 +73,6 @@ def test_a_training_from_a_copy_has_the_same_weights(tmp_path):
     for name, stage in {"shared": None, "copied": str(tmp_path / "node")}.items():
         folder = tmp_path / name
         suite.write_corpus(recipe, folder)
-        suite.train(recipe, folder, ("step3",), DDP(loaders=0, stage=stage))
+        learning.train(recipe, folder, ("step3",), DDP(loaders=0, stage=stage))
         weights.append((folder / "step3" / "model.safetensors").read_bytes())
     assert weights[0] == weights[1] and not list((tmp_path / "node").iterdir())

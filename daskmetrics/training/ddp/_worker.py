@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import select
 import signal
 import socket
@@ -90,7 +91,7 @@ def run_rank(spec: RankSpec) -> int:
     try:
         assert process.stdin is not None
         with suppress(BrokenPipeError):  # it ended at once; its exit code is reported below
-            process.stdin.write(spec.to_json().encode() + b"\n")
+            pickle.dump(spec, process.stdin)
             process.stdin.close()
         _relay(process, spec, worker)
     finally:
@@ -108,30 +109,31 @@ class _RankUse:
     """
 
     def __init__(self, pid: int) -> None:
-        self._root, self._measured, self._seconds = psutil.Process(pid), time.monotonic(), 0.0
+        self._rank = psutil.Process(pid)
+        self._measured = time.monotonic()
+        self._seconds = 0.0
         self._use: dict[str, float] = {}
 
     def __call__(self, dask_worker: Any) -> dict[str, float]:
-        now = time.monotonic()
-        if now - self._measured < MEASURE:
+        elapsed = time.monotonic() - self._measured
+        if elapsed < MEASURE:
             return self._use
-        seconds = memory = 0.0
-        for process in (self._root, *self._root.children(recursive=True)):
+        seconds, memory = 0.0, 0
+        for process in (self._rank, *self._rank.children(recursive=True)):
             with suppress(psutil.Error):  # a loader that has just ended
                 times = process.cpu_times()
-                seconds, memory = (
-                    seconds + times.user + times.system,
-                    memory + process.memory_info().rss,
-                )
-        share = 100 * max(0.0, seconds - self._seconds) / (now - self._measured)
-        self._measured, self._seconds, self._use = now, seconds, {"cpu": share, "memory": memory}
+                seconds += times.user + times.system
+                memory += process.memory_info().rss
+        self._use = {"cpu": 100 * max(0.0, seconds - self._seconds) / elapsed, "memory": memory}
+        self._measured += elapsed
+        self._seconds = seconds
         return self._use
 
 
 def _relay(process: subprocess.Popen[bytes], spec: RankSpec, worker: Any) -> None:
     """Pass on the rank's reports until it ends or its task is cancelled."""
     assert process.stdout is not None
-    pipe, rest = process.stdout.fileno(), b""
+    pipe, begun_line = process.stdout.fileno(), b""
     while _is_executing(worker, spec.key):
         if not select.select([pipe], [], [], POLL)[0]:
             if process.poll() is not None:
@@ -140,7 +142,7 @@ def _relay(process: subprocess.Popen[bytes], spec: RankSpec, worker: Any) -> Non
         block = os.read(pipe, 1 << 16)
         if not block:
             break
-        *lines, rest = (rest + block).split(b"\n")
+        *lines, begun_line = (begun_line + block).split(b"\n")
         for line in lines:
             report = json.loads(line)
             worker.log_event(spec.topic, report)
@@ -155,9 +157,16 @@ def _relay(process: subprocess.Popen[bytes], spec: RankSpec, worker: Any) -> Non
 
 def _page_event(spec: RankSpec, report: Mapping[str, Any]) -> Mapping[str, Any]:
     """A rank's step for the dashboard; each rank gets an equal share of the total speed."""
-    speed = report["rate"] and report["rate"] * int(str(spec.recipe["context"])) / len(spec.names)
-    place = {"model": spec.model, "rank": spec.rank}
-    return {**place, "step": report["took"], "loss": report["loss"], "tokens_per_second": speed}
+    speed = None
+    if report["rate"]:
+        speed = report["rate"] * spec.training.recipe.context / len(spec.placements)
+    return {
+        "model": spec.training.name,
+        "rank": spec.rank,
+        "step": report["took"],
+        "loss": report["loss"],
+        "tokens_per_second": speed,
+    }
 
 
 def _is_executing(worker: Any, key: str) -> bool:
@@ -171,17 +180,18 @@ def _worker_address() -> str:
 
 def _environment(spec: RankSpec, address: str) -> Mapping[str, str]:
     """The rank's environment variables: this worker's, then its own."""
-    by_address = {
-        each.address: str(name) for name, every in psutil.net_if_addrs().items() for each in every
+    ddp, placement = spec.training.ddp, spec.placement
+    interface = ddp.interface
+    for name, addresses in psutil.net_if_addrs().items():
+        if not interface and address in {entry.address for entry in addresses}:
+            interface = name
+    environment = {
+        **os.environ,
+        "LOCAL_RANK": str(placement.local),
+        "LOCAL_WORLD_SIZE": str(placement.neighbours),
+        "OMP_NUM_THREADS": str(spec.training.recipe.threads),
+        "TOKENIZERS_PARALLELISM": "false",
     }
-    interface = spec.ddp["interface"] or by_address.get(address)
-    names = (
-        dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), str(interface))
-        if interface
-        else {}
-    )
-    environment: dict[str, str] = dict(spec.ddp["environment"] or {})  # type: ignore[call-overload]
-    configured = {str(name): str(value) for name, value in environment.items()}
-    local = {"LOCAL_RANK": str(spec.local), "LOCAL_WORLD_SIZE": str(spec.neighbours)}
-    threads = {"OMP_NUM_THREADS": str(spec.recipe["threads"]), "TOKENIZERS_PARALLELISM": "false"}
-    return {**os.environ, **names, **local, **threads, **configured}
+    if interface:
+        environment |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    return {**environment, **(ddp.environment or {})}

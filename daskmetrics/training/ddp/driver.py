@@ -26,7 +26,6 @@ from daskmetrics.training.ddp.ranks import (
     RankPlacement,
     RankSpec,
     place_ranks,
-    rank_specs,
     rank_table,
 )
 from daskmetrics.training.estimate import require_memory
@@ -89,10 +88,10 @@ def measure(
         placements = driver.place()
         if failure := driver.attempt(placements):
             raise ProcessGroupError(
-                f"The ranks could not measure '{training.name}': {placements[failure.rank]}: {failure.reason}. "
-                f"Their output is in '{training.folder / 'logs'}'."
+                f"The ranks could not measure '{training.name}': {placements[failure.rank]}: "
+                f"{failure.reason}. Their output is in '{training.folder / 'logs'}'."
             )
-        return placements, [driver.measured[place.rank] for place in placements]
+        return placements, [driver.measured[rank] for rank in range(len(placements))]
     finally:
         driver.close()
 
@@ -101,7 +100,9 @@ class _DdpDriver:
     """One training, from its first process group to its last."""
 
     def __init__(self, client: Client, training: DdpTraining, observer: TrainingObserver) -> None:
-        self.client, self.training, self.observer = client, training, observer
+        self.client = client
+        self.training = training
+        self.observer = observer
         self.topic = f"train-{training.name}-{secrets.token_hex(4)}"
         self.attempts = 0
         self.stores: set[str] = set()
@@ -121,21 +122,27 @@ class _DdpDriver:
 
     def drive(self) -> None:
         training, message = self.training, self.observer.message
-        planned = training.recipe.ranks
         placements = self.place()
-        failures, saved = 0, suite.newest_step(training.folder)
+        failures = 0
+        saved_step = suite.newest_step(training.folder)
         while (failure := self.attempt(placements)) is not None:
-            now = suite.newest_step(training.folder)
-            failures, saved = failures + 1 if now == saved else 1, now
+            step_before, saved_step = saved_step, suite.newest_step(training.folder)
+            if saved_step != step_before:
+                failures = 0
+            failures += 1
             message(f"Rank {failure.rank} failed first: {failure.reason}")
             if failure.permanent or failures > training.ddp.restarts:
                 raise ProcessGroupError(
-                    f"Training '{training.name}' failed: {placements[failure.rank]}: {failure.reason}. The output of "
-                    f"the ranks is in '{training.folder / 'logs'}'. The state of step {now} is kept: run the same "
-                    "command again to resume from it."
+                    f"Training '{training.name}' failed: {placements[failure.rank]}: "
+                    f"{failure.reason}. The output of the ranks is in '{training.folder / 'logs'}'. "
+                    f"The state of step {saved_step} is kept: run the same command again to resume "
+                    "from it."
                 )
             placements = self._wait_for_workers()
-            message(f"Restarting from step {now} with {len(placements)} of {planned} ranks.")
+            message(
+                f"Restarting from step {saved_step} with {len(placements)} of "
+                f"{training.recipe.ranks} ranks."
+            )
 
     def close(self) -> None:
         """Close the stores that workers hold for this training."""
@@ -160,9 +167,12 @@ class _DdpDriver:
             raise
         except Exception as error:  # whatever happened to the worker
             return RankFailure(0, f"its worker could not prepare ({type(error).__name__}: {error})")
-        specs = rank_specs(training, placements, self.topic, self.attempts, store)
+        specs = [
+            RankSpec(training, tuple(placements), rank, self.topic, self.attempts, store)
+            for rank in range(len(placements))
+        ]
         with _subscribed(self.client, self.topic) as reports:
-            group = _ProcessGroup(self.client, training, specs, placements, reports, self.observer)
+            group = _ProcessGroup(self.client, specs, reports, self.observer)
             try:
                 return group.wait()
             finally:
@@ -184,24 +194,27 @@ class _DdpDriver:
         """Workers for all ranks, or for as many as have arrived after ``ddp.patience`` seconds."""
         planned = self.training.recipe.ranks
         expected = min(planned, self.training.workers or planned)
-        until = time.monotonic() + self.training.ddp.patience
+        deadline = time.monotonic() + self.training.ddp.patience
         while True:
-            known = workers(self.client)
+            present = workers(self.client)
             # ranks avoid the workers that only score, where there are others
-            able = [
-                address for address, about in known.items() if about["resources"].get("GPU")
-            ] or list(known)
-            replies = self.client.run(worker.inventory, workers=able, on_error="ignore")
+            addresses = [name for name in present if _has_gpu(present, name)] or list(present)
+            replies = self.client.run(worker.inventory, workers=addresses, on_error="ignore")
             hosts: list[RankHost] = [
                 host for host in replies.values() if host.address not in self.excluded
             ]
-            if len(hosts) >= expected or (hosts and time.monotonic() > until):
+            if len(hosts) >= expected or (hosts and time.monotonic() > deadline):
                 return place_ranks(hosts, planned)
-            if time.monotonic() > until + STOP:
+            if time.monotonic() > deadline + STOP:
                 raise ClusterLostError(
                     "No worker is left to train on. Run the same command again to resume."
                 )
             time.sleep(POLL)
+
+
+def _has_gpu(present: Mapping[str, Any], address: str) -> bool:
+    """Whether a worker is there, and offers the resource GPU."""
+    return bool(present.get(address, {}).get("resources", {}).get("GPU"))
 
 
 class _ProcessGroup:
@@ -210,33 +223,37 @@ class _ProcessGroup:
     def __init__(
         self,
         client: Client,
-        training: DdpTraining,
         specs: Sequence[RankSpec],
-        placements: Sequence[RankPlacement],
         reports: queue.SimpleQueue[Mapping[str, Any]],
         observer: TrainingObserver,
     ) -> None:
-        self.client, self.training, self.placements = client, training, placements
-        self.reports, self.observer = reports, observer
-        self.workers_checked = now = time.monotonic()
-        self.states = {spec.rank: RankState(spec.rank, now) for spec in specs}
+        self.client = client
+        self.training = specs[0].training
+        self.placements = specs[0].placements
         self.attempt = specs[0].attempt
+        self.reports = reports
+        self.observer = observer
+        self.workers_checked = time.monotonic()
+        self.states = {spec.rank: RankState(spec.rank, self.workers_checked) for spec in specs}
         self.measured: dict[int, Mapping[str, Any]] = {}
-        self.telemetry = TelemetryFile(training.telemetry) if training.telemetry else None
-        known = workers(client)
-        self.futures: list[Future] = [
-            client.submit(
-                worker.run_rank,
-                spec,
-                key=spec.key,
-                workers=[place.host.address],
-                resources={"GPU": 1}
-                if known.get(place.host.address, {}).get("resources", {}).get("GPU")
-                else None,
-                pure=False,
+        self.telemetry: TelemetryFile | None = None
+        if self.training.telemetry:
+            self.telemetry = TelemetryFile(self.training.telemetry)
+        present = workers(client)
+        self.futures: list[Future] = []
+        for spec in specs:
+            address = spec.placement.host.address
+            resources = {"GPU": 1} if _has_gpu(present, address) else None
+            self.futures.append(
+                client.submit(
+                    worker.run_rank,
+                    spec,
+                    key=spec.key,
+                    workers=[address],
+                    resources=resources,
+                    pure=False,
+                )
             )
-            for spec, place in zip(specs, placements, strict=True)
-        ]
 
     def wait(self) -> RankFailure | None:
         """Wait until all ranks are done, or one has failed."""
@@ -250,50 +267,55 @@ class _ProcessGroup:
     def stop(self) -> set[str]:
         """End all ranks; return the addresses of workers that did not confirm it."""
         self.client.cancel(self.futures, force=True)
-        until = time.monotonic() + STOP
-        while (
-            rest := [s for s in self.states.values() if s.code is None and not s.lost]
-        ) and time.monotonic() < until:
+        deadline = time.monotonic() + STOP
+        while (running := self._running()) and time.monotonic() < deadline:
             self._update(POLL)
-        return {self.placements[state.rank].host.address for state in rest}
+        return {placement.host.address for placement in running}
+
+    def _running(self) -> list[RankPlacement]:
+        """The ranks whose processes have not ended, as far as their workers have reported."""
+        states = self.states
+        return [
+            rank
+            for rank in self.placements
+            if states[rank.rank].code is None and not states[rank.rank].lost
+        ]
 
     def _failure(self) -> RankFailure | None:
         return first_failure(self.states.values(), time.monotonic(), self.training.ddp.timeout)
 
     def _update(self, seconds: float) -> None:
         """Handle the reports of the next seconds, then check which workers have left."""
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
+        deadline = time.monotonic() + seconds
+        while (remaining := deadline - time.monotonic()) > 0:
             with suppress(queue.Empty):
-                self._handle(self.reports.get(timeout=left))
+                self._handle(self.reports.get(timeout=remaining))
         if time.monotonic() - self.workers_checked < CHECK_WORKERS:
             return
         self.workers_checked = time.monotonic()
-        known = workers(self.client)
+        present = workers(self.client)
         if self.telemetry:
+            metrics = {str(info["name"]): info["metrics"] for info in present.values()}
             doing = {
-                p.host.name: PROCESS_GROUP
-                for p in self.placements
-                if self.states[p.rank].code is None
+                rank.host.name: PROCESS_GROUP
+                for rank in self.placements
+                if self.states[rank.rank].code is None
             }
-            self.telemetry.add(
-                time.time(), {str(each["name"]): each["metrics"] for each in known.values()}, doing
-            )
-        for rank, state in self.states.items():
-            if state.code is None and self.placements[rank].host.address not in known:
-                self.states[rank] = replace(state, lost=True)
+            self.telemetry.add(time.time(), metrics, doing)
+        for rank in self._running():
+            if rank.host.address not in present:
+                self.states[rank.rank] = replace(self.states[rank.rank], lost=True)
 
     def _handle(self, report: Mapping[str, Any]) -> None:
         if report["attempt"] != self.attempt:
             return
+        rank = report["rank"]
         names = ("step", "phase", "error", "failed", "permanent", "code")
-        news = {name: report[name] for name in names if name in report}
-        self.states[report["rank"]] = replace(
-            self.states[report["rank"]], heard=time.monotonic(), **news
-        )
+        changes = {name: report[name] for name in names if name in report}
+        self.states[rank] = replace(self.states[rank], heard=time.monotonic(), **changes)
         if "measured" in report:
-            self.measured[report["rank"]] = report["measured"]
-        if "took" in report and report["rank"] == 0:
+            self.measured[rank] = report["measured"]
+        if "took" in report and rank == 0:
             self.observer.step_done(self.training, report)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from daskmetrics.config import DDP, Recipe
@@ -73,7 +72,7 @@ def place_ranks(hosts: Iterable[RankHost], ranks: int) -> tuple[RankPlacement, .
     traffic local.
 
     >>> hosts = [RankHost(f"tcp://{node}:{i}", str(i), node, (0,), 0) for i, node in enumerate("abab")]
-    >>> [(place.rank, place.host.node, place.local, place.neighbours) for place in place_ranks(hosts, 3)]
+    >>> [(rank.rank, rank.host.node, rank.local, rank.neighbours) for rank in place_ranks(hosts, 3)]
     [(0, 'a', 0, 2), (1, 'a', 1, 2), (2, 'b', 0, 1)]
     """
     chosen = sorted(hosts, key=lambda host: (host.node, host.name))[:ranks]
@@ -96,70 +95,56 @@ def rank_table(placements: Sequence[RankPlacement]) -> Table:
     <BLANKLINE>
     1 rank on 1 node: 1 GPU, 2 CPU cores, 16.0 GiB of free memory
     """
-    hosts = {
-        place.host.node: place.host for place in reversed(placements)
-    }  # the first of each node
-    cpus = {(place.host.node, cpu) for place in placements for cpu in place.host.cpus}
-    gpus = {
-        (place.host.node, place.host.gpus[place.gpu])
-        for place in placements
-        if place.gpu is not None
-    }
-    rows = tuple(
-        (
-            str(place.rank),
-            place.host.node,
-            place.host.name,
-            "none"
-            if place.gpu is None
-            else f"{place.host.gpus[place.gpu]} {next(iter(place.host.models), '')}".strip(),
-            str(len(place.host.cpus)),
-            f"{place.host.available / 2**30:.1f} GiB",
+    hosts: dict[str, RankHost] = {}
+    cpus, gpus, rows = set(), set(), []
+    for placement in placements:
+        host = placement.host
+        hosts.setdefault(host.node, host)
+        cpus |= {(host.node, cpu) for cpu in host.cpus}
+        gpu = "none"
+        if placement.gpu is not None:
+            gpus.add((host.node, host.gpus[placement.gpu]))
+            gpu = " ".join([host.gpus[placement.gpu], *host.models[:1]])
+        row = (
+            placement.rank,
+            host.node,
+            host.name,
+            gpu,
+            len(host.cpus),
+            _gibibytes(host.available),
         )
-        for place in placements
-    )
-    total = (
-        f"{plural(len(placements), 'rank')} on {plural(len(hosts), 'node')}: {plural(len(gpus), 'GPU')}, "
-        f"{plural(len(cpus), 'CPU core')}, {sum(h.available for h in hosts.values()) / 2**30:.1f} GiB of free memory"
-    )
-    kinds = {(len(host.cpus), host.models) for host in hosts.values()}
-    unlike = (
-        ("The nodes are not alike: the slowest rank sets the pace of all.",)
-        if len(kinds) > 1
-        else ()
-    )
-    return Table(
-        ("rank", "node", "worker", "GPU", "CPU cores", "free memory"), rows, notes=(total, *unlike)
-    )
+        rows.append(tuple(map(str, row)))
+    memory = sum(host.available for host in hosts.values())
+    notes = [
+        f"{plural(len(placements), 'rank')} on {plural(len(hosts), 'node')}: "
+        f"{plural(len(gpus), 'GPU')}, {plural(len(cpus), 'CPU core')}, "
+        f"{_gibibytes(memory)} of free memory"
+    ]
+    if len({(len(host.cpus), host.models) for host in hosts.values()}) > 1:
+        notes.append("The nodes are not alike: the slowest rank sets the pace of all.")
+    header = ("rank", "node", "worker", "GPU", "CPU cores", "free memory")
+    return Table(header, tuple(rows), notes=tuple(notes))
+
+
+def _gibibytes(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"
 
 
 @dataclass(frozen=True)
 class RankSpec:
-    """Everything that one rank process needs to know; recipe and ddp are sections of the
-    configuration.
-    """
+    """Everything that one rank process needs to know."""
 
+    training: DdpTraining
+    placements: tuple[RankPlacement, ...]  # of all ranks
+    rank: int
     topic: str  # Dask topic of the training; topic and attempt name the process group
     attempt: int
-    rank: int
-    local: int
-    neighbours: int
-    gpu: int | None
-    names: tuple[str, ...]  # placements of all ranks, for messages
-    store: (
-        tuple[str, int] | None
-    )  # address of the TCPStore where the ranks meet; None for a single rank
-    folder: str
-    revisions: tuple[str, ...]
-    nodes: tuple[str, ...]  # of all ranks
-    probe: str | None  # what to measure instead of training
-    recipe: Mapping[str, object] = field(repr=False)
-    ddp: Mapping[str, object] = field(repr=False)
+    # address of the TCPStore where the ranks meet; None for a single rank
+    store: tuple[str, int] | None
 
     @property
-    def model(self) -> str:
-        """The suite's name."""
-        return self.topic.removeprefix("train-").rpartition("-")[0]
+    def placement(self) -> RankPlacement:
+        return self.placements[self.rank]
 
     @property
     def key(self) -> str:
@@ -169,50 +154,4 @@ class RankSpec:
     @property
     def log(self) -> Path:
         """The file for what the rank's process prints."""
-        return Path(self.folder) / "logs" / f"rank{self.rank}.log"
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> RankSpec:
-        """The inverse of `to_json`.
-
-        >>> store, names = ("127.0.0.1", 29500), ("a",)
-        >>> spec = RankSpec("train-a", 1, 0, 0, 1, None, names, store, "suites/a", ("step0",), names, None, {}, {})
-        >>> RankSpec.from_json(spec.to_json()) == spec
-        True
-        """
-        plain = json.loads(text)
-        tuples = {name: tuple(plain[name]) for name in ("names", "revisions", "nodes")}
-        store = plain["store"] and (plain["store"][0], int(plain["store"][1]))
-        return cls(**{**plain, **tuples, "store": store})
-
-
-def rank_specs(
-    training: DdpTraining,
-    placements: Sequence[RankPlacement],
-    topic: str,
-    attempt: int,
-    store: tuple[str, int] | None,
-) -> list[RankSpec]:
-    """The specifications of a process group, one per rank."""
-    return [
-        RankSpec(
-            topic=topic,
-            attempt=attempt,
-            rank=place.rank,
-            local=place.local,
-            neighbours=place.neighbours,
-            gpu=place.gpu,
-            names=tuple(map(str, placements)),
-            store=store,
-            folder=str(training.folder),
-            revisions=training.revisions,
-            nodes=tuple(each.host.node for each in placements),
-            probe=training.probe,
-            recipe=training.recipe.model_dump(mode="json"),
-            ddp=training.ddp.model_dump(mode="json"),
-        )
-        for place in placements
-    ]
+        return self.training.folder / "logs" / f"rank{self.rank}.log"
