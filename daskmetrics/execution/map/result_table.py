@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import re
 import tempfile
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
 SUFFIXES = (".parquet", ".csv", ".jsonl", ".json", ".zarr", ".nc")
+SHOWN_ITEMS = 8  # of each cause of failure
+_ATTRIBUTES = ("status", "reason", "attempts", "seconds", "worker", "key")
 
 
 def frame(results: Sequence[ItemResult]) -> pd.DataFrame:
@@ -38,8 +42,7 @@ def frame(results: Sequence[ItemResult]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows = [_row(result) for result in _in_order(results)]
-    return pd.DataFrame(rows, columns=list(dict.fromkeys(name for row in rows for name in row)))
+    return pd.DataFrame([_row(result) for result in _in_order(results)])
 
 
 def _in_order(results: Sequence[ItemResult]) -> list[ItemResult]:
@@ -50,16 +53,42 @@ def _row(result: ItemResult) -> dict[str, Any]:
     item = result.item
     if not isinstance(item, int | float | str):
         item = json.dumps(item) if item is not None and is_json(item) else result.name
-    names = ("status", "reason", "attempts", "seconds", "worker", "key")
-    row = {"index": result.index, "item": item, **{name: getattr(result, name) for name in names}}
-    fields = {
-        name: json.dumps(value) if isinstance(value, list) else value
-        for name, value in flatten(result.value)
-    }
-    return {
-        **row,
-        **{f"value.{name}" if name in row else name: value for name, value in fields.items()},
-    }
+    row = {"index": result.index, "item": item}
+    row |= {name: getattr(result, name) for name in _ATTRIBUTES}
+    fields = dict(flatten(result.value))
+    for name, value in fields.items():
+        column = f"value.{name}" if name in ("index", "item", *_ATTRIBUTES) else name
+        row[column] = json.dumps(value) if isinstance(value, list) else value
+    return row
+
+
+def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The fields of a returned value: names of a dict, with nested names joined by dots; otherwise
+    ``value``.
+
+    >>> list(flatten({"loss": 0.5, "time": {"gpu": 2}})), list(flatten(3))
+    ([('loss', 0.5), ('time.gpu', 2)], [('value', 3)])
+    """
+    if isinstance(value, Mapping):
+        for part, inner in value.items():
+            yield from flatten(inner, f"{name}.{part}" if name else part)
+    elif value is not None:
+        yield name or "value", value
+
+
+def _numbers(results: Sequence[ItemResult]) -> pd.DataFrame:
+    """Numeric fields by index of the item, and then the durations.
+
+    A field that holds anything else for any item is left out, as is a column without a number.
+    """
+    import pandas as pd
+
+    if not results:
+        return pd.DataFrame()
+    table = frame(results).set_index("index").drop(columns=["item", "status", "attempts"])
+    numbers = table.convert_dtypes().select_dtypes(["number", "boolean"]).astype(float)
+    numbers["seconds"] = numbers.pop("seconds") if "seconds" in numbers else math.nan
+    return numbers.dropna(axis="columns", how="all")
 
 
 def dataset(results: Sequence[ItemResult], count: int | None = None) -> xr.Dataset:
@@ -79,11 +108,8 @@ def dataset(results: Sequence[ItemResult], count: int | None = None) -> xr.Datas
     status = np.full(length, Status.MISSING, dtype="int8")
     for result in results:
         names[result.index], status[result.index] = result.name, Status.of(result.status)
-    arrays = {}
-    for name, values in _numbers(results, "seconds").items():
-        column = np.full(length, np.nan)
-        column[list(values)] = list(values.values())
-        arrays[name] = ("item", column)
+    numbers = _numbers(results).reindex(range(length))
+    arrays = {name: ("item", numbers[name].to_numpy()) for name in numbers}
     return xr.Dataset(
         {**arrays, "status": ("item", status, FLAGS)},
         coords={"item": np.arange(length), "name": ("item", names)},
@@ -163,12 +189,10 @@ def _write(results: Sequence[ItemResult], path: Path) -> None:
             case ".csv":
                 frame(results).to_csv(file, index=False)
             case ".json":
-                file.write(as_json(list(map(_line, _in_order(results)))).encode())
+                file.write(as_json([_line(result) for result in _in_order(results)]).encode())
             case _:
-                file.writelines(
-                    json.dumps(plain(_line(result))).encode() + b"\n"
-                    for result in _in_order(results)
-                )
+                for result in _in_order(results):
+                    file.write(json.dumps(plain(_line(result))).encode() + b"\n")
 
 
 def _line(result: ItemResult) -> dict[str, Any]:
@@ -178,20 +202,22 @@ def _line(result: ItemResult) -> dict[str, Any]:
     return {"index": result.index, "name": result.name, "item": item, **outcome}
 
 
-@dataclass(frozen=True)
-class Aggregate:
-    """Statistics of one field over all items that have it; `std` is that of a sample (n - 1), None
-    for one number.
-    """
+def aggregates(results: Sequence[ItemResult]) -> pd.DataFrame:
+    """Statistics of each numeric field and of the duration, over the items that are ok: a row per
+    field; ``std`` is that of a sample (n - 1), NaN for one number.
 
-    field: str
-    count: int
-    mean: float
-    std: float | None
-    min: float
-    median: float
-    p95: float
-    max: float
+    Examples
+    --------
+    >>> done = [ItemResult("k", i, str(i), i, "ok", value=float(i), seconds=0.1) for i in range(5)]
+    >>> aggregates(done).loc["value", "p95"]
+    np.float64(3.8)
+    """
+    numbers = _numbers([result for result in results if result.ok])
+    if numbers.empty:
+        return numbers
+    numbers = numbers.rename(columns={"seconds": "seconds per item"})
+    statistics = numbers.describe(percentiles=[0.5, 0.95]).T
+    return statistics.rename(columns={"50%": "median", "95%": "p95"})
 
 
 @dataclass(frozen=True)
@@ -203,64 +229,8 @@ class Cause:
     items: tuple[str, ...]
 
 
-def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """The fields of a returned value: names of a dict, with nested names joined by dots; otherwise
-    ``value``.
-
-    >>> list(flatten({"loss": 0.5, "time": {"gpu": 2}})), list(flatten(3))
-    ([('loss', 0.5), ('time.gpu', 2)], [('value', 3)])
-    """
-    if isinstance(value, Mapping):
-        for part, inner in value.items():
-            yield from flatten(inner, f"{name}.{part}" if name else part)
-    elif value is not None:
-        yield name or "value", value
-
-
-def _numbers(results: Sequence[ItemResult], seconds: str) -> dict[str, dict[int, float]]:
-    """Numeric fields by name and index of the item, and then the durations under the name
-    ``seconds``.
-
-    A field that holds anything else for any item is left out, as is a column without a number.
-    """
-    columns: dict[str, dict[int, float]] = {}
-    other = set()
-    for result in results:
-        for name, value in flatten(result.value):
-            if isinstance(value, bool | int | float):
-                columns.setdefault(name, {})[result.index] = float(value)
-            else:
-                other.add(name)
-    numeric = {name: column for name, column in columns.items() if name not in other}
-    durations = {result.index: result.seconds for result in results if result.seconds is not None}
-    return {**numeric, **({seconds: durations} if durations else {})}
-
-
-def aggregates(results: Sequence[ItemResult]) -> list[Aggregate]:
-    """Statistics of each numeric field and of the duration, over the items that are ok.
-
-    Examples
-    --------
-    >>> done = [ItemResult("k", i, str(i), i, "ok", value=float(i), seconds=0.1) for i in range(5)]
-    >>> aggregates(done)[0].mean
-    2.0
-    """
-    found = []
-    for name, column in _numbers(
-        [result for result in results if result.ok], "seconds per item"
-    ).items():
-        values = np.array(list(column.values()))
-        std = float(values.std(ddof=1)) if len(values) > 1 else None
-        median, p95 = (float(np.percentile(values, q)) for q in (50, 95))
-        low, high = float(values.min()), float(values.max())
-        found.append(
-            Aggregate(name, len(values), float(values.mean()), std, low, median, p95, high)
-        )
-    return found
-
-
 def causes(results: Iterable[ItemResult]) -> list[Cause]:
-    """Causes of failure, the most frequent first.
+    """Causes of failure, the most frequent one before the others.
 
     Examples
     --------
@@ -268,34 +238,32 @@ def causes(results: Iterable[ItemResult]) -> list[Cause]:
     >>> causes(failed)
     [Cause(status='error', reason='ValueError: no 3', items=('3', '14'))]
     """
-    groups: dict[tuple[str, str], list[ItemResult]] = {}
+    groups: defaultdict[tuple[str, str], list[ItemResult]] = defaultdict(list)
     for result in results:
         if not result.ok:
-            groups.setdefault((result.status, re.sub(r"\d+", "#", result.reason or "")), []).append(
-                result
-            )
-    made = (
-        Cause(status, group[0].reason or "", tuple(r.name for r in group))
-        for (status, _), group in groups.items()
-    )
-    return sorted(made, key=lambda cause: -len(cause.items))
+            groups[result.status, re.sub(r"\d+", "#", result.reason or "")].append(result)
+    by_size = sorted(groups.values(), key=len, reverse=True)
+    return [
+        Cause(group[0].status, group[0].reason or "", tuple(result.name for result in group))
+        for group in by_size
+    ]
 
 
 def summary_text(results: Sequence[ItemResult], total: int) -> str:
     """Aggregates, counts and causes of failure, the same in a terminal and in a log."""
-    failed = [result for result in results if not result.ok]
-    left = f", {total - len(results)} to do" if total > len(results) else ""
-    lines = [f"{total} items: {len(results) - len(failed)} ok, {len(failed)} failed{left}."]
-    for cause in causes(failed):
-        names = ", ".join(cause.items[:8]) + (", ..." if len(cause.items) > 8 else "")
-        lines += [f"  {len(cause.items)} x {cause.status}: {cause.reason}", f"      items {names}"]
-    rows = []
-    for aggregate in aggregates(results):
-        name, count, *numbers = astuple(aggregate)
-        rows.append(
-            (name, str(count), *("" if number is None else f"{number:.4g}" for number in numbers))
-        )
-    if not rows:
+    failed = sum(not result.ok for result in results)
+    counts = f"{total} items: {len(results) - failed} ok, {failed} failed"
+    if total > len(results):
+        counts += f", {total - len(results)} to do"
+    lines = [f"{counts}."]
+    for cause in causes(results):
+        more = ", ..." if len(cause.items) > SHOWN_ITEMS else ""
+        lines.append(f"  {len(cause.items)} x {cause.status}: {cause.reason}")
+        lines.append(f"      items {', '.join(cause.items[:SHOWN_ITEMS])}{more}")
+    statistics = aggregates(results)
+    if statistics.empty:
         return "\n".join(lines)
-    header = ("field", "count", "mean", "std", "min", "median", "p95", "max")
-    return Table(header, tuple(rows), notes=tuple(lines)).as_text()
+    shown = statistics.map("{:.4g}".format).replace("nan", "")
+    shown["count"] = statistics["count"].map("{:.0f}".format)
+    rows = tuple((str(field), *numbers) for field, *numbers in shown.itertuples())
+    return Table(("field", *statistics.columns), rows, notes=tuple(lines)).as_text()

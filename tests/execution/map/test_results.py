@@ -127,36 +127,27 @@ def result(i, value=None, status="ok", **rest):
 
 def test_aggregates_equal_those_of_a_plain_loop():
     values = [3.0, -1.0, 4.0, 1.5, 9.0, 2.6]
-    (aggregate,) = aggregates([result(i, {"loss": value}) for i, value in enumerate(values)])
+    table = aggregates([result(i, {"loss": value}) for i, value in enumerate(values)])
     mean = sum(values) / len(values)
     std = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    assert (aggregate.field, aggregate.count, aggregate.min, aggregate.max) == (
-        "loss",
-        6,
-        -1.0,
-        9.0,
+    # p95 lies between the fifth and the sixth, at 0.95 x 5 = 4.75
+    assert table.loc["loss"].to_dict() == pytest.approx(
+        {"count": 6, "mean": mean, "std": std, "min": -1, "median": 2.8, "p95": 7.75, "max": 9}
     )
-    assert (aggregate.mean, aggregate.std) == (pytest.approx(mean), pytest.approx(std))
-    assert aggregate.median == pytest.approx(2.8)
-    assert aggregate.p95 == pytest.approx(
-        4.0 + 0.75 * 5.0
-    )  # between the fifth and the sixth, at 0.95 x 5 = 4.75
 
 
 def test_failures_and_text_are_not_aggregated():
     results = [
-        result(0, {"loss": 1, "name": "a", "mixed": 1}),
-        result(1, {"loss": 3, "name": "b", "mixed": "c"}),
+        result(0, {"loss": 1, "name": "a", "mixed": 1, "good": True}),
+        result(1, {"loss": 3, "name": "b", "mixed": "c", "good": False}),
         result(2, {"loss": 99}, "nan"),
         result(3, None, "error"),
     ]
-    (aggregate,) = aggregates(results)
-    assert (aggregate.field, aggregate.count, aggregate.max) == ("loss", 2, 3.0)
-
-
-def test_one_number_has_no_standard_deviation():
-    assert aggregates([result(0, 5)])[0].std is None
-    assert aggregates([]) == []
+    table = aggregates(results)
+    assert list(table.index) == ["loss", "good"]
+    assert (table.loc["loss", "count"], table.loc["loss", "max"]) == (2, 3.0)
+    assert math.isnan(aggregates([result(0, 5)]).loc["value", "std"])
+    assert aggregates([]).empty
 
 
 def test_causes_that_differ_only_in_numbers_are_grouped():
