@@ -18,7 +18,7 @@ from daskmetrics.execution import runner as runner
 from tests.execution.disk_world import DiskWorld
 from tests.execution.mutants import module_of, source_of
 
-HISTORIES = int(os.environ.get("DASKMETRICS_SEEDS", "300"))
+HISTORIES = int(os.environ.get("DASKMETRICS_SEEDS", "100"))
 FOR_MUTANTS = 400
 
 #: what is planted: the module, its text, and what stands there instead

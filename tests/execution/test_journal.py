@@ -12,7 +12,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskmetrics.core.errors import NO_ROOM, DataError, DiskFullError, LockedError, StorageError
@@ -51,11 +51,13 @@ def paths(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "journal.jsonl", tmp_path / "lock"
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(st.text(), json_values))
 def test_an_entry_survives_its_line(entry):
     assert decode(encode(entry)) == entry
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(st.text(), json_values), st.data())
 def test_any_flipped_bit_is_seen(entry, data):
     line = bytearray(encode(entry)[:-1])

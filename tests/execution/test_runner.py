@@ -196,7 +196,7 @@ def test_inputs_are_forgotten_when_too_many_are_idle(client, journal, tmp_path):
     assert [(tmp_path / f"input{i}").stat().st_size for i in range(3)] == [2, 2, 2]
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, *UNWRITABLE])
+@pytest.mark.parametrize("number", [errno.ENOSPC, min(UNWRITABLE)])
 def test_a_disk_that_cannot_be_written_pauses_the_run_until_it_can(client, journal, number):
     refusals = [OSError(number, os.strerror(number))] * 2
     tried: list[str] = []

@@ -36,7 +36,7 @@ def watched(tmp_path_factory) -> tuple[Path, str]:
         patch.setattr("daskmetrics.core.telemetry.EVERY", 0.5)
         with connect(Cluster(workers=1)) as client:
             for _ in dm.map(
-                wait, [0.5 + 0.001 * i for i in range(16)], client=client, journal=folder
+                wait, [0.5 + 0.001 * i for i in range(10)], client=client, journal=folder
             ):
                 metrics = (
                     urllib.request.urlopen(client.dashboard_link.replace("/status", "/metrics"))
@@ -46,6 +46,7 @@ def watched(tmp_path_factory) -> tuple[Path, str]:
     return folder, metrics
 
 
+@pytest.mark.slow  # real workers; the file and the idle GPUs are tested below
 def test_a_run_keeps_what_its_workers_and_their_gpus_used(watched):
     samples = read_samples(watched[0] / "telemetry.jsonl")
     busy = [sample for sample in samples if sample.doing == {"0": "batch"}]
@@ -69,6 +70,7 @@ def test_a_run_keeps_what_its_workers_and_their_gpus_used(watched):
     assert last["gpu_memory"] in (512 * 2**20, 640 * 2**20) and last["memory"] > 10**7
 
 
+@pytest.mark.slow  # real workers; the file and the idle GPUs are tested below
 def test_prometheus_gets_the_same_of_each_worker(watched):
     lines = dict(
         line.rsplit(" ", 1)
@@ -79,6 +81,7 @@ def test_prometheus_gets_the_same_of_each_worker(watched):
     assert 30 < float(lines['daskmetrics_worker_gpu_temperature_celsius{worker="0"}']) < 33
 
 
+@pytest.mark.slow  # real workers; the file and the idle GPUs are tested below
 def test_the_figure_of_a_map_is_written_and_status_names_the_idle_gpu(watched, monkeypatch):
     folder = watched[0]
     done = CliRunner().invoke(main, ["report", str(folder)], catch_exceptions=False)

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskmetrics.core.errors import ConfigError
@@ -134,6 +134,7 @@ def test_columns_of_numbers_are_named(tmp_path):
         read_items(path, {"rate": "float"})
 
 
+@settings(max_examples=20)
 @given(
     st.lists(
         st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
@@ -154,6 +155,7 @@ def test_items_that_were_written_are_read(texts):
 PLAIN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
 
 
+@settings(max_examples=20)
 @given(st.lists(st.tuples(PLAIN, PLAIN), min_size=1, max_size=4))
 def test_the_same_table_gives_the_same_items_in_every_format(texts):
     rows = [{"text": text, "zip": number} for text, number in texts]
