@@ -9,8 +9,7 @@
 `_checks`        what is wrong with a user's rows: errors and warnings
 `mteb`          tasks of the benchmark, and named lists of them
 `mteb_subsets`  the subsets and splits of a task of the benchmark, and the choice among them
-`mteb_run`      the one file that imports the benchmark
-`_mteb_outcomes` outcomes per item of the benchmark's tasks
+`mteb_run`      the one file that imports the benchmark; outcomes per item of its tasks
 `mteb_results`  result files of the benchmark, read and written
 `examples`      the data of a task, and how each kind of task is scored
 `portions`      tasks whose examples are here, and parts of their items

@@ -198,7 +198,7 @@ class MtebTask:
         the number of test texts and the spread of the ten draws. Correlations: Bonett and Wright
         (2000). Clusterings: the spread of the draws. Others: at most ``sqrt(v (1 - v) / n)``, for a
         mean over n pairs or queries of values in [0, 1]. Outcomes as
-        `daskmetrics.tasks._mteb_outcomes` lists them.
+        `daskmetrics.tasks.mteb_run.Observer` lists them.
         """
         self._read()
         rows = _rows(self._texts_file)
@@ -280,8 +280,9 @@ def mteb_task(target: str, options: Mapping[str, str]) -> MtebTask:
 
 
 def _declaration(target: str) -> Declaration:
-    """What a task declares: by its source, and by the task itself only if that does not say it."""
-    return (None if ":" in target else subsets.declared(target)) or benchmark.declaration_of(target)
+    """What a task declares; a custom task, or one that is not listed, is made for it."""
+    listed = None if ":" in target else subsets.declared(target)
+    return listed or benchmark.declaration_of(benchmark.make(target))
 
 
 @lru_cache

@@ -1,17 +1,18 @@
 """The one file that imports mteb: its tasks are loaded once per process and run on embeddings made
 elsewhere.
 
-A run of the benchmark needs an encoder. Here it is a function from texts to vectors: the first time
-it only collects the texts, later it looks up their vectors. The benchmark has some behaviour that
-needs care:
+mteb needs an encoder to run a task. Here it is a function from texts to vectors: at first it only
+collects the texts, later it looks up their vectors. Some of mteb's behaviour needs care (2.26):
 
-- a task object keeps its random generator, so a second run of the same object gives other scores: each run gets a copy
-  whose generators are as they were after loading;
-- creating a task seeds the global generators of ``random``, ``numpy`` and ``torch``: their state is restored;
-- ``datasets`` reads a column row by row, and a classifier does so for every fit: columns of classifications are lists;
-- ``datasets`` caches a local folder whose README names its files by the name of the folder alone, and so confuses it
-  with other data of that name: each content gets its own cache;
-- its cache of results is not safe with several writers: it is not used, and only the driver exports.
+- a task object keeps its random generator, so a second run of the same object gives other scores:
+  each run gets a copy whose generators are as they were after loading;
+- creating a task seeds the global generators of ``random`` and ``numpy``: their state is restored;
+- ``datasets`` reads a column row by row, and a classifier does so for every fit: columns of
+  classifications are lists;
+- ``datasets`` caches a local folder whose README names its files by the name of the folder alone,
+  and so confuses it with other data of that name: each content gets a cache;
+- mteb's cache of results is not safe with several writers: it is not used, and only the driver
+  exports.
 """
 
 from __future__ import annotations
@@ -20,28 +21,132 @@ import copy
 import hashlib
 import random
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.files import cache_folder
+from daskmetrics.core.files import atomic_write, cache_folder
 from daskmetrics.core.names import Key, content_key
-from daskmetrics.tasks._mteb_outcomes import Observer
-from daskmetrics.tasks.mteb_subsets import Declaration, Selection, declaration
+from daskmetrics.core.outcomes import TOLERANCE
+from daskmetrics.tasks import _measures as measures
+from daskmetrics.tasks.mteb_subsets import DECLARATIONS, Declaration, Selection
 from daskmetrics.tasks.task import Role
 
 BATCH_SIZE = 1024  # texts per call of the encoder; does not change the scores
 _DIMENSIONS = 8  # of the vectors while texts are collected; any number works
 
+_PER_QUERY = {  # mteb's names of scores, and of the same scores of single queries
+    "ndcg_at_": "ndcg_cut_",
+    "map_at_": "map_cut_",
+    "recall_at_": "recall_",
+    "precision_at_": "P_",
+}
+_SIMILARITIES = {  # and their sign
+    "cosine_scores": 1,
+    "dot_scores": 1,
+    "similarity_scores": 1,
+    "manhattan_distances": -1,
+    "euclidean_distances": -1,
+}
+
+Array = NDArray[np.float64]
 Embed = Callable[[list[str], Role | None], NDArray[np.float32]]
+
+
+class Observer:
+    """Sees the predictions of one run of a task where mteb hands them to its scores, and makes
+    outcomes of them.
+
+    ======================= ===================================================================
+    classification          the share of its draws in which a text is predicted rightly
+    retrieval, reranking    nDCG, average precision, recall or precision of each query
+    sts                     pseudo-values of Spearman's correlation of the cosine
+    pair_classification     pseudo-values of the average precision of the best similarity
+    clustering              pseudo-values of its draws, which are the same for all arms
+    ======================= ===================================================================
+
+    A task has outcomes only if their mean is its main score; this excludes a mean over several
+    subsets, F1, and others.
+    """
+
+    def __init__(self) -> None:
+        self._draws: dict[bytes, list[Array]] = {}  # outcomes of every draw, by their items
+
+    def watch(self, task: Any) -> None:
+        """Observe this task object, which must not be used for another run."""
+        main_score = task.metadata.main_score
+        see: Callable[..., None]
+        match task.metadata.type:
+            case "Classification":
+                method, see = "_calculate_scores", self._see_classes
+            case "STS":
+                method, see = "_calculate_scores", self._see_grades
+            case "PairClassification":
+                method, see = "_compute_metrics", self._see_pairs
+            case "Retrieval" | "Reranking":
+                method, see = "task_specific_scores", partial(self._see_queries, main_score)
+            case _:
+                return
+        score = getattr(task, method, None)
+        if score is None:
+            return
+
+        def observed(*args: Any, **keywords: Any) -> Any:
+            see(*args)
+            return score(*args, **keywords)
+
+        setattr(task, method, observed)
+
+    def outcomes(self, score: float, draws: Sequence[float] = ()) -> Array | None:
+        """Outcomes whose mean is this score, from the draws of a clustering if there are any; None
+        if there are none.
+        """
+        outcomes = [np.mean(draws_of_items, axis=0) for draws_of_items in self._draws.values()]
+        if draws and not outcomes:
+            outcomes = [measures.draw_outcomes(draws)]
+        joined = np.concatenate(outcomes or [np.empty(0)])
+        is_mean = len(joined) > 1 and abs(joined.mean() - score) <= TOLERANCE
+        return joined if is_mean else None
+
+    def _add(self, items: ArrayLike, outcomes: Array) -> None:
+        self._draws.setdefault(np.asarray(items).tobytes(), []).append(outcomes)
+
+    def _see_classes(self, labels: ArrayLike, predicted: ArrayLike) -> None:
+        self._add(labels, (np.asarray(labels) == np.asarray(predicted)).astype(np.float64))
+
+    def _see_queries(
+        self, main_score: str, scores: Mapping[str, Mapping[str, float]], *_: Any
+    ) -> None:
+        name = main_score
+        for prefix, prefix_per_query in _PER_QUERY.items():
+            if main_score.startswith(prefix):
+                name = main_score.replace(prefix, prefix_per_query)
+        queries = sorted(query for query, query_scores in scores.items() if name in query_scores)
+        if queries:
+            self._add(queries, np.array([scores[query][name] for query in queries]))
+
+    def _see_grades(self, scores: Mapping[str, Sequence[float]], grades: Sequence[float]) -> None:
+        cosines = np.array(scores["cosine_scores"])
+        self._add(grades, measures.correlation_outcomes(cosines, np.array(grades)))
+
+    def _see_pairs(self, scores: Mapping[str, Sequence[float]], labels: Sequence[int]) -> None:
+        from sklearn.metrics import average_precision_score
+
+        similarities = [
+            np.array(scores[name]) * sign
+            for name, sign in _SIMILARITIES.items()
+            if scores.get(name) is not None
+        ]
+        best = max(similarities, key=lambda values: average_precision_score(labels, values))
+        self._add(labels, measures.precision_outcomes(best, np.array(labels)))
 
 
 @dataclass
@@ -55,14 +160,13 @@ class EncoderCalls:
 
     def scored_units(self, kind: str) -> int:
         """Number of texts, pairs or queries that the score of a task of this kind is about."""
-        queries = sum(n for role, n in self.calls if role == "query")
-        if (
-            kind == "classification" and len(self.calls) % 2 == 0
-        ):  # training texts, test texts, and so on
-            return sum(n for _, n in self.calls[1::2])
-        return queries or sum(n for _, n in self.calls) // (
-            2 if kind in ("sts", "pair_classification") else 1
-        )
+        counts = [count for _, count in self.calls]
+        if kind == "classification" and len(counts) % 2 == 0:
+            return sum(counts[1::2])  # training texts, test texts, and so on
+        queries = sum(count for role, count in self.calls if role == "query")
+        if queries:
+            return queries
+        return sum(counts) // (2 if kind in ("sts", "pair_classification") else 1)
 
 
 class Columns:
@@ -122,15 +226,24 @@ def make(target: str) -> Any:
             ) from None
 
 
-def declaration_of(target: str) -> Declaration:
-    """What a task declares, from the benchmark itself."""
-    task = make(target)
-    draws = {
-        name: getattr(task, name)
-        for name in ("samples_per_label", "n_experiments")
-        if hasattr(task, name)
-    }
-    return declaration(task.metadata.hf_subsets_to_langscripts, task.metadata.eval_splits, draws)
+def declaration_of(task: Any) -> Declaration:
+    """What a task declares, or its class."""
+    metadata = task.metadata
+    return Declaration(
+        {name: tuple(codes) for name, codes in metadata.hf_subsets_to_langscripts.items()},
+        tuple(metadata.eval_splits),
+        getattr(task, "samples_per_label", Declaration.samples),
+        getattr(task, "n_experiments", Declaration.experiments),
+    )
+
+
+def write_declarations(path: Path) -> None:
+    """Write what mteb declares of all its tasks."""
+    import_mteb()
+    from mteb.get_tasks import _TASKS_REGISTRY
+
+    declarations = {name: declaration_of(task) for name, task in _TASKS_REGISTRY.items()}
+    atomic_write(path, DECLARATIONS.dump_json(declarations))
 
 
 def content_of(target: str) -> Key:

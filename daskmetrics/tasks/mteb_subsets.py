@@ -1,32 +1,34 @@
-"""Subsets and splits of a task of the benchmark, and the choice among them, without importing the
-benchmark.
+"""Subsets and splits of a task of mteb, and the choice among them.
 
-A task of many languages has a subset for each. The benchmark declares the languages of every subset
-in its source; the source is read here and not run, because importing the benchmark imports torch.
+A task of many languages has a subset for each. What tasks declare is asked of mteb in a process of
+its own, because importing mteb imports torch, which the driver avoids; the cache folder keeps it.
 """
 
 from __future__ import annotations
 
-import ast
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.files import cache_folder
 
 LANGUAGE = "eng"
 SPLIT = "test"
-ONLY = "default"  #: the benchmark's name of the subset of a task that has one
+ONLY = "default"  #: mteb's name of the subset of a task that has only one
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The splits and subsets of a task that are evaluated, in the benchmark's order; every subset
-    of every split.
+    """The splits and subsets of a task that are evaluated, in mteb's order: every subset of every
+    split.
     """
 
     splits: tuple[str, ...] = (SPLIT,)
@@ -35,7 +37,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Declaration:
-    """What the benchmark declares of a task."""
+    """What mteb declares of a task."""
 
     languages: Mapping[str, tuple[str, ...]]  # of each subset, such as eng-Latn
     splits: tuple[str, ...]
@@ -49,165 +51,103 @@ class Declaration:
         A task without the split ``test`` uses all its splits, and one without a subset in English
         all its subsets.
         """
-        splits, subsets = options.get("split"), options.get("subsets")
-        for kind, asked, valid in (
-            ("split", splits, self.splits),
-            ("subset", subsets, self.languages),
-        ):
-            for name in asked or ():
-                if name not in valid:
-                    raise unknown(f"{kind} of '{task}'", name, list(valid))
-        if splits is None:
-            splits = [SPLIT] if SPLIT in self.splits else self.splits
-        if subsets is None or "languages" in options:
-            subsets = [
-                name
-                for name in self._in(task, options.get("languages"))
-                if not subsets or name in subsets
-            ]
+        splits = options.get("split", [SPLIT] if SPLIT in self.splits else self.splits)
+        subsets = options.get("subsets", self.languages)
+        _check_names(f"split of '{task}'", splits, self.splits)
+        _check_names(f"subset of '{task}'", subsets, self.languages)
+        if "languages" in options or "subsets" not in options:
+            in_languages = self._subsets_in(task, options.get("languages"))
+            subsets = [name for name in in_languages if name in subsets]
         if not subsets:
             raise ConfigError(
-                f"'{task}' has no subset that is in 'languages' and in 'subsets'. Give one of the two."
+                f"'{task}' has no subset that is in 'languages' and in 'subsets'. Give one of the "
+                "two."
             )
         return Selection(
-            tuple(s for s in self.splits if s in splits),
-            tuple(s for s in self.languages if s in subsets),
+            tuple(name for name in self.splits if name in splits),
+            tuple(name for name in self.languages if name in subsets),
         )
 
     def codes(self, subsets: Iterable[str]) -> set[str]:
         """The languages in these subsets, without scripts."""
-        return {code.partition("-")[0] for subset in subsets for code in self.languages[subset]}
+        return {code.partition("-")[0] for name in subsets for code in self.languages[name]}
 
-    def is_in(self, languages: Sequence[str], subsets: Sequence[str]) -> bool:
-        """Whether these subsets contain no language but these."""
-        codes = (code for subset in subsets for code in self.languages[subset])
-        return all(code in languages or code.partition("-")[0] in languages for code in codes)
-
-    def _in(self, task: str, languages: Sequence[str] | None) -> list[str]:
-        """The subsets whose languages are all among these; None is English, or everything if
-        nothing is in English.
+    def _subsets_in(self, task: str, languages: Sequence[str] | None) -> list[str]:
+        """The subsets that contain no language but these; None is English, or any language if no
+        subset is in English.
         """
-        found = [name for name in self.languages if self.is_in(languages or [LANGUAGE], [name])]
+        wanted = languages or [LANGUAGE]
+        subsets = [
+            name
+            for name, codes in self.languages.items()
+            if all(code in wanted or code.partition("-")[0] in wanted for code in codes)
+        ]
         if languages is None:
-            return found or list(self.languages)
-        codes = self.codes(self.languages)
+            return subsets or list(self.languages)
+        valid = self.codes(self.languages)
         for language in languages:
-            if language not in codes.union(*self.languages.values()):
-                raise unknown(f"language of '{task}'", language, sorted(codes))
-        if not found:
-            subsets = ", ".join(
-                f"{name} ({'+'.join(each)})" for name, each in self.languages.items()
+            if language not in valid.union(*self.languages.values()):
+                raise unknown(f"language of '{task}'", language, sorted(valid))
+        if not subsets:
+            listing = ", ".join(
+                f"{name} ({'+'.join(codes)})" for name, codes in self.languages.items()
             )
             raise ConfigError(
-                f"'{task}' has no subset that is only in {'+'.join(languages)}. Name all languages of a subset, or the "
-                f"subset itself. The subsets: {subsets[:300]}"
+                f"'{task}' has no subset that is only in {'+'.join(languages)}. Name all languages "
+                f"of a subset, or the subset itself. The subsets: {listing[:300]}"
             )
-        return found
+        return subsets
 
 
-@lru_cache
+DECLARATIONS = TypeAdapter(dict[str, Declaration])  # by the names of tasks, as they are written
+
+
+def _check_names(what: str, names: Iterable[str], valid: Iterable[str]) -> None:
+    for name in names:
+        if name not in valid:
+            raise unknown(what, name, list(valid))
+
+
 def declared(name: str) -> Declaration | None:
-    """What the installed source declares of a task; None if it is not installed or declares it by
-    code.
-    """
-    file = _sources().get(name)
-    if file is None:
-        return None
-    module = ast.parse(file.read_text(encoding="utf-8"))
-    constants = _assigned(module.body)
-    for task in (node for node in module.body if isinstance(node, ast.ClassDef)):
-        fields = _fields(task, constants)
-        if fields.get("name") == name and "eval_langs" in fields and "eval_splits" in fields:
-            return declaration(fields["eval_langs"], fields["eval_splits"], fields)
-    return None
-
-
-def declaration(languages: Any, splits: Sequence[str], fields: Mapping[str, Any]) -> Declaration:
-    """From the benchmark's fields: languages are by subset, or a list for a task without subsets."""
-    by_subset = languages if isinstance(languages, Mapping) else {ONLY: languages}
-    draws = (
-        fields.get("samples_per_label", Declaration.samples),
-        fields.get("n_experiments", Declaration.experiments),
-    )
-    return Declaration(
-        {name: tuple(codes) for name, codes in by_subset.items()}, tuple(splits), *draws
-    )
+    """What mteb declares of a task; None if it is not installed or has no such task."""
+    return _declarations().get(name) if package() else None
 
 
 def package() -> Path | None:
-    """The folder of the installed benchmark; None if it is not installed."""
+    """The folder of the installed mteb; None if it is not installed."""
     try:
         spec = find_spec("mteb")
     except ValueError:  # replaced in sys.modules
         return None
-    return (
-        Path(spec.submodule_search_locations[0])
-        if spec and spec.submodule_search_locations
-        else None
-    )
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(spec.submodule_search_locations[0])
+
+
+def release() -> str | None:
+    """The version of the installed mteb, which pins the revision of each data set."""
+    try:
+        return version("mteb")
+    except PackageNotFoundError:
+        return None
 
 
 @lru_cache
-def _sources() -> Mapping[str, Path]:
-    """The file that declares each task."""
-    folder = package()
-    if folder is None:
-        return {}
-    return {
-        name: path
-        for path in sorted((folder / "tasks").rglob("*.py"))
-        for name in re.findall(r'\bname="([^"]+)"', path.read_text(encoding="utf-8"))
-    }
-
-
-def _fields(task: ast.ClassDef, constants: Mapping[str, ast.expr]) -> dict[str, Any]:
-    """The fields of a task and of its metadata that are literals, or made of constants of the
-    module.
-    """
-    own = _assigned(task.body)
-    known = {**constants, **own}
-    found: dict[str, Any] = {}
-    for name, value in [*own.items(), *_keywords(own.get("metadata"), known)]:
-        try:
-            found[name] = ast.literal_eval(_Constants(known).visit(value))
-        except (ValueError, TypeError, RecursionError):  # made by code
-            continue
-    return found
-
-
-def _assigned(body: Sequence[ast.stmt]) -> dict[str, ast.expr]:
-    """The values that names are assigned in a module or class."""
-    found = {}
-    for node in body:
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                found[name] = value
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                found[name] = value
-    return found
-
-
-def _keywords(
-    call: ast.expr | None, constants: Mapping[str, ast.expr]
-) -> Iterator[tuple[str, ast.expr]]:
-    """The keywords of a call such as ``TaskMetadata(name="A", **_COMMON)``."""
-    match call:
-        case ast.Name(id=name):
-            yield from _keywords(constants.get(name), constants)
-        case ast.Call(keywords=keywords):
-            for each in keywords:
-                if each.arg:
-                    yield each.arg, each.value
-                else:
-                    yield from _keywords(each.value, constants)
-
-
-class _Constants(ast.NodeTransformer):
-    """Replaces the names of constants by their values."""
-
-    def __init__(self, constants: Mapping[str, ast.expr]) -> None:
-        self._constants = constants
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        value = self._constants.get(node.id)
-        return node if value is None else self.visit(value)
+def _declarations() -> Mapping[str, Declaration]:
+    """What mteb declares of all its tasks: from the cache folder, or asked of mteb."""
+    path = cache_folder() / "tasks" / f"mteb-{release()}.json"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        code = (
+            "import pathlib, sys\nfrom daskmetrics.tasks.mteb_run import write_declarations\n"
+            "write_declarations(pathlib.Path(sys.argv[1]))"
+        )
+        command = [sys.executable, "-W", "ignore", "-c", code, str(path)]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        if answer.returncode:
+            reason = "".join(answer.stderr.strip().splitlines()[-1:])
+            raise ConfigError(
+                f"mteb cannot list its tasks: {reason}. See the whole error with: "
+                f"{sys.executable} -c 'import mteb'"
+            )
+    return DECLARATIONS.validate_json(path.read_bytes())
