@@ -50,27 +50,6 @@ class Watch(Section):
         description="End when no new checkpoint appeared for this long. `none` does not end.",
         examples=["10m"],
     )
-    rise: float = Field(
-        0.01,
-        gt=0,
-        lt=1,
-        description="The rise of the score that would matter, as a share of the best score.",
-        examples=[0.005],
-    )
-    ahead: int = Field(
-        3,
-        ge=1,
-        le=20,
-        description="The number of future checkpoints for which a rise is predicted.",
-        examples=[5],
-    )
-    stopped: float = Field(
-        0.1,
-        gt=0,
-        lt=1,
-        description="The score has stopped rising if the probability of such a rise is below this.",
-        examples=[0.05],
-    )
     keep: Keep | None = Field(
         None,
         description="Name the other checkpoints as those that may be deleted; nothing is deleted.",

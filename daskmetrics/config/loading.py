@@ -327,6 +327,15 @@ REMOVED = {
     "cluster.scoring.qos": "directives: ['--qos=NAME']",
     "cluster.scoring.walltime": "the walltime of the main jobs",
     "cluster.tls": "distributed.comm.tls in Dask's configuration",
+    "keep_states": "daskmetrics.embed, which gives the vectors of any texts",
+    "search.free_running": "nothing: decisions do not depend on when results arrive",
+    "search.fresh_share": "nothing: 30 % of the items are kept back",
+    "search.gpu_hours": "search.budget, or search.wall_hours",
+    "search.learn_costs": "nothing: decisions compare assumed costs",
+    "search.seed": "the seed of the run",
+    "watch.ahead": "nothing: a rise is predicted for 3 checkpoints",
+    "watch.rise": "nothing: a rise of 1 % would matter",
+    "watch.stopped": "nothing: the score has stopped rising if a rise has a probability below 0.1",
 }
 
 

@@ -103,13 +103,13 @@ class Model(Section):
         "when its space is. By default nothing is removed.",
         examples=["10GB"],
     )
+
     tensors: Literal["needed", "all"] = Field(
         "needed",
         description="With `disk`: download only the tensors that a layer needs, which are checked by their size, or "
         "whole files, which are also checked by the hub's hashes.",
         examples=["all"],
     )
-
     pooling: Pooling | None = Field(
         None,
         description="In place of the protocol's, for this model.",
@@ -246,12 +246,6 @@ class Search(Section):
     cells: int | None = Field(
         None, ge=1, description="Largest number of cells to evaluate.", examples=[500]
     )
-    gpu_hours: float | None = Field(
-        None,
-        gt=0,
-        description="Largest number of worker hours to spend, by the assumed costs.",
-        examples=[40],
-    )
     wall_hours: float | None = Field(
         None, gt=0, description="Hours after which no further cell is chosen.", examples=[12]
     )
@@ -286,11 +280,6 @@ class Search(Section):
         description="Weight of a task in the objective, by its name. The default is 1.",
         examples=[{"STS12": 2.0}],
     )
-    seed: Seed | None = Field(
-        None,
-        description="Seed of the policy's random choices. By default the seed of the run.",
-        examples=[1],
-    )
     baseline: str | None = Field(
         None,
         description="MODEL@REVISION whose last layer every arm is compared with, and whose layers the reward `zscore` "
@@ -303,13 +292,6 @@ class Search(Section):
         description="What checks the choice: `leader` scores the leading arm on its missing tasks; `fresh` also keeps "
         "back items of every task from the search, and scores the finalists on them.",
         examples=["fresh"],
-    )
-    fresh_share: float = Field(
-        0.3,
-        ge=0.05,
-        le=0.7,
-        description="Share of the items that `confirm: fresh` keeps back.",
-        examples=[0.2],
     )
     prior: str | None = Field(
         None,
@@ -328,16 +310,6 @@ class Search(Section):
         le=10_000,
         description="Decisions that may be open at once. By default the number of workers, from 8 to 32.",
         examples=[32],
-    )
-    free_running: bool = Field(
-        False,
-        description="Decide with whatever results have arrived. Faster, but a second run may decide differently.",
-        examples=[True],
-    )
-    learn_costs: bool = Field(
-        False,
-        description="Correct the assumed costs by measured seconds, which differ from run to run.",
-        examples=[True],
     )
 
     @field_validator("budget", mode="before")
@@ -396,11 +368,6 @@ class Config(Section):
         description="Label-free metrics: names, families, or `all` of them; `[]` measures nothing. The default ones "
         "are cheap, and about different things: the tokens of a prompt, their order, and the prompts.",
         examples=["all", ["prompt_entropy", "infonce"], []],
-    )
-    keep_states: bool = Field(
-        False,
-        description="Keep the vectors of every prompt in states.zarr, in half precision, to add metrics later.",
-        examples=[True],
     )
     tasks: tuple[str, ...] = Field(
         (),

@@ -39,7 +39,6 @@ class RunFolder:
     journal = _Inside("journal.jsonl")
     items = _Inside("items.jsonl")  # of a map: what the function is applied to
     store = _Inside("store.zarr")  # the arrays, a Zarr store that xarray opens
-    states = _Inside("states.zarr")  # vectors of every prompt, if the configuration keeps them
     # embeddings that do not fit into the memory of workers; removed when the run ends
     embeddings = _Inside("embeddings")
     corpus = _Inside("corpus.json")  # the prompts that were measured

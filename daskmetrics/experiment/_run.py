@@ -337,12 +337,11 @@ class _RunDriver:
             self.experiment.policy,
             budget=limits,
             window=search.window(self.experiment, self.journal.entries),
-            seed=self.experiment.search_seed,
+            seed=self.experiment.config.seed,
             decided=self._decided(problem, key),
             confidence=config.confidence,
             within=config.within,
             spend=config.spend or 0.0,
-            free_running=config.free_running,
         )
         source = search.SearchSource(
             self.experiment, learner, key, self.folder.embeddings.resolve()

@@ -22,6 +22,10 @@ from daskmetrics.execution import Journal
 from daskmetrics.experiment import search as search
 from daskmetrics.experiment.preparation import Experiment
 
+RISE = 0.01  # the rise of the score that would matter, as a share of the best score
+AHEAD = 3  # future checkpoints for which a rise is predicted
+STOPPED = 0.1  # the score has stopped rising if the probability of such a rise is below this
+
 
 @dataclass(frozen=True)
 class RoundAnswer:
@@ -101,8 +105,8 @@ def answer_of(experiment: Experiment, journal: Journal, ended: SearchEnded) -> R
         tasks=weights,
         kinds=experiment.kinds,
         reward=config.search.reward,
-        share=config.watch.rise,
-        ahead=config.watch.ahead,
+        share=RISE,
+        ahead=AHEAD,
         seed=config.seed,
     )
     keep, deletable = (
@@ -115,7 +119,7 @@ def answer_of(experiment: Experiment, journal: Journal, ended: SearchEnded) -> R
         score=score,
         stderr=stderr,
         rise=rise,
-        stopped_below=config.watch.stopped,
+        stopped_below=STOPPED,
         keep=keep,
         deletable=deletable,
     )

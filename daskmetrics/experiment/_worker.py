@@ -58,7 +58,6 @@ class MeasureSpec:
     store: str
     seed: int
     states_key: Key  # of the states from which metrics are computed
-    states: str | None = None  # folder of kept pooled states
     # metrics of earlier records: only others are computed
     known: Mapping[Key, Column] = field(default_factory=dict)
     size: NetworkSize | None = None  # from an earlier record
@@ -131,8 +130,7 @@ def measure(spec: MeasureSpec) -> Measured:
     """All metrics of all layers of one checkpoint, from one load and one forward pass over each
     view of the prompts.
 
-    There is no forward pass if kept states suffice for the metrics that are not known. The worker
-    writes the checkpoint's chunk of the store; the chunk is committed when the returned values are
+    There is no forward pass if all metrics are known. The worker writes the checkpoint's chunk of the store; the chunk is committed when the returned values are
     in the journal. Without metrics there is no such chunk.
     """
     from daskmetrics import store
@@ -152,26 +150,15 @@ def measure(spec: MeasureSpec) -> Measured:
 def _reduce(spec: MeasureSpec, metrics: Mapping[Key, Metric]) -> Measured:
     """The values of these metrics."""
     from daskmetrics.metrics import engine as engine
-    from daskmetrics.store import states as states
 
     prompts: list[str] = json.loads(Path(spec.prompts).read_text(encoding="utf-8"))
     if digest(prompts) != spec.prompts_key:
         raise DataError(
             f"'{spec.prompts}' does not hold the prompts of the run: run the same command again."
         )
-    chosen = tuple(metrics.values())
-    reducer = engine.Reducer(chosen, spec.layers, len(prompts), halves=spec.states is not None)
-    kept = states.read(Path(spec.states), spec.checkpoint, spec.states_key) if spec.states else None
-    if kept is not None and all(metric.takes in ("pooled", "layers") for metric in chosen):
-        reducer.put_vectors(kept, spec.protocol.base.dtype)
-        size = download = None
-    else:
-        with rolling.held(spec.location, spec.following) as download:
-            size = _forward(spec, prompts, reducer)
-        if spec.states:
-            states.write(
-                Path(spec.states), spec.checkpoint, spec.states_key, spec.layers, reducer.vectors()
-            )
+    reducer = engine.Reducer(tuple(metrics.values()), spec.layers, len(prompts))
+    with rolling.held(spec.location, spec.following) as download:
+        size = _forward(spec, prompts, reducer)
     reduced = reducer.finish()
     return Measured(
         layers=spec.layers,

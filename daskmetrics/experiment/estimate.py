@@ -44,6 +44,7 @@ from daskmetrics.experiment import measure as measure
 from daskmetrics.experiment import search as search
 from daskmetrics.experiment.preparation import Experiment
 from daskmetrics.metrics.operations import operations
+from daskmetrics.tasks.portions import FRESH_SHARE
 from daskmetrics.training import revisions
 from daskmetrics.training.data import effective
 from daskmetrics.training.estimate import shape_of
@@ -206,13 +207,7 @@ def store_bytes(experiment: Experiment) -> float:
     metrics = sum(count for _, count in layers) * len(experiment.metrics)
     # two doubles and a byte in the store, about 80 bytes of text in the journal; small files fill a
     # disk block
-    size = (metrics + cells) * 97.0 + len(experiment.checkpoints) * 6 * 4096
-    if experiment.config.keep_states:
-        size += sum(
-            2.0 * len(experiment.prompts) * experiment.widths[model] * count
-            for model, count in layers
-        )
-    return size
+    return (metrics + cells) * 97.0 + len(experiment.checkpoints) * 6 * 4096
 
 
 def unit_seconds(experiment: Experiment, kind: str, name: str, costs: CostModel) -> float:
@@ -426,8 +421,6 @@ def _limits(experiment: Experiment) -> str:
     parts = [f"budget {budget_text(experiment)}"]
     if limits.cells:
         parts.append(f"up to {plural(limits.cells, 'score')}")
-    if limits.gpu_hours:
-        parts.append(f"up to {limits.gpu_hours:g} hours of workers")
     if limits.wall_hours:
         parts.append(f"up to {limits.wall_hours:g} h of wall time")
     if limits.confidence:
@@ -435,9 +428,7 @@ def _limits(experiment: Experiment) -> str:
     if limits.spend:
         parts.append(f"at least {limits.spend:.1%} even if it is sure earlier")
     if limits.confirm == "fresh":
-        parts.append(
-            f"{limits.fresh_share:.0%} of the items are kept back from it, for the finalists"
-        )
+        parts.append(f"{FRESH_SHARE:.0%} of the items are kept back from it, for the finalists")
     return f"{limits.policy}, {'; '.join(parts)}"
 
 

@@ -49,7 +49,6 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
                 store=str(folder.store.resolve()),
                 seed=experiment.config.seed,
                 states_key=states,
-                states=str(folder.states.resolve()) if experiment.config.keep_states else None,
                 known={
                     key: column for key, column in columns.get(states, {}).items() if key in metrics
                 },

@@ -27,7 +27,7 @@ from daskmetrics.metrics.views import AUGMENTATION
 from daskmetrics.store import Axis, Template, score_key
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.examples import KINDS
-from daskmetrics.tasks.portions import divide
+from daskmetrics.tasks.portions import FRESH_SHARE, divide
 
 VERSION = 3  # of the computation: increase it when equal inputs no longer give equal numbers
 
@@ -132,11 +132,6 @@ class Experiment:
         """The same by task."""
         return dict(zip(self.by_task, self.weights, strict=True))
 
-    @property
-    def search_seed(self) -> int:
-        """Seed of the policy; prompts, probes and training use the run's seed."""
-        return self.config.seed if self.config.search.seed is None else self.config.search.seed
-
     @cached_property
     def prompts_key(self) -> Key:
         return corpus.digest(self.prompts)
@@ -178,12 +173,7 @@ class Experiment:
 
     def states_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
         """Content key of the states of a checkpoint from which metrics are computed."""
-        parts = (
-            suite.layers,
-            self.prompts_key,
-            self.protocols[checkpoint].key,
-            self.config.keep_states,
-        )
+        parts = (suite.layers, self.prompts_key, self.protocols[checkpoint].key)
         return content_key("states", VERSION, self.locations[checkpoint].identity, *parts)
 
     def measure_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
@@ -250,7 +240,7 @@ def prepare(
     chosen_metrics, chosen_tasks = metrics.resolve(config.metrics), tasks.resolve(config.tasks)
     fresh: tuple[Task, ...] = ()
     if config.search.confirm == "fresh":
-        chosen_tasks, fresh = divide(chosen_tasks, config.search.fresh_share)
+        chosen_tasks, fresh = divide(chosen_tasks, FRESH_SHARE)
     trainings = train.suites_to_train(config)
     located = _located(config, trainings, on_message)
     locations = {

@@ -66,11 +66,10 @@ class SearchSource:
         return units
 
     def tell(self, record: Record) -> None:
-        seconds = record.seconds if self.experiment.config.search.learn_costs else None
         pick = self._running.pop(record.key)
-        outcome = Outcome(None, 0.0, seconds)
+        outcome = Outcome(None, 0.0)
         if isinstance(record.value, Scored):
-            outcome = Outcome(record.value.score, record.value.stderr, seconds)
+            outcome = Outcome(record.value.score, record.value.stderr)
         self.learner.tell(pick.index, outcome)
         # remove the files of embeddings that are released: enough other encodings were used since
         used = self._encode_key(pick)
@@ -155,7 +154,7 @@ def check(experiment: Experiment) -> None:
             first.models
         )  # after a first look at every model, which the policy does not choose
         Learner(
-            first, experiment.policy, budget=1.0, window=decisions, seed=experiment.search_seed
+            first, experiment.policy, budget=1.0, window=decisions, seed=experiment.config.seed
         ).ask(decisions)
     if experiment.fresh:
         return
@@ -208,8 +207,7 @@ def budget(search: config.Search, problem: Problem, grows: bool = False) -> Budg
     if grows:
         least = max(float(problem.arm_cost.min()), least_budget(problem)) / problem.exhaustive_cost
         share = max(share, least * (1 + 1e-6))
-    cost = 3600 * search.gpu_hours if search.gpu_hours else None
-    return Budget(min(1.0, share), cost, search.cells)
+    return Budget(min(1.0, share), None, search.cells)
 
 
 def window(experiment: Experiment, entries: Iterable[Event]) -> int:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from daskmetrics.core.status import EQUAL, Status
@@ -52,9 +51,8 @@ class Reducer:
     """Computes metrics from hidden states of P prompts; batches and layers may come in any order.
 
     Every prompt writes its own row, so the order of `add` changes nothing. Only an eigensolver
-    waits for the device before `finish`. With ``halves`` vectors are rounded to half precision with
-    an exponent for each row, so that stored vectors give the same metrics. The coarsest type of the
-    states decides below which size metrics see only rounding.
+    waits for the device before `finish`. The coarsest type of the states decides below which size
+    metrics see only rounding.
 
     >>> from daskmetrics.metrics import resolve
     >>> reducer = Reducer(resolve(["curvature", "anisotropy"]), layers=[0], prompts=2)
@@ -64,14 +62,11 @@ class Reducer:
     array([[2.0944, 1.    ]])
     """
 
-    def __init__(
-        self, metrics: Sequence[Metric], layers: Sequence[int], prompts: int, halves: bool = False
-    ) -> None:
+    def __init__(self, metrics: Sequence[Metric], layers: Sequence[int], prompts: int) -> None:
         self._metrics = tuple(metrics)
         self._layers = tuple(layers)
         self._prompts = prompts
-        self._halves = halves
-        self._eps = torch.finfo(torch.half).eps if halves else 0.0
+        self._eps = 0.0
         self._functions: dict[str, Callable[..., Tensor]] = {
             metric.name: metric.load() for metric in metrics
         }
@@ -102,11 +97,7 @@ class Reducer:
         rows, mask = rows.to(pooled.device), mask.bool()
         kept.seen[view, rows] = True
         kept.finite[view, rows] = _are_finite(states, mask) & pooled.isfinite().all(-1)
-        wide = pooled.to(kept.vectors.dtype)
-        if self._halves:
-            exponent = torch.frexp(wide.abs().amax(-1, keepdim=True)).exponent
-            wide = torch.ldexp(torch.ldexp(wide, -exponent).half().to(wide.dtype), exponent)
-        kept.vectors[view, rows] = wide
+        kept.vectors[view, rows] = pooled.to(kept.vectors.dtype)
         if view == 0:
             spectra = of_tokens(states, mask)
             for metric in self._metrics:
@@ -115,24 +106,6 @@ class Reducer:
                     kept.values[metric.name][rows] = self._functions[metric.name](
                         *arguments
                     ).double()
-
-    def vectors(self) -> NDArray[np.float32]:
-        """The pooled vectors of the prompts themselves at every layer, (L, P, D)."""
-        return np.stack(
-            [self._kept[layer].vectors[0].float().cpu().numpy() for layer in self._layers]
-        )
-
-    @torch.inference_mode()
-    def put_vectors(self, vectors: NDArray[np.float32], computed: str = "float32") -> None:
-        """Add stored vectors (L, P, D) in place of states of a type, for metrics that read only
-        vectors.
-        """
-        rows = torch.arange(self._prompts)
-        for layer, pooled in zip(self._layers, torch.from_numpy(vectors), strict=True):
-            self.add(
-                layer, rows, pooled[:, None], torch.ones(self._prompts, 1, dtype=torch.bool), pooled
-            )
-        self._eps = max(self._eps, torch.finfo(getattr(torch, computed)).eps)
 
     def finish(self) -> Reduced:
         """Compute the metrics of all layers; of states on a GPU, on all processors of this machine.

@@ -12,6 +12,7 @@ from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural
 from daskmetrics.report._format import apart, number, percent, size
 from daskmetrics.report._run import Run
+from daskmetrics.tasks.portions import FRESH_SHARE
 
 CLUSTERING = "A clustering scores higher on fewer texts: compare finalists, not the two columns."
 LEVEL = 0.05  #: probability of calling a choice wrong that is right, over all rivals together
@@ -115,7 +116,7 @@ def fresh_items(run: Run) -> FreshItems | None:
     if chosen is None or chosen not in complete:
         return None
     return FreshItems(
-        share=run.config["search"]["fresh_share"],
+        share=FRESH_SHARE,
         finalists=tuple(_finalist(run, arm, chosen) for arm in complete),
         tasks=tuple(run.weights),
         unscored=tuple(arm for arm in run.fresh if arm not in complete),

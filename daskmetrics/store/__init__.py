@@ -18,7 +18,6 @@ last. Only values that the journal records are valid, and `verify` compares the 
 `_template`   the plan of a store: `Template`, `StorePlan`, and the `Block` of one checkpoint, from records
 `_zarr`       the Zarr store: create, write, read, restore
 `_verify`     verify and repair
-`states`     pooled states, if a run keeps them, in a Zarr store beside it
 ============= ================================================================
 """
 

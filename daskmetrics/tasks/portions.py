@@ -31,6 +31,7 @@ from daskmetrics.tasks.examples import KINDS, Examples, TaskKind, check_embeddin
 from daskmetrics.tasks.task import EmbeddingArray, Pooling, Role, Score, Task
 
 NAMED = 3  #: tasks that a message names
+FRESH_SHARE = 0.3  #: of the items that `search.confirm: fresh` keeps back
 FEWEST = 10  #: items that each part needs; a score of fewer says little
 
 Rows = NDArray[np.intp]
@@ -194,8 +195,8 @@ def _check(name: str, chosen: Rows, labels: NDArray[Any], portion: Portion) -> N
         problem = f"the items {where} would have only one label"
     if problem:
         raise ConfigError(
-            f"'search.confirm: fresh' with 'search.fresh_share: {portion.share:g}': {problem} for the task '{name}'. "
-            "Give it more items, choose another share, or remove 'search.confirm'."
+            f"'search.confirm: fresh' keeps back {portion.share:.0%} of the items: {problem} for the task '{name}'. "
+            "Give it more items, or remove 'search.confirm'."
         )
 
 

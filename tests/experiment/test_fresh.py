@@ -26,7 +26,7 @@ FRESH = {"confirm": "fresh", "budget": 1.0, "reward": "mean"}
 
 
 def test_without_the_option_nothing_is_kept_back(prepared):
-    plain, same = prepared(), prepared(search={"fresh_share": 0.5})
+    plain, same = prepared(), prepared(search={"within": 0.02})
     assert plain.fresh == () and plain.numbers_key == same.numbers_key
 
 

@@ -211,15 +211,6 @@ def test_eigenvalues_grow_with_the_cube_and_are_shared():
     assert spent("all") > spent("spectral") > spent("anisotropy") > 0
 
 
-def test_kept_states_are_part_of_the_disk(prepared, tmp_path):
-    plain, kept = (
-        estimate(prepared(keep_states=keep), RunFolder(tmp_path), ()).store_bytes
-        for keep in (False, True)
-    )
-    small = prepared()
-    assert kept - plain == sum(2 * 16 * small.widths[arm.model] for arm in small.arms)
-
-
 DRY_RUN = """
 import sys
 if {hidden}:
@@ -228,11 +219,11 @@ import json
 from pathlib import Path
 from daskmetrics import config, experiment
 from daskmetrics.core.files import RunFolder
-from daskmetrics.experiment import _estimate, _search
+from daskmetrics.experiment import estimate, _search
 from daskmetrics.planning.remaining import workload
 grid, folder = experiment.prepare(config.load({path!r})), RunFolder(Path("nowhere"))
 sizes = [_search.task_size(task, grid.config.protocol, read=False).texts for task in grid.tasks]
-rows = dict(_estimate.preview(grid, folder).rows)
+rows = dict(estimate.preview(grid, folder).rows)
 print(json.dumps([rows["texts"], workload(grid, folder, (), "cpu").texts, sizes]))
 """
 

@@ -31,10 +31,8 @@ NOWHERE = Location("nowhere", None, "nowhere")
 def measured(prepared, tmp_path):
     """Measures the first checkpoint with these metrics; earlier records are taken into account."""
 
-    def measure(
-        metrics, records=(), keep_states=True, without_model=False, prompts=PROMPTS, **changes
-    ):
-        experiment = prepared(metrics=metrics, keep_states=keep_states, **changes)
+    def measure(metrics, records=(), without_model=False, prompts=PROMPTS, **changes):
+        experiment = prepared(metrics=metrics, **changes)
         folder = RunFolder(tmp_path / "run").create()
         folder.corpus.write_text(json.dumps(prompts))
         units = measuring.units(experiment, folder, records)
@@ -64,21 +62,12 @@ def test_prompts_that_changed_during_the_run_are_refused(prepared, tmp_path):
         unit.function(*unit.args)
 
 
-def test_a_metric_of_kept_states_is_added_without_a_model(measured):
-    before, _ = measured(FEW)
-    added, block = measured(MORE, [before], without_model=True)
-    complete, expected = measured(MORE)
-    assert added.key == complete.key != before.key
-    assert added.value == complete.value
-    assert block.equals(expected)
-
-
 def test_known_metrics_are_reused_and_the_others_computed(measured):
-    before, _ = measured(FEW, keep_states=False)
-    added, _ = measured(MORE, [before], keep_states=False)
-    complete, _ = measured(MORE, keep_states=False)
+    before, _ = measured(FEW)
+    added, _ = measured(MORE, [before])
+    complete, _ = measured(MORE)
     assert added.value == complete.value
-    again, _ = measured(FEW[::-1], [added], keep_states=False, without_model=True)
+    again, _ = measured(FEW[::-1], [added], without_model=True)
     assert list(again.value.names) == FEW[::-1]
 
 
@@ -93,20 +82,13 @@ def test_the_size_of_the_network_is_recorded_and_kept(measured):
     size, layers = before.value.size, before.value.layers
     assert len(size.parameters) == len(size.computed) == len(layers)
     assert size.whole > size.parameters[0] > 0 and size.attention > 0
-    assert measured(MORE, [before], without_model=True)[0].value.size == size
-
-
-def test_kept_states_have_another_key(measured):
-    kept, dropped = measured(["anisotropy"]), measured(["anisotropy"], keep_states=False)
-    assert kept[0].key != dropped[0].key
-    assert kept[0].value.values != dropped[0].value.values
-    assert worker.columns_of(kept[0].value).keys() == worker.columns_of(dropped[0].value).keys()
+    assert measured(FEW[::-1], [before], without_model=True)[0].value.size == size
 
 
 def test_a_layer_whose_vectors_are_equal_is_measured_as_undefined(measured):
     """The first token of these texts is the same, and it sees no other token of a causal model."""
     prompts = [f"one {end}" for end in ("two", "three", "four five")]
-    record, block = measured(FEW, keep_states=False, prompts=prompts, protocol={"pooling": "cls"})
+    record, block = measured(FEW, prompts=prompts, protocol={"pooling": "cls"})
     names = record.value.names
     assert block.status[:, names.index("anisotropy")].tolist() == [Status.NAN] * 3
     assert (block.status[:, names.index("curvature")] == Status.OK).all()

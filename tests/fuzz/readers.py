@@ -91,7 +91,7 @@ def as_parquet(rows: list[dict[str, Any]]) -> bytes:
 
 
 def read_config(folder: Path) -> object:
-    return config.load(folder / "x.yaml", ["search.seed=1"]).as_dict()
+    return config.load(folder / "x.yaml", ["search.window=1"]).as_dict()
 
 
 CONFIG = {
