@@ -3,7 +3,7 @@
 A line is eight hexadecimal digits of CRC-32, a space, one JSON object and a line feed. The checksum
 continues that of the line before, so that a lost, doubled or misplaced line is detected like a
 flipped bit. The first line holds the number of the format; the others hold the entries of
-`core._events`.
+`core.events`.
 
 Beside the journal lies its *mark*: how long it was after the last commit. A writer that is killed
 leaves half a line *beyond* the mark, which was never committed and is dropped; a journal that ends
@@ -57,27 +57,26 @@ def decode(line: bytes, before: int = 0) -> dict[str, Any] | None:
         return None
 
 
-def _lines(entries: Iterable[Event], checksum: int = 0, first: bool = True) -> tuple[bytes, int]:
-    """The lines of entries, after the first one of a journal where they begin it; and the checksum
-    of the last.
+def _lines(entries: Iterable[Event], checksum: int = 0, begins: bool = True) -> tuple[bytes, int]:
+    """The lines of entries, after the line with the format where they begin a journal; and the
+    checksum of the last.
     """
-    lines = []
-    for plain in (
-        *([{"type": "format", "number": FORMAT}] if first else []),
-        *map(to_json, entries),
-    ):
-        lines.append(encode(plain, checksum))
-        checksum = int(lines[-1][:8], 16)
-    return b"".join(lines), checksum
+    objects = [to_json(entry) for entry in entries]
+    if begins:
+        objects.insert(0, {"type": "format", "number": FORMAT})
+    text = b""
+    for plain in objects:
+        line = encode(plain, checksum)
+        checksum = int(line[:8], 16)
+        text += line
+    return text, checksum
 
 
 @dataclass(frozen=True)
 class Contents:
     """What a journal holds."""
 
-    entries: list[
-        Event
-    ]  # oldest first, without the first line, which holds the number of the format
+    entries: list[Event]  # the oldest one at the start, without the line that holds the format
     length: int = 0  # bytes of all whole lines
     checksum: int = 0  # of the last line; the next one continues it
     torn: int = 0  # bytes of half a line at the end, which was never committed
@@ -100,7 +99,7 @@ def numbered(path: Path) -> list[tuple[int, Event]]:
 
 def scan(path: Path) -> Contents:
     """Everything that a journal holds; errors as for `read`."""
-    committed = _read_mark(path)  # before the lines: a writer may add some meanwhile
+    committed, mark_checksum = _read_mark(path)  # before the lines: a writer may add some meanwhile
     entries: list[Event] = []
     length = checksum = torn = 0
     with path.open("rb") as file:
@@ -119,50 +118,49 @@ def scan(path: Path) -> Contents:
             else:
                 entries.append(_entry(path, number, plain))
             length, checksum = length + len(line), int(line[:8], 16)
-            if length == committed[0] and checksum != committed[1]:
+            if length == committed and checksum != mark_checksum:
                 raise _damaged(path, number)
-    if length < committed[0]:
+    if length < committed:
         raise DataError(
-            f"'{path}' ends after line {len(entries) + bool(length)}, but {committed[0] - length} more bytes were "
-            f"committed: it was cut. Restore it from a backup; or delete '{mark_of(path)}' to continue from here: the "
-            "missing results are computed again."
+            f"'{path}' ends after line {len(entries) + bool(length)}, but {committed - length} "
+            "more bytes were committed: it was cut. Restore it from a backup; or delete "
+            f"'{mark_of(path)}' to continue from here: the missing results are computed again."
         )
     return Contents(entries, length, checksum, torn)
 
 
-def _require_format(path: Path, first: Mapping[str, Any]) -> None:
-    number = first.get("number") if first.get("type") == "format" else None
-    if not isinstance(number, int):
+def _require_format(path: Path, header: Mapping[str, Any]) -> None:
+    number = header.get("number")
+    if header.get("type") != "format" or not isinstance(number, int):
         raise DataError(
-            f"'{path}' was written by an earlier version of daskmetrics, whose results this one cannot read. Run again "
-            "in another folder, with --folder."
+            f"'{path}' was written by an earlier version of daskmetrics, whose results this one "
+            "cannot read. Run again in another folder, with --folder."
         )
     if number > FORMAT:
-        raise _newer(
-            path,
-            f"is written in format {number}, and this version of daskmetrics reads format {FORMAT}",
-        )
+        reads = f"this version of daskmetrics reads format {FORMAT}"
+        raise _newer(path, f"is written in format {number}, and {reads}")
 
 
 def _entry(path: Path, number: int, plain: Mapping[str, Any]) -> Event:
     try:
         return from_json(plain)
     except ValueError as error:
-        raise _newer(
-            path, f"has in line {number} what this version of daskmetrics cannot read, {error}"
-        ) from None
+        text = f"has in line {number} what this version of daskmetrics cannot read, {error}"
+        raise _newer(path, text) from None
 
 
 def _newer(path: Path, what: str) -> DataError:
     return DataError(
-        f"'{path}' {what}. A newer version wrote it: upgrade daskmetrics, or use another folder, with --folder."
+        f"'{path}' {what}. A newer version wrote it: upgrade daskmetrics, or use another folder, "
+        "with --folder."
     )
 
 
 def _damaged(path: Path, number: int) -> DataError:
     return DataError(
-        f"Line {number} of '{path}' is damaged (checksum). All lines before it are intact. Restore the file from a "
-        f"backup; or keep its first {number - 1} lines, delete '{mark_of(path)}', and run again to compute the rest."
+        f"Line {number} of '{path}' is damaged (checksum). All lines before it are intact. Restore "
+        f"the file from a backup; or keep its first {number - 1} lines, delete '{mark_of(path)}', "
+        "and run again to compute the rest."
     )
 
 
@@ -179,7 +177,7 @@ class Journal:
     Attributes
     ----------
     entries : list of Event
-    notices : tuple of str
+    notices : list of str
         What was repaired on opening: the lock of a dead driver taken over, half a line dropped.
 
     Raises
@@ -215,14 +213,17 @@ class Journal:
                 raise
         self._identity = opened.st_dev, opened.st_ino
         self.entries, self._checksum = contents.entries, contents.checksum
-        self._length = self._safe = self._size = (
-            contents.length
-        )  # of all lines, of those on disk, of the file
+        # bytes of all lines, of those on the disk, and of the file
+        self._length = self._safe = self._size = contents.length
         self._tail = b""  # the lines after those on disk
         self._writing = False
         self._move_mark()
-        half = f"Dropped half a line ({contents.torn} bytes) at the end of '{path}', which was never committed."
-        self.notices = tuple(filter(None, (self._run_lock.notice, half if contents.torn else None)))
+        self.notices = [self._run_lock.notice] if self._run_lock.notice else []
+        if contents.torn:
+            self.notices.append(
+                f"Dropped half a line ({contents.torn} bytes) at the end of '{path}', which was "
+                "never committed."
+            )
 
     def append(self, *entries: Event, wait: bool = True) -> None:
         """Write entries at once and wait until they are on disk: then they are committed.
@@ -245,36 +246,29 @@ class Journal:
         LockedError
             If the run was taken from this process.
         """
-        text, checksum = _lines(entries, self._checksum, first=not self._length)
+        text, checksum = _lines(entries, self._checksum, begins=not self._length)
         with room_for(f"the journal '{self.path}'"):
             self._require_sole_writer()
-        try:
-            with room_for(f"the journal '{self.path}'"):
+            try:
                 self._writing = True
-                rest = (
-                    self._tail[self._size - self._safe :] + text
-                )  # what was withdrawn is written again
+                # what was withdrawn is written again
+                rest = self._tail[self._size - self._safe :] + text
                 while rest:  # a nearly full disk takes a part
                     rest = rest[os.write(self._file, rest) :]
                 if wait:
                     os.fsync(self._file)
-        except BaseException:  # also Ctrl-C
-            with suppress(OSError):
-                self._withdraw()
-            raise
-        self._length, self._checksum, self._tail = (
-            self._length + len(text),
-            checksum,
-            self._tail + text,
-        )
+            except BaseException:  # also Ctrl-C
+                with suppress(OSError):
+                    self._withdraw()
+                raise
+        self._length, self._checksum = self._length + len(text), checksum
+        self._tail += text
         self._size, self._writing = self._length, False
         self.entries.extend(entries)
         if wait:
             self._safe, self._tail = self._length, b""
             self._move_mark()
-            with suppress(
-                StorageError
-            ):  # the entries are committed; the next append compares again
+            with suppress(StorageError):  # they are committed; the next append compares again
                 self._require_in_place()
 
     def _require_sole_writer(self) -> None:
@@ -292,20 +286,23 @@ class Journal:
         held: DataError.
         """
         with room_for(f"the journal '{self.path}'"):
-            there = None
-            with suppress(FileNotFoundError):
-                there = self.path.stat()
-            found = "replaced" if there else "deleted or moved"
-            if there and (there.st_dev, there.st_ino) == self._identity:
-                if there.st_size >= (self._safe if self._writing else self._size):
-                    return there.st_size
-                found = "cut"
+            try:
+                status = self.path.stat()
+            except FileNotFoundError:
+                event = "deleted or moved"
+            else:
+                expected = self._safe if self._writing else self._size
+                event = "cut"
+                if (status.st_dev, status.st_ino) != self._identity:
+                    event = "replaced"
+                elif status.st_size >= expected:
+                    return status.st_size
             kept = kept_of(self.path)
             kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             atomic_write(kept, _lines(self.entries)[0])
         raise DataError(
-            f"The journal '{self.path}' was {found} while this run wrote it. The run ends. All its {len(self.entries)} "
-            f"entries are kept in '{kept}': {_PUT_BACK.format(kept, self.path)}"
+            f"The journal '{self.path}' was {event} while this run wrote it. The run ends. All its "
+            f"{len(self.entries)} entries are kept in '{kept}': {_put_back(self.path)}"
         )
 
     def _withdraw(self) -> None:
@@ -329,9 +326,8 @@ class Journal:
 
     def close(self) -> None:
         """Commit what was appended without waiting, and release the run."""
-        with suppress(
-            OSError, LockedError
-        ):  # the disk is full or gone, or another process has the run
+        # the disk is full or gone, or another process has the run
+        with suppress(OSError, LockedError):
             if self._tail and self._size == self._length and not self._writing:
                 self._run_lock.check()
                 os.fsync(self._file)
@@ -351,7 +347,9 @@ class Journal:
             self.close()
 
 
-_PUT_BACK = "put it back with: mv '{}' '{}', then run the same command again."
+def _put_back(path: Path) -> str:
+    """The remedy for a journal whose entries are kept beside it."""
+    return f"put it back with: mv '{kept_of(path)}' '{path}', then run the same command again."
 
 
 def _contents(path: Path) -> Contents:
@@ -360,17 +358,16 @@ def _contents(path: Path) -> Contents:
     """
     with suppress(FileNotFoundError):
         return scan(path)
-    if not (committed := _read_mark(path)[0]):
+    committed, _ = _read_mark(path)
+    if not committed:
         return Contents([])
     kept = kept_of(path)
-    back = (
-        _PUT_BACK.format(kept, path)
-        if kept.exists() and kept.stat().st_size >= committed
-        else "put it back, or restore it from a backup."
-    )
+    remedy = "put it back, or restore it from a backup."
+    if kept.exists() and kept.stat().st_size >= committed:
+        remedy = _put_back(path)
     raise DataError(
-        f"'{path}' is missing, but {committed} bytes were committed to it: it was deleted or moved. If you have it, "
-        f"{back} To compute everything again, delete '{mark_of(path)}'."
+        f"'{path}' is missing, but {committed} bytes were committed to it: it was deleted or moved. "
+        f"If you have it, {remedy} To compute everything again, delete '{mark_of(path)}'."
     )
 
 
@@ -410,14 +407,14 @@ def _open_at(path: Path, length: int, committed: int) -> int:
     if size > length:
         os.ftruncate(file, length)
     # a process that was killed after a failed `fsync` leaves lines that are in memory and not on
-    # the disk
+    # the disk; on Linux, `pwrite` to a file that is open for appending ignores the offset
     if rest := os.pread(file, max(0, length - committed), committed):
-        again = os.open(path, os.O_WRONLY)
+        rewritten = os.open(path, os.O_WRONLY)
         while rest:
-            done = os.pwrite(again, rest, length - len(rest))
-            rest = rest[done:]
-        os.fsync(again)
-        os.close(again)
+            written = os.pwrite(rewritten, rest, length - len(rest))
+            rest = rest[written:]
+        os.fsync(rewritten)
+        os.close(rewritten)
     os.fsync(file)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     os.fsync(folder)  # otherwise a power failure can remove the name of the file

@@ -26,7 +26,7 @@ PLANTED = (
     # what is on the disk
     (journal, "                if wait:\n                    os.fsync(self._file)\n", ""),
     (journal, "    os.fsync(folder)  #", "    pass  #"),
-    (journal, "rest = (\n                    self._tail[self._size - self._safe :] + text\n                )", "rest = (text)"),
+    (journal, "rest = self._tail[self._size - self._safe :] + text\n", "rest = text\n"),
     (journal, "                while rest:  # a nearly", "                if rest:  # a nearly"),
     (journal, "            os.ftruncate(self._file, self._safe)\n", "            pass\n"),
     (journal, "        self._size, self._writing = self._safe, False\n", "        self._writing = False\n"),
@@ -34,13 +34,13 @@ PLANTED = (
     (journal, "    if size > length:\n        os.ftruncate(file, length)\n", ""),
     (journal, "            self._safe, self._tail = self._length, b\"\"\n            self._move_mark()\n", ""),
     # what others do meanwhile
-    (journal, "            with suppress(\n                StorageError\n            ):", "            with suppress():"),
+    (journal, "            with suppress(StorageError):  #", "            with suppress():  #"),
     (journal, "        size = self._require_in_place()\n", "        size = self._size\n"),
-    (journal, "there.st_ino) == self._identity", "there.st_ino) != ()"),
-    (journal, "st_size >= (self._safe if self._writing else self._size)", "st_size >= 0"),
+    (journal, "status.st_ino) != self._identity", "status.st_ino) == ()"),
+    (journal, "status.st_size >= expected", "status.st_size >= 0"),
     (journal, "atomic_write(kept, _lines(self.entries)[0])", "atomic_write(kept, _lines(self.entries[:-1])[0])"),
     (journal, "        self._run_lock.check()\n        if self._writing:", "        if self._writing:"),
-    (journal, "    if length < committed[0]:", "    if False:"),
+    (journal, "    if length < committed:", "    if False:"),
     # errors of the place
     (journal, "        with room_for(f\"the journal '{path}'\"):", "        if True:"),
     (runner, "except StorageError as error", "except KeyError as error"),
