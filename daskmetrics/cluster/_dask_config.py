@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -40,22 +41,20 @@ def worker_command(
     """The command, after that of Python, of a worker that runs one unit at a time under a nanny
     that restarts it.
     """
-    return [
-        *(
-            "-P",
-            "-m",
-            "distributed.cli.dask_worker",
-        ),  # -P: no module of the working folder replaces one of Python's
-        *(scheduler, "--name", name, "--preload", preload.__name__, "--nthreads", "1"),
+    words = [
+        # -P: no module of the working folder replaces one of Python's
+        *("-P", "-m", "distributed.cli.dask_worker", scheduler),
+        *("--name", name),
+        *("--preload", preload.__name__),
+        *("--nthreads", "1"),
         *("--nanny", "--death-timeout", str(DEATH_TIMEOUT), "--memory-limit", memory or "0"),
-        *(
-            "--no-dashboard",
-            "--dashboard-address",
-            "127.0.0.1:0",
-        ),  # a worker's pages would be open to the network
-        *("--resources", ",".join(f"{each}={amount}" for each, amount in resources.items())),
-        *(["--interface", interface] if interface else []),
+        # a worker's pages would be open to the network
+        *("--no-dashboard", "--dashboard-address", "127.0.0.1:0"),
+        *("--resources", ",".join(f"{name}={amount}" for name, amount in resources.items())),
     ]
+    if interface:
+        words += ["--interface", interface]
+    return words
 
 
 def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
@@ -70,7 +69,9 @@ def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
     }
     if profile.kind == "existing":
         return timeouts
+    environment = "distributed.nanny.pre-spawn-environ"
     settings = {
+        **timeouts,
         # our own retry policy decides about retries, and needs to know of the first death
         "distributed.scheduler.allowed-failures": 0,
         # a paused worker would keep its waiting tasks for ever; its nanny ends it if memory runs
@@ -79,13 +80,11 @@ def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
         # otherwise a worker that was disconnected for 15 s is closed
         "distributed.deploy.lost-worker-timeout": "1 hour",
         "distributed.scheduler.preload": [PAGES],
-        "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": profile.threads,
-        **timeouts,
+        f"{environment}.OMP_NUM_THREADS": profile.threads,
     }
-    logging = "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED"
     if profile.kind == "factory":
         # SSHCluster waits for a line of the log, also beside a cluster that hides it
-        return {**settings, logging: "info"}
+        return {**settings, f"{environment}.DASK_LOGGING__DISTRIBUTED": "info"}
     return {
         **settings,
         # every link that Dask shows needs the private prefix
@@ -96,7 +95,7 @@ def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
         # workers' pages would listen on all interfaces
         "distributed.worker.http.routes": [],
         # tasks cancelled when a run is stopped would be logged as errors
-        logging: "error",
+        f"{environment}.DASK_LOGGING__DISTRIBUTED": "error",
     }
 
 
@@ -110,21 +109,20 @@ def in_force(settings: Mapping[str, Any]) -> Iterator[None]:
     """Dask's configuration with these settings; such blocks, of several clusters, may end in any
     order.
     """
-    own = dict(settings)
+    block = dict(settings)
     with _LOCK:
-        _IN_FORCE.append(own)
+        _IN_FORCE.append(block)
         _apply()
     try:
         yield
     finally:
         with _LOCK:
-            _IN_FORCE[:] = [each for each in _IN_FORCE if each is not own]
+            # by identity: two clusters may have equal settings
+            _IN_FORCE[:] = [other for other in _IN_FORCE if other is not block]
             _apply()
 
 
 def _apply() -> None:
     _set.close()
     if _IN_FORCE:
-        _set.enter_context(
-            dask.config.set({name: value for each in _IN_FORCE for name, value in each.items()})
-        )
+        _set.enter_context(dask.config.set(dict(ChainMap(*map(dict, reversed(_IN_FORCE))))))

@@ -34,14 +34,14 @@ def admitting(client: Client, profile: Cluster, file: Path) -> Iterator[None]:
     """Within the block, a file that is private to the user says how a worker joins the cluster of a
     client.
     """
-    about = {
+    admission = {
         "host": socket.gethostname(),
         "address": client.scheduler.address,
         "memory": profile.memory,
         "threads": profile.threads,
         "settings": inherited_settings(client.security),
     }
-    atomic_write(file, json.dumps(about))
+    atomic_write(file, json.dumps(admission))
     try:
         yield
     finally:
@@ -55,9 +55,9 @@ def join(folder: Path, count: int, memory: str | None, say: Callable[[str], None
     Raises ConfigError if the map does not run, or its scheduler cannot be reached from this
     machine.
     """
-    about = _admission(folder)
+    admission = _admission(folder)
     names = [f"{socket.gethostname()}-{os.getpid()}-{i}" for i in range(count)]
-    processes = [_start(about, name, memory) for name in names]
+    processes = [_start(admission, name, memory) for name in names]
     stops: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, frame: stops.append(number))
@@ -68,7 +68,7 @@ def join(folder: Path, count: int, memory: str | None, say: Callable[[str], None
         if stops:
             say("Leaving: what runs is finished first. Press Ctrl-C again to leave at once.")
             with suppress(OSError):  # the map has ended meanwhile
-                _drain(about, names, lambda: len(stops) > 1)
+                _drain(admission, names, lambda: len(stops) > 1)
             break
         time.sleep(POLL)
     for process in processes:
@@ -84,36 +84,38 @@ def _admission(folder: Path) -> dict[str, Any]:
         raise ConfigError(
             f"No map runs in '{folder}': start it with daskmetrics map, then join it."
         )
-    about = dict(json.loads(file.read_text()))
-    if "//127." in about["address"] and about["host"] != socket.gethostname():
+    admission = dict(json.loads(file.read_text()))
+    if "//127." in admission["address"] and admission["host"] != socket.gethostname():
         raise ConfigError(
-            f"The scheduler of '{folder}' accepts workers of its own machine, {about['host']}, only. Start the map "
+            f"The scheduler of '{folder}' accepts workers of its own machine, {admission['host']}, only. Start the map "
             "with a profile that has cluster.interface, such as ib0."
         )
-    return about
+    return admission
 
 
-def _start(about: dict[str, Any], name: str, memory: str | None) -> subprocess.Popen[bytes]:
+def _start(admission: dict[str, Any], name: str, memory: str | None) -> subprocess.Popen[bytes]:
     command = [
         sys.executable,
-        *worker_command(about["address"], name, memory or about["memory"], None),
+        *worker_command(admission["address"], name, memory or admission["memory"], None),
     ]
     # in a new session, so that a Ctrl-C at the terminal does not reach it
     return subprocess.Popen(
-        command, env={**os.environ, INHERITED: about["settings"]}, start_new_session=True
+        command, env={**os.environ, INHERITED: admission["settings"]}, start_new_session=True
     )
 
 
-def _drain(about: dict[str, Any], names: Sequence[str], hurry: Callable[[], bool]) -> None:
+def _drain(admission: dict[str, Any], names: Sequence[str], hurry: Callable[[], bool]) -> None:
     """Let workers finish what they have, and take nothing more."""
-    tls = dask.config.deserialize(about["settings"])["distributed"]["comm"]["tls"]
+    tls = dask.config.deserialize(admission["settings"])["distributed"]["comm"]["tls"]
     keys = {
         "tls_ca_file": tls["ca-file"],
         "tls_client_cert": tls["worker"]["cert"],
         "tls_client_key": tls["worker"]["key"],
     }
     security = Security(require_encryption=True, **keys) if tls["ca-file"] else None
-    with Client(about["address"], security=security, set_as_default=False, timeout=30) as client:
+    with Client(
+        admission["address"], security=security, set_as_default=False, timeout=30
+    ) as client:
         client.run_on_scheduler(_withdraw, names=list(names))
         idle = time.monotonic()
         while time.monotonic() < idle + IDLE and not hurry():
@@ -133,6 +135,5 @@ def _withdraw(dask_scheduler: Any, names: Sequence[str]) -> None:
 
 def _tasks(dask_scheduler: Any, names: Sequence[str]) -> int:
     """How many tasks workers have."""
-    return sum(
-        len(worker.processing) for worker in dask_scheduler.workers.values() if worker.name in names
-    )
+    workers = dask_scheduler.workers.values()
+    return sum(len(worker.processing) for worker in workers if worker.name in names)

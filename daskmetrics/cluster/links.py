@@ -41,9 +41,8 @@ class ProcessLocation:
     host: str
     # the machine that the job was submitted from, if this is a compute node: ssh jumps over it
     login: str | None = None
-    remote: bool = (
-        False  # whether the user works on another machine: connected by ssh, or this is a job
-    )
+    # whether the user works on another machine: connected by ssh, or this is a job
+    remote: bool = False
     jupyter: str = "/"  # the path below which a Jupyter on this machine is served
 
     @classmethod
@@ -103,16 +102,16 @@ def link_lines(
     """
     lines = [f"{label}: {link}"]
     parts = urlsplit(link)
-    is_ours = (
-        parts.port is not None and parts.hostname == "127.0.0.1"
-    )  # other people's dashboards listen anywhere
+    # other people's dashboards listen anywhere
+    is_ours = parts.port is not None and parts.hostname == "127.0.0.1"
     if not (is_ours and (location.remote or kind in ("slurm", "allocation"))):
         return lines
     jump = f"-J {location.user}@{location.login} " if location.login else ""
-    tunnel = f"ssh -N {jump}-L {parts.port}:127.0.0.1:{parts.port} {location.user}@{location.host}"
+    port = parts.port
+    tunnel = f"ssh -N {jump}-L {port}:127.0.0.1:{port} {location.user}@{location.host}"
     rows = {
         "first, on your own machine:": tunnel,
-        f"in Jupyter on {location.host}:": f"{location.jupyter}proxy/{parts.port}{parts.path}",
+        f"in Jupyter on {location.host}:": f"{location.jupyter}proxy/{port}{parts.path}",
     }
     width = max(map(len, rows))
-    return lines + [f"  {label:<{width}}  {text}" for label, text in rows.items()]
+    return lines + [f"  {name:<{width}}  {text}" for name, text in rows.items()]

@@ -7,6 +7,7 @@ import fcntl
 import getpass
 import os
 import platform
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,13 +20,10 @@ from distributed import Client, WorkerPlugin
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.machine import VISIBLE, visible_gpus
 
-SET_MEMPOLICY = {
-    "x86_64": 238,
-    "aarch64": 237,
-}  # numbers of the system call, which the C library does not wrap
-PREFERRED = (
-    1  # MPOL_PREFERRED: other nodes are used when this one is full; as ``numactl --preferred``
-)
+# numbers of the system call, which the C library does not wrap
+SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}
+# MPOL_PREFERRED: other nodes are used when this one is full; as ``numactl --preferred``
+PREFERRED = 1
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -99,14 +97,14 @@ def require(pins: Pins, workers: int) -> None:
     --------
     >>> require(Pins(cpus=1), workers=1)
     """
-    for what, each, available in (
-        ("CPUs", pins.cpus, usable_cpus()),
-        ("GPUs", pins.gpus, visible_gpus()),
-    ):
-        if each and each * workers > len(available):
+    available = {"CPUs": usable_cpus(), "GPUs": visible_gpus()}
+    requested = {"CPUs": pins.cpus, "GPUs": pins.gpus}
+    for kind, count in requested.items():
+        if count and count * workers > len(available[kind]):
             raise ConfigError(
-                f"{workers} workers with {each} {what} each need {each * workers}, this machine offers "
-                f"{len(available)}. Use fewer workers or fewer {what} per worker, or a cluster (--cluster)."
+                f"{workers} workers with {count} {kind} each need {count * workers}, this machine "
+                f"offers {len(available[kind])}. Use fewer workers or fewer {kind} per worker, or a "
+                "cluster (--cluster)."
             )
 
 
@@ -126,22 +124,25 @@ def pin(pins: Pins) -> dict[str, Any]:
     result: dict[str, Any] = {"cpus": None, "gpus": None, "node": None, "problem": None}
     try:
         if pins.gpus is not None:
-            result["gpus"] = claim("gpu", visible_gpus(), pins.gpus)
-            os.environ[VISIBLE] = ",".join(result["gpus"])
-            result["node"] = node_of_gpu(result["gpus"][0]) if result["gpus"] else None
+            gpus = claim("gpu", visible_gpus(), pins.gpus)
+            os.environ[VISIBLE] = ",".join(gpus)
+            result["gpus"] = gpus
+            result["node"] = node_of_gpu(gpus[0]) if gpus else None
+        node = result["node"]
         if pins.cpus is not None:
-            near = cpus_of_node(result["node"]) if result["node"] is not None else ()
-            result["cpus"] = claim(
-                "cpu", sorted(usable_cpus(), key=lambda cpu: cpu not in near), pins.cpus
-            )
-            os.sched_setaffinity(0, {int(cpu) for cpu in result["cpus"]})
+            cpus = usable_cpus()
+            if node is not None:
+                near = cpus_of_node(node)
+                cpus = sorted(cpus, key=lambda cpu: cpu not in near)
+            result["cpus"] = claim("cpu", cpus, pins.cpus)
+            os.sched_setaffinity(0, map(int, result["cpus"]))
             os.environ.update(dict.fromkeys(THREADS, str(pins.cpus)))
             with suppress(ImportError):
                 from threadpoolctl import threadpool_limits
 
                 threadpool_limits(pins.cpus)  # for libraries that have already read the environment
-        if result["node"] is not None:
-            prefer_memory(result["node"])
+        if node is not None:
+            prefer_memory(node)
     except (ConfigError, OSError) as error:
         result["problem"] = str(error)
     return result
@@ -154,8 +155,11 @@ def node_of_gpu(gpu: str, root: Path = Path("/")) -> int | None:
     if len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) < 2:
         return None
     for file in (root / "proc/driver/nvidia/gpus").glob("*/information"):
-        about = dict(line.split(":", 1) for line in file.read_text().splitlines() if ":" in line)
-        if gpu in (about.get("Device Minor", "").strip(), about.get("GPU UUID", "").strip()):
+        facts = {}
+        for line in file.read_text().splitlines():
+            name, _, value = line.partition(":")
+            facts[name] = value.strip()
+        if gpu in (facts.get("Device Minor"), facts.get("GPU UUID")):
             node = root / "sys/bus/pci/devices" / file.parent.name / "numa_node"
             number = int(node.read_text()) if node.is_file() else -1
             return number if number >= 0 else None
@@ -163,27 +167,27 @@ def node_of_gpu(gpu: str, root: Path = Path("/")) -> int | None:
 
 
 def cpus_of_node(node: int, root: Path = Path("/")) -> set[str]:
-    """The CPUs of a memory node."""
-    spans = (root / f"sys/devices/system/node/node{node}/cpulist").read_text().strip().split(",")
-    ends = [
-        (int(first), int(last or first))
-        for first, _, last in (span.partition("-") for span in spans if span)
-    ]
-    return {str(cpu) for first, last in ends for cpu in range(first, last + 1)}
+    """The CPUs of a memory node, which the system lists as ``0-3,8``."""
+    cpus: set[str] = set()
+    text = (root / f"sys/devices/system/node/node{node}/cpulist").read_text()
+    for start, end in re.findall(r"(\d+)(?:-(\d+))?", text):
+        cpus |= set(map(str, range(int(start), int(end or start) + 1)))
+    return cpus
 
 
 def prefer_memory(node: int) -> None:
     """Let this thread, and those that it starts, allocate memory on a node while there is room;
     OSError if refused.
     """
-    number, mask = SET_MEMPOLICY.get(platform.machine()), ctypes.c_ulong(1 << node)
-    libc = ctypes.CDLL(None, use_errno=True)
-    if number is None or libc.syscall(
-        number, PREFERRED, ctypes.byref(mask), 8 * ctypes.sizeof(mask) + 1
-    ):
-        reason = (
-            os.strerror(ctypes.get_errno()) if number else f"not known for {platform.machine()}"
+    number = SET_MEMPOLICY.get(platform.machine())
+    if number is None:
+        raise OSError(
+            f"The memory of node {node} cannot be preferred: not known for {platform.machine()}."
         )
+    libc = ctypes.CDLL(None, use_errno=True)
+    mask = ctypes.c_ulong(1 << node)
+    if libc.syscall(number, PREFERRED, ctypes.byref(mask), 8 * ctypes.sizeof(mask) + 1):
+        reason = os.strerror(ctypes.get_errno())
         raise OSError(f"The memory of node {node} cannot be preferred: {reason}.")
 
 
@@ -200,23 +204,21 @@ def claim(kind: str, offered: Sequence[str], count: int, folder: Path | None = N
         raise ConfigError(
             f"'{folder}' belongs to another user: set TMPDIR to a folder of your own."
         )
-    with (folder / "claiming").open("a") as everything:
-        fcntl.flock(
-            everything, fcntl.LOCK_EX
-        )  # otherwise two workers could each get half of what they need
-        claimed: dict[str, int] = {}
+    claims: dict[str, int] = {}  # an open file by name
+    with (folder / "claiming").open("a") as lock:
+        # otherwise two workers could each get half of what they need
+        fcntl.flock(lock, fcntl.LOCK_EX)
         for name in offered:
-            if len(claimed) == count:
-                break
-            if (file := _lock(folder / f"{kind}-{name}")) is not None:
-                claimed[name] = file
-        if len(claimed) == count:
-            return list(claimed)
-        for file in claimed.values():
-            os.close(file)
-    raise ConfigError(
-        f"This worker needs {count} {kind}s; of {len(offered)}, {len(claimed)} are free."
-    )
+            file = _lock(folder / f"{kind}-{name}") if len(claims) < count else None
+            if file is not None:
+                claims[name] = file
+        if len(claims) < count:
+            for file in claims.values():
+                os.close(file)
+            raise ConfigError(
+                f"This worker needs {count} {kind}s; of {len(offered)}, {len(claims)} are free."
+            )
+    return list(claims)
 
 
 def _lock(path: Path) -> int | None:

@@ -46,7 +46,8 @@ class SelfTestResult:
     message: str  # what was observed, or what to do
 
 
-Checked = tuple[SelfTestStatus, str]
+class Note(Exception):
+    """A check found what a user should know, but no failure."""
 
 
 def run_checks(
@@ -63,68 +64,64 @@ def run_checks(
     def call(function: Callable[..., Any], *args: Any) -> Any:
         return client.run(function, *args, workers=[address])[address]
 
-    def versions() -> Checked:
+    def check_versions() -> str:
         versions = call(eval, question)["versions"]
         require_same(info["name"], versions)
-        return SelfTestStatus.OK, ", ".join(f"{name} {number}" for name, number in versions.items())
+        return ", ".join(f"{name} {number}" for name, number in versions.items())
 
     needs_gpu = profile.kind in ("slurm", "allocation") and profile.gpus_per_job > 0
-    checks: dict[str, Callable[[], Checked]] = {
-        "versions": versions,
-        "import": lambda: (
-            SelfTestStatus.OK,
-            f"torch {call(_import_torch)}, on {call(socket.gethostname)}",
-        ),
+    checks: dict[str, Callable[[], str]] = {
+        "versions": check_versions,
+        "import": lambda: f"torch {call(_import_torch)}, on {call(socket.gethostname)}",
         "device": lambda: check_device(call(_device), needs_gpu),
-        "transports": lambda: (SelfTestStatus.OK, _transports(call(transports))),
+        "transports": lambda: _list_transports(call(transports)),
         "clock": lambda: _check_clock(compare_clocks(lambda: float(call(time.time)))),
         "shared folder": lambda: _check_folder(call, Path(profile.logs).resolve()),
-        "network to worker": lambda: _check_speed(call, to_worker=True),
-        "network to driver": lambda: _check_speed(call, to_worker=False),
+        "network to worker": lambda: _measure_speed(call, to_worker=True),
+        "network to driver": lambda: _measure_speed(call, to_worker=False),
     }
     for name, check in checks.items():
         began = time.perf_counter()
+        status = SelfTestStatus.OK
         try:
-            status, message = check()
+            message = check()
+        except Note as note:
+            status, message = SelfTestStatus.NOTE, str(note)
         except (ConfigError, OSError, ImportError) as error:
             status, message = SelfTestStatus.FAILED, str(error) or type(error).__name__
         yield SelfTestResult(name, status, time.perf_counter() - began, message)
 
 
-def check_device(device: Mapping[str, Any], needs_gpu: bool) -> Checked:
-    """Whether a worker has the GPU that it should have, by the answer of `_device`.
+def check_device(device: Mapping[str, Any], needs_gpu: bool) -> str:
+    """The GPU that a worker has, by the answer of `_device`; ConfigError if it is not the one that it
+    should have.
 
     >>> check_device({"visible": "0", "devices": ["NVIDIA L40S"], "driver": True}, needs_gpu=True)
-    (<SelfTestStatus.OK: 'ok'>, 'has GPU 0: NVIDIA L40S')
+    'has GPU 0: NVIDIA L40S'
     """
     visible, names = device["visible"], device["devices"]
     if not needs_gpu:
-        return SelfTestStatus.OK, f"CPU; visible GPUs: {', '.join(names) or 'none'}"
+        return f"CPU; visible GPUs: {', '.join(names) or 'none'}"
     if len(names) > 1:
-        return (
-            SelfTestStatus.FAILED,
-            f"sees {len(names)} GPUs: this site does not confine a job to its own GPUs",
+        raise ConfigError(
+            f"sees {len(names)} GPUs: this site does not confine a job to its own GPUs"
         )
     if names:
-        return SelfTestStatus.OK, f"has GPU {visible or 'without a number'}: {names[0]}"
+        return f"has GPU {visible or 'without a number'}: {names[0]}"
     if device["driver"]:
-        problem = "the node has NVIDIA's driver, but torch sees no GPU: install a build of torch with CUDA"
-        return SelfTestStatus.FAILED, problem
-    if not split_gpus(visible or ""):
-        problem = (
-            "its job has no GPU: CUDA_VISIBLE_DEVICES is not set. Check gpus_per_job and gpu_type"
+        raise ConfigError(
+            "the node has NVIDIA's driver, but torch sees no GPU: install a build of torch with CUDA"
         )
-        return SelfTestStatus.FAILED, problem
-    return (
-        SelfTestStatus.NOTE,
-        f"has GPU {visible}, but its node has no driver for it: it will compute on the CPU",
-    )
+    if not split_gpus(visible or ""):
+        raise ConfigError(
+            f"its job has no GPU: {VISIBLE} is not set. Check gpus_per_job and gpu_type"
+        )
+    raise Note(f"has GPU {visible}, but its node has no driver for it: it computes on the CPU")
 
 
-def _transports(found: Mapping[str, str]) -> str:
-    missing = [name for name in ("MPI", "UCX", "NCCL", "InfiniBand") if name not in found]
-    none = [f"not found: {', '.join(missing)}"] if missing else []
-    return "; ".join([*(f"{name}: {about}" for name, about in found.items()), *none])
+def _list_transports(versions: Mapping[str, str]) -> str:
+    names = ("MPI", "UCX", "NCCL", "InfiniBand")
+    return "; ".join(f"{name}: {versions.get(name, 'not found')}" for name in names)
 
 
 @dataclass(frozen=True)
@@ -144,7 +141,8 @@ class ClockOffset:
         """
         if abs(self.seconds) - self.error <= TOLERATED:
             return None
-        return f"its clock is {abs(self.seconds):.0f} s {'ahead of' if self.seconds > 0 else 'behind'} this machine's"
+        direction = "ahead of" if self.seconds > 0 else "behind"
+        return f"its clock is {abs(self.seconds):.0f} s {direction} this machine's"
 
 
 def compare_clocks(ask: Callable[[], float], clock: Callable[[], float] = time.time) -> ClockOffset:
@@ -161,28 +159,24 @@ def compare_clocks(ask: Callable[[], float], clock: Callable[[], float] = time.t
     return min(offsets, key=lambda offset: offset.error)
 
 
-def _check_clock(offset: ClockOffset) -> Checked:
+def _check_clock(offset: ClockOffset) -> str:
     if offset.problem:
-        return SelfTestStatus.NOTE, f"{offset.problem}: ask the site's support to synchronise them"
-    return SelfTestStatus.OK, f"agrees within {max(0.1, abs(offset.seconds) + offset.error):.1f} s"
+        raise Note(f"{offset.problem}: ask the site's support to synchronise them")
+    return f"agrees within {max(0.1, abs(offset.seconds) + offset.error):.1f} s"
 
 
-def _check_folder(call: Callable[..., Any], folder: Path) -> Checked:
+def _check_folder(call: Callable[..., Any], folder: Path) -> str:
     """Check that a file written on one side appears, with its content, on the other one."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with marker(folder) as (file, text):
         if not call(appears, file, text):
-            return (
-                SelfTestStatus.FAILED,
-                f"the worker does not see '{folder}': use a file system that nodes share",
+            raise ConfigError(
+                f"the worker does not see '{folder}': use a file system that nodes share"
             )
         call(Path.write_text, file, "from the worker")
         if not appears(file, "from the worker"):
-            return (
-                SelfTestStatus.FAILED,
-                f"a file that the worker writes into '{folder}' does not appear here",
-            )
-    return SelfTestStatus.OK, f"'{folder}' is the same on both sides"
+            raise ConfigError(f"a file that the worker writes into '{folder}' does not appear here")
+    return f"'{folder}' is the same on both sides"
 
 
 @contextmanager
@@ -197,12 +191,15 @@ def marker(folder: Path) -> Iterator[tuple[Path, str]]:
         file.unlink(missing_ok=True)
 
 
-def _check_speed(call: Callable[..., Any], to_worker: bool) -> Checked:
+def _measure_speed(call: Callable[..., Any], to_worker: bool) -> str:
     call(len, b"")  # so that connecting is not measured
     began = time.perf_counter()
-    size = call(len, os.urandom(PAYLOAD)) if to_worker else len(call(os.urandom, PAYLOAD))
+    if to_worker:
+        call(len, os.urandom(PAYLOAD))
+    else:
+        call(os.urandom, PAYLOAD)
     seconds = time.perf_counter() - began
-    return SelfTestStatus.OK, f"{size / 2**20:.0f} MiB, {size / seconds / 1e6:,.0f} MB/s"
+    return f"{PAYLOAD / 2**20:.0f} MiB, {PAYLOAD / seconds / 1e6:,.0f} MB/s"
 
 
 def _import_torch() -> str:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from daskmetrics.cluster.selftest import SelfTestStatus, check_device, run_checks
+from daskmetrics.cluster.selftest import Note, SelfTestStatus, check_device, run_checks
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.execution import handshake as handshake
@@ -56,18 +56,21 @@ def test_a_check_that_fails_does_not_hide_the_others(client, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("visible", "devices", "driver", "status", "message"),
+    ("visible", "devices", "driver", "error", "message"),
     [
-        ("3", ["NVIDIA L40S"], True, SelfTestStatus.OK, "has GPU 3: NVIDIA L40S"),
-        ("0,1", ["A", "A"], True, SelfTestStatus.FAILED, "sees 2 GPUs"),
-        ("0", [], True, SelfTestStatus.FAILED, "build of torch with CUDA"),
-        ("0", [], False, SelfTestStatus.NOTE, "no driver"),
-        (None, [], False, SelfTestStatus.FAILED, "its job has no GPU"),
+        ("3", ["NVIDIA L40S"], True, None, "has GPU 3: NVIDIA L40S"),
+        ("0,1", ["A", "A"], True, ConfigError, "sees 2 GPUs"),
+        ("0", [], True, ConfigError, "build of torch with CUDA"),
+        ("0", [], False, Note, "no driver"),
+        (None, [], False, ConfigError, "its job has no GPU"),
     ],
     ids=["one", "shared", "torch without CUDA", "no driver", "none"],
 )
-def test_a_worker_should_see_exactly_one_gpu(visible, devices, driver, status, message):
+def test_a_worker_should_see_exactly_one_gpu(visible, devices, driver, error, message):
     seen = {"visible": visible, "devices": devices, "driver": driver}
-    result = check_device(seen, needs_gpu=True)
-    assert result[0] is status and message in result[1]
-    assert check_device(seen, needs_gpu=False)[0] is SelfTestStatus.OK
+    if error is None:
+        assert check_device(seen, needs_gpu=True) == message
+    else:
+        with pytest.raises(error, match=message):
+            check_device(seen, needs_gpu=True)
+    assert check_device(seen, needs_gpu=False).startswith("CPU")

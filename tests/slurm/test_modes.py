@@ -31,7 +31,8 @@ SMALL = {
     "tasks": ["stdlib:order"],
     "search": {"budget": 0.6},
 }
-DRIVER = {"walltime": "00:10:00", "cpus": 1, "memory": "1GiB"}
+DRIVER = ["--time=00:10:00", "--cpus-per-task=1", "--mem=1G"]
+HELD = f"cluster.driver_directives=[{','.join([*DRIVER, '--hold'])}]"
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,9 @@ def place(slurm, tmp_path_factory) -> Path:
     """
     folder = tmp_path_factory.mktemp("modes")
     (folder / "small.yaml").write_text(yaml.safe_dump(SMALL))
-    (folder / "site.yaml").write_text(yaml.safe_dump(profile(slurm, memory="1GiB", driver=DRIVER)))
+    (folder / "site.yaml").write_text(
+        yaml.safe_dump(profile(slurm, memory="1GiB", driver_directives=DRIVER))
+    )
     return folder
 
 
@@ -125,8 +128,7 @@ def test_the_failure_of_a_driver_is_reported_with_the_end_of_its_log(place):
     broken = {**SMALL, "name": "broken", "corpus": {"source": "prompts.txt", "prompts": 2}}
     (place / "broken.yaml").write_text(yaml.safe_dump(broken))
     (place / "prompts.txt").write_text("one\ntwo\nthree\n")
-    held = "cluster.driver_directives=[--hold]"
-    call(place, "run", "broken.yaml", "--cluster", "site.yaml", "--submit", "--set", held)
+    call(place, "run", "broken.yaml", "--cluster", "site.yaml", "--submit", "--set", HELD)
     (place / "prompts.txt").unlink()
     command("scontrol", "release", driver(place / "runs/broken").job)
     output = call(place, "status", "--follow", "runs/broken", code=1)
@@ -219,7 +221,7 @@ def test_jupyterlab_can_create_a_cluster(place, slurm, monkeypatch):
 
 
 def test_status_shows_a_job_that_has_not_started(place):
-    held = ("--folder", "runs/waiting", "--set", "cluster.driver_directives=[--hold]")
+    held = ("--folder", "runs/waiting", "--set", HELD)
     call(place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", *held)
     output = call(place, "status", "runs/waiting")
     assert "is pending: JobHeldUser" in output

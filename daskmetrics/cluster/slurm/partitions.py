@@ -11,8 +11,8 @@ import csv
 import getpass
 import re
 import socket
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from daskmetrics.cluster.slurm.commands import parse_pairs, slurm
@@ -23,15 +23,17 @@ from daskmetrics.core.text import parse_walltime
 
 NODE_FIELDS = "%P|%D|%c|%m|%G|%T|%f|%N"
 """Format of ``sinfo --exact``: partition, nodes, CPUs, MiB, GRES, state, features, names."""
-USABLE = (
-    "idle",
-    "mixed",
-    "allocated",
-    "completing",
-    "planned",
-    "reserved",
-    "powering_up",
-    "powered_down",
+USABLE = frozenset(
+    [
+        "idle",
+        "mixed",
+        "allocated",
+        "completing",
+        "planned",
+        "reserved",
+        "powering_up",
+        "powered_down",
+    ]
 )
 
 
@@ -96,9 +98,21 @@ def parse_partitions(printed: str, rows: str = "") -> tuple[Partition, ...]:
     """Partitions from the output of ``scontrol -o show partition`` and of ``sinfo`` with
     `NODE_FIELDS`.
     """
-    nodes: dict[str, list[Nodes]] = {}
-    for name, alike in _parse_nodes(rows):
-        nodes.setdefault(name, []).append(alike)
+    nodes: dict[str, list[Nodes]] = defaultdict(list)
+    for row in filter(str.strip, rows.splitlines()):
+        fields = [field.strip() for field in row.split("|")]
+        name, count, cpus, memory, gres, state, features, names = fields
+        nodes[name.rstrip("*")].append(
+            Nodes(
+                int(count),
+                int(cpus.rstrip("+")),  # '24+': each of these nodes has at least 24
+                int(memory.rstrip("+")),
+                parse_gpus(gres),
+                parse_node_state(state),
+                _names(features),
+                names,
+            )
+        )
     return tuple(
         Partition(
             name=pairs["PartitionName"],
@@ -107,25 +121,11 @@ def parse_partitions(printed: str, rows: str = "") -> tuple[Partition, ...]:
             longest=parse_limit(pairs.get("MaxTime", "UNLIMITED")),
             accounts=_names(pairs.get("AllowAccounts", "ALL")),
             qos=_names(pairs.get("AllowQos", "ALL")),
-            nodes=tuple(nodes.get(pairs["PartitionName"], ())),
+            nodes=tuple(nodes[pairs["PartitionName"]]),
         )
         for pairs in map(parse_pairs, printed.splitlines())
         if "PartitionName" in pairs
     )
-
-
-def _parse_nodes(rows: str) -> Iterator[tuple[str, Nodes]]:
-    for row in filter(str.strip, rows.splitlines()):
-        name, count, cpus, memory, gres, state, features, names = (
-            part.strip() for part in row.split("|")
-        )
-        # '24+': each of these nodes has at least 24
-        cpus, memory = cpus.rstrip("+"), memory.rstrip("+")
-        state, gpus = parse_node_state(state), parse_gpus(gres)
-        yield (
-            name.rstrip("*"),
-            Nodes(int(count), int(cpus), int(memory), gpus, state, _names(features), names),
-        )
 
 
 def parse_node_state(text: str) -> str:
@@ -140,13 +140,12 @@ def parse_gpus(gres: str) -> dict[str, int]:
     ({'a100': 4, 'a100_1g.5gb': 7}, {'': 2}, {})
     """
     counts: Counter[str] = Counter()
-    for kind, *fields in (
-        entry.split(":") for entry in re.sub(r"\((?!null)[^)]*\)", "", gres).split(",")
-    ):
+    for entry in re.sub(r"\((?!null)[^)]*\)", "", gres).split(","):  # without sockets and indices
+        kind, *fields = entry.split(":")
         count = re.match(r"\d+", fields[-1]) if fields else None
         if kind.removeprefix("gres/") == "gpu" and count:
-            name = next((word for word in fields[:-1] if word not in ("(null)", "no_consume")), "")
-            counts[name] += int(count[0])
+            names = [word for word in fields[:-1] if word not in ("(null)", "no_consume")]
+            counts["".join(names[:1])] += int(count[0])
     return dict(counts)
 
 
@@ -156,9 +155,8 @@ def parse_limit(text: str) -> float | None:
     >>> parse_limit("1-12:00:00"), parse_limit("UNLIMITED")
     (129600.0, None)
     """
-    return (
-        float(parse_walltime(text)) if text[:1].isdigit() else None
-    )  # UNLIMITED, INFINITE, NONE, n/a
+    # else UNLIMITED, INFINITE, NONE, n/a
+    return float(parse_walltime(text)) if text[:1].isdigit() else None
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -169,10 +167,9 @@ def first_node(hosts: str) -> tuple[str, str]:
     """Name of the first node of a host list such as ``gpu[0-3]``, and its address as Slurm knows
     it.
     """
-    name = next(iter(slurm("scontrol", "show", "hostnames", hosts).split()), "")
-    return name, parse_pairs(slurm("scontrol", "--oneliner", "show", "node", name)).get(
-        "NodeAddr", name
-    )
+    name = slurm("scontrol", "show", "hostnames", hosts).partition("\n")[0]
+    node = parse_pairs(slurm("scontrol", "--oneliner", "show", "node", name))
+    return name, node.get("NodeAddr", name)
 
 
 def interface_to(address: str) -> str | None:
@@ -192,47 +189,38 @@ def require_interface(name: str | None) -> None:
     """Raise ConfigError if this machine has no network interface of this name, or none with an
     address.
     """
-    known = interfaces()
-    if name is not None and not known.get(name):
-        problem = (
-            f"{'has no address' if name in known else 'does not exist'} on {socket.gethostname()}"
-        )
-        raise ConfigError(
-            f"The network interface '{name}' {problem}; it has {', '.join(each for each in known if known[each])}. Set "
-            "cluster.interface to one that leads to the nodes; 'daskmetrics cluster show PROFILE' says where the "
-            "present one comes from."
-        )
+    addresses = interfaces()
+    if name is None or addresses.get(name):
+        return
+    problem = "has no address" if name in addresses else "does not exist"
+    usable = [interface for interface in addresses if addresses[interface]]
+    raise ConfigError(
+        f"The network interface '{name}' {problem} on {socket.gethostname()}; it has "
+        f"{', '.join(usable)}. Set cluster.interface to one that leads to the nodes; 'daskmetrics "
+        "cluster show PROFILE' says where the present one comes from."
+    )
 
 
 def user_accounts() -> tuple[str, ...] | None:
     """The user's accounts, or None where the site has no accounting."""
-    return tuple(dict.fromkeys(_accounting("associations", "account"))) or None
+    return tuple(dict.fromkeys(_sacctmgr("-nP", "associations", "account").split())) or None
 
 
 def job_limit() -> int | None:
     """The smallest limit on the user's submitted jobs, of associations and their QOS; None if there
     is none.
     """
-    own = [
-        value
-        for _, row in _limits(*_own_tables())
-        for name, value in row.items()
-        if name.startswith("MaxSubmit")
-    ]
-    return min((int(value) for value in own if value.isdigit()), default=None)
+    numbers = re.findall(r"\bMaxSubmit\w*=(\d+)", " ".join(account_limits()))
+    return min(map(int, numbers), default=None)
 
 
 def account_limits() -> tuple[str, ...]:
     """The limits of the user's accounts, and of the QOS that these may use, a line each; empty
     without accounting.
     """
-    return parse_limits(*_own_tables())
-
-
-def _own_tables() -> tuple[str, str]:
     account = "account,partition,qos,maxjobs,maxsubmitjobs,maxwall,maxtres,grptres"
     qos = "name,maxjobsperuser,maxsubmitjobsperuser,maxwall,maxtres,maxtresperuser,grptres"
-    return _sacctmgr("-P", "associations", account), _sacctmgr("-P", "qos", qos)
+    return parse_limits(_sacctmgr("-P", "associations", account), _sacctmgr("-P", "qos", qos))
 
 
 def parse_limits(associations: str, qos: str) -> tuple[str, ...]:
@@ -243,36 +231,31 @@ def parse_limits(associations: str, qos: str) -> tuple[str, ...]:
     >>> parse_limits(accounts, "Name|MaxWall\\nlong|2-00:00:00\\nother|1:00")
     ('account proj42 on gpu: MaxJobs=20', 'QOS long: MaxWall=2-00:00:00')
     """
-    rows = (
-        (what, ", ".join(f"{name}={value}" for name, value in row.items()))
-        for what, row in _limits(associations, qos)
-    )
-    return tuple(f"{what}: {text}" for what, text in rows if text)
-
-
-def _limits(associations: str, qos: str) -> list[tuple[str, dict[str, str]]]:
-    """The limits that are set, by what sets them."""
-    lines, usable = [], set()
+    rows: list[tuple[str, dict[str, str]]] = []
+    usable_qos: set[str] = set()
     for row in csv.DictReader(associations.splitlines(), delimiter="|"):
-        usable |= set(row.pop("QOS", "").split(","))
-        account, partition = row.pop("Account", ""), row.pop("Partition", "")
-        lines.append((f"account {account}" + (f" on {partition}" if partition else ""), row))
-    named = [(row.pop("Name", ""), row) for row in csv.DictReader(qos.splitlines(), delimiter="|")]
-    lines += [(f"QOS {name}", row) for name, row in named if name in usable]
-    return [(what, {name: value for name, value in row.items() if value}) for what, row in lines]
-
-
-def _accounting(table: str, field: str) -> list[str]:
-    """One column of a table of ``sacctmgr``."""
-    return _sacctmgr("-nP", table, field).split()
+        usable_qos |= set(row.pop("QOS", "").split(","))
+        source = f"account {row.pop('Account', '')}"
+        if partition := row.pop("Partition", ""):
+            source += f" on {partition}"
+        rows.append((source, row))
+    for row in csv.DictReader(qos.splitlines(), delimiter="|"):
+        name = row.pop("Name", "")
+        if name in usable_qos:
+            rows.append((f"QOS {name}", row))
+    lines = []
+    for source, row in rows:
+        if limits := ", ".join(f"{name}={value}" for name, value in row.items() if value):
+            lines.append(f"{source}: {limits}")
+    return tuple(lines)
 
 
 def _sacctmgr(form: str, table: str, fields: str) -> str:
     """A table of ``sacctmgr``, of associations only the user's; empty without accounting."""
-    user = (
-        [f"user={getpass.getuser()}"] if table == "associations" else []
-    )  # $USER is not set everywhere
+    words = ["sacctmgr", form, "show", table, f"format={fields}"]
+    if table == "associations":
+        words.append(f"user={getpass.getuser()}")  # $USER is not set everywhere
     try:
-        return slurm("sacctmgr", form, "show", table, *user, f"format={fields}")
+        return slurm(*words)
     except DaskmetricsError:
         return ""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from daskmetrics.cluster.slurm.partitions import Nodes, Partition, Site
@@ -27,27 +27,26 @@ def choose(site: Site, name: str | None = None) -> tuple[Partition, Nodes]:
     A usable partition of the given name comes before all others.
     """
     usable = [
-        each for each in site.partitions if each.up and any(nodes.is_usable for nodes in each.nodes)
+        partition
+        for partition in site.partitions
+        if partition.up and any(nodes.is_usable for nodes in partition.nodes)
     ]
     if not usable:
-        names = ", ".join(each.name for each in site.partitions) or "none"
+        names = ", ".join(partition.name for partition in site.partitions) or "none"
         raise ConfigError(
             f"No partition is up and has usable nodes. Partitions: {names}. See: sinfo"
         )
-    best = max(
-        usable,
-        key=lambda each: (
-            each.name == name,
-            bool(each.gpus),
-            not each.accounts,
-            each.default,
-            each.gpus.total(),
-        ),
-    )
-    nodes = [nodes for nodes in best.nodes if nodes.is_usable]
-    return best, max(
-        nodes, key=lambda nodes: (sum(whole_gpus(nodes.gpus).values()) * nodes.count, nodes.count)
-    )
+
+    def suitability(partition: Partition) -> tuple[bool, bool, bool, bool, int]:
+        is_open = not partition.accounts
+        gpus = partition.gpus.total()
+        return partition.name == name, gpus > 0, is_open, partition.default, gpus
+
+    def gpus_of_all(nodes: Nodes) -> tuple[int, int]:
+        return sum(whole_gpus(nodes.gpus).values()) * nodes.count, nodes.count
+
+    partition = max(usable, key=suitability)
+    return partition, max((nodes for nodes in partition.nodes if nodes.is_usable), key=gpus_of_all)
 
 
 def whole_gpus(gpus: Mapping[str, int]) -> Mapping[str, int]:
@@ -59,7 +58,7 @@ def whole_gpus(gpus: Mapping[str, int]) -> Mapping[str, int]:
     return {name: n for name, n in gpus.items() if not re.search(r"\dg\.\d+gb", name)} or gpus
 
 
-FROM = "  # from jobqueue.yaml"
+FROM_JOBQUEUE = "from jobqueue.yaml"
 
 
 def profile_text(
@@ -75,62 +74,87 @@ def profile_text(
     What the user has set for dask-jobqueue (``jobqueue``) comes before what the site says.
     """
     lines = [
-        f"# Written by `daskmetrics cluster init` from the output of sinfo and scontrol of Slurm {site.version}."
+        "# Written by `daskmetrics cluster init` from the output of sinfo and scontrol of Slurm "
+        f"{site.version}.",
+        "# Test it with: daskmetrics cluster test FILE",
+        "#",
+        "# Partitions:",
     ]
-    lines += ["# Test it with: daskmetrics cluster test FILE", "#", "# Partitions:"]
-    for each in site.partitions:
-        limit = "no time limit" if each.longest is None else f"up to {walltime_text(each.longest)}"
-        only = f", only for accounts {','.join(each.accounts)}" if each.accounts else ""
-        lines.append(
-            f"#   {each.name}{'*' if each.default else ''}: {limit}{'' if each.up else ', not up'}{only}"
-        )
-        lines += [f"#     {_describe(nodes)}" for nodes in each.nodes]
-    return "\n".join([*lines, "", *_body(partition, nodes, interface, jobqueue or {}), ""])
+    for other in site.partitions:
+        lines.append(f"#   {_describe_partition(other)}")
+        lines += [f"#     {_describe_nodes(alike)}" for alike in other.nodes]
+    lines.append("")
+    for key, value, comment in _keys(partition, nodes, interface, jobqueue or {}):
+        # a key without a value is left to the user
+        line = f"{key}: {value}" if value else f"# {key}: ..."
+        lines.append(f"{line}  # {comment}" if comment else line)
+    return "\n".join([*lines, ""])
 
 
-def _describe(nodes: Nodes) -> str:
+def _describe_partition(partition: Partition) -> str:
+    text = f"{partition.name}{'*' if partition.default else ''}: "
+    if partition.longest is None:
+        text += "no time limit"
+    else:
+        text += f"up to {walltime_text(partition.longest)}"
+    if not partition.up:
+        text += ", not up"
+    if partition.accounts:
+        text += f", only for accounts {','.join(partition.accounts)}"
+    return text
+
+
+def _describe_nodes(nodes: Nodes) -> str:
     gpus = ", ".join(f"{n} x {name or 'GPU'}" for name, n in nodes.gpus.items()) or "no GPU"
     features = f"; features {','.join(nodes.features)}" if nodes.features else ""
-    return f"{nodes.count} nodes of {nodes.cpus} CPUs, {nodes.memory / 1024:.0f} GiB, {gpus}; {nodes.state}{features}"
+    memory = f"{nodes.memory / 1024:.0f} GiB"
+    return f"{nodes.count} nodes of {nodes.cpus} CPUs, {memory}, {gpus}; {nodes.state}{features}"
 
 
-def _body(
+def _keys(
     partition: Partition, nodes: Nodes, interface: str | None, jobqueue: Mapping[str, Any]
-) -> list[str]:
+) -> Iterator[tuple[str, object, str]]:
+    """Each key of the profile with its value and a comment."""
     gpus = whole_gpus(nodes.gpus)
-    per_node = max(1, sum(gpus.values()))  # workers that share a node
-    kind = max(gpus, key=lambda name: gpus[name], default="")
-    memory = min(MEMORY, int(nodes.memory * SHARE / per_node / 1024))
-    others = sorted({name for name in partition.gpus if name} - {kind})
-    chosen = FROM if jobqueue.get("queue") == partition.name else ""
-    lines = ["kind: slurm", f"workers: {WORKERS}", f"partition: {partition.name}{chosen}"]
+    workers_per_node = max(1, sum(gpus.values()))
+    yield "kind", "slurm", ""
+    yield "workers", WORKERS, ""
+    is_chosen = jobqueue.get("queue") == partition.name
+    yield "partition", partition.name, FROM_JOBQUEUE if is_chosen else ""
     if account := jobqueue.get("account"):
-        lines += [f"account: {account}{FROM}"]
+        yield "account", account, FROM_JOBQUEUE
     elif partition.accounts:
-        lines += [
-            f"account: {partition.accounts[0]}{_comment('also allowed', partition.accounts[1:])}"
-        ]
+        account, *others = partition.accounts
+        yield "account", account, _also("allowed", others)
     else:
-        lines += [
-            "# account: NAME  # if Slurm requires one; 'sacctmgr show associations user=$USER' lists yours"
-        ]
-    lines += ["gpus_per_job: 1" if nodes.gpus else "gpus_per_job: 0  # no partition has GPUs"]
-    lines += [f"gpu_type: {kind}{_comment('also available', others)}"] if kind else []
-    lines += [f"threads: {min(CPUS, max(1, nodes.cpus // per_node))}"]
-    lines += [f"memory: {memory}GiB"] if memory else []
-    lines += [f'walltime: "{walltime_text(min(WALLTIME, partition.longest or WALLTIME))}"']
+        yield (
+            "account",
+            None,
+            "if Slurm requires one; 'sacctmgr show associations user=$USER' lists yours",
+        )
+    if nodes.gpus:
+        yield "gpus_per_job", "1", ""
+    else:
+        yield "gpus_per_job", "0", "no partition has GPUs"
+    if gpu_type := max(gpus, key=lambda name: gpus[name], default=""):
+        yield "gpu_type", gpu_type, _also("available", sorted({*partition.gpus} - {gpu_type, ""}))
+    yield "threads", min(CPUS, max(1, nodes.cpus // workers_per_node)), ""
+    if memory := min(MEMORY, int(nodes.memory * SHARE / workers_per_node / 1024)):
+        yield "memory", f"{memory}GiB", ""
+    walltime = min(WALLTIME, partition.longest or WALLTIME)
+    yield "walltime", f'"{walltime_text(walltime)}"', ""
     if prologue := jobqueue.get("job-script-prologue"):
-        lines += [f"prologue: {json.dumps(prologue)}{FROM}"]
-    if own := jobqueue.get("interface"):
-        return [
-            *lines,
-            f"interface: {own}{FROM}"
-            + (f"; {interface} leads to the nodes" if own != interface else ""),
-        ]
-    hint = "from this machine to the nodes; the nodes' interface must have the same name"
-    return [*lines, f"interface: {interface}  # {hint}" if interface else "# interface: ib0"]
+        yield "prologue", json.dumps(prologue), FROM_JOBQUEUE
+    if configured := jobqueue.get("interface"):
+        differs = f"; {interface} leads to the nodes" if configured != interface else ""
+        yield "interface", configured, FROM_JOBQUEUE + differs
+    else:
+        yield (
+            "interface",
+            interface,
+            "from this machine to the nodes; the nodes' interface must have the same name",
+        )
 
 
-def _comment(label: str, names: Iterable[str]) -> str:
-    text = ", ".join(names)
-    return f"  # {label}: {text}" if text else ""
+def _also(what: str, names: Sequence[str]) -> str:
+    return f"also {what}: {', '.join(names)}" if names else ""

@@ -66,29 +66,34 @@ def read_state() -> SlurmState:
 
 def parse_state(nodes: str, partitions: str, jobs: str, *, at: float) -> SlurmState:
     """The state from the output of sinfo, scontrol and squeue."""
-    rows = [line.strip().split("|")[:5] for line in jobs.splitlines() if line.count("|") >= 4]
-    running = tuple(
-        (
-            partition,
-            float(seconds_left(left) or 0),
-            int(count) * sum(parse_gpus(gres.removeprefix("gres:")).values()),
-        )
-        for state, left, partition, count, gres in rows
-        if state == "RUNNING"
-    )
-    pending = Counter(partition for state, _, partition, *_ in rows if state == "PENDING")
+    running: list[tuple[str, float, int]] = []
+    pending: Counter[str] = Counter()
+    for line in jobs.splitlines():
+        if line.count("|") < 4:  # a remark of the site
+            continue
+        state, left, partition, count, gres = line.strip().split("|")[:5]
+        gpus = int(count) * sum(parse_gpus(gres.removeprefix("gres:")).values())
+        if state == "RUNNING":
+            running.append((partition, float(seconds_left(left) or 0), gpus))
+        if state == "PENDING":
+            pending[partition] += 1
     return SlurmState(
-        tuple(_parse_nodes(nodes)), parse_partitions(partitions), running, pending, at
+        tuple(_parse_nodes(nodes)), parse_partitions(partitions), tuple(running), pending, at
     )
 
 
 def _parse_nodes(text: str) -> Iterator[Node]:
     for line in text.splitlines():
+        if line.count("|") < 6:
+            continue
         fields = [field.strip() for field in line.split("|")]
-        if len(fields) >= 7:
-            partition, name, state, cpus, memory, gres, used = fields[:7]
-            idle = int(cpus.split("/")[1])  # allocated/idle/other/total
-            gpus, busy = Counter(parse_gpus(gres)), Counter(parse_gpus(used))
-            yield Node(
-                partition.rstrip("*"), name, parse_node_state(state), idle, int(memory), gpus, busy
-            )
+        partition, name, state, cpus, memory, gres, used = fields[:7]
+        yield Node(
+            partition.rstrip("*"),
+            name,
+            parse_node_state(state),
+            int(cpus.split("/")[1]),  # allocated/idle/other/total
+            int(memory),
+            Counter(parse_gpus(gres)),
+            Counter(parse_gpus(used)),
+        )
