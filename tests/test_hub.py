@@ -14,7 +14,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from tests.config.weights import files
+from tests.checkpoints.weights import files
 from tests.hub import Fault, commit, name_of, serve, use
 
 FILES = files(0)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daskmetrics.checkpoints import hub
-from daskmetrics.checkpoints._complete import STATE, fault
-from daskmetrics.checkpoints.content import tokenizer_folder
+from daskmetrics.checkpoints.content import STATE, fault, tokenizer_folder
 from daskmetrics.checkpoints.hub import HubUnreachable
 from daskmetrics.checkpoints.locations import is_hub_id
 from daskmetrics.checkpoints.shipped import transformer_folder

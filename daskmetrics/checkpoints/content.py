@@ -1,5 +1,5 @@
-"""The content of a checkpoint's files: which of them decide its numbers, their digests, and a
-sample of its weights.
+"""The content of a checkpoint's files: which of them decide its numbers, their digests, and
+whether they are complete.
 
 Every byte is read, but once: the digest of a file is kept in the cache folder until the file
 changes.
@@ -20,10 +20,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from daskmetrics.checkpoints.shipped import MODULES, root_of
+from daskmetrics.checkpoints import adapters as adapters
+from daskmetrics.checkpoints.shipped import MODULES, root_of, transformer_folder
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import atomic_write, cache_folder
 from daskmetrics.core.names import Key, content_key, step_of
@@ -40,6 +38,12 @@ TOKENIZER = (
     "*.codes",
     "tekken.json",
 )
+
+CHECKPOINT = re.compile(r"checkpoint-\d+")
+"""Names of the folders that the trainers of transformers and sentence-transformers write."""
+
+STATE = "trainer_state.json"  # what these trainers write last
+_OF_A_TRAINER = ("training_args.bin", "optimizer.*", "scheduler.pt", "rng_state*.pth", STATE)
 
 OnMessage = Callable[[str], None]
 
@@ -71,14 +75,7 @@ _SMALL = 1 << 16  # bytes: smaller files are read each time
 # seconds; a file that changed more recently can change again within the resolution of its times
 _SETTLED = 2.0
 _LONG = 10e9  # bytes whose reading is announced
-_SAMPLE = 1 << 15  # values of a sample
 _HEADER = 100 << 20  # bytes: no header of a safetensors file is longer
-_NUMBERS: Mapping[str, np.dtype[Any]] = {
-    "F64": np.dtype("<f8"),
-    "F32": np.dtype("<f4"),
-    "F16": np.dtype("<f2"),
-    "BF16": np.dtype("<u2"),
-}
 
 
 @dataclass(frozen=True)
@@ -330,51 +327,6 @@ def keep(place: Path, content: object) -> None:
         atomic_write(place, json.dumps(content))
 
 
-def sample(folder: Path, content: Content) -> NDArray[np.float32] | None:
-    """About 32,000 weights of a checkpoint, at equal places for equal shapes; kept in the cache
-    folder.
-
-    From the middle of each tensor of floating-point numbers. None without readable safetensors
-    files.
-    """
-    kept = cache_folder() / "samples" / content_key(1, content.weights)
-    with suppress(OSError):
-        stored = kept.read_bytes()
-        check, values = stored[:32], stored[32:]
-        if values and hashlib.sha256(values).digest() == check:
-            return np.frombuffer(values, "<f4")
-    files = [folder / name for name in sorted(content.digests) if name.endswith(".safetensors")]
-    try:
-        drawn = _draw(files)
-    except (
-        OSError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-    ):  # a foreign file: the loader says it
-        return None
-    with suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(kept, hashlib.sha256(drawn.tobytes()).digest() + drawn.tobytes())
-    return drawn if len(drawn) else None
-
-
-def _draw(files: Sequence[Path]) -> NDArray[np.float32]:
-    tensors = sorted(
-        (name, path, number, start, end)
-        for path in files
-        for name, number, start, end in tensors_of(path)
-        if number in _NUMBERS
-    )
-    each = max(8, _SAMPLE // max(1, len(tensors)))
-    parts = [
-        _middle(path, _NUMBERS[number], start, end, each) for _, path, number, start, end in tensors
-    ]
-    values = np.concatenate(parts) if parts else np.empty(0, np.float32)
-    return np.where(np.isfinite(values), values, 0).astype("<f4")
-
-
 def tensors_of(path: Path) -> list[tuple[str, str, int, int]]:
     """Name, type of numbers, first and last byte of each tensor of a safetensors file."""
     with path.open("rb") as file:
@@ -390,14 +342,58 @@ def tensors_of(path: Path) -> list[tuple[str, str, int, int]]:
     ]
 
 
-def _middle(
-    path: Path, dtype: np.dtype[Any], start: int, end: int, most: int
-) -> NDArray[np.float32]:
-    """Up to ``most`` values from the middle of a tensor."""
-    count = (end - start) // dtype.itemsize
-    taken = min(count, most)
-    values = np.fromfile(path, dtype, taken, offset=start + (count - taken) // 2 * dtype.itemsize)
-    if dtype == np.dtype("<u2"):  # bfloat16 is the upper half of float32
-        values = (values.astype(np.uint32) << 16).view(np.float32)
-    with np.errstate(over="ignore"):  # a float64 beyond float32
-        return values.astype(np.float32)
+def fault(folder: Path) -> str:
+    """Why a checkpoint is not complete, such as "no config.json"; empty if it is complete.
+
+    It is complete if its configuration can be read, every weight file that its index names is there
+    and has the size that its header says, and the trainer has written the file that it writes last.
+    """
+    network = transformer_folder(folder)
+    config = network / (adapters.CONFIG if adapters.is_adapter(network) else "config.json")
+    with suppress(OSError):  # a trainer removes old checkpoints at any time
+        return _unreadable(config) or weights_fault(network) or _without_state(folder)
+    return "it cannot be read"
+
+
+def _unreadable(file: Path) -> str:
+    """Why a file of JSON cannot be read."""
+    if not file.is_file():
+        return f"no {file.name}"
+    try:
+        return "" if isinstance(parse(file.read_bytes()), Mapping) else f"{file.name} is no mapping"
+    except ValueError:
+        return f"{file.name} is not complete"
+
+
+def weights_fault(folder: Path) -> str:
+    """Why the weights in a folder cannot be read, by the headers of its files; empty if nothing is
+    wrong with them.
+    """
+    names = files_of(folder) or files_of(folder, pickled=True)
+    if not names:
+        return "not all weights" if any(folder.glob("*.index.json")) else "no weights"
+    for name in names:
+        if name.endswith(".safetensors") and (reason := _cut_off(folder / name)):
+            return reason
+    return ""
+
+
+def _cut_off(file: Path) -> str:
+    size = file.stat().st_size
+    try:
+        wanted = max((end for *_, end in tensors_of(file)), default=size)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return f"{file.name} has no complete header"
+    return "" if size == wanted else f"{file.name} has {size:,} of {wanted:,} bytes"
+
+
+def _without_state(folder: Path) -> str:
+    """A trainer's checkpoint has files of its state; others, which somebody copied without them,
+    need none.
+    """
+    reason = _unreadable(folder / STATE)
+    beside = folder.parent.glob(f"checkpoint-*/{STATE}")
+    is_of_trainer = reason and (
+        any(any(folder.glob(each)) for each in _OF_A_TRAINER) or any(beside)
+    )
+    return f"{reason}, which the trainer writes last" if is_of_trainer else ""

@@ -7,22 +7,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from daskmetrics.checkpoints import adapters as adapters
 from daskmetrics.checkpoints import hub
-from daskmetrics.checkpoints._complete import CHECKPOINT, fault, weights_fault
-from daskmetrics.checkpoints._order import out_of_order
 from daskmetrics.checkpoints.adapters import is_adapter
 from daskmetrics.checkpoints.content import (
+    CHECKPOINT,
     Content,
     OnMessage,
     contents,
+    fault,
     files_of,
     relevant,
-    sample,
     tokenizer_folder,
+    weights_fault,
 )
 from daskmetrics.checkpoints.hub import Rolling, rolling
 from daskmetrics.checkpoints.shipped import root_of, shape_of, transformer_folder
@@ -75,7 +72,7 @@ class LocatedSuite:
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The other revisions of equal content, by the revision in the suite."""
     warnings: tuple[str, ...] = ()
-    """What is wrong with the weights by their files: equal weights beside other configurations, steps out of order,
+    """What is wrong with the weights by their files: equal weights beside other configurations, and
     checkpoints that are not complete and left out."""
     offered: str = ""
     """What kinds of weights the hub has, in words; empty for a folder, or if the hub's lists of files are not known."""
@@ -435,7 +432,6 @@ def _located(
                 *warnings,
                 *_unreadable(chosen),
                 *_equal_weights(chosen),
-                *_misplaced(chosen),
             )
         ),
     )
@@ -465,20 +461,6 @@ def _equal_weights(found: Mapping[str, _Found]) -> Iterator[str]:
         if different := {name for each in others for name, _ in files ^ each}:
             first, *rest = group
             yield f"{equal_names(first, rest)} in weights, but not in {listed(sorted(different))}; each is measured"
-
-
-def _misplaced(found: Mapping[str, _Found]) -> list[str]:
-    """A warning for each numbered step whose weights do not lie between those of its neighbours."""
-    steps = sorted((step, name) for name in found if (step := step_of(name)) is not None)
-    samples: dict[Key, tuple[str, NDArray[np.float32]]] = {}
-    for _, name in steps:
-        folder, content = found[name].folder, found[name].content
-        drawn = sample(folder, content) if folder and content and len(steps) > 2 else None
-        if content and drawn is not None:
-            samples[content.weights] = name, drawn
-    return out_of_order(
-        [name for name, _ in samples.values()], [drawn for _, drawn in samples.values()]
-    )
 
 
 def _check_tokenizer(location: Location) -> None:

@@ -15,7 +15,7 @@ from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.experiment import prefetch as prefetch
 from daskmetrics.experiment.prefetch import Download
-from tests.config.weights import files
+from tests.checkpoints.weights import files
 from tests.hub import commit, serve
 
 pytestmark = pytest.mark.filterwarnings("default")  # the benchmark's own

@@ -12,8 +12,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
 
-from daskmetrics.checkpoints._complete import fault
 from daskmetrics.checkpoints.arrivals import FINISHED
+from daskmetrics.checkpoints.content import fault
 from daskmetrics.core import corpus as corpus
 
 TEXTS = corpus.prompts("stdlib", 200, 0)

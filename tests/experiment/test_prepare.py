@@ -11,7 +11,7 @@ from daskmetrics.experiment import measure as measure
 from daskmetrics.experiment import search as search
 from daskmetrics.experiment.estimate import preview
 from daskmetrics.experiment.score_tables import read
-from tests.config.weights import write
+from tests.checkpoints.weights import write
 
 
 def test_arms_of_suites_that_are_not_trained_yet(prepared):

@@ -169,11 +169,11 @@ def test_equal_weights_are_shown_as_one_and_doubts_are_warnings(a_run):
     aliases = {
         f"{model}@{step}": ("step9", "main") for model in ("tiny", "small") for step in STEPS
     }
-    doubts = ("tiny: step2 lies out of order", "stdlib:order: 3 texts are empty (line 7: '!').")
+    doubts = ("tiny: step2 cannot be read", "stdlib:order: 3 texts are empty (line 7: '!').")
     run = a_run(aliases=aliases, warnings=doubts)
     names = f"{run.best().arm.checkpoint} = step9 = main"
     for text in (status_text(run), summary_text(run), best_text(run), page(run, [])):
         assert names in text
     for text in (status_text(run), summary_text(run)):
         assert all(f"warning     {doubt}" in text for doubt in doubts)
-    assert "tiny: step2 lies out of order" in page(run, [])
+    assert "tiny: step2 cannot be read" in page(run, [])

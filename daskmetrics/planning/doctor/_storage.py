@@ -197,11 +197,11 @@ def equal_weights(facts: Facts) -> Finding | None:
 
 
 def weights(facts: Facts) -> Finding | None:
-    """The weights of each step lie between those of the steps before and after it."""
+    """The weights of each revision can be read and are of one configuration."""
     if facts.suites is None:
         return None
     if texts := [text for each in facts.suites.located for text in each.warnings]:
         return warning(
             "; ".join(texts), "check that these revisions hold the weights of their steps"
         )
-    return good("no step is out of order")
+    return good("all weights can be read")

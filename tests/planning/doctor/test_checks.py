@@ -210,7 +210,7 @@ BROKEN = {
         "measured once",
     ),
     "weights": (
-        suites(located=(replace(LOCATED, warnings=("m: step1 lies out of order",)),)),
+        suites(located=(replace(LOCATED, warnings=("m: step1 cannot be read",)),)),
         False,
         "hold the weights",
     ),

@@ -17,7 +17,7 @@ from daskmetrics.core.events import RunFinished
 from daskmetrics.execution import Journal
 from daskmetrics.execution import handshake as handshake
 from daskmetrics.planning.doctor import Severity, collect, examine, subject
-from tests.config.weights import write
+from tests.checkpoints.weights import write
 from tests.events import joined, started
 from tests.slurm.site import needs_slurm, profile
 

@@ -13,7 +13,7 @@ import pytest
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError
-from tests.config.weights import CONFIG, files
+from tests.checkpoints.weights import CONFIG, files
 from tests.hub import Fault, serve, use
 
 REPOSITORY = "org/suite"

@@ -22,7 +22,7 @@ from daskmetrics.config import Model, Protocol
 from daskmetrics.core.errors import DataError
 from daskmetrics.models import LoadedModel
 from daskmetrics.models._networks import NetworkPool
-from tests.config.weights import files as made_up
+from tests.checkpoints.weights import files as made_up
 from tests.hub import Fault, serve, use
 from tests.models.architectures import TEXTS, build
 

@@ -30,7 +30,7 @@ from daskmetrics.experiment import _downloads as downloads
 from daskmetrics.experiment import estimate as estimate
 from daskmetrics.experiment import prefetch as prefetch
 from daskmetrics.experiment import search as search
-from tests.config.weights import files
+from tests.checkpoints.weights import files
 from tests.hub import Fault, serve, use
 
 STEPS = 6
@@ -110,7 +110,7 @@ def test_all_checkpoints_are_used_once_each_and_the_limit_holds(hub, tmp_path, b
         ]
         [thread.start() for thread in threads]
         [thread.join(60) for thread in threads]
-    assert len(done) == STEPS and all(each["bytes"] <= ONE for each in done)
+    assert len(done) == STEPS and all(download.bytes <= ONE for download in done)
     assert 0 < max(most) <= LIMIT
     weights = [path for path in hub.requests if path.endswith("safetensors")]
     assert len(set(weights)) == STEPS
@@ -167,7 +167,7 @@ def test_a_killed_download_is_resumed_and_its_lock_is_released(hub, tmp_path):
     process.wait()
     have, hub.rate = partial.stat().st_size, None
     with rolling.held(location) as taken:
-        assert taken["bytes"] == taken["whole"] == ONE
+        assert taken.bytes == taken.whole == ONE
     last = len(files(0)["model.safetensors"]) - 1
     assert f"bytes={have}-{last}" in [headers.get("Range") for _, _, headers in hub.seen]
 

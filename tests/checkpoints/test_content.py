@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskmetrics.checkpoints import content as content
-from daskmetrics.checkpoints.content import contents, files_of, fingerprint, relevant, sample
+from daskmetrics.checkpoints.content import contents, files_of, fingerprint, relevant
 from daskmetrics.core.errors import DataError
-from tests.config.weights import safetensors, write
+from tests.checkpoints.weights import safetensors, write
 from tests.hub import git
 
 LARGE = 6_000_000  # bytes: far more than a sample of pieces reads
@@ -123,8 +123,6 @@ def test_a_cache_that_cannot_be_written_costs_only_time(settled, monkeypatch):
     folder, key = settled
     monkeypatch.setenv("DASKMETRICS_CACHE", "/proc/none")
     assert fingerprint(folder) == key
-    (known,) = contents([folder])
-    assert sample(folder, known) is not None
 
 
 def test_threads_that_read_the_same_files_agree(settled, own_cache):
@@ -205,37 +203,3 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     (folder / "model.safetensors").chmod(0)
     with pytest.raises(DataError, match=r"model\.safetensors' cannot be read"):
         fingerprint(folder)
-
-
-def test_a_sample_reads_all_formats_of_numbers(tmp_path):
-    values = np.linspace(-2, 2, 300, dtype=np.float32)
-    bits = (values.view(np.uint32) >> 16).astype(np.uint16)
-    formats = {
-        "F32": values,
-        "F64": values.astype(float),
-        "F16": values.astype(np.float16),
-        "BF16": bits,
-    }
-    for dtype, stored in formats.items():
-        folder = write(tmp_path / dtype, safetensors({"w": stored}, dtype))
-        (known,) = contents([folder])
-        for _ in range(2):  # drawn, then kept
-            np.testing.assert_allclose(sample(folder, known), values, atol=0.02)
-
-
-def test_a_sample_is_drawn_again_if_the_kept_one_is_damaged(tmp_path, own_cache):
-    folder = write(tmp_path / "m", np.arange(100))
-    (known,) = contents([folder])
-    drawn = sample(folder, known)
-    (kept,) = (own_cache / "samples").iterdir()
-    kept.write_bytes(kept.read_bytes()[:-3])
-    np.testing.assert_array_equal(sample(folder, known), drawn)
-
-
-@pytest.mark.parametrize(
-    "data", [b"w", b"\xff" * 100, b"\x02" + b"\0" * 7 + b"{}", b"\x02" + b"\0" * 7 + b"[]"]
-)
-def test_foreign_files_have_no_sample(tmp_path, data):
-    folder = write(tmp_path / "m", data)
-    (known,) = contents([folder])
-    assert sample(folder, known) is None

@@ -13,7 +13,7 @@ import pytest
 from daskmetrics.checkpoints.arrivals import AT_REST, FINISHED, Follower
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError
-from tests.config.weights import files, write
+from tests.checkpoints.weights import files, write
 from tests.hub import serve
 
 LOOK = """
