@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from daskmetrics.config.section import Line, Section, Seed, Source, Word, matching
+from daskmetrics.config.section import Section, Seed, Source, Word
 
 
 class Recipe(Section):
@@ -91,11 +91,6 @@ class Recipe(Section):
         examples=[1000, [0, 100, 1000]],
     )
     learning_rate: float = Field(1e-2, gt=0, description="Peak learning rate.", examples=[1e-3])
-    scale_learning_rate: Literal["none", "linear", "sqrt"] = Field(
-        "none",
-        description="How the learning rate grows with the number of ranks.",
-        examples=["sqrt"],
-    )
     schedule: Literal["cosine", "linear", "constant"] = Field(
         "cosine", description="How the learning rate falls after the warmup.", examples=["linear"]
     )
@@ -106,10 +101,6 @@ class Recipe(Section):
         description="Share of the steps during which the learning rate rises.",
         examples=[0.01],
     )
-    floor: float = Field(
-        0.1, ge=0, le=1, description="Final learning rate, as a share of the peak.", examples=[0.0]
-    )
-    weight_decay: float = Field(0.1, ge=0, description="Weight decay of AdamW.", examples=[0.01])
     clip: float = Field(
         1.0, ge=0, description="Largest norm of the gradient; 0 turns clipping off.", examples=[0.5]
     )
@@ -204,12 +195,6 @@ class DDP(Section):
         description="Seconds to wait for missing ranks before training with fewer.",
         examples=[600],
     )
-    restarts: int = Field(
-        3,
-        ge=0,
-        description="Failures in a row, without a step between them, before training stops.",
-        examples=[10],
-    )
     save_every: int = Field(
         100, ge=1, description="Steps between two resume states.", examples=[1000]
     )
@@ -224,19 +209,8 @@ class DDP(Section):
         "training, where the shared file system is slow. The copy is removed at the end.",
         examples=["$TMPDIR"],
     )
-    backend: Literal["auto", "gloo", "nccl"] = Field(
-        "auto",
-        description="Backend of torch.distributed; `auto` uses NCCL on GPUs.",
-        examples=["gloo"],
-    )
     interface: Word | None = Field(
         None,
         description="Network interface between ranks. By default the cluster's `interface`.",
         examples=["ib0"],
-    )
-    environment: Mapping[
-        Annotated[str, matching(r"(NCCL|GLOO|TORCH|CUDA|OMP|UCX)_[A-Z0-9_]+", "a NCCL_... name")],
-        Line,
-    ] = Field(
-        {}, description="Environment variables of the ranks.", examples=[{"NCCL_IB_HCA": "mlx5"}]
     )

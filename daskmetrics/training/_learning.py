@@ -26,7 +26,7 @@ from daskmetrics.training import data as data
 from daskmetrics.training import suite as suite
 from daskmetrics.training._distributed import SINGLE, NullReporter, ProgressReporter, World, threads
 from daskmetrics.training._loaders import Loader
-from daskmetrics.training._schedule import learning_rate, peak
+from daskmetrics.training._schedule import learning_rate
 from daskmetrics.training._stage import staged
 from daskmetrics.training.data import Batch, effective, examples, passes
 
@@ -61,9 +61,9 @@ def new(
         model.compile()
     optimizer = torch.optim.AdamW(
         model.parameters(),
-        lr=peak(recipe),
+        lr=recipe.learning_rate,
         betas=(0.9, 0.95),
-        weight_decay=recipe.weight_decay,
+        weight_decay=0.1,
         fused=True,
     )
     scaler = torch.amp.GradScaler(

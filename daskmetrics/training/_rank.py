@@ -168,7 +168,7 @@ def _world(spec: RankSpec) -> Iterator[World]:
     _wait_for_ranks(store, spec, ddp.timeout)
     size = len(spec.placements)
     dist.init_process_group(
-        backend if ddp.backend == "auto" else ddp.backend,
+        backend,
         store=store,
         rank=spec.rank,
         world_size=size,

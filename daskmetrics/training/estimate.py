@@ -12,7 +12,6 @@ from daskmetrics.config import Recipe
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import cache_folder
 from daskmetrics.core.serialization import parse
-from daskmetrics.training._schedule import peak
 from daskmetrics.training.data import effective
 from daskmetrics.training.ddp.ranks import RankPlacement
 from daskmetrics.training.suite import epoch, revisions
@@ -84,11 +83,6 @@ def disk(recipe: Recipe) -> float:
 def rows(name: str, recipe: Recipe, folder: Path, workers: int) -> list[tuple[str, str]]:
     """What training would do, as names and values for the user."""
     shape, saved, sequences = shape_of(recipe), revisions(recipe), effective(recipe)
-    scaled = {
-        "none": "",
-        "linear": f", scaled by {recipe.ranks} ranks",
-        "sqrt": f", scaled by √{recipe.ranks} ranks",
-    }
     known = epoch(recipe, folder, cache_folder())
     epochs = (
         f"; {recipe.steps * sequences / known:.3g} epochs of {known:,} sequences" if known else ""
@@ -108,7 +102,7 @@ def rows(name: str, recipe: Recipe, folder: Path, workers: int) -> list[tuple[st
         ),
         (
             "learning rate",
-            f"{peak(recipe):.4g}{scaled[recipe.scale_learning_rate]}, {recipe.schedule}",
+            f"{recipe.learning_rate:.4g}, {recipe.schedule}",
         ),
         (
             "steps",

@@ -45,12 +45,10 @@ def test_the_ranks_of_a_machine_have_different_gpus():
     ]
 
 
-def test_a_rank_gets_the_configured_network_and_variables(tmp_path):
-    configured = spec(
-        tmp_path,
-        interface="ib0",
-        environment={"NCCL_IB_HCA": "mlx5_0", "NCCL_SOCKET_IFNAME": "ib1"},
-    )
+def test_a_rank_gets_the_configured_network_and_the_variables_of_its_worker(tmp_path, monkeypatch):
+    monkeypatch.setenv("NCCL_IB_HCA", "mlx5_0")
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib1")
+    configured = spec(tmp_path, interface="ib0")
     environment = worker._environment(configured, "127.0.0.1")
     expected = {
         "GLOO_SOCKET_IFNAME": "ib0",

@@ -156,7 +156,6 @@ def collect(subject: Subject, start_worker: bool = False) -> Facts:
         hub=_collect.hub(subject.config, suites),
         suites=suites,
         history=_collect.history(subject.run) if subject.is_run else None,
-        environment=subject.config.ddp.environment if subject.config else {},
     )
 
 

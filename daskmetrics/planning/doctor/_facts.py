@@ -124,9 +124,6 @@ class Facts:
     hub: HubFacts | None = None
     suites: SuiteFacts | None = None
     history: RunHistory | None = None
-    environment: Mapping[str, str] = field(
-        default_factory=dict
-    )  # variables of the ranks of a training
 
 
 class Severity(Enum):

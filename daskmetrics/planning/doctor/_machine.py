@@ -139,7 +139,7 @@ def nccl_interface(facts: Facts) -> Finding | None:
 
 
 def _variable(facts: Facts, machine: MachineFacts, name: str) -> str:
-    return str({**machine.variables, **facts.profile.exports, **facts.environment}.get(name, ""))
+    return str({**machine.variables, **facts.profile.exports}.get(name, ""))
 
 
 LOCKED = 2**30  # bytes; NCCL locks the memory of its buffers

@@ -185,13 +185,14 @@ def _environment(spec: RankSpec, address: str) -> Mapping[str, str]:
     for name, addresses in psutil.net_if_addrs().items():
         if not interface and address in {entry.address for entry in addresses}:
             interface = name
-    environment = {
+    network = {}
+    if interface:
+        network = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    return {
+        **network,
         **os.environ,
         "LOCAL_RANK": str(placement.local),
         "LOCAL_WORLD_SIZE": str(placement.neighbours),
         "OMP_NUM_THREADS": str(spec.training.recipe.threads),
         "TOKENIZERS_PARALLELISM": "false",
     }
-    if interface:
-        environment |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
-    return {**environment, **(ddp.environment or {})}

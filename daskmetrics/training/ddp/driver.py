@@ -33,6 +33,7 @@ from daskmetrics.training.estimate import require_memory
 POLL = 0.25  # seconds between two checks of the reports
 CHECK_WORKERS = 1.0  # seconds between two requests for the list of workers
 GRACE = 1.0  # seconds to receive the errors of other ranks before the failed rank is named
+RESTARTS = 3  # failures in a row, without a new state, before training stops
 STOP = 15.0  # seconds in which a worker must end its rank; a worker that does not is excluded
 
 T = TypeVar("T")
@@ -51,7 +52,7 @@ class TrainingObserver(Protocol):
 
 
 class ProcessGroupError(DaskmetricsError):
-    """A process group failed more often than ``ddp.restarts`` allows; training resumes from its
+    """A process group failed more often than `RESTARTS` allows; training resumes from its
     last state.
     """
 
@@ -131,7 +132,7 @@ class _DdpDriver:
                 failures = 0
             failures += 1
             message(f"Rank {failure.rank} failed first: {failure.reason}")
-            if failure.permanent or failures > training.ddp.restarts:
+            if failure.permanent or failures > RESTARTS:
                 raise ProcessGroupError(
                     f"Training '{training.name}' failed: {placements[failure.rank]}: "
                     f"{failure.reason}. The output of the ranks is in '{training.folder / 'logs'}'. "

@@ -285,7 +285,9 @@ def test_the_reasons_for_which_nccl_falls_back_to_sockets_are_named(changes, pro
 
 
 def test_the_variables_of_the_ranks_count_too():
-    facts = replace(SOUND, environment={"NCCL_IB_DISABLE": "1"})
+    facts = replace(
+        SOUND, profile=SOUND.profile.model_copy(update={"exports": {"NCCL_IB_DISABLE": "1"}})
+    )
     assert "NCCL_IB_DISABLE is set" in CHECKS["infiniband"](facts).message
 
 
