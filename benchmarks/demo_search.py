@@ -15,10 +15,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from replays import Rate
+
 import daskmetrics
-from daskmetrics.bandit.replay import GroundTruth, Scenario, ground_truth
-from daskmetrics.bandit.replay._trials import WITHIN
-from daskmetrics.bandit.replay.statistics import Rate
+from daskmetrics.bandit.replay import WITHIN, GroundTruth, Scenario, ground_truth
 from daskmetrics.core.names import Arm
 from daskmetrics.experiment.score_tables import read
 from daskmetrics.report import Run
@@ -45,11 +45,6 @@ def searched(folder: Path, base: Path | None, name: str, settings: Sequence[str]
     if base is not None and not place.exists():
         shutil.copytree(base, place)
     return daskmetrics.run(settings=settings, folder=place)
-
-
-def scenario(run: Run) -> Scenario:
-    """The scenario with the reward and the baseline of a run."""
-    return Scenario(reward=run.result.reward, baseline=str(run.best().default.checkpoint))  # type: ignore[union-attr]
 
 
 def loss_of(known_truth: GroundTruth, arms: Sequence[Arm], run: Run) -> float:
@@ -88,7 +83,7 @@ def compare(chosen: argparse.Namespace, folder: Path) -> None:
     base = measured(folder, settings)
     whole = searched(folder, base, "truth", [*settings, "search.policy=sweep", "search.budget=1"])
     known = read(whole.folder.path)
-    truth = ground_truth(known, scenario(whole).build_problem(known))
+    truth = ground_truth(known, Scenario().build_problem(known))
     good = int((truth.loss <= WITHIN).sum())
     print(
         f"\nexhaustive: best {known.arms[truth.best]}, {len(known.arms)} arms x {len(known.tasks)} tasks; "

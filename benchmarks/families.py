@@ -1,5 +1,5 @@
 """Benchmark on several model families: searches of their tables by all policies, whether the stated
-confidence, loss and gain hold, and what transfers from one family to another.
+confidence and loss hold, and what transfers from one family to another.
 
 It needs the tables ``published`` and ``other_families`` of scores and metrics in the folder
 DASKMETRICS_PUBLISHED_DATA. Arms without a score on every task are left out. ``--small`` uses
@@ -16,23 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from replays import confidence_table, success_table
+from rivals import sixty_percent_depth
 
-from daskmetrics.bandit import Learner, Outcome, outlook, policy_named
 from daskmetrics.bandit.problem import Floats
-from daskmetrics.bandit.replay import (
-    ReplayPlan,
-    ReplayTrial,
-    Scenario,
-    ScoreRow,
-    ScoreTable,
-    Setting,
-    ground_truth,
-    run_trials,
-    score_table,
-)
-from daskmetrics.bandit.replay._likeness import LEAST_TASKS
-from daskmetrics.bandit.replay.report import confidence_table, success_table
-from daskmetrics.bandit.replay.statistics import is_found, success
+from daskmetrics.bandit.replay import ReplayPlan, ReplayTrial, Scenario, Setting, run_trials
+from daskmetrics.bandit.tables import ScoreRow, ScoreTable, score_table
 from daskmetrics.core.errors import ConfigError, UndefinedError
 from daskmetrics.core.names import Arm
 from daskmetrics.core.table import Table
@@ -44,8 +33,14 @@ WIDTH = 0.1  # of the kernel that smooths scores over the depth
 RIDGE = 10.0  # penalty of the regression on metrics, in arms
 LOOKS = (0.01, 0.02, 0.05, 0.1)  # shares of the exhaustive cost after which searches are ended
 SHARES = (0.003, *LOOKS)  # at which policies are compared
-EARLY = SHARES[:-1]  # at which searches with and without a prior are compared
-RIVALS = ("lucb", "halving", "thompson", "gp-ei", "random", "rivals:tpe")
+RIVALS = (
+    "policies:lucb",
+    "policies:halving",
+    "policies:thompson",
+    "policies:gp_ei",
+    "random",
+    "rivals:tpe",
+)
 COSTS = {
     "published": Scenario("published"),
     "+ 30 s": Scenario("published", overhead=30.0),
@@ -284,8 +279,6 @@ def policies(
     """Searches within 1 % of the best after each share of the cost, and the calibration of the
     default policy.
     """
-    from rivals import sixty_percent_depth
-
     stated: list[ReplayTrial] = []
     for name, table in joined(known).items():
         for label, costs in COSTS.items():
@@ -311,77 +304,6 @@ def policies(
     yield replace(confidence_table(stated), title="All tables: stated confidence")
 
 
-def priors(
-    known: Mapping[str, ScoreTable],
-    searched: Mapping[str, ScoreTable],
-    subset: int,
-    seeds: int,
-    chosen: argparse.Namespace,
-) -> Iterator[Table]:
-    """Searches with and without the likeness of tasks in the models of all other families, on the
-    same seeds.
-    """
-    budget = max(EARLY)
-    every: dict[str, list[tuple[ReplayTrial, ReplayTrial]]] = {}
-    for name, table in joined(searched).items():
-        families = {family_of(suite.model) for suite in table.suites}
-        others = [each for model, each in known.items() if family_of(model) not in families]
-        if not others:
-            continue
-        prior = score_table(row for each in others for row in _last_checkpoint(each))
-        here: dict[str, list[tuple[ReplayTrial, ReplayTrial]]] = {}
-        for label, costs in COSTS.items():
-            scenario = replace(costs, subset=subset)
-            plans = (
-                ReplayPlan(table, replace(scenario, prior=each), budget, 2, ())
-                for each in (None, prior)
-            )
-            runs = [
-                list(run_trials(plan, [Setting(chosen.policy)], range(seeds), chosen.jobs))
-                for plan in plans
-            ]
-            here[label] = list(zip(*runs, strict=True))
-            every.setdefault(label, []).extend(here[label])
-        yield _side_by_side(here, f"{name} ({len(table.arms)} arms)")
-    yield _side_by_side(
-        {**every, "all": [pair for pairs in every.values() for pair in pairs]}, "All tables"
-    )
-
-
-def _side_by_side(
-    pairs: Mapping[str, Sequence[tuple[ReplayTrial, ReplayTrial]]], title: str
-) -> Table:
-    """Share of searches within 1 % of the best after each share of the cost, without and with a
-    prior.
-    """
-    rows = []
-    for label, each in pairs.items():
-        without, given = zip(*each, strict=True)
-        rows.append(
-            (label, "without", *(f"{success(without, share).value:.2f}" for share in EARLY))
-        )
-        rows.append(("", "with", *(f"{success(given, share).value:.2f}" for share in EARLY)))
-        found = [
-            np.subtract(
-                *([float(is_found(t.after(share))) for t in one] for one in (given, without))
-            )
-            for share in EARLY
-        ]
-        rows.append(
-            (
-                "",
-                "difference",
-                *(f"{d.mean():+.2f} ± {d.std() / np.sqrt(len(d)):.2f}" for d in found),
-            )
-        )
-    header = ("costs", "prior", *(f"{share:.1%}" for share in EARLY))
-    return Table(
-        header,
-        tuple(rows),
-        f"{title}: searches within 1 % of the best arm; differences with a standard error",
-    )
-
-
 def _rival(plan: ReplayPlan, policy: str, seeds: range, jobs: int) -> list[ReplayTrial]:
     """Searches by another policy; none if it scores whole arms and the budget does not always pay
     for one.
@@ -405,64 +327,11 @@ def losses(
         yield Table(found.header, found.rows, f"{name}. {found.title}", (note,))
 
 
-def gains(known: Mapping[str, ScoreTable], subset: int, seeds: int, policy: str) -> Table:
-    """Expected gain of the next 10 % of the cost, against the gain of searches that spent it."""
-    rows = []
-    for name, table in known.items():
-        for share in LOOKS:
-            pairs = [
-                _gain(table, Scenario("published", subset=subset), share, seed, policy)
-                for seed in range(seeds)
-            ]
-            known_pairs = np.array([pair for pair in pairs if pair])
-            if len(known_pairs) > 1:
-                stated, true = known_pairs.mean(axis=0)
-                error = known_pairs.std(axis=0, ddof=1)[1] / np.sqrt(len(known_pairs))
-                rows.append(
-                    (
-                        name,
-                        f"{share:.0%}",
-                        f"{stated:.2%}",
-                        f"{true:.2%} ± {error:.2%}",
-                        str(len(known_pairs)),
-                    )
-                )
-    title = "Gain of spending a further 10 % of the exhaustive cost, as a share of the score: means over the searches"
-    return Table(("table", "after", "expected", "true", "searches"), tuple(rows), title)
-
-
-def _gain(
-    table: ScoreTable, scenario: Scenario, share: float, seed: int, policy: str
-) -> tuple[float, float] | None:
-    """The stated gain and the true one; None if the share pays for no cell."""
-    drawn = scenario.draw_tasks(table, seed)
-    problem = scenario.build_problem(drawn)
-    truth, cells = ground_truth(drawn, problem), drawn.cells()
-
-    def search(spend: float) -> Learner:
-        learner = Learner(
-            problem, policy_named(policy), budget=spend, spend=spend, window=1, seed=seed
-        )
-        while picks := learner.ask(1):
-            learner.tell(picks[0].index, Outcome(cells[picks[0].cell]))
-        return learner
-
-    try:
-        less, more = search(share), search(share + 0.1)
-    except ConfigError:  # the share does not pay for a first look
-        return None
-    if not less.picks:
-        return None
-    now, later = less.recommendation(), more.recommendation()
-    found = [float(truth.loss[problem.arm_index[each.arm]]) for each in (now, later)]
-    return outlook(less).gains[0].value / now.score_unit, found[0] - found[1]
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    sections = ("transfer", "policies", "prior", "losses", "gains")
+    sections = ("transfer", "policies", "losses")
     parser.add_argument("section", nargs="*", choices=[*sections, []], default=[])
     parser.add_argument("--models", default="", help="of the searches; separated by commas")
     parser.add_argument("--seeds", type=int, default=10)
@@ -496,16 +365,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         policies(searched, subset, seeds, budget, chosen) if "policies" in sections else ()
     ):
         print(table.as_text(), "\n", flush=True)
-    for table in (
-        priors(known, searched, max(subset, LEAST_TASKS), seeds, chosen)
-        if "prior" in sections
-        else ()
-    ):
-        print(table.as_text(), "\n", flush=True)
     for table in losses(searched, subset, seeds, chosen.policy) if "losses" in sections else ():
         print(table.as_text(), "\n", flush=True)
-    if "gains" in sections:
-        print(gains(searched, subset, seeds, chosen.policy).as_text(), flush=True)
 
 
 if __name__ == "__main__":

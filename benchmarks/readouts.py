@@ -23,8 +23,7 @@ import numpy as np
 
 import daskmetrics
 from daskmetrics.bandit import policy_named
-from daskmetrics.bandit._simulate import simulate
-from daskmetrics.bandit.replay import Scenario
+from daskmetrics.bandit.replay import Scenario, simulate
 from daskmetrics.core.corpus import held_out, passages
 from daskmetrics.core.events import RunFinished, RunStarted
 from daskmetrics.core.table import Table
@@ -186,7 +185,7 @@ def replayed(run: Run, budget: float, seed: int) -> tuple[float, float, int]:
     scores.
     """
     known = read(run.folder.path)
-    problem = Scenario(baseline=str(run.best().default.checkpoint)).build_problem(known)
+    problem = Scenario().build_problem(known)
     found = simulate(
         problem, known.cells(), policy_named("race"), budget=budget, seed=seed, window=8
     )

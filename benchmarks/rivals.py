@@ -8,10 +8,9 @@ import re
 from typing import Any
 
 import numpy as np
+from policies import averages, by_arms
 
 from daskmetrics.bandit import Choice, State
-from daskmetrics.bandit.policies._averages import averages
-from daskmetrics.bandit.policies.baselines import by_arms
 from daskmetrics.bandit.replay import ReplayPlan, ReplayStep, ReplayTrial, Setting, ground_truth
 from daskmetrics.core.names import seed_of
 

@@ -22,37 +22,38 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from replays import (
+    Rate,
+    by_setting,
+    confidence_table,
+    quantile,
+    success,
+    success_table,
+    until_found,
+)
+from rivals import replaced
 
+from daskmetrics.bandit import Learner, Outcome, Problem, arm_features, policy_named
 from daskmetrics.bandit.replay import (
+    CONFIDENCE_AT,
+    COST_SHARES,
     ReplayPlan,
     ReplayStep,
     ReplayTrial,
     Scenario,
-    ScoreRow,
-    ScoreTable,
     Setting,
-    describe,
     ground_truth,
     run_trials,
-    score_table,
+    simulate,
 )
-from daskmetrics.bandit.replay._trials import CONFIDENCE_AT
-from daskmetrics.bandit.replay.report import confidence_table, success_table
-from daskmetrics.bandit.replay.statistics import (
-    COST_SHARES,
-    Rate,
-    by_setting,
-    quantile,
-    success,
-    until_found,
-)
-from daskmetrics.core.names import Arm, Checkpoint, Suite, every
+from daskmetrics.bandit.tables import ScoreRow, ScoreTable, score_table
+from daskmetrics.core.names import Arm, Suite, every
 from daskmetrics.core.table import Table
 from daskmetrics.experiment.score_tables import read
 
 MODEL = "Pythia-410m"
-BY_CELL = ("race", "lucb", "halving", "random")
-BY_ARM = ("gp-ei", "linucb", "rivals:tpe")
+BY_CELL = ("race", "policies:lucb", "policies:halving", "random")
+BY_ARM = ("policies:gp_ei", "policies:linucb", "rivals:tpe")
 OWN_BUDGET, RIVAL_BUDGET = 0.02, 0.1  # of the policy under test, and of the others, which need more
 CONFIDENT = 0.9  # the stated confidence that is compared with the truth
 
@@ -146,7 +147,7 @@ class Chosen:
         yield from run_trials(replace(plan, every=8), by_cell, seeds, self.jobs)
         by_arm = replace(plan, every=len(self.known.tasks) // 2)
         yield from run_trials(by_arm, [Setting(policy) for policy in BY_ARM], seeds, self.jobs)
-        yield from (replaced_trial(plan, seed) for seed in seeds)
+        yield from (replaced(plan, seed) for seed in seeds)
 
 
 def made_up() -> ScoreTable:
@@ -197,9 +198,7 @@ def found_by_cost(chosen: Chosen) -> None:
     tested: list[ReplayTrial] = []
     every: dict[tuple[str, float], dict[Setting, Rate]] = {}
     for question in RIVALLED:
-        print(
-            f"{question.about}\n{describe(ReplayPlan(chosen.known, chosen.scenario(question), RIVAL_BUDGET))}"
-        )
+        print(question.about)
         trials = chosen.tested(question, OWN_BUDGET)
         show(confidence_table(trials))
         tested += trials
@@ -227,12 +226,6 @@ def _side_by_side(every: Mapping[tuple[str, float], Mapping[Setting, Rate]]) -> 
     return Table(header, tuple(rows), "Within 1 % of the best after a share of the exhaustive cost")
 
 
-def replaced_trial(plan: ReplayPlan, seed: int) -> ReplayTrial:
-    from rivals import replaced
-
-    return replaced(plan, seed)
-
-
 def on_workers(chosen: Chosen) -> None:
     """Claim 2: 32 workers on R16 with 30 s per pull, compared with one arm at a time with its tasks
     in parallel.
@@ -252,7 +245,7 @@ def on_workers(chosen: Chosen) -> None:
     every = [
         trial
         for seed in range(chosen.rival_seeds)
-        for trial in one_arm_at_a_time(plan, "gp-ei", seed, (8, 32))
+        for trial in one_arm_at_a_time(plan, "policies:gp_ei", seed, (8, 32))
     ]
     rows += [
         _speed(f"one arm at a time, {setting}, 30 s per pull", group)
@@ -305,9 +298,6 @@ def one_arm_at_a_time(
     The order of the arms does not depend on the number of workers. Each cell pays for its load, as
     each worker does.
     """
-    from daskmetrics.bandit import policy_named
-    from daskmetrics.bandit._simulate import simulate
-
     known = plan.scenario.draw_tasks(plan.table, seed)
     problem = plan.scenario.build_problem(known)
     loss = ground_truth(known, problem).loss
@@ -376,8 +366,6 @@ class Timings:
 
 
 def _search_in_process(load: Load, policy: str, pipe: Any) -> None:
-    from daskmetrics.bandit import Learner, Outcome, policy_named
-
     problem, scores = _large(load)
     before = resident()
     search = Learner(
@@ -409,8 +397,6 @@ def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
 
 def _large(load: Load) -> tuple[Any, Any]:
     """Three models with metrics, and scores (A, T) with one best region."""
-    from daskmetrics.bandit import Problem, arm_features
-
     layers = {"14m": 6, "70m": 6, "410m": 24}
     revisions = max(2, load.arms // sum(layers.values()))
     suites = [
@@ -431,8 +417,7 @@ def _large(load: Load) -> tuple[Any, Any]:
     scores = 0.6 + 0.2 * quality[:, None] + rng.normal(scale=0.01, size=price.shape)
     names = tuple(f"task{i}" for i in range(load.tasks))
     grid = tuple(arm for suite in suites for arm in suite.arms())
-    baseline = Checkpoint("410m", suites[-1].revisions[-1])
-    return Problem(grid, names, features, price, 0.1 * price, baseline, "mean"), scores
+    return Problem(grid, names, features, price, 0.1 * price), scores
 
 
 def resident() -> float:

@@ -22,11 +22,7 @@ MOST_PUBLIC_NAMES = 331
 DOCUMENTED = (
     "daskmetrics",
     "daskmetrics.bandit",
-    "daskmetrics.bandit.policies.baselines",
-    "daskmetrics.bandit.policies.halving",
-    "daskmetrics.bandit.policies.lucb",
-    "daskmetrics.bandit.policies.race",
-    "daskmetrics.bandit.policies.thompson",
+    "daskmetrics.bandit.policies",
     "daskmetrics.bandit.replay",
     "daskmetrics.cluster",
     "daskmetrics.config",

@@ -16,8 +16,8 @@ import numpy as np
 
 from daskmetrics.answer.ties import MeanScores, not_worse
 from daskmetrics.bandit import Problem, task_weights
+from daskmetrics.bandit.model import RewardScale, reward_scale
 from daskmetrics.bandit.problem import Observations
-from daskmetrics.bandit.rewards import RewardScale, reward_scale
 from daskmetrics.core.events import SearchEnded
 from daskmetrics.core.names import Arm, Cell, training_order
 from daskmetrics.core.outcomes import Difference, difference, joint_error, mean_difference
@@ -84,7 +84,6 @@ class Evidence:
             features=np.zeros((len(arms), 2 + len(models))),
             encode_cost=ones,
             score_cost=ones,
-            baseline=self.default.checkpoint,
             reward=self.config["search"]["reward"],
         )
         by_arm = enumerate(self.recorded.values())

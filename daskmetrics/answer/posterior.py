@@ -17,11 +17,15 @@ from daskmetrics.answer import analysis
 from daskmetrics.answer.recorded import RecordedRun, cell_of
 from daskmetrics.bandit import Outcome, Problem, arm_features
 from daskmetrics.bandit.features import measured
-from daskmetrics.bandit.incremental import IncrementalPosterior
-from daskmetrics.bandit.posterior import Posterior, first_max
+from daskmetrics.bandit.model import (
+    IncrementalPosterior,
+    Posterior,
+    RewardScale,
+    first_max,
+    reward_scale,
+)
 from daskmetrics.bandit.problem import Observations
 from daskmetrics.bandit.recommend import margin_of
-from daskmetrics.bandit.rewards import RewardScale, reward_scale
 from daskmetrics.core import events
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.core.names import Arm, Cell, Checkpoint
@@ -124,19 +128,15 @@ def _problem(run: RecordedRun) -> Problem:
         )
     arms = tuple(arm for suite in suites for arm in suite.arms())
     ones, search, weights = np.ones((len(arms), len(run.tasks))), run.config["search"], run.weights
-    checkpoints = {str(arm.checkpoint): arm.checkpoint for arm in arms}
-    baseline = run.measured_as.get(search["baseline"] or "", search["baseline"] or "")
     return Problem(
         arms=arms,
         tasks=tuple(run.tasks),
         features=arm_features(suites, metrics),
         encode_cost=ones,
         score_cost=ones,
-        baseline=checkpoints.get(baseline, arms[-1].checkpoint),
         reward=search["reward"],
         weights=tuple(weights.get(task, 0.0) for task in run.tasks),
         kinds=tuple(run.kinds.values()),
-        likeness=np.array(run.start.likeness) if run.start.likeness else None,
     )
 
 

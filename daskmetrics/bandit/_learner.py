@@ -11,20 +11,27 @@ from typing import Any, Literal
 
 import numpy as np
 
-from daskmetrics.bandit._coverage import MissingLooks, cover, covering_costs
-from daskmetrics.bandit._policy import Choice, Policy, State, Why, ask
-from daskmetrics.bandit.clock import AssumedWorkers
-from daskmetrics.bandit.costs import PaidCosts
-from daskmetrics.bandit.incremental import IncrementalPosterior
+from daskmetrics.bandit._state import (
+    Choice,
+    MissingLooks,
+    Policy,
+    State,
+    Why,
+    ask,
+    cover,
+    covering_costs,
+)
+from daskmetrics.bandit.costs import AssumedWorkers, PaidCosts
+from daskmetrics.bandit.model import IncrementalPosterior
 from daskmetrics.bandit.problem import ROUNDING, Outcome, Problem
 from daskmetrics.bandit.recommend import WITHIN, Recommendation, leader_confidence, recommend
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell, without_default
 from daskmetrics.core.text import plural
 
-Stage = Literal["baseline", "cover", "search", "confirm"]
+Stage = Literal["cover", "search", "confirm"]
+Ending = Literal["sure", "confidence", "budget", "cells", "complete", "stopped"]
 
-BASELINE = 0.25  #: share of the budget that the baseline stage may take
 CHECK = 8  #: number of outcomes after which the confidence is computed again
 
 
@@ -55,7 +62,8 @@ class Budget:
         limits = [limit for limit in (self.share, self.cost, self.cells) if limit is not None]
         if not limits or not min(limits) > 0 or (self.share or 0) > 1:
             raise ConfigError(
-                f"A search needs a budget: a share in (0, 1], a cost or a number of cells above 0; got {self}."
+                "A search needs a budget: a share in (0, 1], a cost or a number of cells above 0; "
+                f"got {self}."
             )
 
     def within(self, exhaustive: float) -> float:
@@ -67,23 +75,28 @@ class Budget:
         """Check that the budget pays for a score of each model on each kind of task; a
         `ConfigError` otherwise.
         """
-        costs, whole = covering_costs(problem), problem.exhaustive_cost
-        allowed, least = self.within(whole) / whole, least_budget(problem) / whole
+        costs, exhaustive = covering_costs(problem), problem.exhaustive_cost
+        allowed = self.within(exhaustive) / exhaustive
+        needed = least_budget(problem) / exhaustive
         models, kinds = costs.shape
-        what = "a single score, with its encoding"
+        look = "a single score, with its encoding"
         if models > 1:
-            each = f"each of {models} models on {'each kind' if kinds > 1 else 'one kind'} of task"
-            what = f"a first score of {each}, without which no model can be ruled out"
-        if allowed < least * (1 - ROUNDING):
+            of_kinds = "each kind" if kinds > 1 else "one kind"
+            look = (
+                f"a first score of each of {models} models on {of_kinds} of task, without which no "
+                "model can be ruled out"
+            )
+        if allowed < needed * (1 - ROUNDING):
+            enough = min(1.0, math.ceil(1000 * needed) / 1000)
             raise ConfigError(
-                f"The search may spend {allowed:.1%} of the cost of every score, but {what}, takes {least:.1%}. Allow "
-                f"that with search.budget={min(1.0, math.ceil(1000 * least) / 1000):g}, or let the search choose its "
-                "budget with search.budget=auto."
+                f"The search may spend {allowed:.1%} of the cost of every score, but {look}, takes "
+                f"{needed:.1%}. Allow that with search.budget={enough:g}, or let the search choose "
+                "its budget with search.budget=auto."
             )
         if self.cells is not None and self.cells < costs.size:
             raise ConfigError(
-                f"The search may compute {plural(self.cells, 'score')}, but {what}, takes {costs.size}: set "
-                f"search.cells={costs.size} or more."
+                f"The search may compute {plural(self.cells, 'score')}, but {look}, takes "
+                f"{costs.size}: set search.cells={costs.size} or more."
             )
 
 
@@ -130,14 +143,12 @@ class Pick:
 class Learner:
     """A search as a sequence of decisions: `ask` for cells to score, `tell` their outcomes.
 
-    A search has four stages. (1) ``baseline``, for the reward ``zscore`` only: all layers of the
-    baseline checkpoint on one task after the other, cheapest first, with at most a quarter of the
-    budget; the other tasks take their scale from these. (2) ``cover``: the cheapest score of each
-    model, before any comparison. (3) ``search``: the policy chooses until no cell is worth its
-    cost, the required confidence is reached, or the budget is spent, less what is kept for a score
-    of each model on each kind of task, and for confirming the leader (if that is at most a tenth of
-    the budget). Then these scores are paid for, again as ``cover``, and the policy is asked again.
-    (4) ``confirm``: the missing cells of the leader, of a new leader if it changes, and then of the
+    A search has three stages. (1) ``cover``: the cheapest score of each model, before any
+    comparison. (2) ``search``: the policy chooses until no cell is worth its cost, the required
+    confidence is reached, or the budget is spent, less what is kept for a score of each model on
+    each kind of task, and for confirming the leader (if that is at most a tenth of the budget).
+    Then these scores are paid for, again as ``cover``, and the policy is asked again. (3)
+    ``confirm``: the missing cells of the leader, of a new leader if it changes, and then of the
     arm that it is compared with, as far as the budget allows. A search that is to spend more than
     that goes on with the most informative cells of the negligible rivals, and then with the
     cheapest ones. A budget that pays for every cell is spent on every cell, unless a ``confidence``
@@ -183,11 +194,11 @@ class Learner:
 
     Examples
     --------
-    >>> from daskmetrics.core.names import Checkpoint, Suite
+    >>> from daskmetrics.core.names import Suite
     >>> from daskmetrics.bandit import arm_features, policy_named
     >>> suite = Suite("m", ("step0", "step1", "step2"), (0, 1), 1)
     >>> cost = np.ones((6, 2))
-    >>> problem = Problem(suite.arms(), ("s", "t"), arm_features([suite]), cost, cost, Checkpoint("m", "step2"), "mean")
+    >>> problem = Problem(suite.arms(), ("s", "t"), arm_features([suite]), cost, cost)
     >>> learner = Learner(problem, policy_named("race"), budget=0.8, window=2, seed=0)
     >>> while not learner.done:
     ...     for pick in learner.ask(2):
@@ -245,9 +256,6 @@ class Learner:
         # of the outcomes that the next decision needs, how many of the first ones have arrived
         self._arrived = 0
         self._look_costs = covering_costs(problem)
-        self._baseline = _baseline(
-            problem, min(BASELINE * self.budget, self.budget - least_budget(problem))
-        )
         self._is_confident: dict[int, bool] = {}  # by number of outcomes
         self._decided_on = -1  # number of outcomes that the next decision was computed from
         self._choice: tuple[Stage, Choice] | None = None
@@ -296,7 +304,8 @@ class Learner:
         """
         if not 0 <= index < len(self._picks) or index in self._outcomes:
             raise DataError(
-                f"Decision {index} already has an outcome or does not exist; there are {len(self._picks)} decisions."
+                f"Decision {index} already has an outcome or does not exist; there are "
+                f"{len(self._picks)} decisions."
             )
         self._outcomes[index] = outcome
         if self.free_running:
@@ -304,7 +313,7 @@ class Learner:
         # outcomes that later decisions certainly need are added now, so that no decision has much
         # to add
         needed = self._needed()
-        if self._deciding.is_used or self._baseline:  # some policies use no posterior
+        if self._deciding.is_used:  # some policies use no posterior
             self._add(self._deciding, needed[: self._arrived])
         if self._checking.is_used:  # it is not computed from fewer outcomes than these
             checked = max(self._is_confident, default=0) + CHECK
@@ -325,6 +334,28 @@ class Learner:
             If no cell was measured.
         """
         return recommend(self.state, self.budget, self.spent, self.within)
+
+    @property
+    def ending(self) -> Ending:
+        """Why nothing is left to decide; ``stopped`` if something is, since the search was ended
+        from outside.
+
+        ``sure``: the policy found no cell worth its cost; ``confidence``: the required confidence
+        was reached; ``budget``: it would have gone on with a larger budget; ``cells``: the largest
+        number of cells; ``complete``: every cell was paid for.
+        """
+        if self._next() is not None:
+            return "stopped"
+        needed = self._needed()
+        state = self._state(needed)
+        if state.paid.all():
+            return "complete"
+        if len(self._picks) >= self._max_cells:
+            return "cells"
+        if self._has_confidence(needed, state):
+            return "confidence"
+        unlimited = replace(state, remaining=math.inf, budget=math.inf)
+        return "budget" if ask(self._policy, unlimited) else "sure"
 
     @property
     def outcome_order(self) -> list[int]:
@@ -363,11 +394,6 @@ class Learner:
         """The next decision: a pure function of the ``known`` outcomes and of the decisions so far."""
         if len(self._picks) >= self._max_cells:
             return None
-        if (
-            len(self._picks) < len(self._baseline)
-            and self._cells == self._baseline[: len(self._cells)]
-        ):
-            return "baseline", Choice(*self._baseline[len(self._picks)])
         state = self._state(known)
         looks, kept = MissingLooks.of(state), self.kept_for_looks(state)
         if choice := cover(state, looks.first, kept):
@@ -484,17 +510,3 @@ def _cheapest(state: State) -> Choice | None:
     cost = np.where(state.open, state.cost, np.inf)
     arm, task = np.unravel_index(int(cost.argmin()), cost.shape)
     return Choice(int(arm), int(task)) if state.open.any() else None
-
-
-def _baseline(problem: Problem, allowance: float) -> list[tuple[int, int]]:
-    """Cells of the baseline stage, cheapest task first; the layers of a task share an encoding and
-    stay together.
-    """
-    if problem.reward != "zscore":
-        return []
-    arms = problem.baseline_arms
-    cost = problem.encode_cost[arms[-1]] + problem.score_cost[arms].sum(axis=0)
-    order = np.argsort(cost, kind="stable")
-    order = order[problem.in_objective[order]]
-    count = int(np.searchsorted(np.cumsum(cost[order]), allowance * (1 + 1e-9), side="right"))
-    return [(int(arm), int(task)) for task in order[:count] for arm in arms]

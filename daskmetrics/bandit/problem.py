@@ -5,7 +5,7 @@ was observed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal, Self
@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.core.errors import DataError
+from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Arm, Cell, Checkpoint
 
 Floats = NDArray[np.float64]
@@ -21,7 +21,8 @@ Ints = NDArray[np.intp]
 Bools = NDArray[np.bool_]
 ROUNDING = 1e-9  #: relative difference below which sums of costs count as equal
 
-Reward = Literal["mean", "zscore", "running", "rank", "harmonic", "robust"]
+Reward = Literal["mean", "rank", "harmonic", "robust"]
+ALL = "all"  #: the objective that contains every task
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,31 +43,25 @@ class Problem:
     score_cost : ndarray (A, T)
         Cost of scoring one layer's embeddings. Costs may have any unit. They are assumed and not
         measured, so that two runs make the same decisions however fast the machine is.
-    baseline : Checkpoint
-        The reward ``zscore`` compares scores with those of its layers.
-    default : Checkpoint or None
-        Every arm is compared with its last layer; None for the last checkpoint of the arm's own
-        model, which is what one would use without a search.
-    reward : {"mean", "zscore", "running", "rank", "harmonic", "robust"}
-        How the scores of different tasks become comparable; see `daskmetrics.bandit.rewards`.
-    kinds : tuple of str, length T, or None
-        Kind of every task: scores of one kind are more alike than those of different kinds. A task
-        with an empty kind is a kind of its own; None for all.
-    load_cost : ndarray (A,) or None
-        Cost of loading the arm's checkpoint if no worker holds it: equal for its layers; None for
-        zero.
+    reward : {"mean", "rank", "harmonic", "robust"}
+        How the scores of different tasks become comparable; see `daskmetrics.bandit.model`.
     weights : tuple of float, length T, or None
         Weights of the tasks in the objective, not negative; None for ones. A task of weight 0 may
         be scored for what it tells about the others.
-    likeness : ndarray (T, T) or None
-        Correlations of what is particular to each task, with ones on the diagonal, for instance
-        those of other models (`daskmetrics.bandit.replay.task_likeness`). None for one within a
-        kind and zero between kinds.
+    load_cost : ndarray (A,) or None
+        Cost of loading the arm's checkpoint if no worker holds it: equal for its layers; None for
+        zero.
+    kinds : tuple of str, length T, or None
+        Kind of every task: scores of one kind are more alike than those of different kinds. A task
+        with an empty kind is a kind of its own; None for all.
+    default : Checkpoint or None
+        Every arm is compared with its last layer; None for the last checkpoint of the arm's own
+        model, which is what one would use without a search.
 
     Raises
     ------
     DataError
-        If shapes do not match, a number is not finite, or the baseline has no arm.
+        If shapes do not match, a number is not finite, or the default checkpoint has no arm.
     """
 
     arms: tuple[Arm, ...]
@@ -74,95 +69,77 @@ class Problem:
     features: Floats
     encode_cost: Floats
     score_cost: Floats
-    baseline: Checkpoint
     reward: Reward = "mean"
     weights: tuple[float, ...] | None = None
     load_cost: Floats | None = None
     kinds: tuple[str, ...] | None = None
-    likeness: Floats | None = None
     default: Checkpoint | None = None
 
     def __post_init__(self) -> None:
-        cells = (len(self.arms), len(self.tasks))
-        for name, cost in (("encode_cost", self.encode_cost), ("score_cost", self.score_cost)):
-            check_shape(name, cost, cells)
-            if not np.isfinite(cost).all():
-                raise DataError(f"{name} must be finite.")
-        if len(set(self.arms)) < cells[0] or len(set(self.tasks)) < cells[1] or 0 in cells:
+        shape = (len(self.arms), len(self.tasks))
+        if len(set(self.arms)) < shape[0] or len(set(self.tasks)) < shape[1] or 0 in shape:
             raise DataError(
-                f"A search needs distinct arms and tasks, got {cells[0]} arms and {cells[1]} tasks."
+                f"A search needs distinct arms and tasks, got {shape[0]} arms and {shape[1]} tasks."
             )
-        least = 2 + len(self.models)
-        if (
-            self.features.shape[:1] != cells[:1]
-            or self.features.ndim != 2
-            or self.features.shape[1] < least
-        ):
+        self._check_features()
+        self._check_costs(shape)
+        self._check_tasks()
+        if self.default and not len(self._layers_of(self.default)):
             raise DataError(
-                f"features must be ({cells[0]}, {least} or more): step, depth, one column per model, metrics; "
-                f"got {self.features.shape}."
+                f"The baseline {self.default} has no arm among the {shape[0]} arms of the search."
+            )
+
+    def _check_features(self) -> None:
+        arms, fewest = len(self.arms), 2 + len(self.models)
+        shape = self.features.shape
+        if len(shape) != 2 or shape[0] != arms or shape[1] < fewest:
+            raise DataError(
+                f"features must be ({arms}, {fewest} or more): step, depth, one column per model, "
+                f"metrics; got {shape}."
             )
         if not np.isfinite(self.features).all():
             raise DataError(
                 "features must be finite. arm_features() replaces missing metrics by their mean."
             )
-        if (
-            min(
-                self.encode_cost.min(),
-                self.score_cost.min(),
-                (self.encode_cost + self.score_cost).min(),
-            )
-            < 0
-        ):
-            raise DataError("Costs must not be negative.")
-        if (self.encode_cost != self.encode_cost[self.first_of_checkpoint]).any():
+
+    def _check_costs(self, shape: tuple[int, int]) -> None:
+        for name, cost in (("encode_cost", self.encode_cost), ("score_cost", self.score_cost)):
+            check_shape(name, cost, shape)
+            if not np.isfinite(cost).all():
+                raise DataError(f"{name} must be finite.")
+            if cost.min() < 0:
+                raise DataError(f"Costs must not be negative: {name} has {cost.min():g}.")
+        load = self.load_costs
+        if load.shape != shape[:1] or not np.isfinite(load).all() or load.min() < 0:
             raise DataError(
-                "encode_cost must be equal for all layers of a checkpoint, which share one encoding."
+                f"load_cost must be {shape[0]} numbers, none negative; got shape {load.shape}."
             )
-        if (
-            self.load_costs.shape != cells[:1]
-            or not np.isfinite(self.load_costs).all()
-            or self.load_costs.min() < 0
-        ):
-            raise DataError(
-                f"load_cost must be {cells[0]} numbers, none negative; got shape {self.load_costs.shape}."
-            )
-        if (self.load_costs != self.load_costs[self.first_of_checkpoint]).any():
-            raise DataError(
-                "load_cost must be equal for all layers of a checkpoint, which are loaded together."
-            )
-        for checkpoint in {self.baseline, self.default or self.baseline}:
-            if not len(self._layers_of(checkpoint)):
+        for name, cost in (("encode_cost", self.encode_cost), ("load_cost", load)):
+            if (cost != cost[self.first_of_checkpoint]).any():
                 raise DataError(
-                    f"The baseline {checkpoint} has no arm among the {cells[0]} arms of the search."
+                    f"{name} must be equal for all layers of a checkpoint, which share one load "
+                    "and one encoding."
                 )
-        weights = (1.0,) * cells[1] if self.weights is None else self.weights
-        if (
-            len(weights) != cells[1]
-            or not all(0 <= w < math.inf for w in weights)
-            or not sum(weights) > 0
-        ):
+
+    def _check_tasks(self) -> None:
+        tasks = len(self.tasks)
+        weights = (1.0,) * tasks if self.weights is None else self.weights
+        are_valid = all(0 <= weight < math.inf for weight in weights) and sum(weights) > 0
+        if len(weights) != tasks or not are_valid:
             raise DataError(
-                f"weights must be {cells[1]} numbers, none negative and at least one positive; got {self.weights}."
+                f"weights must be {tasks} numbers, none negative and at least one positive; got "
+                f"{self.weights}."
             )
-        if self.kinds is not None and len(self.kinds) != cells[1]:
+        if self.kinds is not None and len(self.kinds) != tasks:
             raise DataError(
-                f"kinds must name the kind of each of the {cells[1]} tasks; got {len(self.kinds)}."
-            )
-        if self.likeness is not None and not _is_correlation(self.likeness, cells[1]):
-            raise DataError(
-                f"likeness must be a correlation matrix of the {cells[1]} tasks: symmetric, with ones on the diagonal "
-                f"and no negative eigenvalue; got an array of shape {self.likeness.shape}."
+                f"kinds must name the kind of each of the {tasks} tasks; got {len(self.kinds)}."
             )
 
     @cached_property
     def objective_weights(self) -> Floats:
         """Weights of the tasks in the objective, summing to one (T,)."""
-        weights = (
-            np.ones(len(self.tasks))
-            if self.weights is None
-            else np.array(self.weights, dtype=float)
-        )
+        given = np.ones(len(self.tasks)) if self.weights is None else self.weights
+        weights = np.array(given, dtype=float)
         return np.asarray(weights / weights.sum())
 
     @cached_property
@@ -175,8 +152,7 @@ class Problem:
     @cached_property
     def kind_index(self) -> Ints:
         """Index of every task's kind, in order of first appearance (T,)."""
-        number = {kind: i for i, kind in enumerate(dict.fromkeys(self.kind_names))}
-        return np.array([number[kind] for kind in self.kind_names], dtype=np.intp)
+        return numbered(self.kind_names)
 
     @cached_property
     def kind_membership(self) -> Floats:
@@ -187,23 +163,9 @@ class Problem:
     def task_groups(self) -> tuple[Floats, Floats, Floats]:
         """Membership of the tasks in all tasks (T, 1), in the kinds (T, K), and in the single tasks
         (T, T).
-
-        With a likeness, the second is a square root of it (T, T).
         """
-        tasks, groups = len(self.tasks), self.kind_membership
-        if self.likeness is not None:
-            values, vectors = np.linalg.eigh(self.likeness)
-            groups = vectors * np.sqrt(np.maximum(values, 0.0))
-        return np.ones((tasks, 1)), groups, np.eye(tasks)
-
-    @cached_property
-    def related(self) -> tuple[Floats, Ints]:
-        """The distinct columns of the tasks' likeness (T, U), and the index of each task's column
-        (T,).
-        """
-        if self.likeness is None:
-            return self.kind_membership, self.kind_index
-        return self.likeness, np.arange(len(self.tasks))
+        tasks = len(self.tasks)
+        return np.ones((tasks, 1)), self.kind_membership, np.eye(tasks)
 
     @property
     def in_objective(self) -> Bools:
@@ -213,11 +175,8 @@ class Problem:
     @cached_property
     def load_costs(self) -> Floats:
         """Cost of loading every arm's checkpoint (A,)."""
-        return (
-            np.zeros(len(self.arms))
-            if self.load_cost is None
-            else np.asarray(self.load_cost, dtype=float)
-        )
+        load = np.zeros(len(self.arms)) if self.load_cost is None else self.load_cost
+        return np.asarray(load, dtype=float)
 
     @cached_property
     def models(self) -> tuple[str, ...]:
@@ -227,15 +186,14 @@ class Problem:
     @cached_property
     def model_index(self) -> Ints:
         """Index of every arm's model (A,)."""
-        return np.array([self.models.index(arm.model) for arm in self.arms], dtype=np.intp)
+        return numbered([arm.model for arm in self.arms])
 
     @cached_property
     def axes(self) -> tuple[tuple[Floats, Ints], ...]:
         """For training and for depth: the distinct values, ascending, and every arm's index among
         them (A,).
         """
-        training, depth = (np.unique(self.features[:, i], return_inverse=True) for i in (0, 1))
-        return training, depth
+        return tuple(np.unique(self.features[:, i], return_inverse=True) for i in (0, 1))
 
     @cached_property
     def readouts(self) -> tuple[str, ...]:
@@ -245,17 +203,12 @@ class Problem:
     @cached_property
     def readout_index(self) -> Ints:
         """Index of every arm's readout (A,)."""
-        number = {name: i for i, name in enumerate(self.readouts)}
-        return np.array([number[arm.readout] for arm in self.arms], dtype=np.intp)
+        return numbered([arm.readout for arm in self.arms])
 
     @cached_property
     def checkpoint_index(self) -> Ints:
         """Index of every arm's checkpoint, in order of first appearance (A,)."""
-        number = {
-            checkpoint: i
-            for i, checkpoint in enumerate(dict.fromkeys(arm.checkpoint for arm in self.arms))
-        }
-        return np.array([number[arm.checkpoint] for arm in self.arms], dtype=np.intp)
+        return numbered([arm.checkpoint for arm in self.arms])
 
     @cached_property
     def first_of_checkpoint(self) -> Ints:
@@ -266,13 +219,6 @@ class Problem:
     @cached_property
     def arm_index(self) -> dict[Arm, int]:
         return {arm: i for i, arm in enumerate(self.arms)}
-
-    @cached_property
-    def baseline_arms(self) -> Ints:
-        """Indices of the baseline checkpoint's arms, by layer; of the readouts of a layer the
-        first.
-        """
-        return self._layers_of(self.baseline)
 
     @cached_property
     def default_arms(self) -> Ints:
@@ -288,11 +234,11 @@ class Problem:
 
     def _layers_of(self, checkpoint: Checkpoint) -> Ints:
         """Indices of a checkpoint's arms, by layer; of the readouts of a layer the first."""
-        first: dict[int, int] = {}
+        arm_of_layer: dict[int, int] = {}
         for i, arm in enumerate(self.arms):
             if arm.checkpoint == checkpoint:
-                first.setdefault(arm.layer, i)
-        return np.array([first[layer] for layer in sorted(first)], dtype=np.intp)
+                arm_of_layer.setdefault(arm.layer, i)
+        return np.array([arm_of_layer[layer] for layer in sorted(arm_of_layer)], dtype=np.intp)
 
     @cached_property
     def arm_cost(self) -> Floats:
@@ -302,9 +248,9 @@ class Problem:
     @cached_property
     def exhaustive_cost(self) -> float:
         """Cost of all cells together; each encoding and each load counts once."""
-        once = np.unique(self.first_of_checkpoint)
+        arms = np.unique(self.first_of_checkpoint)
         return float(
-            self.score_cost.sum() + self.encode_cost[once].sum() + self.load_costs[once].sum()
+            self.score_cost.sum() + self.encode_cost[arms].sum() + self.load_costs[arms].sum()
         )
 
     def cell(self, arm: int, task: int) -> Cell:
@@ -312,18 +258,18 @@ class Problem:
 
     def observe(self, outcomes: Iterable[tuple[Cell, Outcome]]) -> Observations:
         """Scores of cells as observations; failed cells and those of other arms are left out."""
-        known = ((cell, one) for cell, one in outcomes if cell.arm in self.arm_index)
         return Observations.of(
-            (*self.locate(cell), one.score, one.stderr)
-            for cell, one in known
-            if one.score is not None
+            (*self.locate(cell), outcome.score, outcome.stderr)
+            for cell, outcome in outcomes
+            if cell.arm in self.arm_index and outcome.score is not None
         )
 
     def locate(self, cell: Cell) -> tuple[int, int]:
         """Indices (arm, task) of a cell; the inverse of `cell`."""
         if cell.arm not in self.arm_index or cell.task not in self.tasks:
             raise DataError(
-                f"Cell {cell} is not part of this search. Were its models, revisions or tasks changed?"
+                f"Cell {cell} is not part of this search. Were its models, revisions or tasks "
+                "changed?"
             )
         return self.arm_index[cell.arm], self.tasks.index(cell.task)
 
@@ -346,7 +292,8 @@ class Outcome:
             return
         if not (math.isfinite(self.score) and math.isfinite(self.stderr) and self.stderr >= 0):
             raise DataError(
-                f"A score must be finite, got {self.score} +- {self.stderr}. Report a failure as Outcome(None)."
+                f"A score must be finite, got {self.score} +- {self.stderr}. Report a failure as "
+                "Outcome(None)."
             )
 
 
@@ -394,11 +341,14 @@ class Observations(Rows):
         return self.take(np.lexsort((self.stderr, self.score, self.task, self.arm)))
 
 
-def _is_correlation(matrix: Floats, size: int) -> bool:
-    if matrix.shape != (size, size) or not np.isfinite(matrix).all():
-        return False
-    good = np.allclose(matrix, matrix.T) and np.allclose(np.diag(matrix), 1.0)
-    return bool(good and np.linalg.eigvalsh(matrix).min() > -1e-8 * size)
+def numbered(labels: Sequence[Hashable]) -> Ints:
+    """Index of every label among the distinct ones, in order of first appearance (n,).
+
+    >>> numbered(["b", "a", "b"]).tolist()
+    [0, 1, 0]
+    """
+    number = {label: i for i, label in enumerate(dict.fromkeys(labels))}
+    return np.array([number[label] for label in labels], dtype=np.intp)
 
 
 def check_shape(name: str, array: Floats, shape: tuple[int, int]) -> None:
@@ -412,7 +362,8 @@ class OutcomeArrays(Rows):
     """Finished cells with their outcomes, in order (n,): score NaN where the cell failed, seconds
     NaN where unknown.
 
-    >>> outcomes = OutcomeArrays.of([((3, 0), Outcome(0.5, 0.1)), ((1, 0), Outcome(None)), ((1, 1), Outcome(0.4))])
+    >>> cells = [((3, 0), Outcome(0.5, 0.1)), ((1, 0), Outcome(None)), ((1, 1), Outcome(0.4))]
+    >>> outcomes = OutcomeArrays.of(cells)
     >>> outcomes.scores.arm.tolist(), outcomes.failed.tolist()
     ([3, 1], [False, True, False])
     """
@@ -442,8 +393,10 @@ class OutcomeArrays(Rows):
     @property
     def scores(self) -> Observations:
         """The cells with a score, in the same order."""
-        ok = ~self.failed
-        return Observations(self.arm[ok], self.task[ok], self.score[ok], self.stderr[ok])
+        scored = ~self.failed
+        return Observations(
+            self.arm[scored], self.task[scored], self.score[scored], self.stderr[scored]
+        )
 
 
 class OutcomeHistory:
@@ -467,3 +420,45 @@ class OutcomeHistory:
         )
         self._cells, self._outcomes = cells, outcomes
         return self._arrays
+
+
+def task_weights(
+    kinds: Mapping[str, str], objective: str = ALL, weights: Mapping[str, float] | None = None
+) -> list[float]:
+    """Weight of every task in an objective.
+
+    Parameters
+    ----------
+    kinds : mapping of str to str
+        Kind of each task, by name.
+    objective : str
+        ``all``, a kind or a task; all other tasks have weight 0.
+    weights : mapping of str to float
+        Weights of some tasks; the default is 1.
+
+    Raises
+    ------
+    ConfigError
+        If a name is neither a task nor a kind (the message names the nearest valid one), or if no
+        task has a positive weight.
+
+    Examples
+    --------
+    >>> task_weights({"order": "pairs", "package": "classes", "module": "classes"}, "classes", {"module": 2})
+    [0.0, 1.0, 2.0]
+    """
+    given = dict(weights or {})
+    for name in given:
+        if name not in kinds:
+            raise unknown("task in 'search.weights':", name, kinds)
+    if objective not in {ALL, *kinds, *kinds.values()}:
+        raise unknown("objective", objective, {ALL, *kinds, *kinds.values()})
+    result = [
+        float(given.get(name, 1.0)) if objective in (ALL, name, kind) else 0.0
+        for name, kind in kinds.items()
+    ]
+    if not sum(result) > 0:
+        raise ConfigError(
+            f"No task of the objective '{objective}' has a positive weight: {given}. Increase a weight."
+        )
+    return result

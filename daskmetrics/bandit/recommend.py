@@ -1,23 +1,32 @@
-"""The recommendation of a search: the best arm, its confidence, a comparison with the default arm,
-and the cost.
+"""What the scores say: the best arm with its confidence, over all and by kind of task, and whether a
+score will still rise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.bandit._coverage import is_covered
-from daskmetrics.bandit._policy import State
-from daskmetrics.bandit.posterior import Posterior, greatest
-from daskmetrics.bandit.problem import Bools, Ints, Observations, Problem
+from daskmetrics.bandit._state import State, is_covered, recommended_arm
+from daskmetrics.bandit.features import arm_features
+from daskmetrics.bandit.model import Posterior, fit_posterior, greatest
+from daskmetrics.bandit.problem import (
+    Bools,
+    Floats,
+    Ints,
+    Observations,
+    Outcome,
+    Problem,
+    Reward,
+)
 from daskmetrics.core.errors import UndefinedError
-from daskmetrics.core.names import Arm, seed_of, without_default
+from daskmetrics.core.names import Arm, Cell, Suite, seed_of, step_of, without_default
 
 TOP = 10  #: number of arms listed in the recommendation
 WITHIN = 0.01  #: default margin for "nearly the best", as a share of the best arm's mean score
@@ -131,7 +140,8 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
     failed = len(state.outcomes) - len(seen)
     if not len(seen):
         raise UndefinedError(
-            f"No arm can be recommended: no cell was measured and {failed} failed. See the journal for the reasons."
+            f"No arm can be recommended: no cell was measured and {failed} failed. See the journal "
+            "for the reasons."
         )
     posterior, best = state.posterior.without_pending(), state.recommended
     default = int(problem.default_arms[best])
@@ -162,9 +172,10 @@ def _ranking(state: State) -> Ints:
     """All arms by their expected objectives, those with all scores among themselves by these; the
     recommended first.
     """
-    order, measured = np.argsort(-state.posterior.mean, kind="stable"), state.measured
-    places = np.flatnonzero(state.scored[order])
-    order[places] = order[places][np.argsort(-measured[order[places]], kind="stable")]
+    order = np.argsort(-state.posterior.mean, kind="stable")
+    ranks = np.flatnonzero(state.scored[order])
+    scored = order[ranks]
+    order[ranks] = scored[np.argsort(-state.measured[scored], kind="stable")]
     return np.append(state.recommended, order[order != state.recommended])
 
 
@@ -199,9 +210,7 @@ class Confidence:
     best: float
     within: float
     loss: float  # expected difference between the best arm and this one, in units of the reward
-    credible: tuple[
-        int, ...
-    ]  # smallest set with the best arm by probability `CREDIBLE`, most likely first
+    credible: tuple[int, ...]  # smallest set with the best by `CREDIBLE`, most likely first
 
 
 def leader_confidence(state: State, within: float) -> Confidence:
@@ -211,13 +220,13 @@ def leader_confidence(state: State, within: float) -> Confidence:
     posterior, leader = state.posterior.without_pending(), state.recommended
     margin = margin_of(posterior, leader, state.observations, within)
     stated = confidence(posterior, leader, margin, state.seed, state.usable)
-    most = 1.0 if is_covered(state) else UNCOVERED
+    bound = 1.0 if is_covered(state) else UNCOVERED
     scored = len(np.unique(state.observations.arm))
     if scored < state.usable.sum():
         # Laplace's rule of succession: the next arm may be the first that no model of the others
         # would have foreseen
-        most = min(most, (scored + 1) / (scored + 2))
-    return replace(stated, best=min(stated.best, most), within=min(stated.within, most))
+        bound = min(bound, (scored + 1) / (scored + 2))
+    return replace(stated, best=min(stated.best, bound), within=min(stated.within, bound))
 
 
 def confidence(
@@ -233,7 +242,7 @@ def confidence(
         bound = np.where(usable, bound, -np.inf)
     rivals = greatest(bound, min(JOINT, int(np.isfinite(bound).sum())))
     arms = np.append(rivals[rivals != arm], arm)
-    # a Cholesky factor is a smooth function of the matrix: rounding errors of the covariance decide
+    # a Cholesky factor is a smooth function of the matrix: rounding of the covariance decides
     # nothing
     root = np.linalg.cholesky(posterior.covariance(arms, arms)).astype(np.float32)
     draws: NDArray[np.float32] = normal_draws(seed, len(arms)) @ root.T
@@ -246,15 +255,15 @@ def confidence(
     )
     draws *= scale[:, None]  # with this scale, of a multivariate t distribution
     draws += lead
-    most = draws.max(axis=1)
+    highest = draws.max(axis=1)
     share = np.bincount(draws.argmax(axis=1), minlength=len(arms)) / len(draws)
     order = np.argsort(-share, kind="stable")
     needed = int(np.searchsorted(np.cumsum(share[order]), CREDIBLE - 1e-9)) + 1
     return Confidence(
         best=float(share[-1]),
-        within=float((draws[:, -1] >= most - margin).mean()),
+        within=float((draws[:, -1] >= highest - margin).mean()),
         loss=loss,
-        credible=tuple(int(each) for each in arms[order[:needed]]),
+        credible=tuple(arms[order[:needed]].tolist()),
     )
 
 
@@ -270,8 +279,8 @@ def margin_of(posterior: Posterior, arm: int, seen: Observations, within: float)
         return within * abs(float(posterior.mean[arm]))
     tasks = np.unique(seen.task)
     best = np.array([seen.score[seen.task == task].max() for task in tasks])
-    one_each = Observations(np.zeros_like(tasks), tasks, best, np.ones(len(tasks)))
-    return within * float(np.abs(best).mean() * np.median(scale.errors(one_each)))
+    unit_errors = Observations(np.zeros_like(tasks), tasks, best, np.ones(len(tasks)))
+    return within * float(np.abs(best).mean() * np.median(scale.errors(unit_errors)))
 
 
 @lru_cache(maxsize=2)  # a search uses the same draws at every decision
@@ -281,3 +290,203 @@ def normal_draws(seed: int, n: int) -> NDArray[np.float32]:
     normal = rng.standard_normal((DRAWS, n), dtype=np.float32)
     normal.flags.writeable = False
     return normal
+
+
+# --- the best arm of every kind of task
+
+
+@dataclass(frozen=True)
+class Champion:
+    """The best arm for one kind of task; expected to be the best if it was not scored on all of
+    ``tasks``.
+    """
+
+    kind: str
+    tasks: tuple[str, ...]  # of this kind, those with a weight if there are any
+    arm: Arm
+    value: float  # posterior mean of its mean over these tasks, in units of the reward ...
+    sd: float  # ... and its standard deviation
+    probability_best: float  # that no other arm is better on these tasks
+    score: float | None  # weighted mean raw score over those tasks on which it was scored ...
+    scored: int  # ... and their number
+
+
+def champions(state: State, kinds: Mapping[str, str]) -> tuple[Champion, ...]:
+    """The recommended arm of every kind of task, from the scores of all tasks; empty if there is
+    only one kind.
+
+    Parameters
+    ----------
+    state : State
+        Pending cells do not count as observed.
+    kinds : mapping of str to str
+        Kind of each task, by name.
+    """
+    distinct = sorted({kinds[task] for task in state.problem.tasks})
+    if len(distinct) < 2 or not len(state.observations):
+        return ()
+    return tuple(
+        _champion(state, np.array([kinds[t] == kind for t in state.problem.tasks]), kind)
+        for kind in distinct
+    )
+
+
+def _champion(state: State, of_kind: Bools, kind: str) -> Champion:
+    problem, seen = state.problem, state.observations
+    weighted = (of_kind & problem.in_objective).any()
+    weights = of_kind * problem.objective_weights if weighted else of_kind.astype(float)
+    posterior = fit_posterior(replace(problem, weights=tuple(weights.tolist())), seen)
+    arm = recommended_arm(posterior, seen, state.usable)
+    of_arm = seen.take((seen.arm == arm) & (weights[seen.task] > 0))
+    score = None
+    if len(of_arm):
+        score = float(np.average(of_arm.score, weights=weights[of_arm.task]))
+    return Champion(
+        kind=kind,
+        tasks=tuple(problem.tasks[task] for task in np.flatnonzero(weights)),
+        arm=problem.arms[arm],
+        value=float(posterior.mean[arm]),
+        sd=float(posterior.sd[arm]),
+        probability_best=confidence(posterior, arm, 0.0, state.seed).best,
+        score=score,
+        scored=len(of_arm),
+    )
+
+
+# --- whether a score will still rise
+
+FEWEST = 3  #: scored checkpoints below which nothing is predicted
+POINTS = 16  #: steps over which the score at one time is averaged
+TINY = 1e-10  #: variance that is added, so that the covariance matrix can be factored
+
+
+@dataclass(frozen=True)
+class RiseForecast:
+    """The probability that the score of one layer rises by more than a share of it within the next
+    checkpoints.
+    """
+
+    arm: Arm  # the best arm; its layer is the one whose score is predicted
+    steps: tuple[int, ...]  # of the next checkpoints, which do not exist yet
+    more_than: float  # the rise, as a share of the best arm's mean score
+    probability: float
+    expected: float  # rise of the highest of them, in units of the reward; may be negative
+
+
+def next_steps(revisions: Iterable[str], count: int) -> tuple[int, ...]:
+    """The steps of the next checkpoints, at the median distance of the last five.
+
+    >>> next_steps(["step0", "step100", "step200", "step300"], 2)
+    (400, 500)
+    """
+    steps = sorted({step for name in revisions if (step := step_of(name)) is not None})
+    if len(steps) < 2:
+        return ()
+    distance = round(median(np.diff(steps[-5:]).tolist()))
+    return tuple(steps[-1] + distance * (i + 1) for i in range(count))
+
+
+def rise_forecast(
+    suites: Sequence[Suite],
+    scores: Mapping[Cell, Outcome],
+    best: Arm,
+    *,
+    tasks: Mapping[str, float],
+    kinds: Mapping[str, str],
+    reward: Reward = "mean",
+    share: float = 0.01,
+    ahead: int = 3,
+    seed: int = 0,
+) -> RiseForecast | None:
+    """The probability that the score of the best arm's layer rises by more than a share within the
+    next checkpoints.
+
+    The Gaussian process of the search, with training step, depth and model as features, is
+    conditioned on all scores. Metrics are left out, since those of a future checkpoint are not
+    known. Let f be the weighted mean over the tasks, b the best arm, l its layer, t_0 its step, t_1
+    ... t_n the next steps at the distance d, and g(t) the mean of f(., l) over the steps from t -
+    d/2 to t + d/2. With the share x the probability is
+
+        P(max_i g(t_i) - g(t_0) > x |E f(b)|)
+
+    by joint draws of g from the posterior (Rasmussen and Williams, 2006, eq. 2.24). The mean over
+    steps leaves the fluctuation of single checkpoints out, of which the highest of n is always
+    above the average.
+
+    Parameters
+    ----------
+    suites : sequence of Suite
+        Also with checkpoints that were deleted since.
+    scores : mapping of Cell to Outcome
+        Those of cells outside the suites or tasks are left out.
+    best : Arm
+    tasks : mapping
+        Weights of the tasks in the objective, by name.
+    kinds : mapping
+        Kind of each task, by name.
+    reward : {"mean", "rank", "harmonic", "robust"}
+        As in a `Problem`; the probability does not depend on its unit.
+    share : float
+        x, in (0, 1).
+    ahead : int
+        n, the number of future checkpoints.
+    seed : int
+        Of the draws.
+
+    Returns
+    -------
+    RiseForecast or None
+        None with fewer than `FEWEST` scored checkpoints of the model, or if the best one has no
+        step.
+    """
+    known = {
+        cell: outcome
+        for cell, outcome in scores.items()
+        if outcome.score is not None and cell.task in tasks
+    }
+    revisions = next((suite.revisions for suite in suites if suite.model == best.model), ())
+    scored = {cell.arm.revision for cell in known if cell.arm.model == best.model}
+    scored_steps = sum(step_of(name) is not None for name in scored)
+    steps, now = next_steps(revisions, ahead), step_of(best.revision)
+    if now is None or not steps or scored_steps < FEWEST:
+        return None
+    latest = max(step_of(name) or 0 for name in revisions)
+    spans = np.array([_span(step, steps[0] - latest) for step in (now, *steps)])
+    arms = tuple(arm for suite in suites for arm in suite.arms())
+    features = arm_features(suites)
+    # at the model and depth of the best arm, and a time as in `arm_features`
+    rows = np.tile(features[arms.index(best)], (spans.size, 1))
+    rows[:, 0] = np.log2(spans.ravel() + 1) / np.log2(latest + 1)
+    future = tuple(replace(best, revision=f"~{i}") for i in range(spans.size))
+    ones = np.ones((len(arms) + len(future), len(tasks)))  # costs do not change the posterior
+    problem = Problem(
+        arms=(*arms, *future),
+        tasks=tuple(tasks),
+        features=np.vstack([features, rows]),
+        encode_cost=ones,
+        score_cost=ones,
+        reward=reward,
+        weights=tuple(tasks.values()),
+        kinds=tuple(kinds[task] for task in tasks),
+    )
+    seen = problem.observe(known.items())
+    posterior = fit_posterior(problem, seen)
+    future_index = np.arange(len(arms), len(problem.arms)).reshape(spans.shape)
+    rise = _rises(posterior, future_index, seed)
+    margin = margin_of(posterior, arms.index(best), seen, share)
+    return RiseForecast(best, steps, share, float((rise > margin).mean()), float(rise.mean()))
+
+
+def _rises(posterior: Posterior, arms: Ints, seed: int) -> Floats:
+    """Draws of the highest of the later times less the first; each row of arms is one time."""
+    times, points = arms.shape
+    average = np.repeat(np.eye(times), points, axis=1) / points
+    covariance = average @ posterior.covariance(arms.ravel(), arms.ravel()) @ average.T
+    root = np.linalg.cholesky(covariance + TINY * np.eye(times))
+    draws = normal_draws(seed, times) @ root.T + average @ posterior.mean[arms.ravel()]
+    return np.asarray(draws[:, 1:].max(axis=1) - draws[:, 0])
+
+
+def _span(step: int, distance: int) -> Floats:
+    """Evenly spaced steps around one, over the distance of two checkpoints."""
+    return np.maximum(0.0, step + distance * ((np.arange(POINTS) + 0.5) / POINTS - 0.5))

@@ -339,6 +339,7 @@ REMOVED = {
     "search.gpu_hours": "search.budget, or search.wall_hours",
     "search.learn_costs": "nothing: decisions compare assumed costs",
     "search.seed": "the seed of the run",
+    "search.prior": "nothing: how alike tasks are is learned from the run's own scores",
     "watch.ahead": "nothing: a rise is predicted for 3 checkpoints",
     "watch.rise": "nothing: a rise of 1 % would matter",
     "watch.stopped": "nothing: the score has stopped rising if a rise has a probability below 0.1",

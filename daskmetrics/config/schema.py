@@ -226,7 +226,7 @@ class Search(Section):
     """Which task evaluations are paid for, and when to stop."""
 
     policy: str = Field(
-        "race", description="Name of a policy, or `package.module:function`.", examples=["thompson"]
+        "race", description="Name of a policy, or `package.module:function`.", examples=["random"]
     )
     budget: Annotated[float, Field(ge=1e-6, le=1)] | Literal["auto"] = Field(
         "auto",
@@ -263,11 +263,10 @@ class Search(Section):
         description="Accepted difference from the best arm, as a share of its mean score.",
         examples=[0.02],
     )
-    reward: Literal["mean", "zscore", "running", "rank", "harmonic", "robust"] = Field(
+    reward: Literal["mean", "rank", "harmonic", "robust"] = Field(
         "mean",
-        description="How scores of different tasks are made comparable: `mean` as they are, `zscore` against the "
-        "layers of the baseline checkpoint, which are scored first, `running` against all scores seen, `rank` by rank, "
-        "`harmonic` and `robust` as a harmonic or a robust mean over tasks.",
+        description="How scores of different tasks are made comparable: `mean` as they are, `rank` "
+        "by rank, `harmonic` and `robust` as a harmonic or a robust mean over tasks.",
         examples=["rank"],
     )
     objective: str = Field(
@@ -282,9 +281,8 @@ class Search(Section):
     )
     baseline: str | None = Field(
         None,
-        description="MODEL@REVISION whose last layer every arm is compared with, and whose layers the reward `zscore` "
-        "compares with. By default the last checkpoint of the recommended arm's own model, and for `zscore` of the "
-        "last model.",
+        description="MODEL@REVISION whose last layer every arm is compared with. By default the "
+        "last checkpoint of the recommended arm's own model.",
         examples=["pythia-410m@step143000"],
     )
     confirm: Literal["leader", "fresh"] = Field(
@@ -292,12 +290,6 @@ class Search(Section):
         description="What checks the choice: `leader` scores the leading arm on its missing tasks; `fresh` also keeps "
         "back items of every task from the search, and scores the finalists on them.",
         examples=["fresh"],
-    )
-    prior: str | None = Field(
-        None,
-        description="Scores of earlier models on the same tasks, from which the search learns how alike the tasks are: "
-        "the folder of a run, or what `daskmetrics runs replay` reads.",
-        examples=["runs/earlier"],
     )
     device: Literal["cpu", "gpu"] = Field(
         "cpu",

@@ -40,9 +40,6 @@ class RunStarted:
     warnings: Sequence[
         str
     ] = ()  # what is doubtful about the weights of a model or the data of a task
-    likeness: Sequence[
-        Sequence[float]
-    ] = ()  # of the tasks, in their order, as learned from `search.prior`
     config: Plain = field(default_factory=dict)  # the whole configuration
 
 
@@ -186,12 +183,7 @@ class SearchEnded:
         0.0  # of the recommended arm against the best one, in units of the reward
     )
     score_unit: float = 0.0  # units of the reward that correspond to its whole mean score
-    outlook: Plain = field(
-        default_factory=dict
-    )  # why it ended, and what more would buy (`bandit.Outlook`)
-    without_metrics: Plain = field(
-        default_factory=dict
-    )  # the same scores without metrics (`bandit.MetricsWorth`)
+    ending: str = ""  # why it ended (`bandit.Learner.ending`)
     fresh: Sequence[
         str
     ] = ()  # the arms that were scored on items kept back from the search, the best arm first

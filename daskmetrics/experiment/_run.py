@@ -21,8 +21,6 @@ from daskmetrics.bandit import (
     Problem,
     Recommendation,
     champions,
-    metrics_worth,
-    outlook,
 )
 from daskmetrics.checkpoints import rolling
 from daskmetrics.checkpoints.hub import require_on_hub
@@ -170,7 +168,6 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
             environment=environment(*PACKAGES),
             aliases={str(checkpoint): names for checkpoint, names in experiment.aliases.items()},
             warnings=experiment.warnings,
-            likeness=experiment.likeness,
             config=config,
         )
     )
@@ -358,7 +355,7 @@ class _RunDriver:
         run_source(ahead, client, self.journal, settings, show, self.display.message)
         self.display.finish("search")
         learner.rebuild_posterior()  # the live posterior depends on the clock
-        best, worth = learner.recommendation(), metrics_worth(learner.state, config.within)
+        best = learner.recommendation()
         finalists, plain = tuple[Arm, ...](), partial(asdict, dict_factory=without_default)
         if allotted:
             finalists, best = self._score_fresh(client, settings, learner, best, allotted)
@@ -369,8 +366,7 @@ class _RunDriver:
                 **best.as_dict(),
                 order=learner.outcome_order,
                 kinds=list(map(plain, champions(learner.state, self.experiment.kinds))),
-                outlook=outlook(learner).as_dict(),
-                without_metrics=plain(worth) if worth else {},
+                ending=learner.ending,
                 fresh=[str(arm) for arm in finalists],
             )
         )

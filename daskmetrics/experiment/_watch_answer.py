@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from daskmetrics.bandit import Outcome
-from daskmetrics.bandit.forecast import RiseForecast, rise_forecast
-from daskmetrics.bandit.posterior import fit_posterior
+from daskmetrics.bandit.model import fit_posterior
+from daskmetrics.bandit.recommend import RiseForecast, rise_forecast
 from daskmetrics.core.events import Record, SearchEnded, measured, scored
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
 from daskmetrics.core.outcomes import mean_score

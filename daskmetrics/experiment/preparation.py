@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from daskmetrics import metrics, tasks
 from daskmetrics.bandit import Policy, policy_named, policy_path, task_weights
-from daskmetrics.bandit.replay import task_likeness
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.content import OnMessage
 from daskmetrics.checkpoints.locations import LocatedSuite, Location
@@ -57,9 +56,6 @@ class Experiment:
     warnings: tuple[
         str, ...
     ] = ()  # what is doubtful about weights or data; each begins with the model or task
-    likeness: tuple[
-        tuple[float, ...], ...
-    ] = ()  # how alike the tasks are, (T, T), as learned from `search.prior`
     offered: tuple[str, ...] = ()  # what kinds of weights the hub has for each model, in words
     scored_on: str = "CPU"  # the resource of a worker that scoring occupies
 
@@ -153,15 +149,13 @@ class Experiment:
         """Content key of everything that determines the recommendation; the cluster is not part of
         it.
         """
-        # other scores at the path of `search.prior` make another search
-        learned = [[round(value, 6) for value in row] for row in self.likeness]
         readouts = (
             [suite.readouts for suite in self.suites]
             if any(s.has_readouts for s in self.suites)
             else None
         )
         search = self.config.search.model_dump(mode="json")
-        return content_key("run", self.numbers_key, search, learned, *filter(None, [readouts]))
+        return content_key("run", self.numbers_key, search, *filter(None, [readouts]))
 
     @cached_property
     def metric_keys(self) -> tuple[Key, ...]:
@@ -229,8 +223,7 @@ def prepare(
 
     A user's own ``policy`` replaces the configured one; the journal records its import path.
     ``on_message`` is called with a line of text before something that takes long. What does not
-    exist is a `ConfigError` with the nearest match; a `DataError` says that the scores of
-    ``search.prior`` are of too few of the tasks or arms.
+    exist is a `ConfigError` with the nearest match.
     """
     if policy is None:
         policy = policy_named(config.search.policy)
@@ -276,7 +269,6 @@ def prepare(
                 for text in getattr(task, "warnings", ())
             ),
         ),
-        likeness=_likeness(config.search.prior, chosen_tasks),
         offered=tuple(each.offered for each in located.values() if each.offered),
     )
     for model in config.models:
@@ -361,13 +353,6 @@ def check_readouts(suite: Suite, protocol: ModelProtocol, hidden: int, corpus: i
             readout.check(as_shipped.width(hidden) if as_shipped else hidden, corpus)
         except ConfigError as error:
             raise ConfigError(f"Model '{suite.model}': {error}") from None
-
-
-def _likeness(prior: str | None, chosen: Sequence[Task]) -> tuple[tuple[float, ...], ...]:
-    if prior is None or not chosen:
-        return ()
-    found = task_likeness(score_tables.read(prior), {task.name: task.kind for task in chosen})
-    return tuple(map(tuple, found.tolist()))
 
 
 def draw_prompts(config: Config) -> tuple[str, ...]:

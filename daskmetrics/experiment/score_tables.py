@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from daskmetrics.bandit.replay.tables import ScoreRow, ScoreTable, score_table
+from daskmetrics.bandit.tables import ScoreRow, ScoreTable, score_table
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.events import Record, RunStarted
 from daskmetrics.core.files import RunFolder

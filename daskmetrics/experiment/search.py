@@ -17,7 +17,7 @@ from dask.utils import parse_bytes
 
 from daskmetrics import config
 from daskmetrics.bandit import Budget, Learner, Outcome, Pick, Problem, arm_features, least_budget
-from daskmetrics.bandit.clock import useful_workers
+from daskmetrics.bandit.costs import useful_workers
 from daskmetrics.bandit.features import measured, metrics_of_arms
 from daskmetrics.config import Protocol
 from daskmetrics.core import events
@@ -307,6 +307,7 @@ def build_problem(
     """
     arms = grid(suites)
     checkpoints = {arm.checkpoint for arm in arms}
+    # the last checkpoint if the configured baseline could not be measured
     baseline = experiment.baseline if experiment.baseline in checkpoints else arms[-1].checkpoint
     sizes = [
         task_size(task, experiment.config.protocol, read=metrics is not None)
@@ -321,12 +322,10 @@ def build_problem(
         features=arm_features(suites, metrics),
         encode_cost=encode,
         score_cost=score,
-        baseline=baseline,  # the last checkpoint if the configured baseline could not be measured
         default=baseline if experiment.config.search.baseline else None,
         reward=experiment.config.search.reward,
         weights=experiment.weights,
         kinds=tuple(experiment.kinds.values()),
-        likeness=np.array(experiment.likeness) if experiment.likeness else None,
     )
 
 

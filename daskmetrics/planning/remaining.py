@@ -13,7 +13,7 @@ from typing import TypeVar
 import yaml
 
 from daskmetrics.bandit import Problem
-from daskmetrics.bandit.clock import useful_workers
+from daskmetrics.bandit.costs import useful_workers
 from daskmetrics.config import Cluster, Recipe
 from daskmetrics.core.costs import CostModel
 from daskmetrics.core.estimate import Estimate, Interval

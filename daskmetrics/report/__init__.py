@@ -8,7 +8,7 @@ numbers.
 `_best`          `Best`: the recommended arm beside the default arm
 `_fresh`         finalists on items that were kept back from the search
 `_tradeoffs`     `TradeOffs`: scores against what arms take
-`_outlook`       why the search ended, what more would buy, why the answer changed, as sentences
+`_outlook`       why the search ended, and why the answer changed, as sentences
 `_arrays`        the store as labelled arrays
 `_format`        numbers, arms and labelled lines as text; templates; cards for notebooks
 `_snippet`       the lines of Python that load an arm

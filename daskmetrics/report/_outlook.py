@@ -1,21 +1,16 @@
-"""Why a search ended, what more would buy, what metrics contributed, and why the answer changed: as
-sentences.
-"""
+"""Why a search ended, and why the answer changed: as sentences."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from daskmetrics.core.events import Event, SearchEnded, scored
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.core.outcomes import Difference, mean_difference
-from daskmetrics.core.text import listed, plural
-from daskmetrics.report._format import apart, number, percent, probability
+from daskmetrics.core.text import plural
+from daskmetrics.report._format import apart, number, percent
 
-SHOWN = 3  #: gains that are stated
-HARDLY = 1e-4  #: of the score; a smaller gain is not worth a command
 SURE = 0.9  #: stated probability from which on a search that ended by itself is called sure
 MOST = 4  #: scores named as the reason of a change
 
@@ -25,18 +20,12 @@ def outlook(
     entries: Sequence[Event],
     search: Mapping[str, Any],
     differences: Callable[[Arm, Arm], Mapping[str, Difference]],
-    unseen: Sequence[str] = (),
 ) -> Iterator[tuple[str, str]]:
     """Labels and sentences about the end of a search, given its journal, its configuration and how
     two arms differ.
-
-    ``unseen`` names the models without a score, about which the search knows nothing.
     """
-    if result.outlook:
+    if result.ending:
         yield "ended", _ending(result, search)
-        yield "more", _more(result, unseen)
-    if result.without_metrics:
-        yield "metrics", _metrics(result)
     earlier, since = earlier_search(entries, result)
     if earlier and since:
         apart = differences(result.best_arm, earlier.best_arm)
@@ -54,7 +43,7 @@ def _ending(result: SearchEnded, search: Mapping[str, Any]) -> str:
         search["policy"],
     )
     within = f"within {percent(result.within)} of the best"
-    match result.outlook["ending"]:
+    match result.ending:
         case "sure":
             begin = (
                 "Sure enough"
@@ -71,61 +60,6 @@ def _ending(result: SearchEnded, search: Mapping[str, Any]) -> str:
         case "complete":
             return "Nothing was left to score: the search has tried every cell."
     return f"The limit of {search['wall_hours']:g} hours was reached after {after}."
-
-
-def _more(result: SearchEnded, unseen: Sequence[str]) -> str:
-    if unseen:
-        return f"Not known: {listed(unseen)} may be better by any amount, since none of its scores could be computed."
-    gains, cost = result.outlook["gains"], "of the exhaustive cost"
-    text = (
-        f"The best arm, whichever it is, is expected to be {_amount(result, result.expected_loss)} better than the "
-        f"recommended one{_unit(result)}."
-    )
-    if not gains:
-        return f"{text} No cell is left that could tell; only the errors of the scores are left."
-    if max(gain["value"] for gain in gains[:SHOWN]) < HARDLY * result.score_unit:
-        return f"{text} More scores are expected to gain less than 0.01 % of the score for 10 % {cost}."
-    first, *others = gains[:SHOWN]
-    part = percent(first["share"]) if first["share"] >= 0.001 else f"{100 * first['share']:.1g} %"
-    more = f"A further {part} {cost} ({plural(first['cells'], 'cell')})"
-    parts = [f"{more} is expected to gain {_amount(result, first['value'])}"]
-    parts += [
-        f"the next {percent(gain['share'])} {_amount(result, gain['value'])}" for gain in others
-    ]
-    share = min(1.0, math.ceil(100 * (result.spent / result.exhaustive + first["share"])) / 100)
-    return f"{text} {', '.join(parts)}. To spend it, run the same command with --budget {share:g} --spend {share:g}."
-
-
-def _unit(result: SearchEnded) -> str:
-    return "" if result.reward == "mean" else f", in units of the reward {result.reward}"
-
-
-def _amount(result: SearchEnded, value: float) -> str:
-    """An amount of the reward, and as a share of the recommended arm's score."""
-    share = value / result.score_unit if result.score_unit else 0.0
-    if share > 1:
-        return f"{value:.2g} (more than the score: there are too few scores to say)"
-    return (
-        "less than 0.01 % of the score"
-        if share < HARDLY
-        else f"{value:.2g} ({100 * share:.2g} % of the score)"
-    )
-
-
-def _metrics(result: SearchEnded) -> str:
-    """What the same scores would say without the label-free metrics as features."""
-    without, arm = result.without_metrics, Arm(**result.without_metrics["arm"])
-    answer = "the same arm" if arm == result.best_arm else f"{arm} instead"
-    change = 1 - without["error_with"] / without["error"] if without["error"] else 0.0
-    verb = "lowered" if change > 0 else "raised"
-    effect = f"Metrics {verb} this error by {percent(abs(change))}." if abs(change) >= 0.005 else ""
-    sure = probability(without["probability_within"]), probability(result.probability_within)
-    return (
-        f"Without them the same scores recommend {answer}, within {percent(result.within)} of the best with "
-        f"{sure[0]} probability ({sure[1]} with them). A score is predicted from all others with an error of "
-        f"{without['error']:.3g} without and {without['error_with']:.3g} with them{_unit(result)}. "
-        f"{effect} The search chose its cells with them."
-    )
 
 
 def earlier_search(

@@ -149,7 +149,6 @@ class Run(RecordedRun):
                     self.entries,
                     self.config["search"],
                     self.differences,
-                    unseen=self.verdict.unscored_models,
                 )
             ),
         )

@@ -7,18 +7,14 @@ import pytest
 
 from daskmetrics.bandit import Outcome, arm_features
 from daskmetrics.bandit.costs import PaidCosts
-from daskmetrics.bandit.problem import Observations
+from daskmetrics.bandit.problem import Observations, OutcomeArrays, OutcomeHistory
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Checkpoint, Suite
 
 
 def test_an_encoding_is_paid_once_per_checkpoint_and_task(world):
     problem = world().problem
-    first, second = (
-        i
-        for i, arm in enumerate(problem.arms)
-        if arm.checkpoint == problem.baseline and arm.layer < 2
-    )
+    first, second = 0, 1  # two layers of one checkpoint
     costs = PaidCosts(problem)
     assert costs.cost()[second, 1] == problem.encode_cost[second, 1] + problem.score_cost[second, 1]
     costs.charge(first, 1)
@@ -57,18 +53,13 @@ def test_a_cell_cannot_be_bought_twice(world):
         (lambda p: {"score_cost": -p.score_cost}, "negative"),
         (lambda p: {"features": p.features[:, :2]}, "one column per model"),
         (lambda p: {"features": p.features / 0.0}, "features must be finite"),
-        (lambda p: {"baseline": Checkpoint("large", "step999")}, "has no arm"),
+        (lambda p: {"default": Checkpoint("large", "step999")}, "has no arm"),
         (lambda p: {"load_cost": np.full(3, 1.0)}, "load_cost must be"),
         (
             lambda p: {"load_cost": np.arange(len(p.arms)) * 1.0},
             "load_cost must be equal for all layers",
         ),
         (lambda p: {"tasks": ("task0",) * len(p.tasks)}, "distinct"),
-        (lambda p: {"likeness": np.eye(len(p.tasks) + 1)}, "correlation matrix"),
-        (
-            lambda p: {"likeness": 2 * np.eye(len(p.tasks)) - 1},
-            "correlation matrix",
-        ),  # has a negative eigenvalue
     ],
 )
 def test_a_problem_that_does_not_fit_together_is_refused(world, change, message):
@@ -120,3 +111,42 @@ def test_observations_do_not_depend_on_their_order():
 def test_a_failure_is_never_a_number(outcome):
     with pytest.raises(DataError, match="finite"):
         Outcome(*outcome)
+
+
+CELLS = [(2, 1), (0, 0), (2, 0), (1, 1)]
+
+
+OUTCOMES = [Outcome(0.5, 0.1, 3.0), Outcome(None, seconds=1.0), Outcome(0.4), Outcome(0.3, 0.2)]
+
+
+def equal(left: OutcomeArrays, right: OutcomeArrays) -> bool:
+    return all(
+        np.array_equal(getattr(left, name), getattr(right, name), equal_nan=True)
+        for name in vars(left)
+    )
+
+
+def test_scores_leave_out_failures_and_keep_the_order():
+    scores = OutcomeArrays.of(zip(CELLS, OUTCOMES, strict=True)).scores
+    assert scores.arm.tolist() == [2, 2, 1]
+    assert scores.score.tolist() == [0.5, 0.4, 0.3]
+    assert scores.by_cell().arm.tolist() == [1, 2, 2]
+
+
+def test_a_history_that_grew_shrank_or_restarted_equals_one_read_at_once():
+    history = OutcomeHistory()
+    other = [Outcome(0.9), *OUTCOMES[1:]]
+    for cells, outcomes in (
+        (CELLS[:2], OUTCOMES[:1]),
+        (CELLS, OUTCOMES[:3]),
+        (CELLS, OUTCOMES),
+        (CELLS, OUTCOMES[:2]),  # fewer than before
+        (CELLS, OUTCOMES),
+        (CELLS, other),
+        (CELLS[::-1], other),
+        ([], []),
+        (CELLS, OUTCOMES),
+    ):
+        assert equal(
+            history.read(cells, outcomes), OutcomeArrays.of(zip(cells, outcomes, strict=False))
+        )

@@ -12,7 +12,7 @@ import pytest
 
 from daskmetrics.bandit import Learner, Outcome, Problem, Recommendation, arm_features, policy_named
 from daskmetrics.bandit.problem import Floats
-from daskmetrics.core.names import Checkpoint, Suite
+from daskmetrics.core.names import Suite
 
 KINDS = (
     "sts",
@@ -38,9 +38,7 @@ def make_problem(seed: int, metrics: Floats | None = None) -> Problem:
     )
     names = tuple(f"{kind}{i}" for i, kind in enumerate(KINDS))
     features = arm_features([suite], metrics)
-    return Problem(
-        arms, names, features, 0 * cost, cost, Checkpoint("m", "step256"), "mean", kinds=KINDS
-    )
+    return Problem(arms, names, features, 0 * cost, cost, kinds=KINDS)
 
 
 def smooth(rng: np.random.Generator, features: Floats) -> Floats:

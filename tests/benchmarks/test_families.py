@@ -24,9 +24,4 @@ def test_what_transfers_and_what_is_stated_is_compared_with_the_truth():
     assert loss["the last layer"] == "18.1%"
     for policy in ("race", "rivals:tpe", "60 % depth"):
         assert rest.count(f"{policy} ") >= 9  # three tables under three costs
-    side_by_side = rest.split("differences with a standard error")[1:]
-    assert len(side_by_side) == 4 and all(
-        part.count("±") >= 12 for part in side_by_side
-    )  # three tables, and all
     assert rest.count("expected loss") >= 6 and rest.count("true loss") >= 6
-    assert rest.split("Gain of spending a further 10 %")[1].count("±") >= 3

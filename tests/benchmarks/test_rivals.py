@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pytest
+import rivals
 
-from daskmetrics.bandit.replay import ReplayPlan, Scenario, ScoreRow, score_table
+from daskmetrics.bandit.replay import ReplayPlan, Scenario
+from daskmetrics.bandit.tables import ScoreRow, score_table
 from daskmetrics.core.names import Arm
-
-PLACE = Path(__file__).parents[2] / "benchmarks" / "rivals.py"
-
-
-@pytest.fixture(scope="module")
-def rivals():
-    spec = importlib.util.spec_from_file_location("rivals", PLACE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def rows(model: str, layers: range) -> list[ScoreRow]:
@@ -43,7 +32,7 @@ def rows(model: str, layers: range) -> list[ScoreRow]:
         ({"x-8B": range(9)}, 5),  # 4.8 of 8
     ],
 )
-def test_the_rule_takes_a_layer_of_the_last_checkpoint_of_the_largest_model(rivals, models, layer):
+def test_the_rule_takes_a_layer_of_the_last_checkpoint_of_the_largest_model(models, layer):
     table = score_table([row for model, layers in models.items() for row in rows(model, layers)])
     trial = rivals.sixty_percent_depth(ReplayPlan(table, Scenario("unit"), 0.1), seed=0)
     assert (
@@ -53,7 +42,7 @@ def test_the_rule_takes_a_layer_of_the_last_checkpoint_of_the_largest_model(riva
     )
 
 
-def test_the_rule_takes_a_complete_arm(rivals):
+def test_the_rule_takes_a_complete_arm():
     known = [
         row for row in rows("a-14m", range(11)) if not (row.arm.layer == 6 and row.task == "s")
     ]

@@ -25,11 +25,11 @@ def test_every_policy_is_compared_under_every_cost():
     text = run("--small", "--only", "cost")
     for policy in (
         "race",
-        "lucb",
-        "halving",
+        "policies:lucb",
+        "policies:halving",
         "random",
-        "gp-ei",
-        "linucb",
+        "policies:gp_ei",
+        "policies:linucb",
         "rivals:tpe",
         "replaced LinUCB",
     ):
@@ -52,7 +52,7 @@ def test_workers_are_compared_with_one_arm_at_a_time():
     text = run("--small", "--only", "workers")
     assert (
         "race, 32 workers, 30 s per pull" in text
-        and "one arm at a time, gp-ei, 32 workers, 30 s per pull" in text
+        and "one arm at a time, policies:gp_ei, 32 workers, 30 s per pull" in text
     )
 
 

@@ -85,11 +85,12 @@ print(bool((run.metrics.norm > 0).all()), {pick["why"]["because"] for pick in ru
 
 REPLAY = """
 from daskmetrics.bandit.policies import race
-from daskmetrics.bandit.replay import ReplayPlan, Scenario, Setting, run_trials, score_table
-from tests.bandit.replay.conftest import known_rows
+from daskmetrics.bandit.replay import ReplayPlan, Scenario, Setting, run_trials
+from daskmetrics.bandit.tables import score_table
+from tests.bandit.conftest import known_rows
 
 def mine(state):
-    return race.ask(state)
+    return race(state)
 
 plan = ReplayPlan(score_table(known_rows()), Scenario(), 0.1)
 settings = [Setting("race"), Setting("__main__:mine")]

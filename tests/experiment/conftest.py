@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from daskmetrics import config, experiment
-from tests.bandit.replay.conftest import known, known_csv
+from tests.bandit.conftest import known, known_csv
 
 __all__ = ["known", "known_csv"]  # fixtures of the replays, for tests that read tables
 

@@ -34,10 +34,10 @@ def test_arguments_replace_what_the_file_says_and_settings_come_last():
         "budget": 0.2,
         "seed": 3,
         "tasks": "stdlib:order",
-        "search": {"policy": "thompson"},
+        "search": {"policy": "random"},
     }
     parsed, _ = configured(None, arguments, ["seed=4"], None)
-    assert (parsed.search.budget, parsed.search.policy, parsed.seed) == (0.2, "thompson", 4)
+    assert (parsed.search.budget, parsed.search.policy, parsed.seed) == (0.2, "random", 4)
     assert parsed.tasks == ("stdlib:order",)
     assert parsed.models == configured(None, {}, (), None)[0].models
 

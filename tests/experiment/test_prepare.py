@@ -3,14 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskmetrics.bandit.replay import task_likeness
-from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Checkpoint
 from daskmetrics.experiment import measure as measure
 from daskmetrics.experiment import search as search
 from daskmetrics.experiment.estimate import preview
-from daskmetrics.experiment.score_tables import read
 from tests.checkpoints.weights import write
 
 
@@ -56,26 +54,6 @@ def test_the_budget_changes_the_search_and_not_its_measurements(prepared):
     first, second = prepared(), prepared(search={"budget": 0.9})
     assert first.key != second.key
     assert first.measuring_key == second.measuring_key
-
-
-def test_other_scores_at_the_path_of_the_prior_make_another_search(prepared, tmp_path):
-    path, tasks = tmp_path / "earlier.csv", ("stdlib:order", "stdlib:package", "stdlib:word")
-    keys = []
-    for seed in (0, 0, 1):
-        scores = np.random.default_rng(seed).random((9, len(tasks)))
-        rows = [
-            f"{layer},{task},{s}"
-            for layer, own in enumerate(scores)
-            for task, s in zip(tasks, own, strict=True)
-        ]
-        path.write_text("\n".join(["layer,task,score", *rows]))
-        found = prepared(tasks=tasks, search={"prior": str(path)})
-        known = search.build_problem(found, found.suites).likeness
-        np.testing.assert_array_equal(known, task_likeness(read(path), found.kinds))
-        keys.append(found.key)
-    assert keys[0] == keys[1] != keys[2]
-    with pytest.raises(DataError, match="2 of which are among the 2 tasks"):
-        prepared(search={"prior": str(path)})
 
 
 def test_cells_of_one_checkpoint_share_their_encoding(prepared):

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from daskmetrics.bandit.replay import Scenario
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm
@@ -224,7 +223,6 @@ def test_models_are_in_the_order_of_the_run_and_not_of_its_scores(tmp_path):
     )
     found = read(folder.path)
     assert [suite.model for suite in found.suites] == ["tiny", "small"]
-    assert str(Scenario(reward="zscore").build_problem(found).baseline) == "small@step8"
 
 
 def test_the_folder_of_a_run(tmp_path):

@@ -8,7 +8,7 @@ import random
 import numpy as np
 
 from daskmetrics.bandit import Learner, Outcome, Problem, arm_features, policy_named
-from daskmetrics.core.names import Checkpoint, Suite
+from daskmetrics.core.names import Suite
 from daskmetrics.execution import Record, Settings, WorkUnit
 from daskmetrics.execution.loop import Finished, Joined, Left, Loop, Started, Submit
 from tests.execution.truths import MemoryJournal
@@ -41,8 +41,6 @@ def campaign() -> Learner:
         arm_features([suite]),
         cost,
         cost,
-        Checkpoint("m", "step32"),
-        "mean",
     )
     return Learner(problem, policy_named("race"), budget=0.6, window=8, seed=0)
 

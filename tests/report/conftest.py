@@ -19,8 +19,6 @@ from daskmetrics.bandit import (
     Problem,
     arm_features,
     champions,
-    metrics_worth,
-    outlook,
     policy_named,
     task_weights,
 )
@@ -76,7 +74,6 @@ class Story:
     ] = ()  # of tasks of mteb: names of languages, each 0.1 better than the one before
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    likeness: tuple[tuple[float, ...], ...] = ()  # of the tasks, as learned from `search.prior`
     outcomes: bool = False
     reward: Reward = "mean"
     objective: str = "all"
@@ -198,7 +195,6 @@ def _start(story: Story) -> RunStarted:
         widths={suite.model: 32 * (i + 1) for i, suite in enumerate(story.suites)},
         environment=ENVIRONMENT,
         aliases=story.aliases,
-        likeness=story.likeness,
         warnings=story.warnings,
     )
 
@@ -271,7 +267,6 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     """Run the search; returns whether it finished."""
     arms = grid(suites)
     costs = np.ones((len(arms), len(story.tasks)))
-    baseline = suites[-1].checkpoints()[-1]
     blocks = [
         _block(story, suite, checkpoint).values
         for suite in suites
@@ -285,10 +280,8 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     weights = tuple(task_weights(kinds, search.objective))
     own = tuple(kinds.values())
     problem = Problem(
-        arms, story.tasks, features, 4 * costs, costs, baseline, search.reward, weights, kinds=own
+        arms, story.tasks, features, 4 * costs, costs, search.reward, weights, kinds=own
     )
-    if story.likeness:
-        problem = replace(problem, likeness=np.array(story.likeness))
     campaign = Learner(problem, policy_named(search.policy), budget=story.budget, window=2, seed=0)
     while not campaign.done:
         for pick in campaign.ask(1):
@@ -308,9 +301,7 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     location = {"path": "models/x", "revision": None, "depth": depth}
     found = [asdict(each) for each in champions(campaign.state, kinds)]
     about = {"location": location, "order": campaign.outcome_order, "kinds": found}
-    about["outlook"] = outlook(campaign).as_dict()
-    worth = metrics_worth(campaign.state, 0.01)
-    about["without_metrics"] = asdict(worth) if worth else {}
+    about["ending"] = campaign.ending
     journal.append(SearchEnded(key=story.key, **best.as_dict(), **about))
     _store_scores(story, folder, journal)
     return True
@@ -352,8 +343,6 @@ def read_out(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A finished run with one failed checkpoint and one failed cell of the baseline, which `zscore`
-    scores first.
-    """
-    story = Story(failing=("tiny@step0", "small@step8/0:stdlib:package"), reward="zscore")
+    """A finished run with one failed checkpoint and one failed cell."""
+    story = Story(failing=("tiny@step0", "small@step8/0:stdlib:package"))
     return make_run(tmp_path_factory.mktemp("runs") / "demo", story)

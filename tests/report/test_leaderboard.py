@@ -100,9 +100,9 @@ def test_arms_beyond_those_of_which_all_pairs_are_tested_are_tested_against_the_
 def test_given_ties_are_taken_over_with_the_reward_they_were_tested_in():
     first, second = arms(0, 1)
     board = Leaderboard.of(
-        {first: {"a": score(0.9)}, second: {"a": score(0.1)}}, {"a": 1.0}, {first, second}, "zscore"
+        {first: {"a": score(0.9)}, second: {"a": score(0.1)}}, {"a": 1.0}, {first, second}, "rank"
     )
-    assert board.to_frame()["tied"].all() and "reward of the search (zscore)" in str(board)
+    assert board.to_frame()["tied"].all() and "reward of the search (rank)" in str(board)
 
 
 def test_the_table_names_layers_of_one_checkpoint_and_arms_of_several_and_counts_what_it_leaves_out():

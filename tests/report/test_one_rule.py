@@ -26,7 +26,7 @@ STORIES = {
     "tie": {"flat": True, "outcomes": True},
     "everything": {"outcomes": True, "budget": 1.0},
     "little": {"outcomes": True, "budget": 0.12},
-    "another reward": {"outcomes": True, "reward": "running"},
+    "another reward": {"outcomes": True, "reward": "robust"},
     "failures": {"failing": ("small@step8/2:stdlib:order", "small@step8/3:stdlib:package")},
 }
 

@@ -43,7 +43,7 @@ def test_an_arm_differs_from_itself_by_zero(paired):
     assert (same.mean.value, same.mean.stderr, same.objective.probability) == (0.0, 0.0, 0.5)
 
 
-@pytest.mark.parametrize("reward", ["zscore", "mean", "running", "rank", "harmonic", "robust"])
+@pytest.mark.parametrize("reward", ["mean", "rank", "harmonic", "robust"])
 def test_the_objective_has_the_sign_and_the_scale_of_the_reward(paired, reward):
     best = paired.best()
     paired.config["search"]["reward"] = reward

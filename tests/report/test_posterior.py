@@ -16,15 +16,6 @@ def test_the_posterior_equals_the_one_that_the_search_ended_with(finished):
     assert found.problem.arms[found.leader] == finished.best().arm
 
 
-def test_the_likeness_of_tasks_is_that_of_the_search(a_run):
-    run = a_run(likeness=((1.0, 0.9, -0.5), (0.9, 1.0, -0.3), (-0.5, -0.3, 1.0)))
-    found = posterior_of(run)
-    for standing in run.result.top:
-        assert found.posterior.mean[
-            found.problem.arm_index[Arm(**standing["arm"])]
-        ] == pytest.approx(standing["value"])
-
-
 def test_a_search_without_scores_has_no_posterior(a_run):
     with pytest.raises(DataError, match="no scores yet"):
         posterior_of(a_run(decisions=1))

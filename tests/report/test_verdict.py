@@ -221,7 +221,7 @@ def test_missing_outcomes_and_missing_errors_are_said(finished):
     assert exact.exact == TASKS and "count as exact: stdlib:order" in exact.basis
 
 
-@pytest.mark.parametrize("reward", ["zscore", "running", "rank", "harmonic", "robust"])
+@pytest.mark.parametrize("reward", ["rank", "harmonic", "robust"])
 def test_another_reward_decides_in_its_own_units(verdicts, reward):
     evidence = verdicts["clear"]._evidence
     config = {**evidence.config, "search": {**evidence.config["search"], "reward": reward}}

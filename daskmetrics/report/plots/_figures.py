@@ -195,8 +195,7 @@ def _path(run: RecordedRun) -> Picture:
     caption = (
         "Above: the greatest mean score among the arms scored on every task so far. Below: every decision of the "
         "search at the arm that it paid for; within a checkpoint, deeper layers are higher. The search follows its "
-        "policy (with the reward zscore after scoring the baseline), and ends by scoring the leader on the remaining "
-        "tasks."
+        "policy, and ends by scoring the leader on the remaining tasks."
     )
     if run.picks[-1]["index"] >= len(run.picks):
         caption += " Decisions with a result from an earlier search of this run are not drawn."

@@ -1,24 +1,15 @@
+"""Statistics of replayed searches."""
+
 from __future__ import annotations
 
-import csv
 import math
 
 import pytest
+from replays import Rate, by_setting, confidence_bands, quantile, success, until_found
 
 from daskmetrics.bandit.replay import ReplayStep, ReplayTrial, Setting
-from daskmetrics.bandit.replay.statistics import (
-    Rate,
-    by_setting,
-    conclusion,
-    confidence_bands,
-    paired_difference,
-    quantile,
-    success,
-    until_found,
-    write_csv,
-)
 
-RACE, BARE = Setting("race"), Setting("race", metrics=False)
+RACE, BARE = Setting("race"), Setting("race", 8)
 
 
 def trial(seed: int, *steps: tuple[float, float, float], setting: Setting = RACE) -> ReplayTrial:
@@ -30,7 +21,11 @@ def trial(seed: int, *steps: tuple[float, float, float], setting: Setting = RACE
 
 
 WAVERING = trial(0, (0.01, 0.2, 0.1), (0.02, 0.0, 0.8), (0.03, 0.05, 0.95), (0.04, 0.005, 0.97))
+
+
 STEADY = trial(1, (0.015, 0.01, 0.92), (0.05, 0.0, 0.99))
+
+
 LOST = trial(2, (0.01, 0.3, 0.25))
 
 
@@ -94,46 +89,6 @@ def test_moments_of_one_search_count_as_one():
 def test_a_search_without_stated_confidence_is_left_out():
     silent = trial(0, (0.01, 0.0, math.nan))
     assert confidence_bands([silent]) == []
-
-
-def test_a_paired_difference_has_the_published_interval():
-    """Agresti and Min (2005), by hand: 9 gained, 1 lost of 50; with half a trial added to each
-    outcome, n = 52.
-    """
-    good, bad = (0.01, 0.0, 0.5), (0.01, 0.5, 0.5)
-    one = [trial(seed, good if seed < 9 or seed >= 10 else bad) for seed in range(50)]
-    other = [trial(seed, bad if seed < 9 else good, setting=BARE) for seed in range(50)]
-    result = paired_difference(one, other, 0.01)
-    assert result.value == pytest.approx((9 - 1) / 50)
-    half = 1.959964 * math.sqrt(9.5 + 1.5 - (9.5 - 1.5) ** 2 / 52) / 52
-    assert result.interval == pytest.approx((8 / 52 - half, 8 / 52 + half))
-    assert result.is_significant
-    assert conclusion([result], 50).startswith("Metrics help at 1 of the 1 costs compared")
-
-
-def test_equal_success_rates_still_have_an_interval():
-    trials = [trial(seed, (0.01, 0.0, 0.5)) for seed in range(20)]
-    result = paired_difference(trials, trials, 0.01)
-    assert result.value == 0.0 and result.interval[0] < 0 < result.interval[1]
-
-
-def test_files_contain_every_trial_and_every_curve(tmp_path):
-    trials = [WAVERING, STEADY, LOST, trial(0, (0.01, 0.0, 0.9), setting=BARE)]
-    paths = write_csv(trials, [0.01, 0.05], tmp_path / "out")
-    own, curves = (list(csv.DictReader(path.read_text().splitlines())) for path in paths)
-    assert [(line["policy"], line["metrics"], line["seed"]) for line in own] == [
-        ("race", "True", "0"),
-        ("race", "True", "1"),
-        ("race", "True", "2"),
-        ("race", "False", "0"),
-    ]
-    assert own[0]["share_to_within"] == "0.02" and own[0]["share_to_within_for_good"] == "0.04"
-    assert own[2]["share_to_within"] == ""
-    assert [(line["share"], line["within"]) for line in curves[2:]] == [
-        ("0.01", "1.0"),
-        ("0.05", "1.0"),
-    ]
-    assert float(curves[1]["within"]) == pytest.approx(2 / 3)
 
 
 def test_settings_keep_their_order():

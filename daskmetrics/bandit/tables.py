@@ -112,15 +112,13 @@ class ScoreTable:
         metrics = None if self.metrics is None else self.metrics[kept]
         return replace(self, suites=suites, metrics=metrics, chosen=arms, **arrays)
 
-    def features(self, metrics: bool = True) -> Floats:
-        """Features of the arms (A, F), as `daskmetrics.bandit.arm_features` gives them, with or
-        without metrics.
-        """
-        place = {arm: i for i, arm in enumerate(grid(self.suites))}
-        rows = [place[arm] for arm in self.arms]
-        if not metrics or self.metrics is None:
+    def features(self) -> Floats:
+        """Features of the arms (A, F), as `daskmetrics.bandit.arm_features` gives them."""
+        row = {arm: i for i, arm in enumerate(grid(self.suites))}
+        rows = [row[arm] for arm in self.arms]
+        if self.metrics is None:
             return arm_features(self.suites)[rows]
-        values = np.full((len(place), self.metrics.shape[1]), np.nan)
+        values = np.full((len(row), self.metrics.shape[1]), np.nan)
         values[rows] = self.metrics
         return arm_features(self.suites, values)[rows]
 
@@ -157,24 +155,21 @@ def score_table(rows: Iterable[ScoreRow], metrics: Metrics | None = None) -> Sco
     >>> [str(arm) for arm in table.arms], table.scores.tolist()
     (['m@step1/1', 'm@step8/1'], [[0.1, 0.1], [0.8, 0.8]])
     """
-    every = list(rows)
-    if not every:
+    rows = list(rows)
+    if not rows:
         raise DataError("The table contains no scores.")
-    suites = _suites(row.arm for row in every)
-    place = {arm: i for i, arm in enumerate(grid(suites))}
+    suites = _suites(row.arm for row in rows)
+    row_of = {arm: i for i, arm in enumerate(grid(suites))}
     # one of several joined tables may not say of which kind a task is
-    kinds = dict(
-        sorted(
-            {row.task: row.kind for row in sorted(every, key=lambda row: bool(row.kind))}.items()
-        )
-    )
-    column = {task: i for i, task in enumerate(kinds)}
-    scores, stderr, seconds, encode = np.full((4, len(place), len(column)), np.nan)
-    for row in every:
-        cell = place[row.arm], column[row.task]
+    kinds = {row.task: row.kind for row in sorted(rows, key=lambda row: bool(row.kind))}
+    kinds = dict(sorted(kinds.items()))
+    column_of = {task: i for i, task in enumerate(kinds)}
+    scores, stderr, seconds, encode = np.full((4, len(row_of), len(column_of)), np.nan)
+    for row in rows:
+        cell = row_of[row.arm], column_of[row.task]
         scores[cell], stderr[cell], encode[cell] = row.score, row.stderr, row.encode
         seconds[cell] = np.nan if row.seconds is None else row.seconds
-    names, values = _columns(metrics or {}, place)
+    names, values = _columns(metrics or {}, row_of)
     return ScoreTable(suites, kinds, scores, stderr, seconds, encode, values, names)
 
 
@@ -198,11 +193,11 @@ def _suites(arms: Iterable[Arm]) -> tuple[Suite, ...]:
     )
 
 
-def _columns(metrics: Metrics, place: Mapping[Arm, int]) -> tuple[tuple[str, ...], Floats | None]:
-    names = sorted({name for arm, values in metrics.items() if arm in place for name in values})
-    columns = np.full((len(place), len(names)), np.nan)
-    for arm, values in metrics.items():
-        if arm in place:
-            columns[place[arm]] = [values.get(name, np.nan) for name in names]
-    kept = np.flatnonzero(2 * np.isfinite(columns).sum(axis=0) >= len(place))
+def _columns(metrics: Metrics, row_of: Mapping[Arm, int]) -> tuple[tuple[str, ...], Floats | None]:
+    of_arms = {arm: values for arm, values in metrics.items() if arm in row_of}
+    names = sorted(set().union(*of_arms.values()))
+    columns = np.full((len(row_of), len(names)), np.nan)
+    for arm, values in of_arms.items():
+        columns[row_of[arm]] = [values.get(name, np.nan) for name in names]
+    kept = np.flatnonzero(2 * np.isfinite(columns).sum(axis=0) >= len(row_of))
     return tuple(names[i] for i in kept), columns[:, kept] if len(kept) else None

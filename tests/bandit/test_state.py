@@ -16,7 +16,7 @@ from daskmetrics.bandit import (
     least_budget,
     policy_named,
 )
-from daskmetrics.bandit._coverage import covering_costs
+from daskmetrics.bandit._state import covering_costs
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Suite, grid
 
@@ -45,7 +45,6 @@ def made_problem(
         features=arm_features(suites),
         encode_cost=encode,
         score_cost=0.05 * np.ones_like(encode),
-        baseline=arms[-1].checkpoint,
         kinds=kinds,
         load_cost=np.array([0.1 * price[arm.model] for arm in arms]),
     )
@@ -176,7 +175,7 @@ def test_the_gain_does_not_depend_on_the_order_of_the_models(order):
     suites = [Suite("good", ("main",), (0, 1), 1), Suite("bad", ("main",), (0, 1), 1)][::order]
     arms = grid(suites)
     ones = np.ones((len(arms), 1))
-    problem = Problem(arms, ("t",), arm_features(suites), ones, ones, arms[-1].checkpoint)
+    problem = Problem(arms, ("t",), arm_features(suites), ones, ones)
     scores = np.array(
         [[{"good": 0.8, "bad": 0.3}[arm.model] + 0.01 * (arm.layer == 0)] for arm in arms]
     )
