@@ -234,7 +234,7 @@ def _run(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -> li
     from daskmetrics.execution.journal import read
     from daskmetrics.execution.map.api import open_journal, run
     from daskmetrics.execution.map.folder import earlier_state, retry_failed, set_aside
-    from daskmetrics.execution.map.tracker import ItemTracker
+    from daskmetrics.execution.map.source import ItemTracker
     from daskmetrics.experiment import Display
 
     end_as_by_ctrl_c()
@@ -328,7 +328,7 @@ def _client(profile: Cluster, pins: Pins, folder: RunFolder, display: Display) -
 def _preview(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -> None:
     from daskmetrics.execution.journal import read
     from daskmetrics.execution.map.folder import earlier_state
-    from daskmetrics.execution.map.tracker import ItemTracker
+    from daskmetrics.execution.map.source import ItemTracker
 
     journal, size = command.run_folder.journal, spec.options.batch_size
     entries = tuple(read(journal)) if journal.exists() else ()

@@ -25,10 +25,9 @@ from daskmetrics.execution import Journal, Record, RetryPolicy, Settings
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution._worker import describe
 from daskmetrics.execution.clients import client_of
-from daskmetrics.execution.map._batch import load_function, run_batch
 from daskmetrics.execution.map.folder import begin, restore
-from daskmetrics.execution.map.source import MapOptions, MapSource, MapSpec, make_spec
-from daskmetrics.execution.map.tracker import ItemResult
+from daskmetrics.execution.map.function import load_function, run_batch
+from daskmetrics.execution.map.source import ItemResult, MapOptions, MapSource, MapSpec, make_spec
 from daskmetrics.execution.runner import LOST, PLAIN
 
 # The source itself halves a batch that died or was stopped, and tries failed items again. What

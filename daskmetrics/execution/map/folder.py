@@ -22,8 +22,7 @@ from daskmetrics.execution import Journal, Record
 from daskmetrics.execution._lock import RunLock
 from daskmetrics.execution.journal import mark_of, read
 from daskmetrics.execution.map.items import Item, is_json
-from daskmetrics.execution.map.source import MapSpec
-from daskmetrics.execution.map.tracker import ItemResult, ItemTracker
+from daskmetrics.execution.map.source import ItemResult, ItemTracker, MapSpec
 
 
 def begin(spec: MapSpec, journal: Journal) -> None:

@@ -24,7 +24,7 @@ from daskmetrics.core.serialization import as_json, plain
 from daskmetrics.core.status import FLAGS, Status
 from daskmetrics.core.table import Table
 from daskmetrics.execution.map.items import is_json
-from daskmetrics.execution.map.tracker import ItemResult
+from daskmetrics.execution.map.source import ItemResult
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,12 +18,11 @@ from daskmetrics.core.events import records
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.execution.journal import read
-from daskmetrics.execution.map._batch import Call, run_call
 from daskmetrics.execution.map.folder import RecordedMap, is_map, read_map, results
-from daskmetrics.execution.map.function import load, prepare
+from daskmetrics.execution.map.function import Call, load, prepare, run_call
 from daskmetrics.execution.map.items import Item, make_items
 from daskmetrics.execution.map.result_table import SUFFIXES, flatten, write
-from daskmetrics.execution.map.tracker import ItemResult
+from daskmetrics.execution.map.source import ItemResult
 
 if TYPE_CHECKING:
     import pandas as pd

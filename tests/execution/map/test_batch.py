@@ -9,7 +9,7 @@ import pytest
 
 from daskmetrics.core.errors import DataError, UndefinedError
 from daskmetrics.core.results import result_as_json
-from daskmetrics.execution.map._batch import Call, load_function, run_batch, run_call
+from daskmetrics.execution.map.function import Call, load_function, run_batch, run_call
 
 
 class OutOfMemoryError(RuntimeError):
