@@ -50,7 +50,6 @@ SLOW = (
     "models/test_pooler.py",
     "models/test_trained.py",
     "planning/test_bench.py",
-    "planning/test_documented.py",
     "report/plots/",
     "tasks/test_mteb.py",
     "training/ddp/",

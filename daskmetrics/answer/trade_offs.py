@@ -11,8 +11,7 @@ from itertools import compress, pairwise
 from statistics import fmean
 from typing import Any
 
-from daskmetrics.core.costs import pass_flops
-from daskmetrics.core.estimate import undominated
+from daskmetrics.core.costs import pass_flops, undominated
 from daskmetrics.core.events import Event, measured
 from daskmetrics.core.names import Arm, Checkpoint
 from daskmetrics.core.outcomes import Difference, mean_difference, means_of

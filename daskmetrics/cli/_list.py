@@ -16,8 +16,8 @@ from daskmetrics.core.table import Table
 
 if TYPE_CHECKING:
     from daskmetrics.config import Cluster
-    from daskmetrics.experiment.estimate import TaskCost
     from daskmetrics.metrics import Metric
+    from daskmetrics.planning.calibration import TaskCost
     from daskmetrics.tasks import Task
 
 SHOWN_SUBSETS = 3  # of a task that has more than twice as many
@@ -160,7 +160,7 @@ def tasks(names: tuple[str, ...], runs: Path) -> Answer:
     listed. The cost is the median of earlier runs: seconds to encode all layers of a checkpoint,
     and to score one layer.
     """
-    from daskmetrics.experiment.estimate import task_costs
+    from daskmetrics.planning.calibration import task_costs
     from daskmetrics.tasks import catalogue, resolve
 
     costs = task_costs(runs)

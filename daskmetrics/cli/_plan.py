@@ -4,6 +4,7 @@ needs.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -401,53 +402,41 @@ MOST = 100  # larger exit codes have other meanings in shells
 @click.command(epilog=example("daskmetrics doctor l40s", "daskmetrics doctor demo"))
 @click.argument("subject", default="local", shell_complete=RUN.shell_complete)
 @click.option(
-    "--worker", is_flag=True, help="Also start one worker by the profile, and check its machine."
-)
-@click.option(
     "--all", "show_all", is_flag=True, help="Also show checks that passed or do not apply."
 )
 @answering
-def doctor(subject: str, worker: bool, show_all: bool) -> Answer:
+def doctor(subject: str, show_all: bool) -> Answer:
     """Check what a profile, an experiment or a run needs, with a remedy for each failure.
 
     SUBJECT is the name or YAML of a cluster profile, an experiment's YAML, or the folder or name of
-    a run. The exit code is the number of failures; warnings do not count.
+    a run. The exit code is the number of failures; warnings do not count. What only a worker can
+    tell is checked by `cluster test`.
     """
     from daskmetrics.planning import doctor as checks
 
-    findings = checks.examine(checks.collect(checks.subject(subject), start_worker=worker))
-    failures = sum(
-        each is not None and each.severity.value == "failure" for each in findings.values()
-    )
+    findings = checks.examine(checks.collect(checks.subject(subject)))
+    applied = [finding for finding in findings.values() if finding]
+    failures = sum(finding.severity is checks.Severity.FAILURE for finding in applied)
     return Answer(
         lambda: {name: finding or {"severity": "skipped"} for name, finding in findings.items()},
-        lambda: say(_text(findings, show_all)),
+        lambda: _show_findings(findings, show_all),
         min(MOST, failures),
     )
 
 
-def _text(findings: Mapping[str, Finding | None], show_all: bool) -> str:
-    from daskmetrics.core.text import plural
-
-    lines = []
+def _show_findings(findings: Mapping[str, Finding | None], show_all: bool) -> None:
+    counts = Counter(finding.severity.value for finding in findings.values() if finding)
     for name, finding in findings.items():
         if finding is None:
-            lines += [f"{'--':<5} {name:<20} does not apply, or needs --worker"] if show_all else []
+            if show_all:
+                say(f"{'--':<5} {name:<20} does not apply")
         elif finding.remedy or show_all:
-            lines.append(f"{MARKS[finding.severity.value]:<5} {name:<20} {finding.message}")
-            lines += [f"{'':<26} -> {finding.remedy}"] if finding.remedy else []
-    severities = [finding.severity.value for finding in findings.values() if finding]
-    failed, warned = (
-        plural(severities.count("failure"), "failure"),
-        plural(severities.count("warning"), "warning"),
-    )
-    skipped = (
-        f", {len(findings) - len(severities)} do not apply"
-        if len(severities) < len(findings)
-        else ""
-    )
-    summary = f"{failed}, {warned}, {severities.count('ok')} passed{skipped}"
-    return "\n".join([*lines, f"{plural(len(findings), 'check')}: {summary}."])
+            say(f"{MARKS[finding.severity.value]:<5} {name:<20} {finding.message}")
+            if finding.remedy:
+                say(f"{'':<26} -> {finding.remedy}")
+    applied = f"{counts['failure']} failed, {counts['warning']} warned, {counts['ok']} passed"
+    skipped = len(findings) - counts.total()
+    say(f"{len(findings)} checks: {applied}, {skipped} do not apply.")
 
 
 COMMANDS = (bench, plan, doctor)

@@ -109,7 +109,7 @@ def run(
     ):
         prepared = experiment.prepare(loaded, on_message=console.print)
     if dry_run:
-        from daskmetrics.experiment.estimate import preview
+        from daskmetrics.planning.preview import preview
 
         preview(prepared, place).show()
         return

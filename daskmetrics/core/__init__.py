@@ -15,8 +15,7 @@ and numpy.
 `text`        durations, counts and lists as text, and durations read from text
 `serialization`        results as one JSON document
 `table`       tables for a terminal, a spreadsheet and a page
-`costs`       the cost model: assumed seconds of each kind of work
-`estimate`    numbers with error bounds and a source
+`costs`       the cost model: assumed seconds of work, and numbers with error bounds
 `machine`     software and GPUs of this machine, and the workers of a Dask client
 `main_module` child processes that do not import the caller's main module
 `telemetry`   what workers use over time: CPU, memory, network, disk, GPU

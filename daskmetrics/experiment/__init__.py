@@ -16,7 +16,7 @@ recommendation.
 | `train` | suites that are trained by process groups |
 | `direct` | one model in this process: its vectors, metrics and scores |
 | `_open` | what a user calls a model, as an encoder |
-| `estimate` | what a run will cost and do |
+| `remaining` | what is left of a run: units, and scores of the search |
 | `prefetch`, `transfer` | downloads before a run; export and import of scores |
 | `_rolling`, `_download` | checkpoints on a disk that is smaller than the suite; the download of one |
 | `maintenance` | verify, repair, retry and unlock a run |

@@ -3,7 +3,8 @@
 =============== ===================================================================
 `workload`      phases of work, and their time on a number of workers of one kind
 `calibration`   measured times, and how they correct assumed times
-`remaining`     what is left of an experiment, as a workload
+`estimate`      what is left of an experiment, as a workload
+`preview`       the same as the table of a dry run
 `options`       offers of workers compared for a workload: times, costs, suggestions
 `offers`        what profiles offer: free workers, waits, how earlier work ended
 `plan`          the options for a configuration, and the prediction kept for the run
@@ -18,7 +19,7 @@
 All assumed costs are those of `daskmetrics.core.costs`, which the search uses as well.
 """
 
-from daskmetrics.core.estimate import Estimate, Interval
+from daskmetrics.core.costs import Estimate, Interval
 from daskmetrics.planning.options import (
     Limits,
     Offer,

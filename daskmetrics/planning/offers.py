@@ -22,8 +22,8 @@ from daskmetrics.cluster.slurm.partitions import Partition
 from daskmetrics.cluster.slurm.script import job_name, script
 from daskmetrics.cluster.slurm.state import Node, SlurmState, read_state
 from daskmetrics.config import Cluster
+from daskmetrics.core.costs import Estimate, Interval
 from daskmetrics.core.errors import ConfigError, DataError, unknown
-from daskmetrics.core.estimate import Estimate, Interval
 from daskmetrics.core.events import RunStarted, is_finished
 from daskmetrics.core.files import RunFolder
 from daskmetrics.execution.journal import holder, read

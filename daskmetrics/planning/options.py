@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 
-from daskmetrics.core.estimate import Estimate, Interval, undominated
+from daskmetrics.core.costs import Estimate, Interval, undominated
 from daskmetrics.core.text import duration, walltime_text
 from daskmetrics.planning.workload import Workload
 

@@ -16,7 +16,7 @@ from daskmetrics.config import Cluster, Config
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RUNS, RunFolder, atomic_write, private
 from daskmetrics.experiment import prepare
-from daskmetrics.planning import calibration
+from daskmetrics.planning.estimate import measurements, workload
 from daskmetrics.planning.offers import offers
 from daskmetrics.planning.options import (
     Limits,
@@ -27,7 +27,6 @@ from daskmetrics.planning.options import (
     options,
     suggestions,
 )
-from daskmetrics.planning.remaining import calibration_of_run, workload
 from daskmetrics.planning.scaling import doublings
 from daskmetrics.planning.workload import Workload
 
@@ -170,10 +169,7 @@ def _workloads(config: Config, folder: RunFolder) -> Callable[[str], Workload]:
     measured.
     """
     prepared = prepare(config)
-    known = [*calibration.known()]
-    # what a run has recorded is a measurement, too, and often the latest
-    if recorded := calibration_of_run(prepared, folder):
-        known.append(recorded)
+    known = measurements(prepared, folder)
     measured_at = {measured.device: measured.at for measured in known}
     gpus = [device for device in measured_at if device != "cpu"]
     latest_gpu = max(gpus, key=measured_at.__getitem__, default=ASSUMED_GPU)

@@ -18,7 +18,7 @@ from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural, shortened, size_text
 from daskmetrics.experiment import train as training
 from daskmetrics.planning.calibration import Calibration, Sample, versions
-from daskmetrics.planning.remaining import exchange_seconds
+from daskmetrics.planning.estimate import exchange_seconds
 from daskmetrics.training.data import advised
 from daskmetrics.training.ddp.driver import measure
 from daskmetrics.training.ddp.ranks import DdpTraining, RankPlacement

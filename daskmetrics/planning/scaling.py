@@ -15,7 +15,7 @@ from statistics import mean
 
 import numpy as np
 
-from daskmetrics.core.estimate import Interval
+from daskmetrics.core.costs import Interval
 
 WORTH = 0.5  # efficiency at the knee: below it, an added worker counts as wasted
 VERDICTS = {0.8: "good", WORTH: "acceptable", -math.inf: "wasteful"}  # by efficiency

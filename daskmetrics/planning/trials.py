@@ -36,7 +36,7 @@ from daskmetrics.experiment import Display, Experiment, prepare, run
 from daskmetrics.experiment import train as training
 from daskmetrics.experiment.measure import units as work_units
 from daskmetrics.planning.calibration import Sample
-from daskmetrics.planning.remaining import samples
+from daskmetrics.planning.estimate import samples
 from daskmetrics.training.data import effective
 from daskmetrics.training.suite import write_corpus
 

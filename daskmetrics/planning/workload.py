@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from daskmetrics.core.estimate import Estimate, Interval
+from daskmetrics.core.costs import Estimate, Interval
 from daskmetrics.planning.scaling import divided, makespan
 
 SPEED_FACTOR = (

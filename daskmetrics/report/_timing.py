@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from daskmetrics.core.estimate import Interval
+from daskmetrics.core.costs import Interval
 from daskmetrics.core.events import RunFinished, RunStarted, UsageMeasured, WorkerJoined
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.core.results import Scored

@@ -27,9 +27,9 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.results import Download, Measured
 from daskmetrics.execution import Record
 from daskmetrics.experiment import _downloads as downloads
-from daskmetrics.experiment import estimate as estimate
 from daskmetrics.experiment import prefetch as prefetch
 from daskmetrics.experiment import search as search
+from daskmetrics.planning.preview import preview
 from tests.checkpoints.weights import files
 from tests.hub import Fault, serve, use
 
@@ -299,7 +299,7 @@ def test_all_models_that_need_the_setting_are_named_at_once(hub, tmp_path):
 
 
 def test_the_preview_says_what_the_hub_has_and_that_the_disk_is_limited(hub, tmp_path):
-    rows = dict(estimate.preview(prepared(disk="1GB"), RunFolder(tmp_path / "run")).rows)
+    rows = dict(preview(prepared(disk="1GB"), RunFolder(tmp_path / "run")).rows)
     assert rows["weights"] == "of 6 revisions of org/suite 6 have safetensors"
     assert rows["download"].endswith("m through 1GB of disk")
 

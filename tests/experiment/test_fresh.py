@@ -17,7 +17,8 @@ from daskmetrics.core.results import Scored
 from daskmetrics.experiment import Display
 from daskmetrics.experiment import _fresh as fresh
 from daskmetrics.experiment import search as search
-from daskmetrics.experiment.estimate import cells_left, preview
+from daskmetrics.experiment.remaining import cells_left
+from daskmetrics.planning.preview import preview
 from daskmetrics.report import Run
 from daskmetrics.report._fresh import fresh_items
 from tests.experiment.test_search import Bench

@@ -14,7 +14,8 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.experiment import Display
 from daskmetrics.experiment import maintenance as maintain
-from daskmetrics.experiment.estimate import preview, task_costs
+from daskmetrics.planning.calibration import task_costs
+from daskmetrics.planning.preview import preview
 from daskmetrics.report import Run
 from daskmetrics.report._explain import explain_text
 from daskmetrics.report._html import write_page

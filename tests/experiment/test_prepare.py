@@ -8,7 +8,7 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Checkpoint
 from daskmetrics.experiment import measure as measure
 from daskmetrics.experiment import search as search
-from daskmetrics.experiment.estimate import preview
+from daskmetrics.planning.preview import preview
 from tests.checkpoints.weights import write
 
 

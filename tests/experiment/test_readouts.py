@@ -20,7 +20,7 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Suite, seed_of
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import search as search
-from daskmetrics.experiment.estimate import preview
+from daskmetrics.planning.preview import preview
 from daskmetrics.store import Axis, Template
 from daskmetrics.tasks import resolve
 

@@ -24,7 +24,7 @@ from daskmetrics.core.names import Key, content_key
 from daskmetrics.experiment import Display
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment import search as search
-from daskmetrics.experiment.estimate import preview
+from daskmetrics.planning.preview import preview
 from daskmetrics.report import Run
 from daskmetrics.tasks import Score
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.core.estimate import Estimate, Interval
+from daskmetrics.core.costs import Estimate, Interval
 from daskmetrics.planning import Limits, Offer, Phase, Workload, front, options, suggestions
 from daskmetrics.planning.calibration import Calibration, Sample, calibrated
 from daskmetrics.planning.options import NO_WAIT, available_now, break_even

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from daskmetrics.config import Config
-from daskmetrics.core.estimate import Estimate, Interval
+from daskmetrics.core.costs import Estimate, Interval
 from daskmetrics.planning import calibration as calibration
 from daskmetrics.planning import rank_bench as probes
 from daskmetrics.planning.workload import Phase

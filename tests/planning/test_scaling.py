@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.core.estimate import Interval
+from daskmetrics.core.costs import Interval
 from daskmetrics.planning.bench import Bench
 from daskmetrics.planning.calibration import Calibration
 from daskmetrics.planning.report import size_table

@@ -1,10 +1,5 @@
 from __future__ import annotations
 
-import json
-import os
-import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,17 +14,13 @@ from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import measure as measure
 from daskmetrics.experiment import search as search
-from daskmetrics.experiment.estimate import (
-    RunEstimate,
-    cells_left,
-    estimate,
-    preview,
-    unit_seconds,
-    units_left,
-)
+from daskmetrics.experiment.remaining import cells_left, units_left
 from daskmetrics.metrics import resolve
 from daskmetrics.metrics.operations import operations
-from daskmetrics.planning.remaining import workload
+from daskmetrics.planning import calibration
+from daskmetrics.planning.calibration import Calibration, Sample
+from daskmetrics.planning.estimate import unit_seconds, workload
+from daskmetrics.planning.preview import preview
 from tests.events import started
 
 PYTHIA = Path(__file__).parents[2] / "configs" / "pythia.yaml"
@@ -87,16 +78,22 @@ def test_a_failure_that_was_taken_back_is_still_to_do(prepared, tmp_path):
 
 def test_a_finished_run_has_nothing_left_to_do(prepared, tmp_path):
     small, folder = prepared(), RunFolder(tmp_path / "run").create()
-    fresh = estimate(small, folder, ())
-    assert fresh.wall_seconds > 0 and fresh.remaining == fresh.units > 0
+    new = workload(small, folder, (), "cpu")
+    assert new.on(2, "cpu").value > 0 and new.units > len(small.checkpoints)
     finish(small, folder, cells=3)
-    entries = tuple(read(folder.journal))
-    left = estimate(small, folder, entries)
-    assert (left.remaining, dict(left.work), left.wall_seconds) == (0, {}, 0.0)
     assert shown(small, folder)["measuring"].endswith(" units, 0 to do")
     assert shown(small, folder)["time"].startswith("0 s: nothing is left to do")
     work = workload(small, folder, (), "cpu")
     assert (work.units, work.start.value, work.on(2, "cpu").value) == (0, 0.0, 0.0)
+
+
+def test_the_dry_run_and_the_plan_use_the_same_measurements(prepared, tmp_path):
+    small, folder = prepared(), RunFolder(tmp_path / "run")
+    assumed = shown(small, folder)["time"]
+    assert assumed.startswith("about ") and assumed.endswith("assumed") and "search" in assumed
+    sample = Sample("search", "cells", (600.0,), 1e-3)
+    calibration.save(Calibration("cpu", "here", 1.0, samples=(sample,)))
+    assert "1 x search cells measured on here" in shown(small, folder)["time"]
 
 
 @pytest.mark.parametrize(
@@ -113,11 +110,6 @@ def test_the_time_of_a_search_falls_up_to_the_workers_that_it_can_use(
     assert phase.chains == most
     many = replace(phase, units=30_000)
     assert many.on(128).value == pytest.approx(many.on(16).value * 16 / (most or 128))
-
-
-def test_the_assumed_time_of_a_search_is_that_of_the_workers_that_it_can_use():
-    run = RunEstimate(2, 2, {"metrics": 128.0, "search": 320.0}, workers=128, search_workers=32)
-    assert run.wall_seconds == 1 + 10
 
 
 def problem_of(prepared_experiment):
@@ -168,35 +160,34 @@ def test_what_was_scored_with_other_weights_is_not_done(prepared):
     assert cells_left(small, [started(), stale, gone], problem_of(small)) == cells
 
 
-def test_loading_forward_passes_metrics_and_downloads_are_in_the_estimate(tmp_path, monkeypatch):
+def test_loading_and_downloads_are_in_the_estimate(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    loaded = config.load(PYTHIA, ["tasks=[]"])
-    grid, folder = experiment.prepare(loaded), RunFolder(tmp_path / "run")
-    plan = estimate(grid, folder, ())
-    assert plan.missing == ("432 checkpoints",)
-    assert plan.download_bytes == pytest.approx(144 * (15 + 89 + 707) * 1e6, rel=0.01)  # 117 GB
-    assert set(plan.work) == {"loading", "forward passes", "metrics"}
-    assert plan.work["loading"] == pytest.approx(432 * 0.2 + plan.download_bytes / 1e9)
-    assert plan.wall_seconds > plan.download_seconds > 1800
+    grid = experiment.prepare(config.load(PYTHIA, ["tasks=[]"]))
+    folder = RunFolder(tmp_path / "run")
+    planned = workload(grid, folder, (), "l40s")
+    size = 144 * (15 + 89 + 707) * 1e6  # 117 GB
+    assert planned.missing == ("432 checkpoints",)
+    assert planned.download.value == pytest.approx(size / 50e6, rel=0.01)
+    loading = 432 * 0.2 + size / 1e9
+    assert sum(phase.seconds.value * phase.units for phase in planned.phases) > loading
+    assert planned.on(32, "l40s").value > planned.download.value
+    assert "50 MB/s" in planned.on(32, "l40s").source
     rows = shown(grid, folder)
     assert "116.9 GB" in rows["download"] and "50 MB/s" in rows["download"]
     assert rows["disk"].startswith("20.2 MB of results in")
-    planned = workload(grid, folder, (), "l40s")
-    assert planned.download.value == plan.download_seconds
-    assert planned.on(32, "l40s").value > plan.download_seconds
-    assert "50 MB/s" in planned.on(32, "l40s").source
 
 
 def test_weights_on_this_machine_count_with_their_own_bytes(minilm, tmp_path):
-    one = experiment.prepare(
-        config.parse({"name": "minilm", "models": [{"name": "minilm", "source": str(minilm)}]})
+    model = {"name": "minilm", "source": str(minilm)}
+    one, costs = (
+        experiment.prepare(config.parse({"name": "x", "models": [model]})),
+        CostModel("cpu"),
     )
     size = sum(path.stat().st_size for path in minilm.glob("*.safetensors"))
-    plan = estimate(one, RunFolder(tmp_path), ())
-    assert plan.work["loading"] == 0.2 + size / 1e9
-    assert not plan.missing and plan.download_bytes == 0
+    (phase,) = workload(one, RunFolder(tmp_path), (), "cpu").phases
     unit = measure.units(one, RunFolder(tmp_path), ())[0]
-    assert unit_seconds(one, "measure", unit.name, CostModel("cpu")) == sum(plan.work.values())
+    assert phase.seconds.value == unit_seconds(one, "measure", unit.name, costs) > 0.2 + size / 1e9
+    assert workload(one, RunFolder(tmp_path), (), "cpu").download is None
 
 
 def test_eigenvalues_grow_with_the_cube_and_are_shared():
@@ -211,45 +202,14 @@ def test_eigenvalues_grow_with_the_cube_and_are_shared():
     assert spent("all") > spent("spectral") > spent("anisotropy") > 0
 
 
-DRY_RUN = """
-import sys
-if {hidden}:
-    sys.modules["mteb"] = None
-import json
-from pathlib import Path
-from daskmetrics import config, experiment
-from daskmetrics.core.files import RunFolder
-from daskmetrics.experiment import estimate, _search
-from daskmetrics.planning.remaining import workload
-grid, folder = experiment.prepare(config.load({path!r})), RunFolder(Path("nowhere"))
-sizes = [_search.task_size(task, grid.config.protocol, read=False).texts for task in grid.tasks]
-rows = dict(estimate.preview(grid, folder).rows)
-print(json.dumps([rows["texts"], workload(grid, folder, (), "cpu").texts, sizes]))
-"""
-
-
-@pytest.mark.parametrize("hidden", [True, False], ids=["without mteb", "with mteb"])
-def test_the_texts_that_are_shown_are_those_that_the_estimate_counts(tmp_path, hidden):
-    if not hidden:
-        pytest.importorskip("mteb", reason="needs the extra 'mteb'")
-    done = subprocess.run(
-        [sys.executable, "-c", DRY_RUN.format(hidden=hidden, path=str(PYTHIA))],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "DASKMETRICS_CACHE": str(tmp_path), "HF_HOME": str(tmp_path)},
-    )
-    assert done.returncode == 0, done.stderr
-    row, planned, sizes = json.loads(done.stdout)
-    assert row == planned
-    total, tasks = (
-        int(number.replace(",", "")) for number in re.findall(r"([\d,]+) (?:texts|tasks)", row)[:2]
-    )
-    assert (total, tasks) == (sum(sizes), len(sizes))
-    assumed = sizes.count(UNKNOWN_TASK.texts)
-    assert (
-        (f"{assumed} with an assumed 5,000 texts each" in row) == hidden == (assumed == len(sizes))
-    )
+def test_the_texts_that_are_shown_are_those_that_the_estimate_counts(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    grid, folder = experiment.prepare(config.load(PYTHIA)), RunFolder(tmp_path / "run")
+    sizes = [search.task_size(task, grid.config.protocol, read=False).texts for task in grid.tasks]
+    row = shown(grid, folder)["texts"]
+    assert row.startswith(f"{sum(sizes):,} texts in {len(sizes)} tasks")
+    assumed = sizes.count(UNKNOWN_TASK.texts)  # all of them where mteb is not installed
+    assert (f"{assumed} with an assumed 5,000 texts each" in row) == bool(assumed)
 
 
 def test_texts_that_are_here_are_counted(prepared, tmp_path):
