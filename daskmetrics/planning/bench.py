@@ -74,9 +74,10 @@ class Bench:
                 raise ConfigError(
                     "More workers are simulated from two measured numbers: --workers 1,2"
                 )
-            first = self.trials[0]
+            measured = self.trials[0]
             trials = [
-                BenchTrial(n, law.seconds(n), first.units, samples=first.samples) for n in counts
+                BenchTrial(n, law.seconds(n), measured.units, samples=measured.samples)
+                for n in counts
             ]
             return scaling.rows(trials, self.price, simulated=True), law
         chains = self._repeated(units)
@@ -97,18 +98,16 @@ class Bench:
 
         Each unit takes the cores and the peak memory of the measured worker.
         """
-        found = []
-        for size in (
-            WorkerSize.of(c, m, self.cores, self.memory) for c, m in product(cores, memory)
-        ):
-            one, many = (
-                makespan(self._repeated(units), n * size.units, self.dispatch)
-                if size.units
-                else math.inf
-                for n in (1, most)
-            )
-            found.append((size, one, many))
-        return tuple(found)
+        chains = self._repeated(units)
+
+        def seconds(workers: int, size: WorkerSize) -> float:
+            if not size.units:
+                return math.inf
+            return makespan(chains, workers * size.units, self.dispatch)
+
+        combinations = product(cores, memory)
+        sizes = [WorkerSize.of(c, m, self.cores, self.memory) for c, m in combinations]
+        return tuple((size, seconds(1, size), seconds(most, size)) for size in sizes)
 
     def _repeated(self, units: int | None) -> Sequence[Sequence[float]]:
         return list(islice(cycle(self.chains), units)) if units else self.chains
@@ -160,8 +159,9 @@ def _trial(
             client.wait_for_workers(profile.workers, timeout=profile.patience)
         except TimeoutError:
             raise DaskmetricsError(
-                f"Not all {profile.workers} workers arrived within {profile.patience:.0f} s. Use fewer with --workers, "
-                "or allow more time with --set cluster.arrive_within=SECONDS."
+                f"Not all {profile.workers} workers arrived within {profile.patience:.0f} s. "
+                "Use fewer with --workers, or allow more time with "
+                "--set cluster.arrive_within=SECONDS."
             ) from None
         if on_start is not None:
             client.run(on_start)

@@ -70,7 +70,7 @@ class Calibration:
         else.
         """
         samples = tuple(
-            Sample(**{**each, "seconds": tuple(each["seconds"])}) for each in data["samples"]
+            Sample(**{**sample, "seconds": tuple(sample["seconds"])}) for sample in data["samples"]
         )
         return cls(**{**data, "samples": samples, "serial": tuple(data["serial"])})
 
@@ -88,7 +88,7 @@ def best_sample(
         for sample in calibration.samples
         if sample.kind == kind and sample.seconds
     ]
-    return max(same_kind, key=lambda found: (found[1].group == group, found[0].at), default=None)
+    return max(same_kind, key=lambda pair: (pair[1].group == group, pair[0].at), default=None)
 
 
 def calibrated(
@@ -140,8 +140,10 @@ def known() -> tuple[Calibration, ...]:
         try:
             calibrations.append(Calibration.from_dict(json.loads(path.read_text(encoding="utf-8"))))
         except (ValueError, TypeError, KeyError) as error:
-            message = f"'{path}' is not a calibration ({error}). Delete it and measure again with: daskmetrics bench"
-            raise DataError(message) from None
+            raise DataError(
+                f"'{path}' is not a calibration ({error}). "
+                "Delete it and measure again with: daskmetrics bench"
+            ) from None
     return tuple(calibrations)
 
 

@@ -101,14 +101,14 @@ def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
     if phase == "train":
         config = config.model_copy(update={"ddp": config.ddp.model_copy(update={"folder": None})})
         train = _train_by_ranks if ranks_share(config, phase) else _train_in_units
-        with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as place:
-            yield lambda client: train(config, client, Path(place))
+        with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as folder:
+            yield lambda client: train(config, client, Path(folder))
         return
     without_tasks = config.model_copy(update={"tasks": ()})
     benched = without_tasks if phase == "measure" else config
     numbers = count(1)
-    with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as place:
-        base = RunFolder(Path(place) / "base")
+    with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root:
+        base = RunFolder(Path(root) / "base")
 
         def runner(client: Client) -> TrialResult:
             if not base.journal.exists():
@@ -116,7 +116,7 @@ def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
                 with connect(config.cluster) as base_client:
                     _run_quietly(experiment, base, base_client)
             number = next(numbers)
-            folder = RunFolder(Path(place) / f"trial{number}")
+            folder = RunFolder(Path(root) / f"trial{number}")
             if phase == "search":
                 shutil.copytree(base.path, folder.path)
             known = (
@@ -253,8 +253,8 @@ def _cache(folder: Path) -> AbstractContextManager[None]:
 @contextmanager
 def map_runner(spec: MapSpec) -> Iterator[Runner]:
     """The runner of a map: all items again at each call."""
-    with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as place:
-        folders = (RunFolder(Path(place) / f"trial{i}") for i in count(1))
+    with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root:
+        folders = (RunFolder(Path(root) / f"trial{i}") for i in count(1))
 
         def runner(client: Client) -> TrialResult:
             folder = next(folders).create()
@@ -265,10 +265,11 @@ def map_runner(spec: MapSpec) -> Iterator[Runner]:
                 batches = [record for record in journal.records() if record.ok]
             if failed := [result for result in results if not result.ok]:
                 raise ConfigError(
-                    f"{len(failed)} items failed, the first with: {failed[0].reason}. Bench a function that succeeds."
+                    f"{len(failed)} items failed, the first with: {failed[0].reason}. "
+                    "Bench a function that succeeds."
                 )
-            each = sum(record.seconds for record in batches) / max(1, len(results))
-            sample = Sample("map", spec.function.name, (each,), 1.0)
+            item_seconds = sum(record.seconds for record in batches) / max(1, len(results))
+            sample = Sample("map", spec.function.name, (item_seconds,), 1.0)
             return TrialResult(seconds, tuple((record.seconds,) for record in batches), (sample,))
 
         yield runner

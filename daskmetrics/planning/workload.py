@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from daskmetrics.core.costs import Estimate, Interval
 from daskmetrics.planning.scaling import divided, makespan
 
-SPEED_FACTOR = (
-    1.5  # up and down, by which the ratio of two datasheets may miss the ratio of two runs
-)
-UNKNOWN_DEVICE = Interval.around(
-    1.0, 3.0
-)  # assumed speed of an unknown device relative to the measured one
-USUAL_START = Estimate(
-    Interval(5.0, 20.0, 120.0)
-)  # assumed seconds until workers have imported their libraries
+# up and down, by which the ratio of two datasheets may miss the ratio of two runs
+SPEED_FACTOR = 1.5
+# assumed speed of an unknown device relative to the measured one
+UNKNOWN_DEVICE = Interval.around(1.0, 3.0)
+# assumed seconds until workers have imported their libraries
+USUAL_START = Estimate(Interval(5.0, 20.0, 120.0))
 NOTHING_SERIAL = Interval.exactly(0.0)
 MANY = 20_000  # units beyond which their order no longer matters, so that work is simply divided
 
@@ -61,9 +58,9 @@ def speed(device: str, reference: str) -> Interval | None:
         return Interval.exactly(1.0)
     if device not in DEVICES or reference not in DEVICES:
         return None
-    one, other = DEVICES[device], DEVICES[reference]
-    ratio = (one.tflops / other.tflops * one.bandwidth / other.bandwidth) ** 0.5
-    return Interval.around(ratio, SPEED_FACTOR)
+    operations = DEVICES[device].tflops / DEVICES[reference].tflops
+    bandwidth = DEVICES[device].bandwidth / DEVICES[reference].bandwidth
+    return Interval.around((operations * bandwidth) ** 0.5, SPEED_FACTOR)
 
 
 @dataclass(frozen=True)
@@ -190,7 +187,8 @@ class Workload:
             or "nothing to do"
         )
         if device != self.device:
-            source += f"; {self.device} to {device} assumed {'by datasheet' if datasheet else 'of unknown speed'}"
+            basis = "by datasheet" if datasheet else "of unknown speed"
+            source += f"; {self.device} to {device} assumed {basis}"
         measured = device == self.device and all(phase.seconds.measured for phase in self.phases)
         if self.download:
             seconds, measured = seconds + self.download.interval, False

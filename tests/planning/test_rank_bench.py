@@ -45,6 +45,7 @@ def small(tmp_path, monkeypatch):
     return "small.yaml"
 
 
+@pytest.mark.slow
 def test_two_ranks_measure_their_link_and_the_plan_uses_it(small):
     done = daskmetrics(
         "bench", small, "--workload", "allreduce", "--workers", "2", "--output", "out"
@@ -64,6 +65,7 @@ def test_two_ranks_measure_their_link_and_the_plan_uses_it(small):
     assert "exchange of gradients 2 x allreduce a measured" in planned.stdout
 
 
+@pytest.mark.slow
 def test_the_rank_reads_its_data_with_several_numbers_of_loaders(small):
     done = daskmetrics("bench", small, "--workload", "loader", "--workers", "1")
     assert done.exit_code == 0, done.output
@@ -73,6 +75,7 @@ def test_the_rank_reads_its_data_with_several_numbers_of_loaders(small):
     assert "pinned: not measured" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_ways_to_save_memory_are_compared(small):
     done = daskmetrics("bench", small, "--workload", "precision", "--output", "out")
     assert done.exit_code == 0, done.output
@@ -82,6 +85,7 @@ def test_the_ways_to_save_memory_are_compared(small):
     assert "out/precision.csv" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_training_is_benched_on_one_and_two_workers_and_simulated_beyond(small):
     """The table has the cost per million samples; the plan has samples per second and the time of
     an epoch.
