@@ -198,9 +198,10 @@ class DDP(Section):
     save_every: int = Field(
         100, ge=1, description="Steps between two resume states.", examples=[1000]
     )
-    loaders: Literal["measured"] | Annotated[int, Field(ge=0)] = Field(
-        "measured",
-        description="Data loader processes per rank; `measured` times a few numbers and keeps the fastest.",
+    loaders: int = Field(
+        0,
+        ge=0,
+        description="Data loader processes per rank; `bench --workload loader` recommends a number.",
         examples=[2],
     )
     stage: Source | None = Field(

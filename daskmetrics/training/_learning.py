@@ -25,7 +25,7 @@ from daskmetrics.training import _tokenizer as tokenizer
 from daskmetrics.training import data as data
 from daskmetrics.training import suite as suite
 from daskmetrics.training._distributed import SINGLE, NullReporter, ProgressReporter, World, threads
-from daskmetrics.training._loaders import Loader
+from daskmetrics.training._loaders import RankSteps, read_steps
 from daskmetrics.training._schedule import learning_rate
 from daskmetrics.training._stage import staged
 from daskmetrics.training.data import Batch, effective, examples, passes
@@ -118,8 +118,8 @@ def evaluate(
     learner.model.eval()
     mean = 0.0
     with torch.no_grad():
-        for part in passes(len(indices), recipe.batch):
-            batch = source.take(indices[part])
+        for examples_of_pass in passes(len(indices), recipe.batch):
+            batch = source.take(indices[examples_of_pass])
             loss = float(_loss(learner.model, recipe, batch, learner.world))
             mean += loss * len(batch["ids"]) / len(indices)
     learner.model.train()
@@ -219,8 +219,13 @@ class _TrainingLoop:
                     break
         saved = self.world.broadcast(newest_state)
         self.learner = new(self.recipe, self.folder / "corpus", self.world, saved)
-        self.loader = Loader(self.recipe, self.source, self.world, self.ddp.loaders)
-        self.stream = self.loader.steps(self.learner.step + 1, max(self.steps, default=0))
+        self.stream = read_steps(
+            RankSteps(self.recipe, self.source, self.world),
+            self.learner.step + 1,
+            max(self.steps, default=0),
+            self.ddp.loaders,
+            pinned=self.world.device.startswith("cuda"),
+        )
         self.since = time.perf_counter()
 
     def train_to(self, revision: str) -> None:
@@ -230,7 +235,6 @@ class _TrainingLoop:
         for step, batches in islice(self.stream, max(0, end - self.learner.step)):
             self.reporter.enter(step, 0)
             loss_of_rank = take_step(self.learner, self.recipe, batches, self.reporter)
-            self.loader.computed()
             if step % stride == 0 or step == end:
                 loss = self.world.mean(loss_of_rank)
                 if math.isnan(loss) or loss == math.inf:
@@ -251,9 +255,9 @@ class _TrainingLoop:
             "seconds": round(time.perf_counter() - self.since, 3),
         }
         save(self.learner, self.folder)
-        with files.atomic_folder(self.folder / revision) as part:
-            networks.export(self.learner.model, part)
-            tokenizer.copy(self.folder / "corpus", part)
-            (part / suite.SUMMARY).write_text(json.dumps(result) + "\n", encoding="utf-8")
+        with files.atomic_folder(self.folder / revision) as partial:
+            networks.export(self.learner.model, partial)
+            tokenizer.copy(self.folder / "corpus", partial)
+            (partial / suite.SUMMARY).write_text(json.dumps(result) + "\n", encoding="utf-8")
         self.since = time.perf_counter()
         self.reporter.report(revision=revision, **result)

@@ -71,9 +71,9 @@ def read_labelled(recipe: Recipe) -> Labelled:
         raise ConfigError(
             f"Corpus '{recipe.corpus}' has {len(classes)} classes in column '{recipe.label}'; a classifier needs two."
         )
-    index = {name: place for place, name in enumerate(classes)}
+    numbers = {name: number for number, name in enumerate(classes)}
     return Labelled(
-        tuple(text for text, _ in pairs), tuple(index[label] for _, label in pairs), classes
+        tuple(text for text, _ in pairs), tuple(numbers[label] for _, label in pairs), classes
     )
 
 
@@ -99,10 +99,10 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
     """The rows of a table, each with these columns."""
     if format_of(path) not in READERS:
         raise ConfigError(f"'{path}' has no columns; a table is a file of {', '.join(READERS)}.")
-    for place, row in read_rows(path, columns):
+    for line, row in read_rows(path, columns):
         missing = [column for column in columns if row.get(column) is None]
         if missing:
             raise ConfigError(
-                f"'{path}', {place} has no '{missing[0]}'. Its columns: {', '.join(map(str, row))}."
+                f"'{path}', {line} has no '{missing[0]}'. Its columns: {', '.join(map(str, row))}."
             )
         yield row

@@ -94,8 +94,8 @@ def read(recipe: Recipe, folder: Path) -> Windows | PaddedTexts:
     tokens: NDArray[np.int32] = np.load(folder / "tokens.npy", mmap_mode="r")
     if len(tokens) <= recipe.context:
         raise ConfigError(
-            f"Corpus '{recipe.corpus}' has {len(tokens)} tokens, but a context of {recipe.context} needs more. "
-            "Use a longer text or a smaller context."
+            f"Corpus '{recipe.corpus}' has {len(tokens)} tokens, but a context of {recipe.context} "
+            "needs more. Use a longer text or a smaller context."
         )
     return Windows(tokens, recipe.context)
 
@@ -104,12 +104,10 @@ def counted(recipe: Recipe, folder: Path) -> int | None:
     """The sequences of one epoch, from the corpus in a suite's folder; None before it is written."""
     if not (folder / "corpus").is_dir():
         return None
-    examples = read(recipe, folder / "corpus")
-    return (
-        len(examples)
-        if isinstance(examples, PaddedTexts)
-        else len(examples.tokens) // recipe.context
-    )
+    source = read(recipe, folder / "corpus")
+    if isinstance(source, PaddedTexts):
+        return len(source)
+    return len(source.tokens) // recipe.context
 
 
 def classes(folder: Path) -> tuple[str, ...]:
@@ -141,14 +139,13 @@ def examples(recipe: Recipe, count: int, step: int) -> NDArray[np.int64]:
     if step == 0 or recipe.objective == "next-token":
         generator = np.random.default_rng(seed_of("batch", recipe.seed, step))
         return generator.integers(0, count, size=size)
-    places = np.arange((step - 1) * size, step * size)
-    orders = {
-        turn: np.random.default_rng(seed_of("pass", recipe.seed, turn)).permutation(count)
-        for turn in np.unique(places // count).tolist()
-    }
-    return np.array(
-        [orders[place // count][place % count] for place in places.tolist()], dtype=np.int64
-    )
+    passes_before, indices = np.divmod(np.arange((step - 1) * size, step * size), count)
+    drawn = np.empty(size, dtype=np.int64)
+    for number in np.unique(passes_before).tolist():
+        generator = np.random.default_rng(seed_of("pass", recipe.seed, number))
+        in_pass = passes_before == number
+        drawn[in_pass] = generator.permutation(count)[indices[in_pass]]
+    return drawn
 
 
 def share(size: int, rank: int, world: int) -> slice:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,36 +81,26 @@ def disk(recipe: Recipe) -> float:
 
 def rows(name: str, recipe: Recipe, folder: Path, workers: int) -> list[tuple[str, str]]:
     """What training would do, as names and values for the user."""
-    shape, saved, sequences = shape_of(recipe), revisions(recipe), effective(recipe)
-    known = epoch(recipe, folder, cache_folder())
-    epochs = (
-        f"; {recipe.steps * sequences / known:.3g} epochs of {known:,} sequences" if known else ""
-    )
-    ranks = (
-        f"{recipe.ranks}"
-        if workers >= recipe.ranks
-        else f"{recipe.ranks}, of which {workers} have a worker"
-    )
+    saved, sequences = revisions(recipe), effective(recipe)
+    ranks = str(recipe.ranks)
+    if workers < recipe.ranks:
+        ranks += f", of which {workers} have a worker"
+    steps = f"{recipe.steps:,}, at most {recipe.steps * sequences * recipe.context:,} tokens"
+    if corpus := epoch(recipe, folder, cache_folder()):
+        epochs = recipe.steps * sequences / corpus
+        steps += f"; {epochs:.3g} epochs of {corpus:,} sequences"
+    names = ", ".join(saved) if len(saved) < 16 else f"{saved[0]} ... {saved[-1]}"
     return [
-        ("suite", f"{name}, {shape.parameters:,} parameters, {recipe.objective}"),
+        ("suite", f"{name}, {shape_of(recipe).parameters:,} parameters, {recipe.objective}"),
         ("ranks", ranks),
         (
             "effective batch",
-            f"{sequences} sequences = {recipe.batch} per pass x {recipe.accumulate} passes x {recipe.ranks} ranks; "
-            f"{sequences * recipe.context:,} tokens",
+            f"{sequences} sequences = {recipe.batch} per pass x {recipe.accumulate} passes x "
+            f"{recipe.ranks} ranks; {sequences * recipe.context:,} tokens",
         ),
-        (
-            "learning rate",
-            f"{recipe.learning_rate:.4g}, {recipe.schedule}",
-        ),
-        (
-            "steps",
-            f"{recipe.steps:,}, at most {recipe.steps * sequences * recipe.context:,} tokens{epochs}",
-        ),
-        (
-            "checkpoints",
-            f"{len(saved)}: {', '.join(saved) if len(saved) < 16 else f'{saved[0]} ... {saved[-1]}'}",
-        ),
+        ("learning rate", f"{recipe.learning_rate:.4g}, {recipe.schedule}"),
+        ("steps", steps),
+        ("checkpoints", f"{len(saved)}: {names}"),
         ("memory per rank", f"{memory(recipe) / 2**30:.2f} GiB (assumed, {recipe.precision})"),
         ("disk", f"{disk(recipe) / 1e6:,.1f} MB of checkpoints in '{folder}'"),
     ]
@@ -119,11 +108,12 @@ def rows(name: str, recipe: Recipe, folder: Path, workers: int) -> list[tuple[st
 
 def require_memory(recipe: Recipe, placements: Sequence[RankPlacement]) -> None:
     """Check that each machine has the memory for its ranks; ranks on a GPU are not checked."""
-    first = {place.host.node: place for place in reversed(placements)}
-    for node, count in Counter(place.host.node for place in placements).items():
-        needed, free = count * memory(recipe), first[node].host.available
-        if first[node].gpu is None and needed > free:
+    for placement in placements:
+        host = placement.host
+        needed = placement.neighbours * memory(recipe)
+        if placement.gpu is None and needed > host.available:
             raise ConfigError(
-                f"{count} ranks on {node} need about {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free. "
-                "Lower 'batch' (and raise 'accumulate'), set activation_checkpointing, or use fewer ranks per node."
+                f"{placement.neighbours} ranks on {host.node} need about {needed / 2**30:.1f} GiB, "
+                f"{host.available / 2**30:.1f} GiB are free. Lower 'batch' (and raise 'accumulate'), "
+                "set activation_checkpointing, or use fewer ranks per node."
             )

@@ -186,7 +186,7 @@ def train_to(
         from daskmetrics.training import _learning as learning
 
         write_corpus(recipe, folder)
-        learning.train(recipe, folder, (revision,), DDP(loaders=0), reporter=reporter)
+        learning.train(recipe, folder, (revision,), DDP(), reporter=reporter)
     return summary(folder, revision)
 
 
@@ -194,8 +194,8 @@ def write_corpus(recipe: Recipe, folder: Path) -> None:
     """Tokenize the recipe's corpus into the suite's folder, unless it is there."""
     corpus = folder / "corpus"
     if not corpus.is_dir():
-        with files.atomic_folder(corpus) as part:
-            data.write(recipe, part)
+        with files.atomic_folder(corpus) as partial:
+            data.write(recipe, partial)
     data.read(recipe, corpus)
 
 

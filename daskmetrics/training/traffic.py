@@ -4,6 +4,7 @@ that is.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -12,9 +13,8 @@ import numpy as np
 
 SIZES = tuple(4**power for power in range(5, 14))  # bytes of the measured messages: 1 KiB to 64 MiB
 FIRST, BUCKET = 2**20, 25 * 2**20  # bytes of DDP's first bucket, and of the others
-BACKWARD = (
-    2 / 3
-)  # share of a pass that is its backward pass, during which a GPU can exchange buckets
+# share of a pass that is its backward pass, during which a GPU can exchange buckets
+BACKWARD = 2 / 3
 SLOW = 1.25  # times as long as the other ranks
 
 
@@ -24,9 +24,12 @@ def buckets(gradient: float) -> list[float]:
     >>> [size / 2**20 for size in buckets(60 * 2**20)]
     [1.0, 25.0, 25.0, 9.0]
     """
-    rest = max(0.0, gradient - FIRST)
-    full, last = divmod(rest, BUCKET)
-    return [min(gradient, float(FIRST)), *[float(BUCKET)] * int(full), *([last] if last else [])]
+    sizes = [min(gradient, float(FIRST))]
+    remaining = gradient - FIRST
+    while remaining > 0:
+        sizes.append(min(remaining, float(BUCKET)))
+        remaining -= BUCKET
+    return sizes
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Link:
         sizes = sorted(self.seconds)
         if size > sizes[-1]:
             return self.seconds[sizes[-1]] * size / sizes[-1]
-        return float(np.interp(size, sizes, [self.seconds[each] for each in sizes]))
+        return float(np.interp(size, sizes, [self.seconds[measured] for measured in sizes]))
 
     def of_gradients(self, gradient: float) -> float:
         """Seconds in which gradients of so many bytes are exchanged, bucket by bucket."""
@@ -75,11 +78,9 @@ def exposed(link: Link, gradient: float, computing: float, overlaps: bool) -> fl
     is gained by exchanging at the same time.
     """
     exchange = link.of_gradients(gradient)
-    return (
-        max(link.takes(buckets(gradient)[-1]), exchange - BACKWARD * computing)
-        if overlaps
-        else exchange
-    )
+    if not overlaps:
+        return exchange
+    return max(link.takes(buckets(gradient)[-1]), exchange - BACKWARD * computing)
 
 
 def scopes(nodes: Sequence[str]) -> dict[str, list[list[int]]]:
@@ -91,16 +92,21 @@ def scopes(nodes: Sequence[str]) -> dict[str, list[list[int]]]:
     >>> scopes(["a", "b"])
     {'across nodes': [[0, 1]]}
     """
-    own = [
-        [rank for rank, node in enumerate(nodes) if node == name] for name in dict.fromkeys(nodes)
-    ]
-    found = {
-        "within a node": [ranks for ranks in own if len(ranks) > 1],
-        "across nodes": [[r[0] for r in own]],
+    ranks_by_node: dict[str, list[int]] = defaultdict(list)
+    for rank, node in enumerate(nodes):
+        ranks_by_node[node].append(rank)
+    groups = {
+        "within a node": [ranks for ranks in ranks_by_node.values() if len(ranks) > 1],
+        "across nodes": [[ranks[0] for ranks in ranks_by_node.values()]],
+        "all ranks": [list(range(len(nodes)))],
     }
-    found = {name: groups for name, groups in found.items() if groups and len(groups[0]) > 1}
-    everyone = list(range(len(nodes)))
-    return found if [everyone] in found.values() else {**found, "all ranks": [everyone]}
+    if groups["all ranks"] in (groups["within a node"], groups["across nodes"]):
+        del groups["all ranks"]
+    return {
+        scope: lists
+        for scope, lists in groups.items()
+        if scope == "all ranks" or (lists and len(lists[0]) > 1)
+    }
 
 
 def typical(seconds: Sequence[float]) -> float:
@@ -119,11 +125,8 @@ def slow(seconds: Sequence[float]) -> dict[int, float]:
     >>> slow([1.0, 1.1, 1.0, 1.5])
     {3: 1.5}
     """
-    others = [
-        median([*seconds[:i], *seconds[i + 1 :]]) if len(seconds) > 1 else own
-        for i, own in enumerate(seconds)
-    ]
-    ratios = {
-        rank: own / other for rank, (own, other) in enumerate(zip(seconds, others, strict=True))
-    }
+    ratios = {}
+    for rank, of_rank in enumerate(seconds):
+        others = [*seconds[:rank], *seconds[rank + 1 :]]
+        ratios[rank] = of_rank / median(others) if others else 1.0
     return {rank: ratio for rank, ratio in ratios.items() if ratio > SLOW}
