@@ -23,11 +23,6 @@ def test_workers_offer_the_resources_that_units_request(client):
     ] * 2
 
 
-def test_processes_communicate_over_tls(client):
-    assert client.scheduler.address.startswith("tls://127.0.0.1:")
-    assert all(address.startswith("tls://127.0.0.1:") for address in workers(client))
-
-
 def test_a_client_without_certificate_is_refused(client):
     with pytest.raises((OSError, TypeError)):
         Client(

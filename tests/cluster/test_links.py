@@ -37,9 +37,3 @@ def test_the_tunnel_to_a_compute_node_jumps_over_the_login_node():
 def test_below_a_jupyterhub_the_path_begins_with_the_users_prefix():
     location = ProcessLocation.of({"JUPYTERHUB_SERVICE_PREFIX": "/user/ada/"}, "ada", "hub")
     assert link_lines(LINK, "local", location)[2].endswith("/user/ada/proxy/8787/secret/status")
-
-
-def test_of_another_users_scheduler_only_the_link_is_printed():
-    link = "http://10.0.0.7:8787/status"
-    location = ProcessLocation.of({"SSH_CONNECTION": "1.2.3.4 5 6.7.8.9 22"}, "ada", "login1")
-    assert link_lines(link, "existing", location) == [f"Dashboard: {link}"]

@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 
 from daskmetrics import config
-from daskmetrics.cluster.slurm.batch import summary
 from daskmetrics.cluster.slurm.commands import SlurmError, parse_queue, queue, rehearse
 from daskmetrics.cluster.slurm.commands import slurm as ask
 from daskmetrics.cluster.slurm.script import script
-from daskmetrics.core.errors import ConfigError
 from tests.slurm.site import command, needs_slurm, no_job_is_left, profile
 
 
@@ -32,16 +30,6 @@ def test_a_reason_may_contain_any_character():
     assert (
         row.reason == "ReqNodeNotAvail, UnavailableNodes:gpu[0-3]|x" and row.pending and row.alive
     )
-
-
-def test_the_summary_of_no_jobs():
-    assert summary(()) == "0 running, 0 pending"
-
-
-def test_without_slurm_the_error_says_so(monkeypatch):
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(ConfigError, match="'squeue' is not on PATH"):
-        queue()
 
 
 class TestReal:

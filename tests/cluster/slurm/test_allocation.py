@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from datetime import datetime
-
 import pytest
 
 from daskmetrics.cluster.slurm.allocation import Allocation, parse_allocation, present
@@ -31,13 +29,6 @@ from daskmetrics.core.errors import ConfigError
 )
 def test_the_resources_of_a_job_are_parsed(printed, gpus):
     assert parse_allocation("7", printed) == Allocation("7", cpus=8, gpus=gpus)
-
-
-def test_the_end_of_a_job_is_parsed():
-    assert parse_allocation("7", "NumCPUs=8 EndTime=2030-01-01T14:05:00").ends == datetime(
-        2030, 1, 1, 14, 5
-    )
-    assert parse_allocation("7", "NumCPUs=8 EndTime=Unknown").ends is None
 
 
 def test_there_is_one_worker_per_gpu_and_without_gpus_cpus_decide():

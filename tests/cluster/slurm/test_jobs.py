@@ -172,12 +172,6 @@ def test_a_job_whose_worker_never_arrives_is_replaced():
     assert bench.step() == [SubmitJobs(1)]
 
 
-def test_waiting_in_the_queue_is_not_a_failure():
-    bench = Bench(target=1, connect_within=100.0)
-    bench.step()
-    assert [bench.step(after=10_000) for _ in range(5)] == [[]] * 5
-
-
 def test_a_requeued_job_is_kept():
     bench = Bench(target=1, connect_within=100.0)
     bench.step()
@@ -252,12 +246,6 @@ def test_scaling_down_releases_idle_jobs_first():
     assert bench.step() == []
     bench.workers["gpu-3"] = 0
     assert bench.kinds() == [Cancel] and bench.ids() == ["1"]
-
-
-def test_names_that_begin_alike_are_different_jobs():
-    assert Job("7", "gpu-1", 0.0).task_counts(
-        {"gpu-1": 1, "gpu-11": 2, "gpu-12-0": 3, "gpu-1-0": 4}
-    ) == [1, 4]
 
 
 MEMORIES = ("4GiB", "8.00 GiB", "12GiB")

@@ -1,12 +1,8 @@
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-import pytest
-
-from daskmetrics.cluster.slurm.partitions import Partition, parse_partitions, read_site
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.cluster.slurm.partitions import Partition, parse_partitions
 
 SITES = Path(__file__).parent / "sites"
 
@@ -52,9 +48,3 @@ def test_an_early_version_without_gpu_types_is_parsed():
     partition = read("20.02")["all"]
     assert partition.longest is None and partition.gpus == {"": 8}
     assert (partition.nodes[0].cpus, partition.nodes[0].memory) == (16, 64000)
-
-
-def test_without_slurm_the_error_says_so(monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(ConfigError, match="'sinfo' is not on PATH"):
-        read_site()

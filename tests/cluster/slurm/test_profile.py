@@ -60,16 +60,6 @@ def test_without_gpus_workers_request_none():
     assert "--gres" not in script(profile, pools(profile)[0])
 
 
-def test_gpus_without_a_type_are_requested_without_one():
-    _, profile = proposed("20.02")
-    assert (profile.gpus_per_job, profile.gpu_type) == (1, None)
-
-
-def test_a_shorter_time_limit_is_used():
-    site = Site("22.05", tuple(replace(each, longest=1800.0) for each in read("22.05").values()))
-    assert yaml.safe_load(profile_text(site, *choose(site), None))["walltime"] == "00:30:00"
-
-
 def test_a_site_without_a_usable_partition_is_refused():
     down = tuple(replace(each, up=False) for each in read("22.05").values())
     with pytest.raises(ConfigError, match=r"No partition is up.*Partitions: gpu"):
