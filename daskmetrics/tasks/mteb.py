@@ -13,7 +13,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -119,30 +118,19 @@ class MtebTask:
 
     @property
     def description(self) -> str:
-        usual = self.chosen is not None or self.target in LAYER_BY_LAYER
-        english = usual or subsets.LANGUAGE in _declaration(self.target).codes(
-            self.selection.subsets
-        )
-        return f"{self.benchmark_name} of MTEB" + (
-            "" if english else ", all languages: none of its data is in English"
-        )
+        text = f"{self.benchmark_name} of MTEB"
+        if self.chosen is not None or self.target in LAYER_BY_LAYER:
+            return text
+        if subsets.LANGUAGE in _declaration(self.target).codes(self.selection.subsets):
+            return text
+        return f"{text}, all languages: none of its data is in English"
 
     @cached_property
     def key(self) -> Key:
-        try:
-            release = version("mteb")  # it pins the revision of each data set
-        except PackageNotFoundError:
-            release = None
         chosen = self.selection.splits, self.selection.subsets
-        return content_key(
-            "task",
-            "mteb",
-            release,
-            self.target,
-            self.pooling,
-            chosen,
-            *filter(None, [self.content]),
-        )
+        content = [self.content] if self.content else []
+        release = subsets.release()
+        return content_key("task", "mteb", release, self.target, self.pooling, chosen, *content)
 
     @cached_property
     def content(self) -> Key | None:
@@ -183,9 +171,9 @@ class MtebTask:
         except Exception as error:  # the benchmark and the hub fail in many ways
             reason = " ".join(str(error).split())[:300]
             raise ConfigError(
-                f"The data of '{self.name}' is not cached and cannot be loaded ({type(error).__name__}: {reason}). "
-                "Fetch it on a machine with a network and the same cache folders: "
-                f"daskmetrics runs prefetch --task {self._call}"
+                f"The data of '{self.name}' is not cached and cannot be loaded "
+                f"({type(error).__name__}: {reason}). Fetch it on a machine with a network and the "
+                f"same cache folders: daskmetrics runs prefetch --task {self._call}"
             ) from None
         self._texts_file.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(self._texts_file, json.dumps(list(zip(*texts, strict=True))))
@@ -204,7 +192,8 @@ class MtebTask:
         rows = _rows(self._texts_file)
         if embeddings.ndim != 2 or len(embeddings) != len(rows):
             raise DataError(
-                f"Task '{self.name}' needs embeddings of shape ({len(rows)}, D), got {embeddings.shape}."
+                f"Task '{self.name}' needs embeddings of shape ({len(rows)}, D), got "
+                f"{embeddings.shape}."
             )
         table = np.asarray(embeddings, dtype=np.float32)
 
@@ -213,7 +202,8 @@ class MtebTask:
                 return table[[rows[text, role] for text in batch]]
             except KeyError:
                 raise DataError(
-                    f"The data of '{self.name}' has changed. Remove '{self._texts_file}' and run again."
+                    f"The data of '{self.name}' has changed. Remove '{self._texts_file}' and run "
+                    "again."
                 ) from None
 
         result, calls = benchmark.run(
@@ -297,55 +287,50 @@ def _statistics_file(name: str) -> Path | None:
 @lru_cache
 def _read_statistics(path: Path, target: str, selection: Selection) -> TextStatistics | None:
     splits = _read_json(path)
-    found = [
-        size
-        for split in selection.splits
-        for part in _parts(splits, split, selection)
-        for size in _sizes(part)
-    ]
-    if not found:
+    sizes: list[tuple[float, float]] = []
+    for split in selection.splits:
+        for statistics in _subset_statistics(splits, split, selection):
+            sizes += _sizes(statistics)
+    if not sizes:
         return None
     if any("samples_in_train" in splits.get(split, {}) for split in selection.splits):
-        declared = _declaration(target)
-        for part in _parts(splits, "train", selection):
-            share = _drawn(part, declared.samples, declared.experiments)
-            found += [
+        declaration = _declaration(target)
+        for statistics in _subset_statistics(splits, "train", selection):
+            share = _drawn_share(statistics, declaration)
+            sizes += [
                 (round(share * texts), round(share * characters))
-                for texts, characters in _sizes(part)
+                for texts, characters in _sizes(statistics)
             ]
-    return TextStatistics(*map(sum, zip(*found, strict=True)))
+    return TextStatistics(*map(sum, zip(*sizes, strict=True)))
 
 
-def _drawn(part: Mapping[str, Any], samples: int, experiments: int) -> float:
+def _drawn_share(statistics: Mapping[str, Any], declaration: Declaration) -> float:
     """Expected share of the training texts that some experiment of a classification draws."""
-    counts = [each["count"] for each in part["label_statistics"]["labels"].values()]
-    return float(
-        sum(n - n * (1 - min(1.0, samples / n)) ** experiments for n in counts) / sum(counts)
-    )
+    samples, experiments = declaration.samples, declaration.experiments
+    counts = [label["count"] for label in statistics["label_statistics"]["labels"].values()]
+    drawn = (n - n * (1 - min(1.0, samples / n)) ** experiments for n in counts)
+    return float(sum(drawn) / sum(counts))
 
 
-def _parts(splits: Mapping[str, Any], split: str, selection: Selection) -> list[Mapping[str, Any]]:
+def _subset_statistics(
+    splits: Mapping[str, Any], split: str, selection: Selection
+) -> list[Mapping[str, Any]]:
     """The statistics of the selected subsets of a split."""
-    whole = splits.get(split, {})
-    by_subset = whole.get("hf_subset_descriptive_stats") or {subsets.ONLY: whole}
+    of_split = splits.get(split, {})
+    by_subset = of_split.get("hf_subset_descriptive_stats") or {subsets.ONLY: of_split}
     return [by_subset[name] for name in selection.subsets if by_subset.get(name)]
 
 
-def _sizes(part: Mapping[str, Any]) -> list[tuple[int, int]]:
+def _sizes(statistics: Mapping[str, Any]) -> list[tuple[int, int]]:
     """Distinct texts and characters of each column of texts."""
-    columns = (
-        each
-        for name, each in part.items()
-        if each and re.fullmatch(r"(.*text|text[12])_statistics", name)
-    )
-    sizes = (
-        (each["unique_texts"], each.get("total_text_length"), each["average_text_length"])
-        for each in columns
-    )
-    return [
-        (texts, round(average * texts) if total is None else total)
-        for texts, total, average in sizes
-    ]
+    sizes = []
+    for name, column in statistics.items():
+        if column and re.fullmatch(r"(.*text|text[12])_statistics", name):
+            texts, characters = column["unique_texts"], column.get("total_text_length")
+            if characters is None:
+                characters = round(column["average_text_length"] * texts)
+            sizes.append((texts, characters))
+    return sizes
 
 
 @lru_cache

@@ -10,11 +10,13 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.serialization import parse, readable
+from daskmetrics.core.text import shortened
 from daskmetrics.tasks import mteb_run as benchmark
 from daskmetrics.tasks.mteb_subsets import LANGUAGE, ONLY, SPLIT, Selection
 from daskmetrics.tasks.task import Score
@@ -42,8 +44,9 @@ def result_files(folder: Path) -> list[Path]:
     """The files of all results by layer, in a folder of the benchmark or in its sub-folder
     ``results``.
     """
-    results = folder / "results" if (folder / "results").is_dir() else folder
-    return [path for path in sorted(results.glob("*/*/experiments/*/*.json")) if path.name != META]
+    if (folder / "results").is_dir():
+        folder = folder / "results"
+    return [path for path in sorted(folder.glob("*/*/experiments/*/*.json")) if path.name != META]
 
 
 def read_result(path: Path) -> BenchmarkResult | None:
@@ -70,7 +73,8 @@ def read(folder: Path) -> Iterator[BenchmarkResult]:
     files = result_files(folder)
     if not files:
         raise ConfigError(
-            f"'{folder}' has no results by layer (results/MODEL/REVISION/experiments/layer_N.../TASK.json)."
+            f"'{folder}' has no results by layer "
+            "(results/MODEL/REVISION/experiments/layer_N.../TASK.json)."
         )
     yield from filter(None, map(read_result, files))
 
@@ -81,7 +85,8 @@ def write(all_results: Iterable[BenchmarkResult], folder: Path) -> int:
     from mteb.models import ModelMeta
     from mteb.results import TaskResult
 
-    cache, count = mteb.ResultCache(folder), 0
+    cache = mteb.ResultCache(folder)
+    count = 0
     for result in all_results:
         model = {
             "name": result.model,
@@ -100,15 +105,11 @@ def reduce(content: Mapping[str, Any]) -> dict[str, Any]:
     subset.
     """
     scores = {
-        split: [_finite_scores(subset) for subset in subsets]
-        for split, subsets in content["scores"].items()
+        split: list(map(_finite_scores, subsets)) for split, subsets in content["scores"].items()
     }
     names = ("dataset_revision", "task_name", "mteb_version")
-    return {
-        **{name: content.get(name) for name in names},
-        "scores": scores,
-        "spread": _spread(content),
-    }
+    header = {name: content.get(name) for name in names}
+    return {**header, "scores": scores, "spread": _spread(content)}
 
 
 def select(content: Mapping[str, Any], wanted: Selection) -> dict[str, Any]:
@@ -119,10 +120,7 @@ def select(content: Mapping[str, Any], wanted: Selection) -> dict[str, Any]:
     for split in wanted.splits:
         by_subset = _by_subset(content.get("scores", {}).get(split, ()))
         if missing := [name for name in wanted.subsets if name not in by_subset]:
-            names = ", ".join(missing[:5]) + (
-                f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-            )
-            raise DataError(f"split '{split}' has no score of {names}")
+            raise DataError(f"split '{split}' has no score of {shortened(missing)}")
         scores[split] = [by_subset[name] for name in wanted.subsets]
     return {**content, "scores": scores}
 
@@ -135,7 +133,9 @@ def usual(content: Mapping[str, Any]) -> Selection:
     """
     scores = content.get("scores", {})
     splits = (SPLIT,) if scores.get(SPLIT) else tuple(scores)
-    subsets = {name: each for split in splits for name, each in _by_subset(scores[split]).items()}
+    subsets: dict[str, Mapping[str, Any]] = {}
+    for split in splits:
+        subsets |= _by_subset(scores[split])
     english = [name for name, subset in subsets.items() if _is_english(subset)]
     return Selection(splits, tuple(english or subsets))
 
@@ -143,49 +143,43 @@ def usual(content: Mapping[str, Any]) -> Selection:
 def selection_of(content: Mapping[str, Any]) -> Selection:
     """The splits and subsets that a result holds."""
     scores = content["scores"]
-    names = dict.fromkeys(name for subsets in scores.values() for name in _by_subset(subsets))
-    return Selection(tuple(scores), tuple(names))
+    names = chain.from_iterable(map(_by_subset, scores.values()))
+    return Selection(tuple(scores), tuple(dict.fromkeys(names)))
 
 
-def merge(parts: Iterable[BenchmarkResult]) -> list[BenchmarkResult]:
-    """One result per model, revision, layer and task: variants of a task share a file of the
-    benchmark.
-    """
+def merge(results: Iterable[BenchmarkResult]) -> list[BenchmarkResult]:
+    """One result per model, revision, layer and task: variants of a task share a file of mteb."""
     merged: dict[tuple[Any, ...], BenchmarkResult] = {}
-    for part in parts:
-        place = part.model, part.revision, part.layer, part.settings.get("readout"), part.task
-        first = merged.get(place)
-        merged[place] = _joined(first, part) if first else part
+    for result in results:
+        readout = result.settings.get("readout")
+        key = result.model, result.revision, result.layer, readout, result.task
+        merged[key] = _joined(merged[key], result) if key in merged else result
     return list(merged.values())
 
 
-def _joined(first: BenchmarkResult, second: BenchmarkResult) -> BenchmarkResult:
-    """Both results in one; a subset of a split that both have is the first's."""
-    scores = {split: list(subsets) for split, subsets in first.content["scores"].items()}
-    for split, subsets in second.content["scores"].items():
-        there = scores.setdefault(split, [])
-        there += [
-            each for name, each in _by_subset(subsets).items() if name not in _by_subset(there)
-        ]
-    seconds = sum(each.content.get("evaluation_time") or 0.0 for each in (first, second))
-    return replace(first, content={**first.content, "scores": scores, "evaluation_time": seconds})
+def _joined(result: BenchmarkResult, other: BenchmarkResult) -> BenchmarkResult:
+    """Both results in one; a subset of a split that both have is that of the first."""
+    scores = dict(result.content["scores"])
+    for split, subsets in other.content["scores"].items():
+        scored = scores.get(split, [])
+        names = _by_subset(scored)
+        added = [subset for name, subset in _by_subset(subsets).items() if name not in names]
+        scores[split] = [*scored, *added]
+    seconds = sum(part.content.get("evaluation_time") or 0.0 for part in (result, other))
+    return replace(result, content={**result.content, "scores": scores, "evaluation_time": seconds})
 
 
 def in_english(content: Mapping[str, Any]) -> bool:
     """Whether all subsets of a result are in English."""
-    return all(_is_english(subset) for split in content["scores"].values() for subset in split)
+    return all(map(_is_english, _subsets(content)))
 
 
 def mean(content: Mapping[str, Any]) -> float:
     """The main score, a mean over splits and subsets; `DataError` if one is not a finite number."""
-    subsets = [subset for split in content.get("scores", {}).values() for subset in split]
-    values = [subset.get("main_score") for subset in subsets]
-    if not values or not all(
-        isinstance(value, int | float) and math.isfinite(value) for value in values
-    ):
-        raise DataError(
-            f"The benchmark returned {values or 'no score'} for task '{content.get('task_name')}'."
-        )
+    values: list[Any] = [subset.get("main_score") for subset in _subsets(content)]
+    if not values or not all(isinstance(v, int | float) and math.isfinite(v) for v in values):
+        task = content.get("task_name")
+        raise DataError(f"mteb returned {values or 'no score'} for task '{task}'.")
     return float(sum(values) / len(values))
 
 
@@ -204,15 +198,22 @@ def score(content: Mapping[str, Any], kind: str, n: int) -> Score:
         error = spread
     else:
         error = math.sqrt(max(0.0, value * (1 - value)) / units + spread**2 / count)
-    detail = {name: part for name, part in content.items() if name != "spread"}
+    detail = {name: entry for name, entry in content.items() if name != "spread"}
     return Score(value, float(error), n, detail)
+
+
+def _subsets(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The scores of all subsets of all splits."""
+    return list(chain.from_iterable(content.get("scores", {}).values()))
 
 
 def _by_subset(scores: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """The scores of a split by the name of their subset; scores without a name get one."""
-    return {
-        each.get("hf_subset", f"{ONLY}-{i}" if i else ONLY): each for i, each in enumerate(scores)
-    }
+    by_subset = {}
+    for i, subset in enumerate(scores):
+        default = f"{ONLY}-{i}" if i else ONLY
+        by_subset[subset.get("hf_subset", default)] = subset
+    return by_subset
 
 
 def _is_english(subset: Mapping[str, Any]) -> bool:
@@ -224,23 +225,24 @@ def draws(content: Mapping[str, Any]) -> list[float]:
     """The main score of every draw of the benchmark; empty if it does not draw, or in a reduced
     content.
     """
-    runs: list[float] = []
-    for subset in (subset for split in content.get("scores", {}).values() for subset in split):
-        value = subset.get("main_score")
-        main = next(
-            (name for name, each in subset.items() if name != "main_score" and each == value), ""
-        )
-        experiments = (
-            run for run in subset.get("scores_per_experiment") or () if isinstance(run, Mapping)
-        )
-        runs += [run[main] for run in experiments if isinstance(run.get(main), int | float)]
+    scores: list[float] = []
+    for subset in _subsets(content):
+        scores += _experiment_scores(subset)
         levels = subset.get("v_measures") or {}
-        runs += [
-            draw
-            for level in (levels.values() if isinstance(levels, Mapping) else [levels])
-            for draw in level
-        ]
-    return runs
+        scores += chain.from_iterable(levels.values() if isinstance(levels, Mapping) else [levels])
+    return scores
+
+
+def _experiment_scores(subset: Mapping[str, Any]) -> list[float]:
+    """The main score of every experiment of a classification.
+
+    mteb lists experiments by the name of the score, which it does not give beside the main score.
+    """
+    main_score = subset.get("main_score")
+    names = [name for name in subset if name != "main_score" and subset[name] == main_score]
+    experiments = subset.get("scores_per_experiment") or ()
+    values = [run.get(names[0]) for run in experiments if names and isinstance(run, Mapping)]
+    return [value for value in values if isinstance(value, int | float)]
 
 
 def _spread(content: Mapping[str, Any]) -> tuple[float, int] | None:
@@ -269,28 +271,21 @@ def _settings(experiment: Path) -> Mapping[str, Any]:
     """
     meta = experiment / META
     settings = dict((_json(meta).get("experiment_kwargs") or {}) if meta.is_file() else {})
-    match = re.search(r"(?:^|_)layer_(\d+)(?:_|$)", experiment.name)
-    return (
-        {**settings, "layer": int(match.group(1))}
-        if match and settings.get("layer") is None
-        else settings
-    )
+    if settings.get("layer") is None:
+        match = re.search(r"(?:^|_)layer_(\d+)(?:_|$)", experiment.name)
+        settings |= {"layer": int(match.group(1))} if match else {}
+    return settings
 
 
 def _check_form(content: Mapping[str, Any]) -> None:
     """Raise one of the errors of `readable` if a result is not scores by split and subset."""
-    subsets = [subset for split in content.get("scores", {}).values() for subset in split]
-    for number in (
-        content.get("evaluation_time"),
-        *(subset.get("main_score") for subset in subsets),
-    ):
+    subsets = _subsets(content)
+    for number in [content.get("evaluation_time"), *(s.get("main_score") for s in subsets)]:
         if not isinstance(number, int | float | None) or abs(number or 0) > GREATEST:
             raise ValueError(f"{str(number)[:40]} is no score and no time")
     for subset in subsets:
-        if not all(
-            isinstance(text, str)
-            for text in (subset.get("hf_subset", ""), *(subset.get("languages") or ()))
-        ):
+        names = [subset.get("hf_subset", ""), *(subset.get("languages") or ())]
+        if not all(isinstance(name, str) for name in names):
             raise TypeError("the names of subsets and languages must be texts")
 
 
