@@ -10,8 +10,7 @@ continues.
 `_placement`  chooses the worker for each unit
 `_units`      work units, the sources that ask for them, and settings
 `runner`      runs the loop on Dask
-`_worker`     runs one attempt on a worker
-`_deadline`   stops a call at its deadline
+`_worker`     runs one attempt on a worker, and stops it at its deadline
 `journal`     the append-only file of records
 `_lock`       the lock of a run
 `handshake`   the identity and versions of a new worker

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from daskmetrics.core.files import RunFolder, atomic_write
 from daskmetrics.core.serialization import build, parse
-from daskmetrics.core.text import duration, plural
+from daskmetrics.core.text import duration
 from daskmetrics.execution._lock import holder
 from daskmetrics.execution._placement import QueuedUnit, WorkerState
 
-OLD = 60.0  # seconds after which it is said how old the file is
+OLD = 60.0  # seconds after which the age of the file is shown
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,16 @@ class Capacity:
     def text(self, now: float) -> str:
         """In one sentence.
 
-        >>> Capacity(8, 5, 0, {"no unit is ready": 2, "they get no more work": 1}, at=100.0).text(now=300.0)
-        '8 known: 5 busy, 2 idle (no unit is ready), 1 idle (they get no more work), 3.3 min ago'
+        >>> Capacity(8, 5, 0, {"no unit is ready": 3}, at=100.0).text(now=300.0)
+        '8 known: 5 busy, 3 idle (no unit is ready), 3.3 min ago'
         """
-        idle = (f"{number:,} idle ({reason})" for reason, number in self.idle.items())
-        waiting = [f"{plural(self.waiting, 'unit')} waiting"] if self.waiting else []
-        age = [f"{duration(now - self.at)} ago"] if now - self.at > OLD else []
-        return f"{self.known:,} known: {', '.join([f'{self.busy:,} busy', *idle, *waiting, *age])}"
+        parts = [f"{self.known:,} known: {self.busy:,} busy"]
+        parts += [f"{number:,} idle ({reason})" for reason, number in self.idle.items()]
+        if self.waiting:
+            parts.append(f"{self.waiting:,} waiting")
+        if now - self.at > OLD:
+            parts.append(f"{duration(now - self.at)} ago")
+        return ", ".join(parts)
 
 
 def capacity(
@@ -51,40 +54,33 @@ def capacity(
     clock.
     """
     idle = [worker for worker in workers if not worker.placed]
-    # units of equal needs that are ready are alike
+    # units of equal needs are alike
     ready = {
-        (frozenset(each.unit.resources.items()), each.outgrown): each
-        for each in waiting
-        if each.not_before <= now
+        (frozenset(item.unit.resources.items()), item.outgrown): item
+        for item in waiting
+        if item.not_before <= now
     }
-    reasons = Counter(_reason(worker, tuple(ready.values()), stopping) for worker in idle)
-    return Capacity(
-        len(workers),
-        len(workers) - len(idle),
-        len(waiting),
-        dict(reasons.most_common()),
-        time.time(),
-    )
+    reasons = Counter(_reason(worker, ready.values(), stopping) for worker in idle)
+    busy = len(workers) - len(idle)
+    return Capacity(len(workers), busy, len(waiting), dict(reasons.most_common()), time.time())
 
 
 def _reason(worker: WorkerState, ready: Collection[QueuedUnit], stopping: bool) -> str:
     """Why a worker has no unit."""
     if stopping:
         return "the run stops"
-    if worker.resources and not any(worker.resources.values()):
+    if worker.drained:
         return "they get no more work"
     if not ready:
         return "no unit is ready"
-    if not any(worker.offers(each.unit) for each in ready):
-        offered = ", ".join(name for name, amount in worker.resources.items() if amount)
-        return f"no unit that is ready needs {offered or 'nothing'} alone"
-    if not any(worker.offers(each.unit) and worker.memory > each.outgrown for each in ready):
+    fitting = [item for item in ready if worker.offers(item.unit)]
+    if not fitting:
+        return "no unit that is ready needs only what they offer"
+    if not any(worker.memory > item.outgrown for item in fitting):
         return "the units that are ready need more memory"
-    return (
-        "too little time is left of their jobs"
-        if worker.ends < math.inf
-        else "they get a unit in a moment"
-    )
+    if worker.ends < math.inf:
+        return "too little time is left of their jobs"
+    return "they get a unit in a moment"
 
 
 def write(path: Path, state: Capacity) -> None:
@@ -96,8 +92,8 @@ def read(folder: RunFolder) -> Capacity | None:
     """What the process that drives a run has written last; None if there is no such process, or
     nothing to read.
     """
-    with suppress(
-        FileNotFoundError, ValueError, AttributeError
-    ):  # a damaged file is replaced in a moment
-        return build(Capacity, parse(folder.workers.read_bytes())) if holder(folder.lock) else None
+    # a damaged file is replaced in a moment
+    with suppress(FileNotFoundError, ValueError, AttributeError):
+        if holder(folder.lock):
+            return build(Capacity, parse(folder.workers.read_bytes()))
     return None

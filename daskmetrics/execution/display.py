@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import html
+import io
 import time
 from collections import deque
 from collections.abc import Callable
@@ -39,17 +39,16 @@ class Display:
     ) -> None:
         self.console = console or Console(stderr=True, quiet=on_change is not None)
         self.messages: deque[str] = deque(maxlen=MESSAGES)
-        self._cell = (
-            NotebookCell(self.as_html) if self.console.is_jupyter and on_change is None else None
-        )
-        self._on_change = on_change or (self._cell.draw if self._cell else lambda: None)
-        self.live = self.console.is_terminal or self._cell is not None
+        self._cell: NotebookCell | None = None
+        self._on_change = on_change or (lambda: None)
+        if self.console.is_jupyter and on_change is None:
+            self._cell = NotebookCell(self.as_html)
+            self._on_change = self._cell.draw
+        bar_width = 28 if self.console.width >= WIDE else 10
         whole = Column(no_wrap=True)
         self._bars = progress.Progress(
             progress.TextColumn("{task.description:<9}"),
-            progress.BarColumn(
-                bar_width=28 if self.console.width >= WIDE else 10, table_column=whole
-            ),
+            progress.BarColumn(bar_width=bar_width, table_column=whole),
             progress.MofNCompleteColumn(table_column=whole),
             progress.TextColumn("{task.fields[unit]}"),
             progress.TimeElapsedColumn(table_column=whole),
@@ -60,7 +59,7 @@ class Display:
             disable=not self.console.is_terminal or self.console.is_jupyter,
         )
         self._tasks: dict[str, progress.TaskID] = {}
-        self._started = self._last_line = time.monotonic()
+        self._started = self._printed = time.monotonic()
 
     def __enter__(self) -> Display:
         self._bars.start()
@@ -86,15 +85,12 @@ class Display:
         A phase that begins again takes its bar over.
         """
         if name in self._tasks:
-            self._bars.reset(
-                self._tasks[name], total=total, completed=int(done), latest="", unit=unit
-            )
-            self._on_change()
+            self._bars.reset(self._tasks[name], total=total, completed=done, latest="", unit=unit)
         elif total:
             self._tasks[name] = self._bars.add_task(
                 name, total=total, completed=done, latest="", unit=unit
             )
-            self._on_change()
+        self._on_change()
 
     def finish(self, name: str) -> None:
         """End a phase that may need less than its total: what was done is all."""
@@ -107,27 +103,23 @@ class Display:
         if name not in self._tasks:
             return
         latest = printable_lines(latest)
-        first = not any(task.completed for task in self._bars.tasks)
-        self._bars.update(
-            self._tasks[name], latest=latest, advance=1 if to is None else None, completed=to
-        )
-        task = self._task(name)
-        if not self.live and (
-            first or task.finished or time.monotonic() - self._last_line > LINE_EVERY
-        ):
-            self._last_line = time.monotonic()
-            elapsed = self._last_line - self._started
-            left = (
-                ""
-                if task.finished or task.time_remaining is None
-                else f"  eta {task.time_remaining:.0f} s"
-            )
-            self.console.print(
-                f"{elapsed:5.0f} s  {name}: {_done(task)}{left}  {latest}",
-                highlight=False,
-                soft_wrap=True,
-            )
+        begins = not any(task.completed for task in self._bars.tasks)
+        step = 1 if to is None else None
+        self._bars.update(self._tasks[name], latest=latest, advance=step, completed=to)
+        if not self.console.is_terminal and self._cell is None:
+            self._print_line(self._task(name), latest, begins)
         self._on_change()
+
+    def _print_line(self, task: progress.Task, latest: str, begins: bool) -> None:
+        """Print a plain line for the first and the last unit of a phase, and now and then."""
+        now = time.monotonic()
+        if not (begins or task.finished or now - self._printed > LINE_EVERY):
+            return
+        self._printed = now
+        line = f"{now - self._started:5.0f} s  {task.description}: {_done(task)}"
+        if task.time_remaining is not None and not task.finished:
+            line += f"  eta {task.time_remaining:.0f} s"
+        self.console.print(f"{line}  {latest}", highlight=False, soft_wrap=True)
 
     def _task(self, name: str) -> progress.Task:
         return self._bars.tasks[self._bars.task_ids.index(self._tasks[name])]
@@ -138,15 +130,12 @@ class Display:
         return {task.description: _done(task) for task in self._bars.tasks}
 
     def as_html(self) -> str:
-        """Bars and latest messages for a notebook, in the colours of its theme."""
-        rows = "".join(map(_bar, self._bars.tasks))
-        lines = "".join(
-            f'<div style="opacity: .8">{html.escape(text)}</div>' for text in self.messages
-        )
-        table = f'<table style="border-collapse: collapse; color: inherit; background: none">{rows}</table>'
-        return (
-            f'<div style="font-family: system-ui, sans-serif; font-size: 13px">{lines}{table}</div>'
-        )
+        """Bars and latest messages for a notebook."""
+        console = Console(record=True, file=io.StringIO(), width=WIDE, force_terminal=True)
+        for text in self.messages:
+            console.print(Text(text))
+        console.print(self._bars.get_renderable())
+        return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
 
 class _LatestColumn(progress.TextColumn):
@@ -161,27 +150,11 @@ class _LatestColumn(progress.TextColumn):
 def _done(task: progress.Task) -> str:
     """How many of how many.
 
-    >>> _done(progress.Task(progress.TaskID(0), "search", 99, 30, _get_time=float, fields={"unit": "% of budget"}))
+    >>> fields = {"unit": "% of budget"}
+    >>> _done(progress.Task(progress.TaskID(0), "search", 99, 30, _get_time=float, fields=fields))
     '30 of 99 % of budget'
     """
     return f"{task.completed:.0f} of {task.total:.0f} {task.fields['unit']}".rstrip()
-
-
-def _bar(task: progress.Task) -> str:
-    """A row: the name of the phase, a bar, how many of how many, and the latest result."""
-    left = task.time_remaining
-    eta = "" if task.finished or left is None else f", eta {left:.0f} s"
-    look = "height: .7em; border-radius: 4px; background:"
-    bar = (
-        f'<div style="width: 12em; {look} rgba(128, 128, 128, .25)">'
-        f'<div style="width: {task.percentage:.1f}%; {look} #0072b2"></div></div>'
-    )
-    cells = (task.description, bar, f"{_done(task)}{eta}", task.fields["latest"])
-    text = [cell if cell is bar else html.escape(str(cell)) for cell in cells]
-    row = "".join(
-        f'<td style="text-align: left; padding: .1em 1em .1em 0">{cell}</td>' for cell in text
-    )
-    return f'<tr style="background: none">{row}</tr>'
 
 
 class NotebookCell:
@@ -203,9 +176,9 @@ class NotebookCell:
         if not at_once and time.monotonic() - self._drawn < DRAW_EVERY:
             return
         ipython = import_module("IPython.display")  # it has no types
-
+        content = ipython.HTML(self._content())
         self._drawn = time.monotonic()
         if self._handle is None:
-            self._handle = ipython.display(ipython.HTML(self._content()), display_id=True)
+            self._handle = ipython.display(content, display_id=True)
         else:
-            self._handle.update(ipython.HTML(self._content()))
+            self._handle.update(content)

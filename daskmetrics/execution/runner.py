@@ -29,8 +29,8 @@ from daskmetrics.core.retry import Fault
 from daskmetrics.core.telemetry import TelemetryFile
 from daskmetrics.execution import _worker as worker
 from daskmetrics.execution import handshake as handshake
-from daskmetrics.execution._deadline import last_words
 from daskmetrics.execution._units import Settings, Source, TaskId
+from daskmetrics.execution._worker import last_words
 from daskmetrics.execution.capacity import capacity, write
 from daskmetrics.execution.journal import Journal
 from daskmetrics.execution.loop import (

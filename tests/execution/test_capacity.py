@@ -25,7 +25,7 @@ def test_each_reason_for_an_idle_worker():
         most_memory=8,
     )
     bench.step(Joined("c", "c", resources=CPU))
-    assert now(bench) == {"no unit that is ready needs CPU alone": 1}
+    assert now(bench) == {"no unit that is ready needs only what they offer": 1}
     placed = bench.submitted(*(Joined(name, name, resources=GPU, memory=4) for name in "gh"))
     assert now(bench) == {"no unit is ready": 1}, "both units run, and the source has no more"
     bench.step(*(Started(submit.task) for submit in placed))

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from daskmetrics.execution._deadline import Deadlines, last_words, trace_file
+from daskmetrics.execution._worker import Deadlines, last_words, trace_file
 
 HANG = """
 import ctypes, sys
 from pathlib import Path
-from daskmetrics.execution._deadline import DEADLINES
+from daskmetrics.execution._worker import DEADLINES
 with DEADLINES.within("slow", 60, Path(sys.argv[1])), DEADLINES.within("late", 0.5, Path(sys.argv[1])):
     ctypes.PyDLL(None).sleep(1000)
 """

@@ -215,7 +215,7 @@ def test_clocks_that_jump_change_nothing():
     hears nothing.
     """
     execution = ROOT / "daskmetrics" / "execution"
-    for name in ("loop", "_placement", "runner", "_worker", "_deadline"):
+    for name in ("loop", "_placement", "runner", "_worker"):
         source = (execution / f"{name}.py").read_text(encoding="utf-8")
         for stamp in (
             "round(time.time(), 2)",
