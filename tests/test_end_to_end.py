@@ -120,20 +120,20 @@ def test_the_summary_names_the_best_arm_and_all_files(undisturbed):
 def test_the_store_holds_the_scores_of_the_best_arm(undisturbed):
     run = dm.open(undisturbed.run_folder)
     best = run.best()
-    for task, measured in best.scores.items():
+    for task, measured in best.answer.best.scores.items():
         stored = run.scores[task].sel(
             model=best.arm.model, checkpoint=best.arm.revision, layer=best.arm.layer
         )
-        assert float(stored) == measured["score"]
+        assert float(stored) == measured.score
     assert np.isfinite(run.metrics.prompt_entropy.sel(model="a")).all()
     assert run.metrics.curvature.attrs["units"]
     assert run.metrics.sizes == {"model": 2, "checkpoint": 5, "layer": 3}
 
 
-def test_the_snippet_loads_the_best_arm(undisturbed):
+def test_the_code_loads_the_best_arm(undisturbed):
     namespace: dict = {}
     exec(dm.open(undisturbed.run_folder).best().code, namespace)
-    assert namespace["embed"](["one", "two words"]).shape[0] == 2
+    assert namespace["encoder"].encode(["one", "two words"]).shape[0] == 2
 
 
 def test_a_finished_run_is_not_changed(undisturbed):

@@ -9,17 +9,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from daskmetrics.answer.analysis import suites as suites_of
+from daskmetrics.answer.recorded import RecordedRun, weights_of
 from daskmetrics.answer.ties import MeanScores, not_worse
-from daskmetrics.bandit import Problem, task_weights
+from daskmetrics.bandit import Problem
 from daskmetrics.bandit.model import RewardScale, reward_scale
 from daskmetrics.bandit.problem import Observations
-from daskmetrics.core.events import SearchEnded
-from daskmetrics.core.names import Arm, Cell, training_order
+from daskmetrics.core.events import SearchEnded, measured
+from daskmetrics.core.names import Arm, Checkpoint, training_order
 from daskmetrics.core.outcomes import Difference, difference, joint_error, mean_difference
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import Scored
@@ -30,13 +31,11 @@ class Evidence:
     """What a verdict rests on, as the journal holds it."""
 
     config: Mapping[str, Any]
-    folder: Path  # of the run
     answer: SearchEnded
     kinds: Mapping[str, str]  # of every task
     arms: tuple[Arm, ...]  # that were measured
     sizes: Mapping[str, float]  # of every model, in any unit
     recorded: Mapping[Arm, Mapping[str, Scored]]  # scores by arm and task
-    seconds: Mapping[Cell, float]  # of scoring
     widths: Mapping[str, int]  # of every model
 
     @property
@@ -186,7 +185,21 @@ class Evidence:
         return {name: place for place, name in enumerate(revisions)}
 
 
-def weights_of(kinds: Mapping[str, str], search: Mapping[str, Any]) -> dict[str, float]:
-    """Weights of the tasks of a search's objective, by name; tasks without weight are left out."""
-    weights = task_weights(kinds, search["objective"], search["weights"]) if kinds else []
-    return {task: weight for task, weight in zip(kinds, weights, strict=True) if weight}
+def evidence_of(run: RecordedRun) -> Evidence:
+    """What the verdict of a finished search rests on."""
+    checkpoints = {Checkpoint.parse(record.name) for record, _ in measured(run.records)}
+    suites = suites_of(run)
+    return Evidence(
+        config=run.config,
+        answer=run.finished_search(),
+        kinds=run.kinds,
+        arms=tuple(
+            arm for suite in suites for arm in suite.arms() if arm.checkpoint in checkpoints
+        ),
+        sizes={
+            suite.model: float(run.start.widths.get(suite.model, 0)) ** 2 * suite.depth
+            for suite in suites
+        },
+        recorded=run.recorded,
+        widths=run.start.widths,
+    )

@@ -6,29 +6,21 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.recorded import RecordedRun, cell_of
 from daskmetrics.bandit import Outcome, Problem, arm_features
 from daskmetrics.bandit.features import measured
-from daskmetrics.bandit.model import (
-    IncrementalPosterior,
-    Posterior,
-    RewardScale,
-    first_max,
-    reward_scale,
-)
-from daskmetrics.bandit.problem import Observations
-from daskmetrics.bandit.recommend import margin_of
+from daskmetrics.bandit.model import IncrementalPosterior, Posterior, first_max
 from daskmetrics.core import events
 from daskmetrics.core.errors import DataError, unknown
+from daskmetrics.core.events import Record
 from daskmetrics.core.names import Arm, Cell, Checkpoint
+from daskmetrics.core.outcomes import Difference
 from daskmetrics.core.results import Scored
 
 
@@ -40,17 +32,9 @@ class RunPosterior:
     posterior.
     """
 
-    run: RecordedRun
     problem: Problem
     posterior: Posterior
-    observations: Observations
-
-    @cached_property
-    def leader(self) -> int:
-        """Index of the recommended arm, or of the arm with the greatest mean while there is none."""
-        if self.run.result:
-            return self.problem.arm_index[self.run.result.best_arm]
-        return first_max(self.posterior.mean)
+    leader: int  # index of the recommended arm or, while there is none, of the greatest mean
 
     def index(self, name: str) -> int:
         """Index of an arm by its name; `ConfigError` with the nearest names if no such arm was
@@ -62,58 +46,39 @@ class RunPosterior:
         """Rank of an arm by its expected objective; 1 is the best."""
         return 1 + int((self.posterior.mean > self.posterior.mean[arm]).sum())
 
-    def behind(self, arms: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """By how much the leader is better than each arm: mean and standard deviation, in units of
-        the reward.
-        """
-        who, leader = np.asarray(arms, dtype=np.intp), np.array([self.leader])
-        shared = self.posterior.covariance(who, leader)[:, 0]
-        variance = self.posterior.variance[who] + self.posterior.variance[self.leader] - 2 * shared
-        return self.posterior.mean[self.leader] - self.posterior.mean[who], np.sqrt(
-            np.maximum(variance, 0.0)
-        )
-
-    def chance_within(self, arms: Sequence[int], share: float) -> NDArray[np.float64]:
-        """Probability that each arm lies within a share of the leader's mean score; share 0 means
-        that it is better.
-        """
-        margin = margin_of(self.posterior, self.leader, self.observations, share) if share else 0.0
-        mean, sd = self.behind(arms)
-        return np.array(
-            [_below(margin - m, s) for m, s in zip(mean.tolist(), sd.tolist(), strict=True)]
-        )
+    def lead(self, arm: int) -> Difference:
+        """By how much the leader is expected to be better than an arm, in units of the reward."""
+        mean, variance = self.posterior.mean, self.posterior.variance
+        shared = self.posterior.covariance(np.array([arm]), np.array([self.leader]))[0, 0]
+        spread = max(0.0, float(variance[arm] + variance[self.leader] - 2 * shared))
+        return Difference(float(mean[self.leader] - mean[arm]), math.sqrt(spread), paired=True)
 
 
 def arm_named(name: str, arms: Iterable[Arm], kind: str) -> Arm:
     """The arm of this name; `ConfigError` with the nearest names, since a list of all would have
     thousands of arms.
     """
-    known = {str(arm): arm for arm in arms}
-    if name not in known:
-        raise unknown(
-            kind, name, difflib.get_close_matches(name, known, n=5, cutoff=0.4) or list(known)[:5]
-        )
-    return known[name]
+    by_name = {str(arm): arm for arm in arms}
+    if name not in by_name:
+        nearest = difflib.get_close_matches(name, by_name, n=5, cutoff=0.4)
+        raise unknown(kind, name, nearest or list(by_name)[:5])
+    return by_name[name]
 
 
 def posterior_of(run: RecordedRun) -> RunPosterior:
     """The posterior of a run's latest search; `DataError` if the search has no score yet."""
     problem = _problem(run)
     cells, outcomes = _history(run)
-    places = [problem.locate(cell) for cell in cells]
-    posterior = IncrementalPosterior(problem).posterior(places, outcomes)
-    observations = problem.observe(zip(cells, outcomes, strict=True))
-    if not len(observations):
+    if not any(outcome.score is not None for outcome in outcomes):
         raise DataError(
             f"The run in '{run.folder.path}' has no scores yet, so its arms have no posterior."
         )
-    return RunPosterior(run, problem, posterior, observations)
-
-
-def objective_of(run: RecordedRun) -> tuple[Problem, RewardScale]:
-    """The problem of a run's search, with the weights of its tasks, and the scale of its reward."""
-    problem = _problem(run)
-    return problem, reward_scale(problem, problem.observe(zip(*_history(run), strict=True)))
+    located = [problem.locate(cell) for cell in cells]
+    posterior = IncrementalPosterior(problem).posterior(located, outcomes)
+    leader = first_max(posterior.mean)
+    if run.result:
+        leader = problem.arm_index[run.result.best_arm]
+    return RunPosterior(problem, posterior, leader)
 
 
 def _problem(run: RecordedRun) -> Problem:
@@ -145,22 +110,15 @@ def _history(run: RecordedRun) -> tuple[list[Cell], list[Outcome]]:
     searches come first.
     """
     answered = {run.cells[record.key]: record for record in run.records if record.kind == "score"}
-    order = (
-        run.result.order if run.result else range(len(run.picks))
-    )  # that of the decisions while a search goes on
+    # while a search goes on, the order is that of its decisions
+    order = run.result.order if run.result else range(len(run.picks))
     picked = [cell_of(run.picks[index]) for index in order]
-    cells = [
-        *(cell for cell in answered if cell not in set(picked)),
-        *(cell for cell in picked if cell in answered),
-    ]
-    records = [answered[cell] for cell in cells]
-    scores = [record.value for record in records]
-    return cells, [
-        Outcome(score.score, score.stderr) if isinstance(score, Scored) else Outcome(None)
-        for score in scores
-    ]
+    earlier = [cell for cell in answered if cell not in set(picked)]
+    cells = [*earlier, *(cell for cell in picked if cell in answered)]
+    return cells, [_outcome(answered[cell]) for cell in cells]
 
 
-def _below(distance: float, sd: float) -> float:
-    """Probability that a normal deviate of this standard deviation is below the distance."""
-    return float(distance >= 0) if sd < 1e-9 else 0.5 * math.erfc(-distance / sd / math.sqrt(2))
+def _outcome(record: Record) -> Outcome:
+    if not isinstance(record.value, Scored):
+        return Outcome(None)
+    return Outcome(record.value.score, record.value.stderr)

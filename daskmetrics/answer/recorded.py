@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from daskmetrics.answer._arrays import dataset
-from daskmetrics.answer.evidence import weights_of
 from daskmetrics.answer.trade_offs import (
     ArmCost,
     ModelSize,
@@ -20,6 +19,7 @@ from daskmetrics.answer.trade_offs import (
     recorded_size,
     trade_offs_of,
 )
+from daskmetrics.bandit import task_weights
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.events import (
     MapStarted,
@@ -38,7 +38,6 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Key
 from daskmetrics.core.outcomes import Difference, difference, mean_score
 from daskmetrics.core.results import Scored
-from daskmetrics.core.text import equal_names
 from daskmetrics.execution.journal import holder, read
 from daskmetrics.store import StorePlan
 
@@ -289,13 +288,6 @@ class RecordedRun:
         """
         return dataset(self.tree, self.models, "scores", "task")
 
-    @property
-    def identical(self) -> tuple[str, ...]:
-        """Checkpoints of equal weights, which were measured as one, such as ``m@step4 = step2 =
-        main``.
-        """
-        return tuple(equal_names(name, others) for name, others in self.start.aliases.items())
-
     @cached_property
     def measured_as(self) -> Mapping[str, str]:
         """The name of the checkpoint that was measured, by that of a revision of equal weights."""
@@ -340,7 +332,7 @@ class RecordedRun:
         if found is None:
             raise DataError(
                 f"No arm of the run in '{self.folder.path}' was scored on all {len(self.weights)} tasks of the "
-                f"objective, so there is nothing to compare. {self._remedy()}"
+                f"objective, so there is nothing to compare. {self._remedy}"
             )
         return found
 
@@ -378,14 +370,25 @@ class RecordedRun:
         weights = {task: weight for task, weight in self.weights.items() if task in tasks}
         return mean_score(self.recorded.get(arm, {}), weights) or (None, None)
 
+    def finished_search(self) -> SearchEnded:
+        """What the search recommends.
+
+        Raises
+        ------
+        DataError
+            If the run has no tasks, or its search is not finished.
+        """
+        if self.result is None:
+            raise DataError(f"The run in '{self.folder.path}' has no answer yet. {self._remedy}")
+        return self.result
+
+    @property
     def _remedy(self) -> str:
         if not self.tasks:
             return "It has no tasks. Add some under 'tasks:' and run it again."
-        return (
-            "Its search continues."
-            if self.driver
-            else "Its search is not finished; run it again to resume."
-        )
+        if self.driver:
+            return "Its search continues."
+        return "Its search is not finished; run it again to resume."
 
 
 def _are_alike(cell: Cell, before: StorePlan | None, now: StorePlan | None) -> bool:
@@ -397,3 +400,9 @@ def _are_alike(cell: Cell, before: StorePlan | None, now: StorePlan | None) -> b
 def cell_of(pick: Mapping[str, Any]) -> Cell:
     """The cell of a decision in the journal."""
     return Cell(Arm(**pick["cell"]["arm"]), pick["cell"]["task"])
+
+
+def weights_of(kinds: Mapping[str, str], search: Mapping[str, Any]) -> dict[str, float]:
+    """Weights of the tasks of a search's objective, by name; tasks without weight are left out."""
+    weights = task_weights(kinds, search["objective"], search["weights"]) if kinds else []
+    return {task: weight for task, weight in zip(kinds, weights, strict=True) if weight}

@@ -6,7 +6,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,9 +62,9 @@ def _following(run: Path) -> Answer:
 
 def _map_status(run: Path, workers: Capacity | None) -> Answer:
     """The progress of a map."""
+    from daskmetrics.answer.status import idle_now
     from daskmetrics.execution.map.folder import read_map
     from daskmetrics.execution.map.result_table import summary_text
-    from daskmetrics.report._terminal import idle_now
 
     recorded = read_map(run)
     idle = idle_now(RunFolder(run))
@@ -92,20 +91,22 @@ def _map_status(run: Path, workers: Capacity | None) -> Answer:
 def _run_status(run: Path, workers: Capacity | None) -> Answer:
     """The progress of an experiment."""
     from daskmetrics import report
+    from daskmetrics.answer import status_of
+    from daskmetrics.planning.progress import prediction
 
     loaded = report.Run(run)
     job = None if loaded.finished else _driver_job(run)
 
     def document() -> dict[str, Any]:
-        from daskmetrics.report._documents import status_document
-
-        return {**status_document(loaded), "job": job, "workers": workers}
+        return {**vars(status_of(loaded)), "job": job, "workers": workers}
 
     def show() -> None:
         if job:
             say(job)
         say(report.status_text(loaded))
         _show_workers(workers)
+        if planned := prediction(loaded):
+            say("\n".join(report.fact("plan", planned.text)))
         if loaded.driver and loaded.config["cluster"]["kind"] == "slurm":
             from daskmetrics.cluster.slurm.commands import queue_text
             from daskmetrics.cluster.slurm.script import job_name
@@ -116,10 +117,10 @@ def _run_status(run: Path, workers: Capacity | None) -> Answer:
 
 
 def _show_workers(workers: Capacity | None) -> None:
-    from daskmetrics.report._format import fact
+    from daskmetrics import report
 
-    for line in fact("workers", workers.text(time.time())) if workers else ():
-        say(line)
+    if workers:
+        say("\n".join(report.fact("workers", workers.text(time.time()))))
 
 
 def _driver_job(run: Path) -> str | None:
@@ -209,10 +210,8 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
 def best(
     run: Path, within: str | None, pareto: bool, output: Path | None, arm: str | None
 ) -> Answer:
-    """Print the best arm of RUN and the Python that loads it."""
+    """Print the best candidate of RUN: what it gains, how sure that is, what it cost."""
     from daskmetrics import report
-    from daskmetrics.report import _documents as documents
-    from daskmetrics.report._explain import near_best_text, trade_offs_text
 
     if output and not pareto:
         raise ConfigError("--output draws scores against costs: add --pareto.")
@@ -223,24 +222,21 @@ def best(
         return _explanation(loaded, arm)
     if pareto:
         drawn = [_draw(loaded, output)] if output else []
-        text = partial(trade_offs_text, loaded)
         return Answer(
-            lambda: {**documents.trade_offs_document(loaded), "files": drawn},
-            lambda: say("\n\n".join([text(), *map(str, drawn)])),
+            lambda: {**vars(loaded.trade_offs()), "files": drawn},
+            lambda: say("\n\n".join([report.trade_offs_text(loaded), *map(str, drawn)])),
         )
     if within is None:
-        return Answer(
-            lambda: documents.best_document(loaded), lambda: say(report.best_text(loaded))
-        )
+        return Answer(lambda: loaded.answer, lambda: say(report.best_text(loaded)))
     share = _share(within)
     return Answer(
-        lambda: documents.near_best_document(loaded, share),
-        lambda: say(near_best_text(loaded, share)),
+        lambda: {"within": share, "cheaper": loaded.verdict.cheaper(share)},
+        lambda: say(report.within_text(loaded, share)),
     )
 
 
 def _explanation(run: Run, arm: str) -> Answer:
-    from daskmetrics.report._explain import explain_text
+    from daskmetrics.report import explain_text
 
     def document() -> None:
         raise ConfigError("--arm is explained as text only: omit --json.")
@@ -300,28 +296,28 @@ def compare(
     error comes from the outcomes of the same items.
     """
     from daskmetrics import report
-    from daskmetrics.report import _compare as comparisons
-    from daskmetrics.report import _paired as paired
+    from daskmetrics.answer.comparison import compare_published, compare_runs
+    from daskmetrics.answer.paired import compare_named
 
-    one, two = report.Run(run), report.Run(other) if other is not None else None
+    loaded = report.Run(run)
+    beside = None if other is None else report.Run(other)
     if arms:
+        two_arms = compare_named(loaded, *arms, beside)
         return Answer(
-            lambda: paired.comparison_document(paired.compare_named(one, *arms, two)),
-            lambda: say(paired.compare_arms_text(one, *arms, two)),
+            lambda: two_arms,
+            lambda: say(report.compare_arms_text(loaded, beside or loaded, two_arms)),
         )
-    table = _published(published) if two is None or published is not None else None
-
-    def document() -> dict[str, Any]:
-        runs = comparisons.compare_document(one, two) if two else {}
-        return {**runs, **(comparisons.published_document(one, *table) if table else {})}
-
-    def show() -> None:
-        if two:
-            say(comparisons.compare_text(one, two))
-        if table:
-            say(comparisons.compare_published_text(one, *table))
-
-    return Answer(document, show)
+    documents: dict[str, Any] = {}
+    texts = []
+    if beside:
+        two_runs = compare_runs(loaded, beside)
+        documents |= vars(two_runs)
+        texts.append(report.compare_text(loaded, beside, two_runs))
+    if beside is None or published is not None:
+        with_published = compare_published(loaded, *_published(published))
+        documents["published"] = with_published
+        texts.append(report.compare_published_text(with_published))
+    return Answer(lambda: documents, lambda: say("\n\n".join(texts)))
 
 
 def _published(path: Path | None) -> tuple[Mapping[Cell, KnownScore], str]:

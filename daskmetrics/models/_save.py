@@ -97,7 +97,7 @@ def _check_norm(model: LoadedModel, layer: int) -> None:
     if model.network.parts.final_norm is not None and not is_normed:
         raise DataError(
             f"Layer {layer} was read with 'state_norm: {mode}', before the final norm of the model, which a saved "
-            "model applies. Run with 'state_norm: final_ln' to save a layer, or read it with the code of `best()`."
+            "model applies. Run with 'state_norm: final_ln' to save a layer, or read it with `run.best().load()`."
         )
 
 
@@ -251,7 +251,7 @@ def _check_equal(
         if not apart <= allowed * np.abs(vector).max():
             raise DataError(
                 f"A {module.config.model_type} cut after layer {layer} gives other vectors (by up to "
-                f"{apart:.2g}), so it is not saved. Read the layer with the code of `best()` instead."
+                f"{apart:.2g}), so it is not saved. Read the layer with `run.best().load()` instead."
             )
 
 

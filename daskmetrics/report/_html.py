@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import version
@@ -19,24 +18,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskmetrics.answer import analysis
+from daskmetrics.answer.status import worker_use
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder, atomic_write
+from daskmetrics.core.serialization import as_json
 from daskmetrics.core.telemetry import read_samples
 from daskmetrics.execution.journal import read
 from daskmetrics.report import _explain as explained
 from daskmetrics.report import _format as formats
 from daskmetrics.report import _tables as tables
 from daskmetrics.report import _terminal as terminal
-from daskmetrics.report import _timing as timing
-from daskmetrics.report._documents import summary
-from daskmetrics.report._fresh import fresh_items
 from daskmetrics.report._run import Run
+from daskmetrics.report._sections import facts, sections
 from daskmetrics.report.plots import need_matplotlib
 
 if TYPE_CHECKING:
     from daskmetrics.report.plots._figures import Picture
 
 EMBEDDED = 1_000_000  # bytes of static figures within the page, for readers without JavaScript
+MOST_ROWS = 200  # of the leaderboard: the page of thousands of candidates stays small
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
@@ -57,7 +57,9 @@ def write_page(run: Run, vectors: bool = False) -> Path:
         atomic_write(folder / f"{picture.name}.png", picture.png)
         if vectors:
             atomic_write(folder / f"{picture.name}.svg", picture.svg)
-    atomic_write(folder / "summary.json", json.dumps(summary(run), indent=1))
+    answer = run.answer if run.result else None
+    summary = {"name": run.start.name, "finished": run.finished, "answer": answer}
+    atomic_write(folder / "summary.json", as_json(summary))
     return atomic_write(folder / "index.html", page(run, pictures))
 
 
@@ -123,14 +125,15 @@ def page(run: Run, pictures: Sequence[Picture]) -> str:
     return formats.template("page.html").render(
         run=run,
         best=run.best() if run.result else None,
+        facts=facts(run.answer, str(run.folder.path)) if run.result else {},
+        sections=sections(run.answer) if run.result else [],
         analysis=analysis,
         explained=explained,
-        timing=timing,
-        verdict=run.verdict if run.result else None,
-        fresh=fresh_items(run),
+        workers=terminal.worker_table(worker_use(run)),
         terminal=terminal,
         formats=formats,
-        board=tables.leaderboard(run, drawn.fields if drawn else ()),
+        board=run.leaderboard() if run.recorded else None,
+        most_rows=MOST_ROWS,
         metrics=tables.metrics_table(run),
         predictors=tables.predictors(run),
         figures=drawn,

@@ -14,7 +14,7 @@ from daskmetrics.answer.recorded import cell_of
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.text import duration
-from daskmetrics.report._format import number, percent, scored
+from daskmetrics.report._format import number, percent
 from daskmetrics.report._run import Run
 
 MOST_OPEN = 8  # runs that are kept in memory for pages of their own
@@ -188,7 +188,8 @@ def _row_of(run: Run, row: RunRow) -> RunRow:
     result = run.result
     if result:
         best = f"{result.best_arm}{'' if result.confirmed else ' (expected)'}"
-        score = scored(result.best["mean"])
+        mean = result.best["mean"]
+        score = number(mean["score"], mean["stderr"]) if mean else ""
         cost = f"{percent(result.spent / result.exhaustive)} of the sweep"
     else:
         leader, best, score = analysis.leader(run), "", ""
@@ -199,14 +200,7 @@ def _row_of(run: Run, row: RunRow) -> RunRow:
             )
         cost = f"{duration(sum(pick['cost'] for pick in run.picks))} (assumed)" if run.picks else ""
     state = "finished" if run.finished else UNFINISHED
-    return replace(row, state=state, progress=progress(run), arm=best, score=score, cost=cost)
-
-
-def progress(run: Run) -> str:
-    """How much of a run is done."""
-    scored = f", {run.counts['score', 'ok']:,} of {run.cells_planned:,} cells" if run.tasks else ""
-    failed = f", {len(run.failed):,} failed" if run.failed else ""
-    return run.measured + scored + failed
+    return replace(row, state=state, progress=run.done, arm=best, score=score, cost=cost)
 
 
 def ago(then: float) -> str:

@@ -165,7 +165,7 @@ class _RunPage(_Page):
         return {
             "title": name,
             "run": run,
-            "progress": overview.progress(run),
+            "progress": run.done,
             "report": self.server.runs.file_of_report(name, "index.html")
             and f"../report/{name}/index.html",
             "latest": [

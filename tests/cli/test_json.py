@@ -124,7 +124,7 @@ def test_a_plan_and_a_check_print_their_keys(here, monkeypatch):
 def test_the_document_holds_what_the_text_says(here, monkeypatch):
     best = json.loads(invoke(here, monkeypatch, "best", "demo", "--json").stdout)
     text = invoke(here, monkeypatch, "best", "demo").stdout
-    assert best["best"]["arm"] in text and best["code"].strip() in text
+    assert best["best"]["arm"] in text and best["sureness"] in text
     assert f"{best['best']['score']:.3f}" in text
     status = json.loads(invoke(here, monkeypatch, "status", "demo", "--json").stdout)
     assert status["finished"] and status["best"] == best["best"]["arm"]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from daskmetrics import experiment
+from daskmetrics.answer.fresh import fresh_items
 from daskmetrics.bandit import Budget
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
@@ -20,7 +21,6 @@ from daskmetrics.experiment import search as search
 from daskmetrics.experiment.remaining import cells_left
 from daskmetrics.planning.preview import preview
 from daskmetrics.report import Run
-from daskmetrics.report._fresh import fresh_items
 from tests.experiment.test_search import Bench
 
 FRESH = {"confirm": "fresh", "budget": 1.0, "reward": "mean"}

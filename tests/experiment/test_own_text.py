@@ -16,10 +16,8 @@ from daskmetrics.experiment import Display
 from daskmetrics.experiment import maintenance as maintain
 from daskmetrics.planning.calibration import task_costs
 from daskmetrics.planning.preview import preview
-from daskmetrics.report import Run
-from daskmetrics.report._explain import explain_text
+from daskmetrics.report import Run, explain_text, status_text
 from daskmetrics.report._html import write_page
-from daskmetrics.report._terminal import status_text
 
 LAYERS = 3
 
@@ -64,7 +62,7 @@ def test_two_thousand_labelled_texts_end_with_the_best_arm(tmp_path: Path, prepa
     experiment.run(prepared(**changes, search={"budget": 0.7}), folder, Display())
     run = Run(folder.path)
     best = run.best()
-    assert best.arm.model == "a" and best.probability > 0
+    assert best.arm.model == "a" and run.answer.probability > 0
     (task,) = run.tasks
     assert task == "file:reviews.csv(text=body, label=stars, probe=ridge)"
     assert {record.value.n for record in run.records if record.kind == "score"} == {2000}
@@ -141,14 +139,12 @@ def test_a_run_without_metrics_searches_at_once_and_adds_metrics_later(
     experiment.run(bare, folder, Display())
     run = Run(folder.path)
     assert not any(record.value.size for record in run.records if record.kind == "measure")
-    assert len(run.recorded) == len(bare.arms) and run.best().confirmed
+    assert len(run.recorded) == len(bare.arms) and run.answer.confirmed
     assert not run.metrics and len(run.scores) == 3
-    assert run.headline.startswith("best arm a@") and "none: the run has no metrics" in status_text(
-        run
-    )
+    assert run.headline.startswith("a, ") and "none: the run has no metrics" in status_text(run)
     assert "no metrics" in write_page(run).read_text(encoding="utf-8")
     assert "metric" not in explain_text(run, str(run.best().arm))
-    assert not any("assumed for" in note for note in run.trade_offs().notes)
+    assert all(size.weights for size in run.trade_offs().sizes.values())
     whole = run.trade_offs().arms[0].cost.whole
     assert maintain.verify(folder).damages == ()
 

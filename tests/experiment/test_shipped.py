@@ -217,9 +217,8 @@ def test_a_run_records_what_was_done_and_its_snippet_does_it_again(
     assert done == prepared.protocols[prepared.checkpoints[0]].as_dict()
     assert done["prompts"]["query"] == "query: " and done["shipped"]["steps"] == ["normalize"]
     best = Run(run_folder.path).best()
-    space: dict[str, Any] = {}
-    exec(best.code, space)
-    vectors = space["embed"](["one text", "another"]).numpy()
+    with best.load() as encoder:
+        vectors = encoder.encode(["one text", "another"])
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-5)
 
 

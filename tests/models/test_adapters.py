@@ -16,10 +16,8 @@ from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.protocol import protocol_of
 from daskmetrics.config import Model, Protocol
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.names import Arm
 from daskmetrics.models import Encoder, LoadedModel
 from daskmetrics.models import _networks as networks
-from daskmetrics.report._snippet import snippet
 
 from .architectures import build
 
@@ -188,11 +186,11 @@ def test_the_base_of_a_suite_is_loaded_once_and_never_worn_by_rounding(tmp_path,
     assert_equal(plain.module, AutoModel.from_pretrained(neox))
 
 
-def test_a_recorded_adapter_is_loaded_again_by_the_snippet(tmp_path, neox):
+def test_an_adapter_is_read_as_the_merged_model(tmp_path, neox):
     wanted = adapted(neox, tmp_path / "lora", r=4)
     (location,) = located(tmp_path / "lora").locations
     with encoder_of(location, layer=3) as encoder:
-        vectors, protocol = encoder.encode(TEXTS), encoder.protocol.as_dict()
+        vectors = encoder.encode(TEXTS)
     tokenizer = AutoTokenizer.from_pretrained(neox)
     with torch.inference_mode():
         states = [
@@ -200,9 +198,6 @@ def test_a_recorded_adapter_is_loaded_again_by_the_snippet(tmp_path, neox):
             for text in TEXTS
         ]
     np.testing.assert_allclose(vectors, torch.stack(states), atol=1e-5)
-    code = snippet(Arm("m", "main", 3), {**checkpoints.recorded(location), "depth": 3}, protocol)
-    exec(code, space := {})
-    np.testing.assert_allclose(space["embed"](TEXTS), vectors, atol=1e-6)
 
 
 def rewrite(folder, **keys):

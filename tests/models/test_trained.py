@@ -15,9 +15,7 @@ from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.locations import Location
 from daskmetrics.checkpoints.protocol import protocol_of
 from daskmetrics.config import Model, Protocol
-from daskmetrics.core.names import Arm
 from daskmetrics.models import Encoder, LoadedModel
-from daskmetrics.report._snippet import snippet
 
 TEXTS = ["one text", "another text, a longer one", "the third"]
 
@@ -80,14 +78,7 @@ def test_checkpoints_of_transformers_without_a_tokenizer_have_that_of_their_suit
         vectors.append(encoder.encode(TEXTS))
         np.testing.assert_allclose(vectors[-1], torch.stack(states), atol=1e-5)
         place = checkpoints.recorded(Location(path, None, ""))
-        exec(
-            code := snippet(
-                Arm("m", "checkpoint-2", 2), {**place, "depth": 2}, encoder.protocol.as_dict()
-            ),
-            space := {},
-        )
-        assert place["tokenizer"] == str(tmp_path / "out") and place["tokenizer"] in code
-        np.testing.assert_allclose(space["embed"](TEXTS), vectors[-1], atol=1e-5)
+        assert place["tokenizer"] == str(tmp_path / "out")
     assert abs(vectors[0] - vectors[1]).max() > 1e-4
     for file in (tmp_path / "out" / "checkpoint-4").glob("*.*"):
         shutil.copy(file, tmp_path / "out")  # as the trainer saves the model with which it ends

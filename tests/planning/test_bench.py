@@ -11,11 +11,12 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from daskmetrics.answer.status import worker_use
 from daskmetrics.cli import main
 from daskmetrics.core.files import RunFolder
 from daskmetrics.planning import calibration as calibration
+from daskmetrics.planning.progress import prediction as prediction_of
 from daskmetrics.report import Run
-from daskmetrics.report import _timing as timing
 from daskmetrics.training import data as data
 
 NAPS = Path(__file__).parent / "naps.py"
@@ -143,12 +144,12 @@ def test_a_plan_is_assumed_then_measured_then_compared_with_its_run(small):
     assert "measured on" in planned.stdout and sources(planned.stdout)["wait"][1] == "free now"
     assert "Option 1: daskmetrics run small.yaml --set cluster=local" in planned.stdout
     run = Run("runs/small")
-    prediction = timing.prediction(run)
+    prediction = prediction_of(run)
     assert (
         run.finished and prediction is not None and prediction.finished and prediction.done == 1.0
     )
     assert "longer" in prediction.text or "shorter" in prediction.text
-    [share] = timing.worker_use(run)
+    [share] = worker_use(run)
     assert share.units == sum(run.counts.values()) and 0 < share.busy <= 1 and share.memory > 2**20
     status = daskmetrics("status", "runs/small").stdout
     assert "predicted (" in status and "plan " in status

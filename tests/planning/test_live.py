@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.planning.progress import prediction as prediction_of
 from daskmetrics.report import Run
-from daskmetrics.report import _timing as timing
 from tests.planning.test_bench import SMALL
 from tests.slurm.site import comes_true, command, jobs, needs_slurm, profile
 
@@ -69,7 +69,7 @@ def test_the_chosen_option_of_three_runs_and_is_compared_with_its_prediction(bus
     assert re.search(r"wait +2 +sbatch --test-only ", done.stdout)
     assert f"Cancelled the pending job {waiting} (old)." in done.stdout and waiting not in jobs()
     assert comes_true(is_finished, 300)
-    prediction = timing.prediction(Run("runs/small"))
+    prediction = prediction_of(Run("runs/small"))
     assert prediction.finished and prediction.option == "two.yaml: 2 l40s"
     assert prediction.predicted.low < prediction.predicted.high
 

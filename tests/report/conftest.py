@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
@@ -323,10 +325,26 @@ def _record(journal: Journal, key: str, name: str, kind: str, value: Any) -> Non
     journal.append(Record(key, name, kind, value=result_of(kind, value), seconds=1.0, **failure))
 
 
+@pytest.fixture(scope="session")
+def stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where runs are kept for the tests that tell the same story."""
+    return tmp_path_factory.mktemp("stories")
+
+
 @pytest.fixture
-def a_run(tmp_path: Path) -> Callable[..., Run]:
+def a_run(tmp_path: Path, stories: Path) -> Callable[..., Run]:
     """Makes a run in ``tmp_path/demo``; a second call continues in the same folder."""
-    return lambda **changes: make_run(tmp_path / "demo", Story(**changes))
+
+    def make(**changes: Any) -> Run:
+        story, path = Story(**changes), tmp_path / "demo"
+        if path.exists():
+            return make_run(path, story)
+        kept = stories / hashlib.sha256(repr(story).encode()).hexdigest()
+        if not kept.exists():
+            make_run(kept, story)
+        return Run(shutil.copytree(kept, path))
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -6,12 +6,14 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from daskmetrics.answer.comparison import cell_scores as cells
+from daskmetrics.answer.comparison import compare_published, compare_runs
 from daskmetrics.cli import main
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.experiment.score_tables import KnownScore, published
 from daskmetrics.report import Run
-from daskmetrics.report._compare import cells, compare_published_text, compare_text
+from daskmetrics.report import compare_text as compared_text
 from tests.report.conftest import Story, make_run
 
 
@@ -19,13 +21,17 @@ def invoke(*words: object):
     return CliRunner().invoke(main, [str(word) for word in words])
 
 
+def compare_text(run, other):
+    return " ".join(compared_text(run, other, compare_runs(run, other)).split())
+
+
 def test_two_runs_side_by_side(finished, a_run):
     other = a_run(budget=0.2, flat=True)
     text = compare_text(finished, other)
     for word in (
-        "recommended arm",
+        "candidates",
         "cost",
-        "shared cells",
+        "in common",
         "different setting",
         "search.budget",
         "stdlib:order",
@@ -33,7 +39,7 @@ def test_two_runs_side_by_side(finished, a_run):
         assert word in text
     alike = compare_text(finished, finished)
     assert (
-        "greatest difference is +0.000" in alike
+        "at most by +0.000" in alike
         and "Both runs have the same settings." in alike
         and "+1.000" in alike
     )
@@ -51,10 +57,10 @@ def test_published_scores_are_matched_whatever_the_case_of_the_model(finished):
         )
         for c, s in known.items()
     }
-    text = compare_published_text(finished, theirs, "table.csv")
-    assert "+0.100 higher on average" in text and f"{len(known)};" in text
+    shared = compare_published(finished, theirs, "table.csv").shared
+    assert shared.mean == pytest.approx(0.1) and shared.cells == len(known)
     with pytest.raises(DataError, match="share no cell"):
-        compare_published_text(
+        compare_published(
             finished, {Cell(Arm("else", "main", 0), "t"): KnownScore(0.5)}, "table.csv"
         )
 
@@ -68,7 +74,7 @@ def test_compare_reads_a_published_table(finished, tmp_path):
     with table.open("w", newline="") as file:
         csv.writer(file).writerows([("model", "revision", "layer", "task", "score"), *rows])
     done = invoke("compare", finished.folder.path, "--published", table)
-    assert done.exit_code == 0 and f"{len(rows)}; published is +0.000 higher" in done.output
+    assert done.exit_code == 0 and f"{len(rows)} in common, higher by +0.000" in done.output
 
 
 def test_compare_needs_a_second_run_or_published_scores(finished, monkeypatch):
@@ -89,22 +95,16 @@ class TestSubsets:
 
     def test_a_run_of_more_subsets_is_reduced_to_those_of_the_other(self, runs):
         text = compare_text(runs("one", "eng"), runs("two", "eng", "deu"))
-        assert (
-            "run is" not in text
-            and "other is -0.050 higher on average" in text
-            and "left out" not in text
-        )
+        assert "higher by -0.050 on average" in text and "Left out" not in text
         assert (
             "other subsets" in text
         )  # in the table of best arms, whose scores are means of different subsets
 
     def test_a_run_that_lacks_a_subset_is_left_out_with_an_example(self, runs, tmp_path):
         text = compare_text(runs("one", "eng", "deu"), runs("two", "eng"))
-        assert "shared cells: none" in " ".join(text.split())
+        assert "No score in common" in text
         count = len(cells(Run(tmp_path / "one")))
-        assert f"{count} of other splits or subsets" in text and "has no score of deu" in " ".join(
-            text.split()
-        )
+        assert f"{count} of other splits or subsets" in text and "has no score of deu" in text
 
     def table(self, folder, run, score="0.5", n_en="1", split="test"):
         path = folder / "published_scores.csv"
@@ -120,7 +120,7 @@ class TestSubsets:
     def test_the_published_table_joins_where_split_and_subsets_agree(self, runs, tmp_path):
         run = runs("one", "eng")
         done = invoke("compare", run.folder.path, "--published", self.table(tmp_path, run))
-        assert done.exit_code == 0 and f"{len(cells(run))}; published is" in done.output
+        assert done.exit_code == 0 and f"{len(cells(run))} in common" in done.output
 
     @pytest.mark.parametrize(
         ("subsets", "published", "reason"),
@@ -140,7 +140,7 @@ class TestSubsets:
         output = " ".join(done.output.split())
         assert (
             done.exit_code == 1
-            and f"{len(cells(run))} of other splits or subsets" in output
+            and f"{len(cells(run))} are of other splits or subsets" in output
             and reason in output
         )
 
@@ -164,8 +164,8 @@ class TestSubsets:
                 json.dumps({"task_name": "STS17", "scores": {"test": parts}})
             )
         known = published(folder)
-        text = compare_published_text(run, known, "results")
-        assert f"{len(cells(run))}; published is +1." in text
+        shared = compare_published(run, known, "results").shared
+        assert shared.cells == len(cells(run)) and 1 < shared.mean < 2
         plain = {cell: KnownScore(0.5) for cell in known}
         with pytest.raises(DataError, match="share no cell"):
-            compare_published_text(run, plain, "results")
+            compare_published(run, plain, "results")

@@ -1,12 +1,11 @@
-"""The verdict of a run: which arm to use, which are within its error, over all tasks, by kind and
-by task.
+"""The verdict of a run: which candidate to use, and which are within its error, over all tasks, by
+kind and by task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -14,9 +13,6 @@ from daskmetrics.answer.evidence import Evidence
 from daskmetrics.answer.ties import LEVEL, MOST
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference, mean_difference, mean_score
-from daskmetrics.core.table import Table
-from daskmetrics.core.text import listed, plural
-from daskmetrics.report._format import apart, in_words, number, percent, place, unpaired
 
 OVERALL = "all tasks"
 WITHIN_ERROR = "within the error"
@@ -25,10 +21,6 @@ BEYOND_ERROR = "beyond the error"
 #: possible
 PAIR = 2.0
 ROUNDING = 1e-9  #: difference of means that counts as none
-NOTES = (
-    "Tied: within the error of the best, of the arms scored on all tasks of the line (all lines: 95 %).",
-    "Gains are somewhat optimistic, because the same scores selected the arm.",
-)
 
 
 @dataclass(frozen=True)
@@ -100,16 +92,6 @@ class Standing:
     over_best: Difference | None = None
 
     @property
-    def title(self) -> str:
-        """What it is about, for readers."""
-        return self.what.replace("_", " ") if len(self.tasks) > 1 else self.what
-
-    @property
-    def is_default(self) -> bool:
-        """Whether the best arm is the default arm, or has its outcomes."""
-        return self.gain is not None and not (self.gain.value or self.gain.stderr)
-
-    @property
     def tested(self) -> int:
         """The number of arms that the test compared."""
         return len(self.tied) + len(self.worse)
@@ -155,8 +137,6 @@ class Verdict:
         tied arms contain the best arms of all parts together with 95 %.
     models : tuple of ModelStanding
         The best arm of each model beside its last layer.
-    arms : tuple of Arm
-        All arms that were measured.
     default : Arm
         What one takes without a search: by default the last layer of the best arm's model at its
         last checkpoint.
@@ -175,7 +155,6 @@ class Verdict:
     overall: Standing
     parts: tuple[Standing, ...]
     models: tuple[ModelStanding, ...]
-    arms: tuple[Arm, ...]
     default: Arm
     reward: str
     score_unit: float
@@ -206,60 +185,6 @@ class Verdict:
         )
 
     @property
-    def answer(self) -> str:
-        """Which arm to use and what that rests on; short, and without a full stop."""
-        one, best = self.overall, place(self.overall.arm, self.arms)
-        unseen = (
-            f"No layer of {listed(self.unscored_models)} has a score. "
-            if self.unscored_models
-            else ""
-        )
-        if not one.tied:
-            return f"{unseen}{_capital(best)} is the best so far, and was not scored on every task"
-        if one.tested == 1:
-            return f"{unseen}{_capital(best)} is the only one that was scored on every task"
-        tied = (
-            f"; {plural(len(one.tied) - 1, 'other')} within the error" if len(one.tied) > 1 else ""
-        )
-        return f"{unseen}{_capital(best)} is the best of {one.tested:,} scored on every task{tied}"
-
-    @property
-    def explanation(self) -> str:
-        """The whole verdict after the `answer`, which it does not repeat."""
-        return " ".join(
-            filter(None, (self.advantage, self.rivals, self.advice, self.doubts, self.split))
-        )
-
-    @property
-    def text(self) -> str:
-        """The whole verdict: the answer, its advantage, its rivals, a cheaper arm, and where tasks
-        disagree.
-        """
-        return f"{self.answer}. {self.explanation}"
-
-    @property
-    def advantage(self) -> str:
-        """By how much the best arm exceeds the default arm and the next best, and whether that is
-        beyond the error.
-        """
-        one, sentences = self.overall, []
-        if one.gain and one.arm != self.default:
-            default = "the last layer of its model"
-            if not self._is_last_layer(self.default):
-                default = place(self.default, self.arms)
-            sentences.append(
-                f"It exceeds {default} by {apart(one.gain)}, {self.relation_to_default}."
-            )
-        elif one.arm == self.default:
-            sentences.append("It is what one takes without a search.")
-        if one.lead and one.next and len(one.tied) == 1:
-            ahead = f"{apart(one.lead)}{self._unit}, {BEYOND_ERROR}"
-            sentences.append(
-                f"The next best, {in_words([one.next], self.arms)}, is behind by {ahead}."
-            )
-        return " ".join(sentences)
-
-    @property
     def relation_to_default(self) -> str:
         """Whether the best arm's gain over the default arm is within or beyond the error; empty if
         it is unknown.
@@ -268,161 +193,20 @@ class Verdict:
         return self.overall.relation(self.default, gain) if gain else ""
 
     @property
-    def rivals(self) -> str:
-        """Which arms are within the error of the best one."""
-        others = [arm for arm in self.overall.tied if arm != self.overall.arm]
-        return f"Within its error: {in_words(others, self.arms)}." if others else ""
+    def disagreeing(self) -> tuple[Standing, ...]:
+        """The kinds and tasks for which another arm is beyond the error of the best one."""
+        return tuple(part for part in self.parts if self.overall.arm in part.worse)
 
     @property
-    def advice(self) -> str:
-        """A cheaper arm and what it loses at most; empty if none loses little enough."""
-        if (cheaper := self.cheaper()) is None:
-            return ""
-        return (
-            f"Cheaper: {in_words([cheaper.arm], self.arms)}, {apart(cheaper.loss)}{self._unit} below it, loses at most "
-            f"{cheaper.most_lost:.3f} (95 %), less than {percent(self.within)} of the score."
-        )
-
-    @property
-    def doubts(self) -> str:
-        """What only the model of the search says, of arms that lack tasks; empty if there are none."""
-        one = self.overall
-        count = len(one.maybe) + one.unseen
-        if not count:
-            return ""
-        unseen = f", {one.unseen:,} of them without a score" if one.unseen else ""
-        return f"{plural(count, 'arm')} not scored on every task{unseen} may be as good, by the model of the search."
-
-    @property
-    def split(self) -> str:
-        """For which kinds and tasks another arm is better than the best one over all; empty if for
-        none.
+    def per_task(self) -> Difference | None:
+        """What an arm for each task of the objective would gain over the best arm; None if one of
+        them has no such gain.
         """
-        best = in_words([self.overall.arm], self.arms)
-        parts = [
-            (part, gap)
-            for part in self.parts
-            if self.overall.arm in part.worse and (gap := part.over_best)
-        ]
-        kinds = {
-            (part.arm, task) for part, _ in parts if len(part.tasks) > 1 for task in part.tasks
-        }
-        parts = [
-            (part, gap)
-            for part, gap in parts
-            if len(part.tasks) > 1 or (part.arm, part.tasks[0]) not in kinds
-        ]
-        named = [
-            f"for {p.title} {in_words([p.arm], self.arms)} exceeds {best} by {apart(gap)}"
-            for p, gap in parts[:3]
-        ]
-        more = [f"{len(parts) - 3} more in the table"] if len(parts) > 3 else []
-        each, one = self.by_task, self.overall.gain
-        worth = (
-            f" An arm for each task would gain {apart(each)} over the default arm; one for all gains {apart(one)}."
-            if each and one
-            else ""
-        )
-        return (
-            f"No arm is the best everywhere: {'; '.join([*named, *more])}.{worth}" if named else ""
-        )
-
-    @property
-    def by_task(self) -> Difference | None:
-        """The mean gain over the default arm with the best arm of each task; None if a task has
-        none.
-        """
-        gains = {part.tasks[0]: part.gain for part in self.parts if len(part.tasks) == 1}
+        gains = {part.what: part.over_best for part in self.parts if len(part.tasks) == 1}
         known = [gain for task in self.overall.tasks if (gain := gains.get(task))]
-        return (
-            mean_difference(known, self.overall.weights)
-            if len(known) == len(self.overall.tasks)
-            else None
-        )
-
-    @property
-    def basis(self) -> str:
-        """How it was decided, in a sentence."""
-        unit = "" if self.reward == "mean" else f", in units of the reward ({self.reward})"
-        errors = (
-            "item by item" if self.paired else "as independent where outcomes of items are missing"
-        )
-        exact = (
-            f" Scores without an error count as exact: {', '.join(self.exact)}."
-            if self.exact
-            else ""
-        )
-        return (
-            f"A test of all pairs of the {plural(self.overall.tested, 'arm')} scored on all tasks, {errors}{unit}; it "
-            f"allows for their number, so that with 95 % every arm as good as the best is within its error.{exact}"
-        )
-
-    @property
-    def table(self) -> Table:
-        """The best arm of every kind and task with its gain over the default arm; without rows for
-        a single task.
-        """
-        header = ("for", "best arm", "tied", "score", "gain over the default arm")
-        rows = [
-            (
-                part.title,
-                str(part.arm),
-                f"{len(part.tied)} of {part.tested}" if part.tied else "by the model",
-                number(part.score, part.stderr),
-                "is the default" if part.is_default else apart(part.gain, " *"),
-            )
-            for part in (self.overall, *self.parts)
-        ]
-        notes = (*NOTES, *unpaired(each.gain for each in (self.overall, *self.parts)))
-        return Table(header, tuple(rows) if self.parts else (), notes=notes)
-
-    @property
-    def model_table(self) -> Table:
-        """The best arm of each model beside its last layer; without rows for a single model."""
-        rows = []
-        for standing in self.models:
-            best, last = standing.score or (None, None), standing.last_score or (None, None)
-            named = (
-                str(standing.best)
-                if standing.best
-                else "not scored on every task"
-                if standing.scores
-                else "no score"
-            )
-            rows.append(
-                (standing.model, named, number(*best), number(*last), apart(standing.gain, " *"))
-            )
-        header = ("model", "best arm", "score", "its last layer", "gain")
-        notes = unpaired(standing.gain for standing in self.models)
-        return Table(header, tuple(rows) if len(rows) > 1 else (), notes=notes)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The verdict as plain JSON values."""
-        sentences = ("answer", "advantage", "rivals", "advice", "doubts", "split", "basis")
-        parts = [_plain(part) for part in (self.overall, *self.parts)]
-        cheaper = self.cheaper()
-        return {
-            **{name: getattr(self, name) for name in sentences},
-            "arm": str(self.overall.arm),
-            "cheaper": cheaper and _plain_cheaper(cheaper),
-            "unscored_models": list(self.unscored_models),
-            "reward": self.reward,
-            "paired": self.paired,
-            "exact": list(self.exact),
-            "standings": parts,
-            "models": [_plain_model(standing) for standing in self.models],
-        }
-
-    def _is_last_layer(self, arm: Arm) -> bool:
-        return any(
-            arm == standing.last
-            for standing in self.models
-            if standing.model == self.overall.arm.model
-        )
-
-    @property
-    def _unit(self) -> str:
-        return "" if self.reward == "mean" else f" ({self.reward})"
+        if len(known) < len(self.overall.tasks):
+            return None
+        return mean_difference(known, self.overall.weights)
 
 
 def verdict_of(evidence: Evidence) -> Verdict:
@@ -453,7 +237,6 @@ def verdict_of(evidence: Evidence) -> Verdict:
         overall=overall,
         parts=tuple(parts),
         models=tuple(_model_standing(evidence, model) for model in evidence.models),
-        arms=tuple(dict.fromkeys([*evidence.arms, *evidence.recorded])),
         default=evidence.default,
         reward=search["reward"],
         score_unit=evidence.answer.score_unit
@@ -551,28 +334,3 @@ def _by_model(evidence: Evidence, tested: Sequence[Arm]) -> tuple[tuple[Arm, ...
     credible = [arm for plain in evidence.answer.credible if (arm := Arm(**plain)) not in known]
     seen = sorted((arm for arm in credible if evidence.recorded.get(arm)), key=evidence.simplicity)
     return tuple(seen), len(credible) - len(seen)
-
-
-def _plain(one: Standing) -> dict[str, Any]:
-    arms = {name: [str(arm) for arm in getattr(one, name)] for name in ("tied", "worse", "maybe")}
-    gaps = {
-        name: vars(gap) if (gap := getattr(one, name)) else None
-        for name in ("lead", "gain", "over_best")
-    }
-    plain = {name: getattr(one, name) for name in ("what", "score", "stderr", "unseen", "critical")}
-    simpler = [_plain_cheaper(cheaper) for cheaper in one.simpler]
-    named = {"arm": str(one.arm), "next": one.next and str(one.next), "simpler": simpler}
-    return {**plain, "tasks": list(one.tasks), **named, **arms, **gaps}
-
-
-def _plain_cheaper(cheaper: CheaperArm) -> dict[str, Any]:
-    return {"arm": str(cheaper.arm), "loss": vars(cheaper.loss), "most_lost": cheaper.most_lost}
-
-
-def _plain_model(standing: ModelStanding) -> dict[str, Any]:
-    named = {"best": standing.best and str(standing.best), "last": str(standing.last)}
-    return {**vars(standing), **named, "gain": standing.gain and vars(standing.gain)}
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -1,21 +1,18 @@
-"""The plan of a run beside its course, and how busy its workers were."""
+"""The plan of a run beside its course."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.costs import Interval
-from daskmetrics.core.events import RunFinished, RunStarted, UsageMeasured, WorkerJoined
+from daskmetrics.core.events import RunFinished, RunStarted
 from daskmetrics.core.names import Checkpoint
-from daskmetrics.core.results import Scored
-from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration
-from daskmetrics.report._run import Run
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class Prediction:
         )
 
 
-def prediction(run: Run, now: float | None = None) -> Prediction | None:
+def prediction(run: RecordedRun, now: float | None = None) -> Prediction | None:
     """The plan beside the progress; None if the run was not planned."""
     if not run.folder.plan.is_file():
         return None
@@ -88,7 +85,7 @@ def left(working: float, done: float, predicted: float) -> float:
     return (1 - done) * (working + (1 - done) * predicted)
 
 
-def _done(run: Run, phases: dict[str, Sequence[float]]) -> float:
+def _done(run: RecordedRun, phases: dict[str, Sequence[float]]) -> float:
     """Share of the predicted work that has records."""
     counts: Counter[str] = Counter()
     for record in run.records:
@@ -100,81 +97,3 @@ def _done(run: Run, phases: dict[str, Sequence[float]]) -> float:
     total = sum(units * seconds for units, seconds in phases.values())
     work = sum(min(counts[name], units) * seconds for name, (units, seconds) in phases.items())
     return work / total if total else 0.0
-
-
-@dataclass(frozen=True)
-class WorkerUse:
-    """How one worker spent its time."""
-
-    worker: str
-    host: str
-    units: int
-    busy: float | None  # share of the run's time in which it computed
-    cpu: float | None  # share of one CPU
-    memory: int | None  # greatest number of bytes in use
-    gpu_memory: int | None
-
-
-def worker_use(run: Run) -> tuple[WorkerUse, ...]:
-    """One item for each worker with a record, sorted by name."""
-    hosts = {entry.name: entry.host for entry in run.entries if isinstance(entry, WorkerJoined)}
-    usage: dict[str, Mapping[str, Any]] = {}
-    for entry in run.entries:
-        usage |= entry.workers if isinstance(entry, UsageMeasured) else {}
-    started = [entry.at for entry in run.entries if isinstance(entry, RunStarted)]
-    ended = [entry.at for entry in run.entries if isinstance(entry, RunFinished)]
-    uninterrupted = len(started) == 1 and len(ended) == 1 and ended[0] > started[0]
-    length = ended[0] - started[0] if uninterrupted else None
-    return tuple(
-        WorkerUse(
-            worker,
-            hosts.get(worker, ""),
-            len(seconds),
-            min(1.0, sum(seconds) / length) if length else None,
-            usage[worker]["cpu_seconds"] / length if length and worker in usage else None,
-            usage.get(worker, {}).get("memory"),
-            usage.get(worker, {}).get("gpu_memory"),
-        )
-        for worker, seconds in sorted(_unit_seconds(run).items())
-    )
-
-
-def _unit_seconds(run: Run) -> dict[str, list[float]]:
-    """Seconds of each unit, by worker."""
-    units: dict[str, list[float]] = {}
-    encoded: set[tuple[str, float]] = set()
-    for record in run.records:
-        if record.worker is not None:
-            seconds = record.seconds
-            if isinstance(record.value, Scored):
-                # the worker of the first score has most likely made the encoding that others share
-                encoding = record.worker, record.value.encode_seconds
-                seconds += 0.0 if encoding in encoded else encoding[1]
-                encoded.add(encoding)
-            units.setdefault(record.worker, []).append(seconds)
-    return units
-
-
-def worker_table(uses: Sequence[WorkerUse]) -> Table:
-    """How busy the workers were, as a table."""
-
-    def percent(number: float | None) -> str:
-        return "unknown" if number is None else f"{number:.0%}"
-
-    def gib(number: int | None) -> str:
-        return "unknown" if number is None else f"{number / 2**30:.1f} GiB"
-
-    rows = tuple(
-        (
-            use.worker,
-            use.host,
-            str(use.units),
-            percent(use.busy),
-            percent(None if use.busy is None else 1 - use.busy),
-            percent(use.cpu),
-            gib(use.memory),
-            "none" if use.gpu_memory is None else gib(use.gpu_memory),
-        )
-        for use in uses
-    )
-    return Table(("worker", "host", "units", "busy", "idle", "CPU", "memory", "GPU memory"), rows)

@@ -10,10 +10,10 @@ from itertools import product
 import numpy as np
 import pytest
 
+from daskmetrics.answer.worth import base_of, worths_of
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import pack, unpack
 from daskmetrics.core.results import Scored
-from daskmetrics.report._worth import base_of, worths_of
 
 LAYERS, TASKS = range(4), {"order": 1.0, "topics": 2.0}
 N = 200  # items of a task
@@ -78,12 +78,15 @@ def naive(recorded, value: str, base: str) -> tuple[float, float, int]:
     return mean, math.sqrt(variance), len(pairs)
 
 
-@pytest.mark.parametrize(
-    ("value", "base", "words"), [("last", "mean", "last token"), ("int8", "", "int8")]
-)
-def test_a_choice_is_worth_what_plain_loops_over_items_and_pairs_give(value, base, words):
+def worth_of(recorded, value):
+    """What a choice is worth."""
+    return next(worth for worth in worths_of(recorded, TASKS) if worth.value == value)
+
+
+@pytest.mark.parametrize(("value", "base"), [("last", "mean"), ("int8", "")])
+def test_a_choice_is_worth_what_plain_loops_over_items_and_pairs_give(value, base):
     recorded = made()
-    found = next(each for each in worths_of(recorded, TASKS).each if each.value == words)
+    found = worth_of(recorded, value)
     mean, stderr, pairs = naive(recorded, value, base)
     assert (found.difference.value, found.difference.stderr) == pytest.approx(
         (mean, stderr), rel=1e-6, abs=1e-12
@@ -92,30 +95,22 @@ def test_a_choice_is_worth_what_plain_loops_over_items_and_pairs_give(value, bas
     assert found.low <= found.difference.value <= found.high
 
 
-def test_what_loses_is_told_from_what_does_nothing():
-    found = {each.value: each for each in worths_of(made(), TASKS).each}
-    assert {value: each.verdict for value, each in found.items()} == {
-        "last token": "loses",
-        "256 dimensions": "loses",
-        "int8": "nothing beyond the error",
+def test_what_loses_differs_from_what_does_nothing():
+    found = {worth.value: worth for worth in worths_of(made(), TASKS)}
+    assert {value: worth.beyond for value, worth in found.items()} == {
+        "last": True,
+        "256": True,
+        "int8": False,
     }
-    assert found["last token"].difference.value == pytest.approx(-0.04, abs=0.01)
-    assert (found["int8"].base, found["256 dimensions"].base) == ("float32", "all dimensions")
-    sentence = worths_of(made(), TASKS).sentence
-    assert (
-        sentence.startswith("last token loses 0.0")
-        and "int8: nothing beyond the error (" in sentence
-    )
+    assert found["last"].difference.value == pytest.approx(-0.04, abs=0.01)
+    assert (found["int8"].base, found["256"].base) == ("float32", "")
 
 
 def test_the_stated_error_is_that_of_other_items():
     """Over many draws of items, differences scatter as the error says; it does not shrink with the
     number of pairs.
     """
-    drawn = [
-        next(each for each in worths_of(made(seed), TASKS).each if each.value == "last token")
-        for seed in range(60)
-    ]
+    drawn = [worth_of(made(seed), "last") for seed in range(60)]
     scatter = np.std([each.difference.value for each in drawn], ddof=1)
     stated = np.mean([each.difference.stderr for each in drawn])
     assert 0.75 < stated / scatter < 1.3  # 60 draws know a deviation to 9 %
@@ -127,19 +122,17 @@ def test_more_layers_of_equal_outcomes_do_not_make_the_error_smaller():
     one, more = made(layers=[0]), {}
     for arm, scores in one.items():
         more |= {Arm("m", "main", layer, arm.readout): scores for layer in range(8)}
-    for few, many in zip(worths_of(one, TASKS).each, worths_of(more, TASKS).each, strict=True):
+    for few, many in zip(worths_of(one, TASKS), worths_of(more, TASKS), strict=True):
         assert many.pairs == 8 * few.pairs
         assert many.difference.stderr == pytest.approx(few.difference.stderr)
 
 
-def test_without_outcomes_errors_are_those_of_single_pairs_and_marked():
-    found = worths_of(made(outcomes=False), TASKS)
-    each = found.each[0]
-    assert not each.difference.paired and each.verdict == "nothing beyond the error"
-    assert each.difference.stderr == pytest.approx(
+def test_without_outcomes_errors_are_those_of_single_pairs():
+    worth = worths_of(made(outcomes=False), TASKS)[0]
+    assert not worth.difference.paired and not worth.beyond
+    assert worth.difference.stderr == pytest.approx(
         math.sqrt(2) * 0.3 / math.sqrt(N) * math.sqrt(5) / 3, rel=0.2
     )
-    assert "not paired" in found.table.as_text() and "(unpaired)" in found.sentence
 
 
 def test_each_choice_is_also_measured_at_the_best_arm():
@@ -154,7 +147,7 @@ def test_each_choice_is_also_measured_at_the_best_arm():
         for which in ("last", "mean")
     )
     assert best == mean  # the last token loses too much to be the best
-    found = next(each for each in worths_of(recorded, TASKS).each if each.value == "last token")
+    found = worth_of(recorded, "last")
     assert (
         found.at_best.value == pytest.approx((means[last] - means[mean]) / 3)
         and found.at_best.paired
@@ -163,9 +156,8 @@ def test_each_choice_is_also_measured_at_the_best_arm():
         found.low <= found.at_best.value <= found.high
         and found.at_best.value != found.difference.value
     )
-    assert "at the best arm" in worths_of(recorded, TASKS).table.as_text()
     del recorded[last]["topics"]
-    found = next(each for each in worths_of(recorded, TASKS).each if each.value == "last token")
+    found = worth_of(recorded, "last")
     assert found.at_best is None and found.pairs == 16
 
 
@@ -178,10 +170,10 @@ def test_only_tasks_on_which_both_arms_of_a_pair_were_scored_count():
         recorded[Arm("m", "main", 0, "last")]["order"],
         recorded[Arm("m", "main", 0, "last")]["topics"],
     )
-    found = next(each for each in worths_of(recorded, TASKS).each if each.value == "last token")
+    found = worth_of(recorded, "last")
     assert found.pairs == 7
     alone = {arm: by_task for arm, by_task in recorded.items() if arm.layer == 0}
-    apart = next(each for each in worths_of(alone, TASKS).each if each.value == "last token")
+    apart = worth_of(alone, "last")
     assert (
         found.tasks["topics"] == apart.tasks["topics"]
         and found.tasks["order"] != apart.tasks["order"]
@@ -194,31 +186,27 @@ def test_arms_that_differ_in_two_choices_are_no_pair():
         arm: recorded[arm]
         for arm in (Arm("m", "main", 0, "mean"), Arm("m", "main", 0, "last,int8"))
     }
-    assert worths_of(kept, TASKS).each == ()
-    assert worths_of({}, TASKS).each == () and base_of([]) == {}
+    assert worths_of(kept, TASKS) == ()
+    assert worths_of({}, TASKS) == () and set(base_of([]).values()) == {"", "float32"}
 
 
-def test_equal_outcomes_are_said_to_be():
+def test_equal_outcomes_differ_by_nothing():
     recorded = made(layers=[0])
     recorded[Arm("m", "main", 0, "mean,int8")] = recorded[Arm("m", "main", 0, "mean")]
     kept = {
         arm: by_task for arm, by_task in recorded.items() if arm.readout in ("mean", "mean,int8")
     }
-    (found,) = worths_of(kept, TASKS).each
-    assert (found.difference.value, found.difference.stderr, found.verdict) == (0, 0, "nothing")
+    (found,) = worths_of(kept, TASKS)
+    assert (found.difference.value, found.difference.stderr, found.beyond) == (0, 0, False)
 
 
 def test_layers_read_together_are_compared_with_the_deepest_of_them():
     recorded = made(layers=[3])
     alone = recorded[Arm("m", "main", 3, "mean")]
     joined = {Arm("m", "main", 3, "mean"): alone, Arm("m", "main", 3, "mean,mean1-3"): alone}
-    (found,) = worths_of(joined, TASKS).each
-    assert (found.choice, found.value, found.base) == (
-        "layers",
-        "mean of layers 1 to 3",
-        "one layer",
-    )
+    (found,) = worths_of(joined, TASKS)
+    assert (found.choice, found.value, found.base) == ("layers", "mean1-3", "")
 
 
-def test_a_run_of_one_readout_has_nothing_to_say(finished):
-    assert finished.worth.each == () and finished.worth.sentence == ""
+def test_a_run_of_one_readout_has_no_choice(finished):
+    assert finished.answer.readouts == ()
