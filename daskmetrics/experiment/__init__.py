@@ -10,15 +10,15 @@ recommendation.
 | `measure`, `search` | the two sources of work units |
 | `_fresh` | finalists on items that were kept back from the search |
 | `_worker`, `_embeddings` | the functions that run on workers, and what they return |
-| `watch`, `_watch_answer` | a run whose grid grows; what each of its rounds says |
-| `_watch_log` | the events of a watch, for other programs; its rounds in MLflow and W&B |
+| `watch` | a run whose grid grows |
+| `_watch_rounds` | what each of its rounds says: for the terminal, other programs, MLflow and W&B |
 | `watch_process` | a watch beside a training loop, and beside a `Trainer` |
 | `train` | suites that are trained by process groups |
 | `direct` | one model in this process: its vectors, metrics and scores |
 | `_open` | what a user calls a model, as an encoder |
 | `remaining` | what is left of a run: units, and scores of the search |
 | `prefetch`, `transfer` | downloads before a run; export and import of scores |
-| `_rolling`, `_download` | checkpoints on a disk that is smaller than the suite; the download of one |
+| `_downloads` | downloads of checkpoints beside a run |
 | `maintenance` | verify, repair, retry and unlock a run |
 """
 

@@ -36,10 +36,10 @@ from daskmetrics.dashboard import RUN_PAGE
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.display import Display
 from daskmetrics.experiment._run import continue_run, require_inputs
-from daskmetrics.experiment._watch_answer import answer_of
-from daskmetrics.experiment._watch_log import (
+from daskmetrics.experiment._watch_rounds import (
     Numbers,
     WatchLog,
+    answer_of,
     numbers_of,
     require_trackers,
     trackers,

@@ -24,7 +24,7 @@ from daskmetrics.core.events import Record
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.core.results import Measured, Scored
 from daskmetrics.execution.journal import read
-from daskmetrics.experiment._watch_answer import _sorted_out
+from daskmetrics.experiment._watch_rounds import _sorted_out
 from tests.experiment import loop
 from tests.hub import serve
 

@@ -10,13 +10,13 @@ import pytest
 import daskmetrics as dm
 from daskmetrics.config import Watch
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.experiment import _watch_log
-from daskmetrics.experiment._watch_log import trackers
+from daskmetrics.experiment import _watch_rounds
+from daskmetrics.experiment._watch_rounds import trackers
 
 ONE_WATCH = """
 import sys
 from pathlib import Path
-from daskmetrics.experiment._watch_log import trackers
+from daskmetrics.experiment._watch_rounds import trackers
 name, place, *steps = sys.argv[1:]
 with trackers([name], "mine", "abc123", Path(place), print) as log:
     for step in map(int, steps):
@@ -77,7 +77,7 @@ def test_a_library_that_fails_later_does_not_end_the_watch(tmp_path, monkeypatch
 
 
 def test_a_missing_library_is_an_error_before_anything_starts(tmp_path, monkeypatch):
-    monkeypatch.setattr(_watch_log, "find_spec", lambda name: None)
+    monkeypatch.setattr(_watch_rounds, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="pip install mlflow-skinny wandb"):
         dm.watch(
             models=[tmp_path / "out"], folder=tmp_path / "run", watch={"log": ["mlflow", "wandb"]}
