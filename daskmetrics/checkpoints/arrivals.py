@@ -78,12 +78,8 @@ class Follower:
         names, asked, faults = self._branches.get(source, ((), float("-inf"), {}))
         if now - asked >= ASK_HUB:
             try:
-                names, faults = (
-                    tuple(
-                        name for name in hub.ask_refs(source).branches if step_of(name) is not None
-                    ),
-                    {},
-                )
+                branches = hub.ask_refs(source).branches
+                names, faults = tuple(b for b in branches if step_of(b) is not None), {}
             except HubUnreachable as error:  # it is asked again later
                 faults = {"branches": str(error)}
             self._branches[source] = names, now, faults
@@ -139,10 +135,8 @@ def _selected(model: Model, names: Sequence[str]) -> tuple[str, ...]:
     try:
         return select_revisions(model.revisions, available)
     except ConfigError:
-        if (
-            model.revisions.split()[0] in ("all", "log", "every")
-            or step_of(model.revisions) is not None
-        ):
+        is_open = model.revisions.split()[0] in ("all", "log", "every")
+        if is_open or step_of(model.revisions) is not None:
             return ()  # not yet
         raise
 

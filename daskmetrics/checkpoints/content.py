@@ -89,12 +89,9 @@ class Content:
     @classmethod
     def of(cls, digests: Mapping[str, str]) -> Content:
         """From the digests of the `relevant` files."""
-        weights = sorted(
-            (name, digest) for name, digest in digests.items() if name.endswith(_WEIGHTS)
-        )
-        beside = sorted(
-            (name, digest) for name, digest in digests.items() if not name.endswith(_WEIGHTS)
-        )
+        files = sorted(digests.items())
+        weights = [(name, digest) for name, digest in files if name.endswith(_WEIGHTS)]
+        beside = [(name, digest) for name, digest in files if not name.endswith(_WEIGHTS)]
         named = weights if len(weights) > 1 else [digest for _, digest in weights]
         return cls(content_key(named, beside), content_key(named), digests)
 

@@ -45,12 +45,10 @@ class Location:
     # of the content; of the recipe (a trained suite), or of the commit if the content is not known
     identity: Key
     pickled: bool = False  # whether pickled weights may be loaded if there is no .safetensors file
-    rolling: Rolling | None = (
-        None  # set if its space on the disk is limited, and it is not in the hub's cache
-    )
-    base: Location | None = (
-        None  # of the model to which the weights in the folder, of an adapter, are added
-    )
+    # set if its space on the disk is limited, and it is not in the hub's cache
+    rolling: Rolling | None = None
+    # of the model to which the weights in the folder, of an adapter, are added
+    base: Location | None = None
 
     def downloaded_by(self, who: str) -> Location:
         """The same, to be downloaded by the driver or the workers, as named, when it is needed."""
@@ -145,10 +143,13 @@ def source_of(location: Location) -> dict[str, str]:
 
 def recorded(location: Location) -> dict[str, Any]:
     """Where a checkpoint is, as a run records it for those who load it later."""
-    folder, tokenizer = folder_of(location), tokenizer_of(location)
-    apart = {"tokenizer": str(tokenizer)} if tokenizer and tokenizer != folder else {}
-    base = {"base": recorded(location.base)} if location.base else {}
-    return {"path": location.path, "revision": location.revision, **apart, **base}
+    place: dict[str, Any] = {"path": location.path, "revision": location.revision}
+    tokenizer = tokenizer_of(location)
+    if tokenizer and tokenizer != folder_of(location):
+        place["tokenizer"] = str(tokenizer)
+    if location.base:
+        place["base"] = recorded(location.base)
+    return place
 
 
 def tokenizer_of(location: Location) -> Path | None:
@@ -156,8 +157,10 @@ def tokenizer_of(location: Location) -> Path | None:
     adapter's base.
     """
     folder = folder_of(location)
-    own = tokenizer_folder(folder) if folder else None
-    return tokenizer_of(location.base) if own is None and location.base else own
+    tokenizer = tokenizer_folder(folder) if folder else None
+    if tokenizer is None and location.base:
+        return tokenizer_of(location.base)
+    return tokenizer
 
 
 def shipped_folder(location: Location) -> Path | None:
@@ -165,9 +168,9 @@ def shipped_folder(location: Location) -> Path | None:
     that of its base.
     """
     folder = folder_of(location)
-    return (
-        folder_of(location.base) if location.base and folder and root_of(folder) is None else folder
-    )
+    if location.base and folder and root_of(folder) is None:
+        return folder_of(location.base)
+    return folder
 
 
 def is_model(folder: Path) -> bool:
@@ -344,18 +347,18 @@ def _find_on_hub(model: Model, on_message: OnMessage | None, number: int) -> Loc
     )
     found = []
     for name in names:
-        if name not in empty:
-            content, commit = known.get(name), commits.get(name, name)
-            identity = content.key if content else content_key(source, commit)
-            location = Location(source, name, identity, model.pickled)
-            if model.disk and name not in folders and name in commits and not silence:
-                location = replace(
-                    location, rolling=rolling(model, identity, commit, content, sizes.get(commit))
-                )
-            found.append(_Found(name, location, content, folders.get(name)))
-    located = replace(_located(model, found, *shape), offered=offered)
-    text = f"{model.name}: {offered}{remedy}"
-    return replace(located, warnings=(*located.warnings, text)) if "pickled:" in remedy else located
+        if name in empty:
+            continue
+        content, commit = known.get(name), commits.get(name, name)
+        identity = content.key if content else content_key(source, commit)
+        location = Location(source, name, identity, model.pickled)
+        if model.disk and name not in folders and name in commits and not silence:
+            place = rolling(model, identity, commit, content, sizes.get(commit))
+            location = replace(location, rolling=place)
+        found.append(_Found(name, location, content, folders.get(name)))
+    warnings = [offered + remedy] if "pickled:" in remedy else []
+    located = _located(model, found, *shape, warnings)
+    return replace(located, offered=offered)
 
 
 def _hub_shape(model: Model, configs: Mapping[str, Path]) -> tuple[int, int]:
@@ -395,8 +398,10 @@ def _hub_contents(
     for name, commit in commits.items():
         listing = listings.get(commit, {})
         digests = {file: listing[file] for file in relevant(listing, model.pickled)}
+        if name in here:
+            digests |= here[name].digests
         if listing or name in here:
-            known[name] = Content.of({**digests, **(here[name].digests if name in here else {})})
+            known[name] = Content.of(digests)
     return known
 
 
@@ -405,35 +410,24 @@ def _located(
 ) -> LocatedSuite:
     """The suite of these revisions, with one of those of equal content."""
     groups: dict[Key, list[_Found]] = {}
-    for each in found:
-        groups.setdefault(each.location.identity, []).append(each)
-    named = {
-        max((each.name for each in group), key=_precedence): group for group in groups.values()
-    }
-    kept = {each.name: named[each.name] for each in found if each.name in named}
-    # any of them that is on this machine, else the one that names the group
-    chosen = {
-        name: min(group, key=lambda e: (e.folder is None, e.name != name))
-        for name, group in kept.items()
-    }
+    for revision in found:
+        groups.setdefault(revision.location.identity, []).append(revision)
+    named = {max((r.name for r in group), key=_precedence): group for group in groups.values()}
+    names = [revision.name for revision in found if revision.name in named]
+    chosen: dict[str, _Found] = {}
+    for name in names:
+        # any of them that is on this machine, else the one that names the group
+        usable = [revision for revision in named[name] if revision.folder] or named[name]
+        chosen[name] = next((r for r in usable if r.name == name), usable[0])
+    aliases = {name: tuple(r.name for r in named[name] if r.name != name) for name in names}
+    texts = (*warnings, *_unreadable(chosen), *_equal_weights(chosen))
     return LocatedSuite(
-        suite=Suite(model.name, tuple(kept), layers_of(model, depth), depth),
-        locations=tuple(each.location for each in chosen.values()),
+        suite=Suite(model.name, tuple(names), layers_of(model, depth), depth),
+        locations=tuple(revision.location for revision in chosen.values()),
         width=width,
-        missing=tuple(name for name, each in chosen.items() if each.folder is None),
-        aliases={
-            n: tuple(e.name for e in group if e.name != n)
-            for n, group in kept.items()
-            if len(group) > 1
-        },
-        warnings=tuple(
-            f"{model.name}: {text}"
-            for text in (
-                *warnings,
-                *_unreadable(chosen),
-                *_equal_weights(chosen),
-            )
-        ),
+        missing=tuple(name for name, revision in chosen.items() if revision.folder is None),
+        aliases={name: others for name, others in aliases.items() if others},
+        warnings=tuple(f"{model.name}: {text}" for text in texts),
     )
 
 
@@ -445,22 +439,29 @@ def _precedence(name: str) -> tuple[int, bool]:
 
 def _unreadable(found: Mapping[str, _Found]) -> Iterator[str]:
     """A warning for each checkpoint whose weights cannot be read."""
-    for name, each in found.items():
-        if each.folder and (reason := weights_fault(each.folder)):
-            yield f"{name} cannot be read and will be recorded as an error: {reason}; copy its weights again"
+    for name, revision in found.items():
+        if revision.folder and (reason := weights_fault(revision.folder)):
+            yield (
+                f"{name} cannot be read and will be recorded as an error: {reason}; copy its "
+                "weights again"
+            )
 
 
 def _equal_weights(found: Mapping[str, _Found]) -> Iterator[str]:
     """A warning for each group of checkpoints with equal weights beside other files."""
     groups: dict[Key, dict[str, Content]] = {}
-    for name, each in found.items():
-        if each.content:
-            groups.setdefault(each.content.weights, {})[name] = each.content
+    for name, revision in found.items():
+        if revision.content:
+            groups.setdefault(revision.content.weights, {})[name] = revision.content
     for group in groups.values():
         files, *others = (set(content.digests.items()) for content in group.values())
-        if different := {name for each in others for name, _ in files ^ each}:
+        different = {name for other in others for name, _ in files ^ other}
+        if different:
             first, *rest = group
-            yield f"{equal_names(first, rest)} in weights, but not in {listed(sorted(different))}; each is measured"
+            yield (
+                f"{equal_names(first, rest)} in weights, but not in {listed(sorted(different))}; "
+                "each is measured"
+            )
 
 
 def _check_tokenizer(location: Location) -> None:
