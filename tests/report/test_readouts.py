@@ -151,7 +151,7 @@ def test_the_front_has_the_arms_that_none_exceeds_in_score_bytes_and_speed(read_
 def test_speed_is_measured_for_the_deepest_layer_and_computed_for_the_others(read_out):
     tokens, texts = 20.0, 50.0
     known = [value for by_task in read_out.recorded.values() for value in by_task.values()]
-    each = {value["tokens"]: value["reading"]["seconds"] for value in known}
+    each = {value.tokens: value.reading.seconds for value in known}
     seconds = sum(each.values()) / (texts * sum(each)) * tokens
     costs = [read_out.cost_of(Arm("encoder", "main", layer, "mean")) for layer in range(4)]
     assert 1 / costs[3].texts_per_second == pytest.approx(seconds)
