@@ -57,9 +57,8 @@ PLAIN = {"GPU": 1.0, "CPU": 1.0}  # what a worker that offers none of these coun
 LOST = "The scheduler was lost. Nothing recorded is lost: run the same command again to resume."
 DECADE = 3e8  # seconds
 SETTLE = 0.3  # seconds for the last message of a lost worker to arrive
-ANSWER_WITHIN = (
-    120.0  # seconds for a new worker to answer: importing can be slow on a shared file system
-)
+# seconds for a new worker to answer: importing can be slow on a shared file system
+ANSWER_WITHIN = 120.0
 
 log = logging.getLogger(__name__)
 Incoming: TypeAlias = Message | BaseException | tuple[TaskId, Any]
@@ -132,12 +131,8 @@ class _PausingJournal:
         pause: float,
         say: Callable[[str], None],
     ) -> None:
-        self._journal, self._stop_requested, self._pause, self._say = (
-            journal,
-            stop_requested,
-            pause,
-            say,
-        )
+        self._journal, self._pause, self._say = journal, pause, say
+        self._stop_requested = stop_requested
         self.entries, self.records = journal.entries, journal.records
 
     def append(self, *entries: Event, wait: bool = True) -> None:
@@ -172,26 +167,22 @@ class _DaskBackend:
         # on a shared scheduler, an old future with the same key would return the result of another
         # function
         self.nonce = secrets.token_hex(4)
-        self.scratch = (
-            scratch / self.nonce
-        )  # a worker keeps the file of its traceback open: another one for each run
+        # a worker keeps the file of its traceback open: another one for each run
+        self.scratch = scratch / self.nonce
         self.topic = f"daskmetrics-{self.nonce}"
         self.events: queue.SimpleQueue[Incoming] = queue.SimpleQueue()
         self.futures: dict[TaskId, Any] = {}
         self.shared: set[TaskId] = set()  # attempts whose result stays on its worker
-        self.reported: set[TaskId] = (
-            set()
-        )  # attempts whose short result came with the report of their end
+        # attempts whose short result came with the report of their end
+        self.reported: set[TaskId] = set()
         # resources of the workers by address; only the event loop of the client uses it
         self.known: dict[str, Mapping[str, float]] = {}
         self.leaving: set[str] = set()  # addresses of lost workers until the loop knows it
-        self.metrics: Mapping[
-            str, Mapping[str, Any]
-        ] = {}  # that the workers reported last, by name
+        # what the workers reported of themselves at the latest look, by name
+        self.metrics: Mapping[str, Mapping[str, Any]] = {}
         self.plain: set[str] = set()  # workers that were started without our resources
-        self.over_memory: set[str] = (
-            set()
-        )  # workers that their nanny killed because they used too much memory
+        # workers that their nanny killed because they used too much memory
+        self.over_memory: set[str] = set()
         self.stopping = False
 
     def on_signal(self, by_hand: bool) -> None:
@@ -199,7 +190,8 @@ class _DaskBackend:
         self.stopping = True
         self.events.put(StopRequested(math.inf if by_hand else self.settings.stop_grace))
         self.say(
-            "Stopping: running units are finished and recorded first. Press Ctrl-C (again) to stop at once."
+            "Stopping: running units are finished and recorded first. Press Ctrl-C (again) to stop "
+            "at once."
         )
 
     @contextmanager
@@ -296,20 +288,18 @@ class _DaskBackend:
         assignment = worker.Assignment(
             submit.task, packed, self.topic, str(self.scratch), unit.timeout, submit.shared
         )
-        self.futures[submit.task] = (
-            None  # on a busy machine the report of its end can arrive before the future
-        )
+        # on a busy machine the report of its end can arrive before the future
+        self.futures[submit.task] = None
+        resources = dict(unit.resources)
+        if submit.worker in self.plain:
+            resources = {name: need for name, need in resources.items() if name not in PLAIN}
         future = self.client.submit(
             worker.perform,
             assignment,
             *([self.futures[submit.given]] if submit.given else []),
             key=f"{submit.task}-{self.nonce}",
             workers=[submit.worker],
-            resources={
-                n: v
-                for n, v in unit.resources.items()
-                if n not in PLAIN or submit.worker not in self.plain
-            },
+            resources=resources,
             pure=False,
         )
         self.futures[submit.task] = future
@@ -344,9 +334,8 @@ class _DaskBackend:
             self._post(self._fetch(task, future))
             return None
         if future.status == "cancelled":
-            return Vanished(
-                task
-            )  # by another client: this one forgets the futures that it releases
+            # by another client: this one forgets the futures that it releases
+            return Vanished(task)
         if future.status != "error":
             # its worker was lost before its result was fetched, which is reported, too, and decides
             return None
@@ -402,9 +391,8 @@ class _DaskBackend:
         except (OSError, TimeoutError, KeyError) as error:
             answer = error
         if isinstance(answer, OSError | TimeoutError | KeyError):
-            self.known.pop(
-                address, None
-            )  # it is gone or too busy; if it is still there, it is asked again
+            # it is gone or too busy; if it is still there, it is asked again
+            self.known.pop(address, None)
             return
         handshake.require_same(
             name, answer if isinstance(answer, BaseException) else answer["versions"]

@@ -26,6 +26,7 @@ from daskmetrics.execution.map.source import ItemResult
 
 if TYPE_CHECKING:
     import pandas as pd
+    import xarray as xr
 
 
 @dataclass(frozen=True)
@@ -234,8 +235,8 @@ def compare(path: str | Path, folder: str | Path) -> list[ResultDifference]:
     ConfigError
         If there is no map in the folder.
     """
-    with tempfile.TemporaryDirectory() as place:
-        again = Path(place) / f"again{Path(path).suffix}"
+    with tempfile.TemporaryDirectory() as temporary:
+        again = Path(temporary) / f"again{Path(path).suffix}"
         write(results(folder), again)
         return list(_table_differences(_read_table(Path(path)), _read_table(again)))
 
@@ -247,21 +248,15 @@ def folder_of(path: str | Path, runs: str | Path = "runs") -> Path:
     table = _read_table(Path(path))
     column = "key" if "key" in table else "name"
     keys = set(table.get(column, ()))
-    folders = (
-        [folder for folder in sorted(Path(runs).iterdir()) if is_map(folder)]
-        if Path(runs).is_dir()
-        else []
-    )
-    counts = {
-        folder: sum(getattr(result, column) in keys for result in results(folder))
-        for folder in folders
-    }
-    best = max(folders, key=lambda folder: counts[folder], default=None)
-    if best is None or not counts[best]:
+    counts: Counter[Path] = Counter()
+    for folder in sorted(Path(runs).glob("*")):
+        if is_map(folder):
+            counts[folder] = sum(getattr(result, column) in keys for result in results(folder))
+    if not counts.total():
         raise ConfigError(
             f"No map in '{runs}' has the items of '{path}'. Name its run: daskmetrics runs verify {path} --run FOLDER"
         )
-    return best
+    return counts.most_common(1)[0][0]
 
 
 def _read_table(path: Path) -> pd.DataFrame:
@@ -269,24 +264,21 @@ def _read_table(path: Path) -> pd.DataFrame:
     import pandas as pd
     import xarray as xr
 
+    readers: dict[str, Callable[[Path], pd.DataFrame]] = {
+        ".parquet": pd.read_parquet,
+        ".csv": pd.read_csv,
+        ".jsonl": lambda path: pd.json_normalize(
+            [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        ),
+        ".nc": lambda path: _rows(xr.load_dataset(path, engine="scipy")),
+        ".zarr": lambda path: _rows(xr.open_zarr(path, consolidated=False)),
+    }
+    if path.suffix not in readers:
+        raise ConfigError(
+            f"Cannot compare '{path}': the suffix must be one of {', '.join(readers)}."
+        )
     try:
-        match path.suffix:
-            case ".parquet":
-                table = pd.read_parquet(path)
-            case ".csv":
-                table = pd.read_csv(path)
-            case ".jsonl":
-                table = pd.json_normalize(
-                    [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-                )
-            case ".nc":
-                table = (
-                    xr.load_dataset(path, engine="scipy").to_dataframe().reset_index(names="index")
-                )
-            case _:
-                table = (
-                    xr.open_zarr(path, consolidated=False).to_dataframe().reset_index(names="index")
-                )
+        table = readers[path.suffix](path)
     except Exception as error:  # readers raise anything on a damaged file
         raise DataError(
             f"'{path}' cannot be read: {error}. Run the same map again to rewrite it."
@@ -299,34 +291,35 @@ def _read_table(path: Path) -> pd.DataFrame:
     return table.set_index("index")
 
 
+def _rows(arrays: xr.Dataset) -> pd.DataFrame:
+    return arrays.to_dataframe().reset_index(names="index")
+
+
 def _table_differences(table: pd.DataFrame, expected: pd.DataFrame) -> Iterator[ResultDifference]:
     for index in sorted(set(table.index) ^ set(expected.index)):
         yield ResultDifference(str(index), "row", *_presence(index in table.index))
     if table.index.has_duplicates:
-        yield from (
-            ResultDifference(str(i), "row", "twice", "once")
-            for i in table.index[table.index.duplicated()]
-        )
+        for index in table.index[table.index.duplicated()]:
+            yield ResultDifference(str(index), "row", "twice", "once")
         return
     shared = expected.index.intersection(table.index)
     for name in dict.fromkeys([*expected.columns, *table.columns]):
         if name not in table or name not in expected:
             yield ResultDifference("all", name, *_presence(name in table))
             continue
-        for index, was, now in zip(
-            shared, table.loc[shared, name], expected.loc[shared, name], strict=True
-        ):
-            if not _equal_cells(was, now):
-                yield ResultDifference(str(index), name, was, now)
+        for index in shared:
+            recorded, again = table.at[index, name], expected.at[index, name]
+            if not _equal_cells(recorded, again):
+                yield ResultDifference(str(index), name, recorded, again)
 
 
 def _presence(in_table: bool) -> tuple[str, str]:
     return ("present", "absent") if in_table else ("absent", "present")
 
 
-def _equal_cells(one: Any, two: Any) -> bool:
+def _equal_cells(recorded: Any, again: Any) -> bool:
     import pandas as pd
 
-    if isinstance(one, list) or isinstance(two, list):
-        return bool(one == two)
-    return bool(one == two) or bool(pd.isna(one) and pd.isna(two))
+    if isinstance(recorded, list) or isinstance(again, list):
+        return bool(recorded == again)
+    return bool(recorded == again) or bool(pd.isna(recorded) and pd.isna(again))

@@ -225,7 +225,7 @@ def test_failures_have_a_traceback_and_can_be_retried(client, tmp_path):
     with open_journal(tmp_path / "run") as journal:
         failed = run(spec, client, journal)[3]
         assert (failed.status, failed.reason, failed.attempts) == ("error", "ValueError: no 3", 2)
-        assert "raise ValueError" in failed.traceback
+        assert "in step" in failed.traceback
         flag.touch()
         assert retry_failed(spec, journal) == 1
         repaired = run(spec, client, journal)[3]
