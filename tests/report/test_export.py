@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import xarray
 
+from daskmetrics.answer.comparison import cell_scores as cells
 from daskmetrics.core.errors import DataError
 from daskmetrics.report import export, frame
-from daskmetrics.report._compare import cells
 
 
 def test_exported_numbers_are_those_of_the_journal(finished, tmp_path):
