@@ -14,10 +14,10 @@ from daskmetrics.cluster import _preload as preload
 from daskmetrics.config import Cluster
 
 RESOURCES = {"GPU": 1, "CPU": 1}
-"""What each worker offers. Encoding takes GPU, scoring takes CPU, so that a probe never holds a GPU."""
+"""What each worker offers: encoding takes GPU, scoring CPU, so that a probe never holds a GPU."""
 
 PAGES = "daskmetrics.dashboard._preload"
-"""Module that adds our pages to the dashboard: named, not imported, since only the scheduler loads it."""
+"""Module that adds our pages to the dashboard; only the scheduler imports it."""
 
 WORKER_SETTINGS = {
     "DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE": "False",
@@ -26,7 +26,7 @@ WORKER_SETTINGS = {
     "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "120s",
     "DASK_DISTRIBUTED__ADMIN__TICK__LIMIT": "1 minute",
 }
-"""The settings of workers in Slurm jobs, which do not inherit this process's configuration: environment variables."""
+"""Variables of workers in Slurm jobs, which do not inherit this process's configuration."""
 
 DEATH_TIMEOUT = 60  # seconds without a scheduler after which a worker ends, and its job with it
 

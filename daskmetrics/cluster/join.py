@@ -62,7 +62,8 @@ def join(folder: Path, count: int, memory: str | None, say: Callable[[str], None
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, frame: stops.append(number))
     say(
-        f"{plural(count)} of this machine ({socket.gethostname()}) joined '{folder}'. Ctrl-C: leave."
+        f"{plural(count)} of this machine ({socket.gethostname()}) joined '{folder}'. "
+        "Ctrl-C: leave."
     )
     while any(process.poll() is None for process in processes):
         if stops:
@@ -87,8 +88,8 @@ def _admission(folder: Path) -> dict[str, Any]:
     admission = dict(json.loads(file.read_text()))
     if "//127." in admission["address"] and admission["host"] != socket.gethostname():
         raise ConfigError(
-            f"The scheduler of '{folder}' accepts workers of its own machine, {admission['host']}, only. Start the map "
-            "with a profile that has cluster.interface, such as ib0."
+            f"The scheduler of '{folder}' accepts workers of its own machine, {admission['host']}, "
+            "only. Start the map with a profile that has cluster.interface, such as ib0."
         )
     return admission
 

@@ -132,8 +132,8 @@ def pin(pins: Pins) -> dict[str, Any]:
         if pins.cpus is not None:
             cpus = usable_cpus()
             if node is not None:
-                near = cpus_of_node(node)
-                cpus = sorted(cpus, key=lambda cpu: cpu not in near)
+                node_cpus = cpus_of_node(node)
+                cpus = sorted(cpus, key=lambda cpu: cpu not in node_cpus)
             result["cpus"] = claim("cpu", cpus, pins.cpus)
             os.sched_setaffinity(0, map(int, result["cpus"]))
             os.environ.update(dict.fromkeys(THREADS, str(pins.cpus)))

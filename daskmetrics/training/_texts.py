@@ -40,7 +40,8 @@ def files(source: str) -> tuple[Path, ...]:
         return matches
     if not path.is_file():
         raise ConfigError(
-            f"No corpus file '{path}'. Give a text file with one text per line, a table, a folder, or 'stdlib'."
+            f"No corpus file '{path}'. Give a text file with one text per line, a table, a folder, or "
+            "'stdlib'."
         )
     return (path,)
 
@@ -69,7 +70,8 @@ def read_labelled(recipe: Recipe) -> Labelled:
     classes = tuple(sorted({label for _, label in pairs}))
     if len(classes) < 2:
         raise ConfigError(
-            f"Corpus '{recipe.corpus}' has {len(classes)} classes in column '{recipe.label}'; a classifier needs two."
+            f"Corpus '{recipe.corpus}' has {len(classes)} classes in column '{recipe.label}'; a "
+            "classifier needs two."
         )
     numbers = {name: number for number, name in enumerate(classes)}
     return Labelled(
