@@ -102,7 +102,8 @@ def _allreduce(
         )
         for size in SIZES
     )
-    title = f"All-reduce of {plural(ranks, 'rank')} on {plural(len({p.host.node for p in placements}), 'node')}"
+    nodes = {placement.host.node for placement in placements}
+    title = f"All-reduce of {plural(ranks, 'rank')} on {plural(len(nodes), 'node')}"
     notes = [f"latency {scope}: {_time(each.latency)}" for scope, each in links.items()]
     notes.append(
         "bandwidth is 2 (n - 1) / n x bytes / time, which does not depend on the number n of ranks"
@@ -154,7 +155,10 @@ def _remarks(
 ) -> Iterator[str]:
     yield f"own work of a step by rank: {shortened([_time(each) for each in times], 16)}"
     for rank, factor in slow(times).items():
-        yield f"SLOW: {placements[rank]}: its own work takes {factor:.2f} times as long as that of the other ranks"
+        yield (
+            f"SLOW: {placements[rank]}: its own work takes {factor:.2f} times as long as that of "
+            "the other ranks"
+        )
     if measured[0]["backend"] == "nccl":
         yield "predicted: what remains of the exchange after the backward pass, at least its last bucket"
     else:
@@ -240,8 +244,12 @@ def _precision(
     )
     rows = tuple(row(name, each["seconds"], each["memory"]) for name, each in variants.items())
     recipe = training.recipe
-    note = "peak memory beyond that of the process without a model: weights, gradients, optimizer, activations"
-    title = f"{training.name}: steps of {plural(samples, 'sequence')} of {recipe.context} tokens on one rank, {device}"
+    note = (
+        "peak memory beyond that of the process without a model: weights, gradients, optimizer, "
+        "activations"
+    )
+    sequences = f"{plural(samples, 'sequence')} of {recipe.context} tokens"
+    title = f"{training.name}: steps of {sequences} on one rank, {device}"
     return ProbeResult(f"{training.name}, precision", (Table(header, rows, title, (note,)),))
 
 
