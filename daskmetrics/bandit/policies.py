@@ -34,6 +34,8 @@ from daskmetrics.bandit.model import NOISE, Posterior, greatest
 from daskmetrics.bandit.problem import Bools, Floats, Ints, Rows
 from daskmetrics.core.errors import ConfigError, unknown
 
+__all__ = ["installed_policies", "policy_named", "policy_path", "race", "random", "sweep"]
+
 #: once every rival beats the leader with a smaller probability, kinds that they lack are scored
 UNLIKELY = 0.2
 NEGLIGIBLE = 0.01  #: a rival that beats the leader with a smaller probability is excluded
