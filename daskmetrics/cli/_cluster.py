@@ -64,7 +64,8 @@ def script(profile: str) -> None:
     loaded = config.cluster(profile)
     if loaded.kind != "slurm":
         raise ConfigError(
-            f"Profile '{profile}' is of kind '{loaded.kind}', which has no jobs. See: daskmetrics list profiles"
+            f"Profile '{profile}' is of kind '{loaded.kind}', which has no jobs. See: daskmetrics "
+            "list profiles"
         )
     from daskmetrics.cluster.slurm.script import LaunchInfo, pools
     from daskmetrics.cluster.slurm.script import script as job_script
@@ -93,10 +94,10 @@ def init(output: Path | None) -> None:
     if output is not None and output.exists():
         raise ConfigError(f"'{output}' already exists: choose another file, or remove it.")
     site = partitions.read_site()
-    own = jobqueue_settings()
-    partition, nodes = choose(site, own.get("queue"))
+    jobqueue = jobqueue_settings()
+    partition, nodes = choose(site, jobqueue.get("queue"))
     _, address = partitions.first_node(nodes.names)
-    text = profile_text(site, partition, nodes, partitions.interface_to(address), own)
+    text = profile_text(site, partition, nodes, partitions.interface_to(address), jobqueue)
     if output is None:
         say(text, nl=False)
         return
@@ -134,10 +135,11 @@ def test_(profile: str) -> None:
             *run_checks(client, loaded, handshake.question(), handshake.require_same),
         ]
     rows = tuple(
-        (each.name, each.status.value, f"{each.seconds:.2f} s", each.message) for each in results
+        (check.name, check.status.value, f"{check.seconds:.2f} s", check.message)
+        for check in results
     )
     Table(("check", "", "took", "result"), rows).show()
-    if any(each.status is SelfTestStatus.FAILED for each in results):
+    if any(check.status is SelfTestStatus.FAILED for check in results):
         sys.exit(1)
 
 

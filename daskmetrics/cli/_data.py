@@ -56,11 +56,8 @@ def prefetch(
     missing = (
         downloading.downloads(experiment) if experiment else downloading.data_sets(resolve(tasks))
     )
-    limited = [
-        f"{each.name} (through {each.disk} of disk)"
-        for each in (experiment.config.models if experiment else ())
-        if each.disk
-    ]
+    models = experiment.config.models if experiment else ()
+    limited = [f"{model.name} (through {model.disk} of disk)" for model in models if model.disk]
     if limited:
         say(f"The run itself downloads the checkpoints of {', '.join(limited)}, as it needs them.")
     if not missing:
@@ -68,11 +65,14 @@ def prefetch(
         return
     sizes = [download.size() for download in missing]
     texts = ["unknown" if size is None else size_text(size) for size in sizes]
-    rows = [(each.kind, each.name, text) for each, text in zip(missing, texts, strict=True)]
+    rows = [
+        (download.kind, download.name, text) for download, text in zip(missing, texts, strict=True)
+    ]
     Table(("what", "name", "size"), tuple(rows)).show()
     unknown = f", and {sizes.count(None)} of unknown size" if None in sizes else ""
     say(
-        f"{size_text(sum(size or 0 for size in sizes))} to download into '{downloading.cache()}'{unknown}."
+        f"{size_text(sum(size or 0 for size in sizes))} to download into "
+        f"'{downloading.cache()}'{unknown}."
     )
     if dry_run:
         sys.exit(1)
@@ -80,7 +80,8 @@ def prefetch(
     if failed := _download(missing):
         reasons = "\n".join(f"  {name}: {reason}" for name, reason in failed.items())
         raise ConfigError(
-            f"{len(failed)} of {len(missing)} could not be downloaded; run the same command to try again.\n{reasons}"
+            f"{len(failed)} of {len(missing)} could not be downloaded; run the same command to "
+            f"try again.\n{reasons}"
         )
 
 
@@ -94,11 +95,10 @@ def _download(missing: list[Download]) -> dict[str, str]:
     with Progress(console=Console(stderr=True)) as progress:
         bar = progress.add_task("downloading", total=len(missing))
 
-        def done(each: Download, reason: str | None) -> None:
+        def done(download: Download, reason: str | None) -> None:
             progress.advance(bar)
-            progress.console.print(
-                f"{'failed' if reason else 'done  '} {each.kind} {each.name}", highlight=False
-            )
+            outcome = "failed" if reason else "done  "
+            progress.console.print(f"{outcome} {download.kind} {download.name}", highlight=False)
 
         return dict(downloading.fetch(missing, done))
 
@@ -154,24 +154,27 @@ def import_results(
     from daskmetrics.experiment import transfer
 
     experiment = _prepared(config, settings)
-    place = RunFolder(folder or Path("runs") / experiment.config.name)
-    counts = transfer.import_results(experiment, place, results)
-    say(f"{counts.new} scores imported into '{place.path}'; {counts.known} were known.")
+    run = RunFolder(folder or Path("runs") / experiment.config.name)
+    counts = transfer.import_results(experiment, run, results)
+    say(f"{counts.new} scores imported into '{run.path}'; {counts.known} were known.")
     if counts.unmarked:
         say(f"{counts.unmarked} do not name their protocol; the protocol of the run is assumed.")
     if counts.reduced:
         say(
-            f"{counts.reduced} had more splits or subsets than the task; only those of the task are used."
+            f"{counts.reduced} had more splits or subsets than the task; only those of the task "
+            "are used."
         )
     if counts.incomplete:
         say(
-            f"{counts.incomplete} lack a split or subset of the task and are left out; {counts.example}."
+            f"{counts.incomplete} lack a split or subset of the task and are left out; "
+            f"{counts.example}."
         )
     if counts.other_protocol:
         say(f"{counts.other_protocol} were made with another protocol and are left out.")
     if counts.elsewhere:
         say(
-            f"{counts.elsewhere} are of models, revisions, layers or tasks that the configuration does not name."
+            f"{counts.elsewhere} are of models, revisions, layers or tasks that the configuration "
+            "does not name."
         )
 
 

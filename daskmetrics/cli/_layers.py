@@ -17,9 +17,11 @@ _TRUTH = {"true": True, "false": False}
 
 @click.command(
     epilog=example(
-        "daskmetrics layers sentence-transformers/all-MiniLM-L6-v2 --data reviews.csv --text body --label stars",
+        "daskmetrics layers sentence-transformers/all-MiniLM-L6-v2 --data reviews.csv --text body "
+        "--label stars",
         "daskmetrics layers models/mine --task stdlib:order --json",
-        "daskmetrics layers models/mine --task stdlib:order --readouts pooling=mean,last --readouts dimensions=all,64",
+        "daskmetrics layers models/mine --task stdlib:order --readouts pooling=mean,last "
+        "--readouts dimensions=all,64",
     )
 )
 @click.argument("model")
@@ -79,10 +81,11 @@ def layers(
 
     if (data is None) == (not tasks):
         raise ConfigError(
-            "Give either --data FILE with your labelled texts, or --task NAME, such as stdlib:order."
+            "Give either --data FILE with your labelled texts, or --task NAME, such as "
+            "stdlib:order."
         )
-    given = {"pooling": pooling, "max_length": max_length}
-    protocol: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    options = {"pooling": pooling, "max_length": max_length}
+    protocol: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     with warnings.catch_warnings(record=True) as caught:
         board = daskmetrics.layers(
             model,
@@ -116,7 +119,8 @@ def _part(text: str) -> tuple[str, list[Any]]:
     name, equals, values = text.partition("=")
     if not equals:
         raise ConfigError(
-            f"'--readouts {text}' is not PART=VALUE,VALUE, for instance --readouts pooling=mean,last."
+            f"'--readouts {text}' is not PART=VALUE,VALUE, for instance --readouts "
+            "pooling=mean,last."
         )
     words = (word.strip() for word in re.split(r",(?![^(]*\))", values))
     return name.strip(), [

@@ -199,7 +199,8 @@ def _types(text: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in text.split(",") if part]
     if not all(name and kind for name, _, kind in pairs):
         raise ConfigError(
-            f"'--types {text}' is not columns and their types. Write for instance rate=float,steps=int."
+            f"'--types {text}' is not columns and their types. Write for instance "
+            "rate=float,steps=int."
         )
     return {name.strip(): kind.strip() for name, _, kind in pairs}
 
@@ -219,7 +220,8 @@ def _cluster(command: MapCommand) -> tuple[Cluster, Pins]:
     )
     if profile.kind == "slurm" and (command.gpus_per_worker or 0) > 1:
         raise ConfigError(
-            f"--gpus-per-worker {command.gpus_per_worker}: a worker on Slurm has one GPU. Omit the option."
+            f"--gpus-per-worker {command.gpus_per_worker}: a worker on Slurm has one GPU. Omit "
+            "the option."
         )
     # Slurm shows each job only its GPUs, and their numbers on the node are unknown
     pins = cluster.Pins(
@@ -279,7 +281,8 @@ def _progress(display: Display, failed: int) -> Callable[[ItemResult], None]:
             shown += 1
             last = "  (further failures at the end)" if shown == SHOWN_FAILURES else ""
             display.message(
-                f"[yellow]{escape(result.name)}: {result.status}, {escape(str(result.reason))}{last}[/]"
+                f"[yellow]{escape(result.name)}: {result.status}, "
+                f"{escape(str(result.reason))}{last}[/]"
             )
         display.advance("map", f"{failed} failed" if failed else "")
 

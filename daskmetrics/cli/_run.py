@@ -96,7 +96,7 @@ def run(
     loaded = configuration(config, _settings(settings, cluster, options))
     if in_job:
         loaded = _on_allocation(loaded, options["workers"])
-    place = RunFolder(folder or Path("runs") / loaded.name)
+    run_folder = RunFolder(folder or Path("runs") / loaded.name)
     from daskmetrics import (
         experiment,
     )  # after the configuration is valid: importing Dask takes half a second
@@ -111,19 +111,19 @@ def run(
     if dry_run:
         from daskmetrics.planning.preview import preview
 
-        preview(prepared, place).show()
+        preview(prepared, run_folder).show()
         return
     if submit:
-        _submit(loaded, place)
+        _submit(loaded, run_folder)
         return
     end_as_by_ctrl_c()
     with experiment.Display(console) as display:
-        result = experiment.run(prepared, place, display)
+        result = experiment.run(prepared, run_folder, display)
     if result.nothing_to_do:
-        say(f"Nothing to do: the run in '{place.path}' is finished.")
+        say(f"Nothing to do: the run in '{run_folder.path}' is finished.")
     from daskmetrics import report
 
-    finished = report.Run(place.path)
+    finished = report.Run(run_folder.path)
     report.write(finished)
     show_summary(finished)
 
@@ -138,10 +138,12 @@ def _settings(settings: tuple[str, ...], cluster: str | None, options: dict[str,
     }
     if options.get("policy") == "sweep" and options["budget"] is None:
         options["budget"] = 1.0  # a sweep scores every cell
-    given = [
-        f"{sections[name]}.{name}={value}" for name, value in options.items() if value is not None
-    ]
-    return [*([f"cluster={cluster}"] if cluster else []), *settings, *given]
+    result = [f"cluster={cluster}"] if cluster else []
+    result += settings
+    for name, value in options.items():
+        if value is not None:
+            result.append(f"{sections[name]}.{name}={value}")
+    return result
 
 
 def _on_allocation(config: Config, workers: int | None) -> Config:
@@ -159,22 +161,23 @@ def _on_allocation(config: Config, workers: int | None) -> Config:
     return config.model_copy(update={"cluster": cluster})
 
 
-def _submit(config: Config, place: RunFolder) -> None:
+def _submit(config: Config, run_folder: RunFolder) -> None:
     import yaml
 
     from daskmetrics.cluster.slurm import driver_job as driver_job
 
     if config.cluster.kind in ("local", "allocation"):
         raise ConfigError(
-            "--submit runs the driver in a small job, and a local cluster would share that job: name a Slurm profile "
+            "--submit runs the driver in a small job, and a local cluster would share that job: "
+            "name a Slurm profile "
             "with --cluster. 'daskmetrics list profiles' shows them."
         )
-    place.create()
+    run_folder.create()
     text = yaml.safe_dump(config.as_dict(), sort_keys=False)
-    job = driver_job.submit(config.cluster, config.name, place.driver.resolve(), text)
-    say(f"Job {job.job} will drive the run in '{place.path}'.")
-    say(f"  follow  daskmetrics status --follow {place.path}")
-    say(f"  look    daskmetrics status {place.path}")
+    job = driver_job.submit(config.cluster, config.name, run_folder.driver.resolve(), text)
+    say(f"Job {job.job} will drive the run in '{run_folder.path}'.")
+    say(f"  follow  daskmetrics status --follow {run_folder.path}")
+    say(f"  look    daskmetrics status {run_folder.path}")
     say(f"  stop    scancel --batch --signal=TERM {job.job}    (submit again to resume)")
     say(f"  log     {job.log}")
 
@@ -226,11 +229,13 @@ def watch(
     from daskmetrics.experiment.watch import watch as follow
 
     loaded = configuration(config, _settings(settings, cluster, options))
-    place = RunFolder(folder or Path("runs") / loaded.name)
+    run_folder = RunFolder(folder or Path("runs") / loaded.name)
     end_as_by_ctrl_c()
     with Display() as display:
-        follow(loaded, place, display, on_round=lambda: report.write(report.Run(place.path)))
-    show_summary(report.Run(place.path))
+        follow(
+            loaded, run_folder, display, on_round=lambda: report.write(report.Run(run_folder.path))
+        )
+    show_summary(report.Run(run_folder.path))
 
 
 COMMANDS = (run, watch)

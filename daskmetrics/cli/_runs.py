@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 DAMAGED = 1  # exit code of `verify`
 FAILED = tuple(
-    each.label
-    for each in (Status.ERROR, Status.QUARANTINED, Status.OOM, Status.TIMEOUT, Status.NAN)
+    status.label
+    for status in (Status.ERROR, Status.QUARANTINED, Status.OOM, Status.TIMEOUT, Status.NAN)
 )
 SHOWN = 10  # differences of a results file
 
@@ -184,16 +184,18 @@ def verify(run: Path, of: Path | None, **again: Any) -> Answer:
         _report(result)
         if result.damaged:
             say(
-                f"{len(result.damaged)} damaged. Rebuild them from the journal with: daskmetrics runs repair {run}"
+                f"{len(result.damaged)} damaged. Rebuild them from the journal with: daskmetrics "
+                f"runs repair {run}"
             )
         else:
             say(
-                f"No damage: {result.lines:,} lines of the journal, {result.cells:,} cells of the store."
+                f"No damage: {result.lines:,} lines of the journal, {result.cells:,} cells of the "
+                "store."
             )
 
     code = DAMAGED if result.damaged else 0
-    found = {name: getattr(result, name) for name in ("lines", "torn", "cells", "damages")}
-    return Answer(lambda: {"folder": run, "ok": not result.damaged, **found}, show, code)
+    fields = {name: getattr(result, name) for name in ("lines", "torn", "cells", "damages")}
+    return Answer(lambda: {"folder": run, "ok": not result.damaged, **fields}, show, code)
 
 
 def _verify_map(run: Path, again: Mapping[str, Any]) -> Answer:
@@ -214,20 +216,21 @@ def _verify_file(path: Path, run: Path, again: Mapping[str, Any]) -> Answer:
     of_map = _verify_map(run, again)
 
     def show() -> None:
-        for each in differences[:SHOWN]:
+        for difference in differences[:SHOWN]:
             say(
-                f"{each.item}: {each.field} is {each.recorded!r} in the file, {each.again!r} in the run"
+                f"{difference.item}: {difference.field} is {difference.recorded!r} in the file, {difference.again!r} in "
+                "the run"
             )
-        rows = len({each.item for each in differences})
+        rows = len({difference.item for difference in differences})
         remedy = "; run the same map again to write the file again" if rows else ""
         say(f"'{path}' compared with '{run}': {rows} rows differ{remedy}.")
         of_map.show()
 
     def document() -> dict[str, Any]:
-        found = of_map.document()
+        verified = of_map.document()
         return {
-            **found,
-            "ok": found["ok"] and not differences,
+            **verified,
+            "ok": verified["ok"] and not differences,
             "file": path,
             "file_differences": differences,
         }
@@ -252,7 +255,8 @@ def _report(result: CheckResult) -> None:
         say(f"{damage.kind.value:<10}{damage.where}: {damage.what}")
     if result.torn:
         say(
-            f"The journal ends with an incomplete line ({result.torn} bytes) of a killed writer; it is ignored."
+            f"The journal ends with an incomplete line ({result.torn} bytes) of a killed writer; "
+            "it is ignored."
         )
 
 
@@ -268,7 +272,8 @@ def unlock(run: Path) -> None:
         say(f"No driver holds the run in '{run}'.")
     else:
         say(
-            f"Removed the lock of {removed}. If that process still runs, it stops before its next write."
+            f"Removed the lock of {removed}. If that process still runs, it stops before its next "
+            "write."
         )
 
 

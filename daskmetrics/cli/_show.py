@@ -160,7 +160,8 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
     if is_map(run):
         if kind != "html" or svg or open_page:
             raise ConfigError(
-                "Of a map, report writes one figure as PNG. Its results are written by map --output."
+                "Of a map, report writes one figure as PNG. Its results are written by map "
+                "--output."
             )
         say(write_map_figure(RunFolder(run)))
         return
@@ -193,7 +194,8 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
 @click.option(
     "--within",
     metavar="SHARE",
-    help="Show the simplest arm that loses at most this share of the score in the worst case, such as 1%.",
+    help="Show the simplest arm that loses at most this share of the score in the worst case, "
+    "such as 1%.",
 )
 @click.option(
     "--pareto", is_flag=True, help="Show the arms that no other arm beats in both score and cost."

@@ -40,12 +40,13 @@ def train(
     from daskmetrics.experiment import train as training
 
     options = {"cluster.workers": workers, "ddp.folder": folder}
-    given = [f"{key}={value}" for key, value in options.items() if value is not None]
-    loaded = configuration.load(config, (*settings, *given))
+    short_forms = [f"{key}={value}" for key, value in options.items() if value is not None]
+    loaded = configuration.load(config, (*settings, *short_forms))
     suites = training.suites_to_train(loaded)
     if not suites:
         raise ConfigError(
-            f"'{config}' trains nothing: no model has a 'train' section, such as train: {{size: 14m}}."
+            f"'{config}' trains nothing: no model has a 'train' section, such as train: "
+            f"{{size: 14m}}."
         )
     if dry_run:
         _preview(loaded, suites)
@@ -55,7 +56,7 @@ def train(
     from daskmetrics.dashboard import TRAINING_PAGE as page
 
     end_as_by_ctrl_c()
-    if not all(each.is_done for each in training.ddp_trainings(loaded, suites)):
+    if not all(suite.is_done for suite in training.ddp_trainings(loaded, suites)):
         with (
             experiment.Display() as display,
             connect(
@@ -83,10 +84,12 @@ def _summary(suites: Mapping[str, TrainedSuite]) -> None:
 
     for name, suite in suites.items():
         saved = training.revisions(suite.recipe)
-        first, last = (
+        losses = [
             training.summary(suite.folder, revision)["loss"] for revision in (saved[0], saved[-1])
+        ]
+        say(
+            f"{name}: {len(saved)} checkpoints, loss {losses[0]:.3f} -> {losses[1]:.3f}: {suite.folder}"
         )
-        say(f"{name}: {len(saved)} checkpoints, loss {first:.3f} -> {last:.3f}: {suite.folder}")
     try:
         from daskmetrics.report.plots._figures import write_telemetry
         from daskmetrics.report.plots._lines import write_losses

@@ -40,7 +40,8 @@ class Pool(Section):
     fewest: int | None = Field(
         None,
         ge=1,
-        description="Smallest number of workers. With it, the number follows the work, up to `workers`.",
+        description="Smallest number of workers. With it, the number follows the work, up to "
+        "`workers`.",
         examples=[2],
     )
     threads: int = Field(1, ge=1, description="CPU threads per worker.", examples=[4])
@@ -89,8 +90,10 @@ class Cluster(Section):
 
     kind: Literal["local", "slurm", "allocation", "existing", "factory"] = Field(
         "local",
-        description="`local` for this machine, `slurm` for jobs that are submitted, `allocation` for the Slurm job "
-        "that this process runs in, `existing` for a scheduler that is already running, `factory` for a cluster of any "
+        description="`local` for this machine, `slurm` for jobs that are submitted, `allocation` "
+        "for the Slurm job "
+        "that this process runs in, `existing` for a scheduler that is already running, `factory` "
+        "for a cluster of any "
         "class.",
         examples=["slurm"],
     )
@@ -103,7 +106,8 @@ class Cluster(Section):
     fewest: int | None = Field(
         None,
         ge=1,
-        description="Smallest number of workers (Slurm). With it, the number follows the work, up to `workers`.",
+        description="Smallest number of workers (Slurm). With it, the number follows the work, up "
+        "to `workers`.",
         examples=[4],
     )
     threads: int = Field(1, ge=1, description="CPU threads per worker.", examples=[8])
@@ -112,28 +116,33 @@ class Cluster(Section):
     )
     max_memory: Size | None = Field(
         None,
-        description="Largest memory per worker (Slurm). With it, a job whose worker was killed for its memory is "
+        description="Largest memory per worker (Slurm). With it, a job whose worker was killed "
+        "for its memory is "
         "replaced by one with twice as much, up to this; for the scoring workers, too.",
         examples=["64GiB"],
     )
     embeddings: Size = Field(
         "1GiB",
-        description="Memory of a worker for embeddings. Those that do not fit are written to the run folder.",
+        description="Memory of a worker for embeddings. Those that do not fit are written to the "
+        "run folder.",
         examples=["8GiB"],
     )
     address: str | None = Field(
         None,
-        description="Address of a running scheduler, or path of its scheduler file (`kind: existing`).",
+        description="Address of a running scheduler, or path of its scheduler file (`kind: "
+        "existing`).",
         examples=["tcp://10.0.0.1:8786", "scheduler.json"],
     )
     factory: Factory | None = Field(
         None,
-        description="The class of the cluster (`kind: factory`), which then gets `workers` workers.",
+        description="The class of the cluster (`kind: factory`), which then gets `workers` "
+        "workers.",
         examples=[{"module": "dask_jobqueue", "class": "PBSCluster", "kwargs": {"queue": "gpu"}}],
     )
     partition: Partitions | None = Field(
         None,
-        description="Slurm partition, or several: jobs go to those that accept them, and start in the first with room.",
+        description="Slurm partition, or several: jobs go to those that accept them, and start in "
+        "the first with room.",
         examples=["gpu", ["gpu", "preempt"]],
     )
     account: SlurmName | None = Field(None, description="Slurm account.", examples=["proj42"])
@@ -147,7 +156,8 @@ class Cluster(Section):
     gpus_per_job: int = Field(
         1,
         ge=0,
-        description="GPUs of a job, with one worker process for each. The number of GPUs of a node gives whole-node "
+        description="GPUs of a job, with one worker process for each. The number of GPUs of a "
+        "node gives whole-node "
         "jobs; 0 gives CPU workers.",
         examples=[4],
     )
@@ -156,7 +166,8 @@ class Cluster(Section):
     )
     scoring: Pool | None = Field(
         None,
-        description="CPU workers beside the GPU workers. If they exist, GPU workers never score tasks.",
+        description="CPU workers beside the GPU workers. If they exist, GPU workers never score "
+        "tasks.",
         examples=[{"workers": 16, "partition": "cpu"}],
     )
     interface: Word | None = Field(
@@ -197,7 +208,8 @@ class Cluster(Section):
         None,
         ge=1,
         le=65535,
-        description="Port of the dashboard and of /metrics, below a private path that stays the same for your runs. "
+        description="Port of the dashboard and of /metrics, below a private path that stays the "
+        "same for your runs. "
         "Refused if the port is taken. By default a free port and a new path.",
         examples=[8790],
     )
@@ -213,12 +225,14 @@ class Cluster(Section):
     arrive_within: float | None = Field(
         None,
         gt=0,
-        description="Seconds within which the first worker must connect. By default 600, with Slurm a week.",
+        description="Seconds within which the first worker must connect. By default 600, with "
+        "Slurm a week.",
         examples=[3600],
     )
     downloads: Literal["driver", "workers"] = Field(
         "driver",
-        description="Who downloads the checkpoints of models with `disk`: the machine that drives the run, such as a "
+        description="Who downloads the checkpoints of models with `disk`: the machine that drives "
+        "the run, such as a "
         "login node, or the workers, if they have a network.",
         examples=["workers"],
     )
@@ -231,7 +245,8 @@ class Cluster(Section):
 
     driver_directives: tuple[Directive, ...] = Field(
         (),
-        description="#SBATCH lines of the job in which `run --submit` drives a run, without the prefix. By default it "
+        description="#SBATCH lines of the job in which `run --submit` drives a run, without the "
+        "prefix. By default it "
         "has the account of the workers, the site's partition, 2 CPUs, 4 GiB and one day.",
         examples=[["--partition=long", "--time=3-00:00:00"]],
     )
@@ -249,15 +264,18 @@ class Cluster(Section):
             and not (self.memory and _bytes(self.memory) <= self.most_memory)
         ):
             raise ValueError(
-                f"max_memory is {self.max_memory}, so memory, with which jobs begin, must be set, to less"
+                f"max_memory is {self.max_memory}, so memory, with which jobs begin, must be set, "
+                "to less"
             )
         if self.kind in ("existing", "factory") and self.dashboard_port:
             raise ValueError(
-                f"dashboard_port is for our own schedulers; kind is '{self.kind}', whose owner chooses it"
+                f"dashboard_port is for our own schedulers; kind is '{self.kind}', whose owner "
+                "chooses it"
             )
         if self.kind == "factory" and self.factory is None:
             raise ValueError(
-                "kind is 'factory': name the class, such as factory: {module: dask_cuda, class: ...}"
+                "kind is 'factory': name the class, such as factory: "
+                "{module: dask_cuda, class: ...}"
             )
         return self
 

@@ -37,7 +37,8 @@ class Watch(Section):
 
     poll: Duration = Field(
         "5s",
-        description="Time between two looks at the folders; the hub is asked at most once a minute.",
+        description="Time between two looks at the folders; the hub is asked at most once a "
+        "minute.",
         examples=["30s"],
     )
     settle: Duration = Field(
@@ -58,7 +59,8 @@ class Watch(Section):
 
     log: Trackers = Field(
         (),
-        description="Also log each round to MLflow or Weights & Biases, as their own settings and variables say where.",
+        description="Also log each round to MLflow or Weights & Biases, as their own settings and "
+        "variables say where.",
         examples=[["mlflow", "wandb"]],
     )
 

@@ -51,14 +51,16 @@ class Model(Section):
     )
     source: Source | None = Field(
         None,
-        description="A folder with one sub-folder per revision (`step1000`, or a trainer's `checkpoint-1000`), a "
+        description="A folder with one sub-folder per revision (`step1000`, or a trainer's "
+        "`checkpoint-1000`), a "
         "folder of one model, or a hub id. "
         "A model needs either `source` or `train`.",
         examples=["EleutherAI/pythia-70m"],
     )
     base: Source | None = Field(
         None,
-        description="For a folder of LoRA adapters: the folder or hub id of their base model. By default the one that "
+        description="For a folder of LoRA adapters: the folder or hub id of their base model. By "
+        "default the one that "
         "their `adapter_config.json` names.",
         examples=["EleutherAI/pythia-70m"],
     )
@@ -69,7 +71,8 @@ class Model(Section):
     )
     revisions: Revision | tuple[Revision, ...] = Field(
         "all",
-        description="Revisions to compare: a list of names, or a range: `all`, `log`, `every N`, each with an optional "
+        description="Revisions to compare: a list of names, or a range: `all`, `log`, `every N`, "
+        "each with an optional "
         "`to STEP`.",
         examples=["every 1000 to 143000", ["step0", "step512"]],
     )
@@ -99,14 +102,16 @@ class Model(Section):
     )
     disk: Size | None = Field(
         None,
-        description="Disk space for the checkpoints of a hub id: each is downloaded when it is needed, and removed "
+        description="Disk space for the checkpoints of a hub id: each is downloaded when it is "
+        "needed, and removed "
         "when its space is. By default nothing is removed.",
         examples=["10GB"],
     )
 
     tensors: Literal["needed", "all"] = Field(
         "needed",
-        description="With `disk`: download only the tensors that a layer needs, which are checked by their size, or "
+        description="With `disk`: download only the tensors that a layer needs, which are checked "
+        "by their size, or "
         "whole files, which are also checked by the hub's hashes.",
         examples=["all"],
     )
@@ -117,8 +122,10 @@ class Model(Section):
     )
     prompts: str | dict[str, str] | None = Field(
         None,
-        description="What is put before every text: one prompt for all, or prompts by role (`query`, `document`, "
-        "`default` for neither), kind of task or task. By default those of a folder of sentence-transformers that is "
+        description="What is put before every text: one prompt for all, or prompts by role "
+        "(`query`, `document`, "
+        "`default` for neither), kind of task or task. By default those of a folder of "
+        "sentence-transformers that is "
         "read as shipped.",
         examples=[{"query": "query: ", "document": "passage: "}],
     )
@@ -152,7 +159,8 @@ class Model(Section):
             raise ValueError(f"model '{self.name}' needs either 'source' or 'train'")
         if self.disk and self.train:
             raise ValueError(
-                f"model '{self.name}' is trained, so that it has nothing to download: leave out 'disk'"
+                f"model '{self.name}' is trained, so that it has nothing to download: leave out "
+                "'disk'"
             )
         return self
 
@@ -162,7 +170,8 @@ class Corpus(Section):
 
     source: Source = Field(
         "stdlib",
-        description="`stdlib`, a text file with one prompt per line, or `task:NAME` for the texts of a task.",
+        description="`stdlib`, a text file with one prompt per line, or `task:NAME` for the texts "
+        "of a task.",
         examples=["prompts.txt", "task:Banking77Classification"],
     )
     prompts: int = Field(
@@ -185,8 +194,10 @@ class Protocol(Section):
 
     pooling: Pooling = Field(
         "as_shipped",
-        description="How token states become one vector: their mean, the last or the first token; or `as_shipped`, as "
-        "a folder of sentence-transformers says (pooling, dense layers, normalisation, prompts, length, padding), and "
+        description="How token states become one vector: their mean, the last or the first token; "
+        "or `as_shipped`, as "
+        "a folder of sentence-transformers says (pooling, dense layers, normalisation, prompts, "
+        "length, padding), and "
         "the mean for other models.",
         examples=["last"],
     )
@@ -200,7 +211,8 @@ class Protocol(Section):
     )
     state_norm: Literal["raw", "final_ln", "hidden_states"] = Field(
         "final_ln",
-        description="How a layer is read: `raw` as the block returns it, `final_ln` after the final layer norm of the "
+        description="How a layer is read: `raw` as the block returns it, `final_ln` after the "
+        "final layer norm of the "
         "model, `hidden_states` as transformers returns it.",
         examples=["raw"],
     )
@@ -230,8 +242,10 @@ class Search(Section):
     )
     budget: Annotated[float, Field(ge=1e-6, le=1)] | Literal["auto"] = Field(
         "auto",
-        description="Share of the cost of every score that may be spent. `auto` computes every score where there are "
-        "few checkpoints, where all scores take less than five minutes (assumed), or where a first look at every model "
+        description="Share of the cost of every score that may be spent. `auto` computes every "
+        "score where there are "
+        "few checkpoints, where all scores take less than five minutes (assumed), or where a "
+        "first look at every model "
         "takes half of that, and else allows 30 %.",
         examples=[0.01],
     )
@@ -239,7 +253,8 @@ class Search(Section):
         None,
         gt=0,
         le=1,
-        description="Share of that cost to spend even if the search is sure earlier; at most `budget`. With "
+        description="Share of that cost to spend even if the search is sure earlier; at most "
+        "`budget`. With "
         "`budget: 1` and no `confidence` every cell is scored.",
         examples=[0.2],
     )
@@ -253,7 +268,8 @@ class Search(Section):
         None,
         gt=0,
         lt=1,
-        description="Stop when the probability of being within `within` of the best arm reaches this.",
+        description="Stop when the probability of being within `within` of the best arm reaches "
+        "this.",
         examples=[0.95],
     )
     within: float = Field(
@@ -287,7 +303,8 @@ class Search(Section):
     )
     confirm: Literal["leader", "fresh"] = Field(
         "leader",
-        description="What checks the choice: `leader` scores the leading arm on its missing tasks; `fresh` also keeps "
+        description="What checks the choice: `leader` scores the leading arm on its missing "
+        "tasks; `fresh` also keeps "
         "back items of every task from the search, and scores the finalists on them.",
         examples=["fresh"],
     )
@@ -300,7 +317,8 @@ class Search(Section):
         None,
         ge=1,
         le=10_000,
-        description="Decisions that may be open at once. By default the number of workers, from 8 to 32.",
+        description="Decisions that may be open at once. By default the number of workers, from 8 "
+        "to 32.",
         examples=[32],
     )
 
@@ -318,7 +336,8 @@ class Search(Section):
     def _check_spend(self) -> Search:
         if self.budget != "auto" and (self.spend or 0) > self.budget:
             raise ValueError(
-                f"'search.spend' is {self.spend:g}, but 'search.budget' allows only {self.budget:g} of the exhaustive "
+                f"'search.spend' is {self.spend:g}, but 'search.budget' allows only "
+                f"{self.budget:g} of the exhaustive "
                 f"cost: add --budget {self.spend:g}, or spend less"
             )
         return self
@@ -341,12 +360,14 @@ class Config(Section):
     )
     protocol: Protocol = Field(
         Protocol(),
-        description="How a text becomes a vector. Also the name of a preset, or keys on top of `preset: NAME`.",
+        description="How a text becomes a vector. Also the name of a preset, or keys on top of "
+        "`preset: NAME`.",
         examples=["paper", {"preset": "corrected", "max_length": 512}],
     )
     readouts: Readouts = Field(
         Readouts(),
-        description="How vectors are read from the states, beside the layer: each choice is an arm.",
+        description="How vectors are read from the states, beside the layer: each choice is an "
+        "arm.",
         examples=[
             {
                 "pooling": ["mean", "last"],
@@ -357,8 +378,10 @@ class Config(Section):
     )
     metrics: Names = Field(
         ("prompt_entropy", "curvature", "effective_rank"),
-        description="Label-free metrics: names, families, or `all` of them; `[]` measures nothing. The default ones "
-        "are cheap, and about different things: the tokens of a prompt, their order, and the prompts.",
+        description="Label-free metrics: names, families, or `all` of them; `[]` measures "
+        "nothing. The default ones "
+        "are cheap, and about different things: the tokens of a prompt, their order, and the "
+        "prompts.",
         examples=["all", ["prompt_entropy", "infonce"], []],
     )
     tasks: tuple[str, ...] = Field(
@@ -371,7 +394,8 @@ class Config(Section):
     )
     cluster: Cluster = Field(
         Cluster(),
-        description="Where the work runs. Also the name of a profile, or keys on top of `profile: NAME`.",
+        description="Where the work runs. Also the name of a profile, or keys on top of `profile: "
+        "NAME`.",
         examples=["local", {"profile": "a100", "workers": 8}],
     )
     ddp: DDP = Field(

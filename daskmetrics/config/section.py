@@ -123,7 +123,8 @@ class Section(BaseModel):
             field = cls.model_fields.get(name) if isinstance(name, str) else None
             if isinstance(value, bool) and field is not None and field.annotation is not bool:
                 raise ValueError(
-                    f"'{name}' is {value}, because YAML reads on, off, yes and no as true or false. "
+                    f"'{name}' is {value}, because YAML reads on, off, yes and no as true or "
+                    "false. "
                     "Write a number, or put the word in quotes"
                 )
         return data

@@ -90,12 +90,14 @@ def room_for(what: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in NO_ROOM:
             raise DiskFullError(
-                f"No room for {what} ({error.strerror}). Recorded results are safe: free some space and run the same "
+                f"No room for {what} ({error.strerror}). Recorded results are safe: free some "
+                "space and run the same "
                 "command again."
             ) from error
         if error.errno in UNWRITABLE:
             raise StorageError(
-                f"Cannot write {what} ({error.strerror}). Recorded results are safe: make the place writable and run "
+                f"Cannot write {what} ({error.strerror}). Recorded results are safe: make the "
+                "place writable and run "
                 "the same command again."
             ) from error
         raise

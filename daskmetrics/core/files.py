@@ -70,7 +70,8 @@ class RunFolder:
             self.path.chmod(0o700)
         except OSError as error:
             raise ConfigError(
-                f"The run folder '{self.path}' cannot be created or written: {error.strerror}. Choose another --folder."
+                f"The run folder '{self.path}' cannot be created or written: {error.strerror}. "
+                "Choose another --folder."
             ) from error
         return self
 

@@ -141,7 +141,8 @@ def _projection(readout: Readout, corpus: Vectors) -> tuple[Vectors, Vectors] | 
     varied = int((spread > FLAT * spread[0]).sum())
     if varied < kept:
         raise UndefinedError(
-            f"Readout '{readout}' needs {kept} components, but the vectors of the {len(corpus)} texts of the corpus "
+            f"Readout '{readout}' needs {kept} components, but the vectors of the {len(corpus)} "
+            "texts of the corpus "
             f"vary in {varied} directions."
         )
     largest = np.abs(rows).argmax(axis=1)

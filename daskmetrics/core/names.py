@@ -212,19 +212,23 @@ class Suite:
         missing = [layer for layer in self.layers if not 0 <= layer <= self.depth]
         if missing:
             raise ConfigError(
-                f"Model '{self.model}' has layers 0...{self.depth}, but not {missing}. Correct its 'layers'."
+                f"Model '{self.model}' has layers 0...{self.depth}, but not {missing}. Correct "
+                "its 'layers'."
             )
         if not self.revisions or not self.layers:
             raise ConfigError(f"Model '{self.model}' needs at least one revision and one layer.")
         if wrong := [name for name in (self.model, *self.revisions) if not name.isprintable()]:
             raise ConfigError(
-                f"{wrong[0]!r} has control characters, which no name of a model or revision may have."
+                f"{wrong[0]!r} has control characters, which no name of a model or revision may "
+                "have."
             )
         for readout in self.reads:
             if unread := set(readout.together) - set(self.layers):
                 raise ConfigError(
-                    f"Readout '{readout}' of model '{self.model}' reads layers {sorted(unread)}, which are not among "
-                    f"its layers {list(self.layers)}. Add them to its 'layers', or read others together."
+                    f"Readout '{readout}' of model '{self.model}' reads layers {sorted(unread)}, "
+                    "which are not among "
+                    f"its layers {list(self.layers)}. Add them to its 'layers', or read others "
+                    "together."
                 )
         if not self.rows:
             raise ConfigError(f"Model '{self.model}' needs at least one readout.")
@@ -380,14 +384,16 @@ def select_revisions(
         last = int(match["last"])
     elif available is None:
         raise ConfigError(
-            f"Revisions '{requested}' of a hub id need an end, for instance '{requested} to 143000'."
+            f"Revisions '{requested}' of a hub id need an end, for instance '{requested} to "
+            "143000'."
         )
     else:
         last = max((step_of(name) or 0 for name in available), default=0)
     if match["kind"] == "all":
         if available is None:
             raise ConfigError(
-                f"Revisions '{requested}' need a local folder; for a hub id write a range with 'to STEP'."
+                f"Revisions '{requested}' need a local folder; for a hub id write a range with "
+                "'to STEP'."
             )
         return tuple(name for name in available if (step_of(name) or 0) <= last)
     steps = log_steps(last) if match["kind"] == "log" else every(max(1, int(match["stride"])), last)
@@ -405,7 +411,8 @@ def _check_exist(names: tuple[str, ...], available: Sequence[str] | None) -> tup
     if missing:
         raise ConfigError(
             f"Revision {', '.join(repr(name) for name in missing)} does not exist. "
-            f"Available: {', '.join(available or ())}; or a range such as 'all', 'log' or 'every 1000'."
+            f"Available: {', '.join(available or ())}; or a range such as 'all', 'log' or 'every "
+            "1000'."
         )
     return names
 

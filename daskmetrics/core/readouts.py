@@ -65,7 +65,8 @@ class Readout:
             )
         if self.layers and self.layers != joined_name(self.join, self.together):
             raise ConfigError(
-                f"Got layers '{self.layers}'. Write two or more layers in ascending order: mean3-6 or concat3+7."
+                f"Got layers '{self.layers}'. Write two or more layers in ascending order: "
+                "mean3-6 or concat3+7."
             )
 
     def __str__(self) -> str:
@@ -87,8 +88,10 @@ class Readout:
             part, value = _part(text)
             if part is None or part in parts:
                 raise ConfigError(
-                    f"'{name}' is not a readout, because of '{text}'. Write parts in this order: pooling "
-                    f"({', '.join(POOLINGS)}), layers (mean3-6, concat3+7), dimensions (256d, pca128), whitened, and "
+                    f"'{name}' is not a readout, because of '{text}'. Write parts in this order: "
+                    "pooling "
+                    f"({', '.join(POOLINGS)}), layers (mean3-6, concat3+7), dimensions (256d, "
+                    "pca128), whitened, and "
                     f"storage ({', '.join(STORAGES)})."
                 )
             parts[part] = value
@@ -155,7 +158,8 @@ class Readout:
         whole, kept = self.joined_width(width), self.width(width)
         if kept > whole:
             raise ConfigError(
-                f"Readout '{self}' keeps {kept:,} dimensions, but vectors have {whole:,}: keep fewer."
+                f"Readout '{self}' keeps {kept:,} dimensions, but vectors have {whole:,}: keep "
+                "fewer."
             )
         if (self.principal or self.whitening) and kept >= corpus:
             what = "principal components" if self.principal else "dimensions, whitened,"
@@ -165,7 +169,8 @@ class Readout:
                 else f", or combine whitening with 'pca{max(1, corpus - 1)}' or fewer"
             )
             raise ConfigError(
-                f"Readout '{self}' needs {kept:,} {what} of a corpus of {corpus:,} texts: more texts than dimensions "
+                f"Readout '{self}' needs {kept:,} {what} of a corpus of {corpus:,} texts: more "
+                "texts than dimensions "
                 f"are needed. Set corpus.prompts to {kept + 1:,} or more{remedy}."
             )
 

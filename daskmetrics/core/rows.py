@@ -121,7 +121,8 @@ class _Unpacked(io.RawIOBase):
         self._size += count
         if self._size > self._most:
             raise ConfigError(
-                f"'{self._path}' unpacks to more than {_GREATEST_RATIO} times its size. If this is meant, unpack it "
+                f"'{self._path}' unpacks to more than {_GREATEST_RATIO} times its size. If this "
+                "is meant, unpack it "
                 "with gunzip first."
             )
         return count
@@ -138,7 +139,8 @@ def _opened(path: Path, newline: str | None = None) -> Iterator[IO[str]]:
                 yield text
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"'{path}' is not UTF-8 text ({error.reason} at byte {error.start}). Convert it first, for instance with: "
+            f"'{path}' is not UTF-8 text ({error.reason} at byte {error.start}). Convert it "
+            "first, for instance with: "
             f"iconv -f latin1 -t utf-8 '{path}'"
         ) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -169,7 +171,8 @@ def _csv(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:
             for row in filter(None, reader):
                 if len(row) != len(names):
                     raise ConfigError(
-                        f"'{path}', line {reader.line_num} has {len(row)} fields, but the header has {len(names)}. Put "
+                        f"'{path}', line {reader.line_num} has {len(row)} fields, but the header "
+                        f"has {len(names)}. Put "
                         "texts with commas into double quotes."
                     )
                 values = (value.replace(_RETURN, "\r") for value in row)

@@ -150,7 +150,8 @@ def idle_gpus(samples: Sequence[TelemetrySample], now: float) -> dict[str, str]:
         if used and fmean(used) < IDLE:
             kind = latest[-1].doing.get(name, "")
             found[name] = (
-                f"GPU at {fmean(used):.0f} %: {REASONS.get(kind, f'its unit ({kind}) computes on the CPU')}"
+                f"GPU at {fmean(used):.0f} %: "
+                f"{REASONS.get(kind, f'its unit ({kind}) computes on the CPU')}"
             )
     return found
 

@@ -175,7 +175,8 @@ def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:
             array, values = group[what + suffix], getattr(block, part)
             if values.shape != array.chunks[1:]:
                 raise DataError(
-                    f"{checkpoint}: {what}{suffix} has shape {values.shape}, its chunk {array.chunks[1:]}."
+                    f"{checkpoint}: {what}{suffix} has shape {values.shape}, its chunk "
+                    f"{array.chunks[1:]}."
                 )
             # one of the many NaN values, so that equal values give equal files
             array[row] = (
@@ -347,7 +348,8 @@ def _require_format(path: Path) -> None:
     number = _attributes(path).get("format", FORMAT)
     if number != FORMAT:
         raise DataError(
-            f"'{path}' is written in format {number}, and this version of daskmetrics reads format {FORMAT}. A newer "
+            f"'{path}' is written in format {number}, and this version of daskmetrics reads "
+            f"format {FORMAT}. A newer "
             "version wrote it: upgrade daskmetrics, or use another folder, with --folder."
         )
 
