@@ -92,7 +92,7 @@ LOOP = (
     ("            self.unplaced[item.unit.key] = item\n", "            pass\n"),
     ("        self.unplaced.pop(item.unit.key, None)\n", ""),
     ("if item.deadline < math.inf:", "if False:"),
-    ("attempts = item.tried + 1", "attempts = item.tried"),
+    ("attempts=item.tried + 1", "attempts=item.tried"),
     ("            self._evict_inputs()\n", "            pass\n"),
     ("len(idle) - self.settings.spare_inputs", "0"),
     # late results
