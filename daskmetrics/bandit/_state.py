@@ -292,7 +292,8 @@ def cover(state: State, looks: Bools, kept: float) -> Choice | None:
     is none.
 
     It is drawn from the cells that cost at most twice as much as the cheapest: the same layer and
-    task of every model would say less about the others. What is ``kept`` for the other looks is not
+    task of every model would say less about the others. Of these it takes what makes the model
+    comparable with the others; see `_comparable`. What is ``kept`` for the other looks is not
     spent. An encoding with which a cell failed is not tried again.
     """
     if not looks.any():
@@ -307,10 +308,34 @@ def cover(state: State, looks: Bools, kept: float) -> Choice | None:
         return None
     cheapest = state.cost[candidates].min()
     tolerance = min(cheapest, max(0.0, state.remaining - kept))
-    arms, tasks = np.nonzero(candidates & (state.cost <= cheapest * (1 + ROUNDING) + tolerance))
+    candidates &= state.cost <= cheapest * (1 + ROUNDING) + tolerance
+    arms, tasks = np.nonzero(_comparable(state, candidates))
     chosen = state.random().integers(len(arms))
     arm, task = int(arms[chosen]), int(tasks[chosen])
     return Choice(arm, task, {"model": problem.arms[arm].model, "kind": problem.kind_names[task]})
+
+
+def _comparable(state: State, candidates: Bools) -> Bools:
+    """Of the candidates of each model, those that let it be compared with the others (A, T).
+
+    These are the cells of the arms with the most scores, since only arms with a score on every task
+    are compared in the end; of these, the cells of tasks on which another model has a score, since
+    scores of different tasks say little of each other.
+    """
+    problem = state.problem
+    has_score = state.paid & ~_failed(state)
+    scores_of_arm = has_score.sum(axis=1)
+    comparable = np.zeros_like(candidates)
+    for model in range(len(problem.models)):
+        is_of_model = (problem.model_index == model)[:, None]
+        cells = candidates & is_of_model
+        if not cells.any():
+            continue
+        most_scores = scores_of_arm[cells.any(axis=1)].max()
+        cells &= (scores_of_arm == most_scores)[:, None]
+        shared_cells = cells & (has_score & ~is_of_model).any(axis=0)
+        comparable |= shared_cells if shared_cells.any() else cells
+    return comparable
 
 
 def _failed(state: State) -> Bools:

@@ -108,6 +108,23 @@ def test_no_arm_of_a_worse_model_is_the_answer_while_a_better_model_has_no_score
     assert not complete or answer.arm.model in complete
 
 
+@settings(max_examples=20, deadline=None)
+@given(
+    models=st.integers(2, 4),
+    seed=st.integers(0, 2**32 - 1),
+    share=st.floats(0, 0.98),
+    window=st.sampled_from([1, 4]),
+)
+def test_the_better_model_is_the_answer_where_each_kind_has_one_task(models, seed, share, window):
+    """Its looks are of one arm, which has a score on every task then, and can be compared."""
+    problem = made_problem(models, seed, ("pairs", "classes"))
+    scores = made_scores(problem, seed, 0.09)
+    least = least_budget(problem)
+    budget = Budget(cost=least + share * (problem.exhaustive_cost - least))
+    answer = search(problem, scores, budget, seed, window=window).recommendation()
+    assert answer.arm.model == problem.arms[int(scores.mean(axis=1).argmax())].model
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_the_first_decisions_are_a_cheap_score_of_each_model(seed):
     problem = made_problem(4, seed)
