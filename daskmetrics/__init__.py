@@ -29,24 +29,25 @@ confidence and cost.
 Packages, from the command line down to what everything else uses; each imports only packages below
 it:
 
-============ ==============================================================================
-`cli`        commands of the shell
-`planning`   before a run: duration, cost, checks of the machine and the configuration
-`report`     after a run: its results as tables, figures and one HTML page
-`answer`     after a run: what it found, as numbers
-`experiment` what a configuration asks for, as work units of Dask
-`execution`  durable futures: work units, their records, retries; `execution.map`
-`cluster`    places to run: this machine, Slurm, a running scheduler
-`training`   suites of checkpoints, trained by one process or by DDP
-`dashboard`  live pages of a run in the Dask dashboard
-`models`     from a checkpoint to the hidden states of its layers
-`tasks`      from embeddings to a score with its error
-`store`      the arrays of a run, as a Zarr store
-`metrics`    label-free metrics: functions from states to numbers
-`bandit`     the search: policies, posterior, replay of known scores
-`config`     the configuration: its sections, and reading it
-`core`       names of arms and cells, errors, files, times
-============ ==============================================================================
+============= =========================================================================
+`cli`         commands of the shell
+`planning`    before a run: duration, cost, checks of the machine and the configuration
+`report`      after a run: its results as tables, figures and one HTML page
+`answer`      after a run: what it found, as numbers
+`experiment`  what a configuration asks for, as work units of Dask
+`execution`   durable futures: work units, their records, retries; `execution.map`
+`cluster`     places to run: this machine, Slurm, a running scheduler
+`training`    suites of checkpoints, trained by one process or by DDP
+`dashboard`   live pages of a run in the Dask dashboard
+`models`      from a checkpoint to the hidden states of its layers
+`tasks`       from embeddings to a score with its error
+`store`       the arrays of a run, as a Zarr store
+`checkpoints` where a model's checkpoints lie, and how they come to this machine
+`metrics`     label-free metrics: functions from states to numbers
+`bandit`      the search: policies, posterior, replay of known scores
+`config`      the configuration: its sections, and reading it
+`core`        names of arms and cells, errors, files, times
+============= =========================================================================
 
 Modules with a leading underscore are internal.
 """

@@ -11,6 +11,7 @@ from daskmetrics.answer.fresh import FreshItems, fresh_items
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.verdict import CheaperArm, Verdict, verdict_of
 from daskmetrics.answer.worth import Worth, worths_of
+from daskmetrics.bandit.recommend import ScoreEstimate
 from daskmetrics.core.events import SearchEnded
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference, mean_difference
@@ -20,21 +21,13 @@ PROBABLE = 0.5  #: probability that no other arm is better, from which on a best
 
 
 @dataclass(frozen=True)
-class Score:
-    """A raw score with its standard error."""
-
-    score: float
-    stderr: float
-
-
-@dataclass(frozen=True)
 class Candidate:
     """An arm with its mean raw score over the tasks on which it and the other one were scored."""
 
     arm: Arm
     score: float | None
     stderr: float | None
-    scores: Mapping[str, Score]  # by task
+    scores: Mapping[str, ScoreEstimate]  # by task
 
 
 @dataclass(frozen=True)
@@ -171,7 +164,7 @@ def cost_of(run: RecordedRun) -> Cost:
 
 def _candidate(arm: Arm, recorded: Mapping[str, Any]) -> Candidate:
     mean = recorded["mean"] or {"score": None, "stderr": None}
-    scores = {task: Score(**score) for task, score in recorded["scores"].items()}
+    scores = {task: ScoreEstimate(**score) for task, score in recorded["scores"].items()}
     return Candidate(arm, mean["score"], mean["stderr"], scores)
 
 

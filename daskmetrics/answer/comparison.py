@@ -11,7 +11,7 @@ import numpy as np
 from daskmetrics.answer.analysis import FEWEST, rank_correlation
 from daskmetrics.answer.paired import ArmComparison, compare_arms
 from daskmetrics.answer.recorded import RecordedRun
-from daskmetrics.answer.status import Status, status_of
+from daskmetrics.answer.status import RunStatus, status_of
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.events import scored
 from daskmetrics.core.names import Cell
@@ -41,7 +41,7 @@ class RunComparison:
     that differ.
     """
 
-    runs: Mapping[str, Status]
+    runs: Mapping[str, RunStatus]
     best_arms: ArmComparison | None  # None if a search is not finished
     shared: Agreement
     left_out: Sequence[str]  # why scores were not compared

@@ -377,6 +377,10 @@ class RecordedRun:
         ------
         DataError
             If the run has no tasks, or its search is not finished.
+
+        Examples
+        --------
+        >>> run.finished_search().best["arm"]  # doctest: +SKIP
         """
         if self.result is None:
             raise DataError(f"The run in '{self.folder.path}' has no answer yet. {self._remedy}")

@@ -36,7 +36,7 @@ class Leader:
 
 
 @dataclass(frozen=True)
-class Status:
+class RunStatus:
     """Progress, failures, time and the leading or the best arm; the keys are those of docs/json.md."""
 
     name: str
@@ -56,13 +56,13 @@ class Status:
     idle_gpus: Mapping[str, str]
 
 
-def status_of(run: RecordedRun) -> Status:
+def status_of(run: RecordedRun) -> RunStatus:
     """How far a run is, as its files are now."""
     counts: dict[str, dict[str, int]] = {}
     for (kind, status), count in run.counts.items():
         counts.setdefault(kind, {})[status] = count
     leader = analysis.leader(run) if run.tasks else None
-    return Status(
+    return RunStatus(
         name=run.start.name,
         folder=run.folder.path,
         finished=run.finished,

@@ -3,18 +3,18 @@
 Mathematics of numbers: nothing here uses futures, files or model weights. Imports run downwards in
 this list.
 
-============ =====================================================================================
-`problem`    arms, tasks, features and costs; scores as arrays
-`features`   what is known of an arm before any score, as numbers
-`tables`     known scores of a grid of arms on tasks
-`costs`      what was paid, what a cell would cost next, and the assumed workers
-`model`      the Gaussian process: rewards, the prior, its parameters, the posterior
-`_state`     what a policy sees (`State`) and returns (`Choice`); what it must have looked at
-`policies`   the policies by name: `race` is the default
-`recommend`  the best arm and its confidence, by kind of task; whether a score will still rise
-`_learner`   the decisions of a search: ``ask`` and ``tell``
-`replay`     searches of known scores, by the code of a live search
-============ =====================================================================================
+=========== =================================================================================
+`problem`   arms, tasks, features and costs; scores as arrays
+`features`  what is known of an arm before any score, as numbers
+`tables`    known scores of a grid of arms on tasks
+`costs`     what was paid, what a cell would cost next, and the assumed workers
+`model`     the Gaussian process: rewards, the prior, its parameters, the posterior
+`_state`    what a policy sees (`State`) and returns (`Choice`); what it must have looked at
+`policies`  the policies by name: `race` is the default
+`recommend` the best arm and its confidence, by kind of task; whether a score will still rise
+`_learner`  the decisions of a search: ``ask`` and ``tell``
+`replay`    searches of known scores, by the code of a live search
+=========== =================================================================================
 """
 
 from daskmetrics.bandit._learner import Budget, Ending, Learner, Pick, least_budget

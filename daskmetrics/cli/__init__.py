@@ -1,7 +1,7 @@
 """The command line: each command imports what it needs when it is called, so that ``--help`` is
 fast.
 
-========== ============================================================
+========== ======================================================
 `_run`     run an experiment, submit it, follow a training
 `_init`    a first configuration
 `_layers`  every layer of one model on one's own data
@@ -15,7 +15,7 @@ fast.
 `_data`    prefetch, export and import
 `_replay`  searches on known scores
 `_common`  what commands share; help in sections, with examples
-========== ============================================================
+========== ======================================================
 
 A command is added to ``COMMANDS`` of its module.
 """

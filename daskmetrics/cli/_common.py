@@ -133,7 +133,7 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Output:
     """What a command says: a document for other programs, and what prints the same for a reader;
     each made on demand.
 
@@ -145,7 +145,7 @@ class Answer:
     code: int = 0
 
 
-def answering(command: Callable[..., Answer]) -> Callable[..., None]:
+def answering(command: Callable[..., Output]) -> Callable[..., None]:
     """Print what a command returns: for a reader or, with --json, as one JSON document and nothing
     else.
     """

@@ -21,7 +21,7 @@ from daskmetrics.cli._common import (
 from daskmetrics.core.text import size_text
 
 if TYPE_CHECKING:
-    from daskmetrics.experiment.prefetch import Download
+    from daskmetrics.experiment.prefetch import MissingFiles
     from daskmetrics.experiment.preparation import Experiment
 
 
@@ -85,7 +85,7 @@ def prefetch(
         )
 
 
-def _download(missing: list[Download]) -> dict[str, str]:
+def _download(missing: list[MissingFiles]) -> dict[str, str]:
     """Download with a progress bar; return the reasons of failures, by name."""
     from rich.console import Console
     from rich.progress import Progress
@@ -95,7 +95,7 @@ def _download(missing: list[Download]) -> dict[str, str]:
     with Progress(console=Console(stderr=True)) as progress:
         bar = progress.add_task("downloading", total=len(missing))
 
-        def done(download: Download, reason: str | None) -> None:
+        def done(download: MissingFiles, reason: str | None) -> None:
             progress.advance(bar)
             outcome = "failed" if reason else "done  "
             progress.console.print(f"{outcome} {download.kind} {download.name}", highlight=False)

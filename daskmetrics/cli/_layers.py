@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from daskmetrics.cli._common import Answer, answering, example, say
+from daskmetrics.cli._common import Output, answering, example, say
 from daskmetrics.core.errors import ConfigError
 
 _TRUTH = {"true": True, "false": False}
@@ -71,7 +71,7 @@ def layers(
     readouts: tuple[str, ...],
     max_length: int | None,
     seed: int,
-) -> Answer:
+) -> Output:
     """Score every layer of MODEL on your own data, on this machine.
 
     MODEL is a folder or a hub id; ID@REVISION names another revision than main. The scores are
@@ -99,7 +99,7 @@ def layers(
         )
     for warning in caught:
         say(f"Warning: {warning.message}", err=True)
-    return Answer(lambda: {"layers": _plain(board.to_frame())}, lambda: say(str(board)))
+    return Output(lambda: {"layers": _plain(board.to_frame())}, lambda: say(str(board)))
 
 
 def _numbers(text: str) -> str | list[int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import PATH, Answer, Sections, answering, example, friendly, say
+from daskmetrics.cli._common import PATH, Output, Sections, answering, example, friendly, say
 from daskmetrics.core.table import Table
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def list_() -> None:
 
 @list_.command(epilog=example("daskmetrics list metrics"))
 @answering
-def metrics() -> Answer:
+def metrics() -> Output:
     """List the metrics by family: unit, formula, source, cost and parameters."""
     from daskmetrics.metrics import catalogue, families
 
@@ -53,7 +53,7 @@ def metrics() -> Answer:
         ]
         return {"metrics": rows}
 
-    return Answer(document, lambda: _show_metrics(by_family))
+    return Output(document, lambda: _show_metrics(by_family))
 
 
 def _show_metrics(families: Mapping[str, Sequence[Metric]]) -> None:
@@ -153,7 +153,7 @@ def _text_count(task: Task) -> int | None:
     help="Folder of earlier runs, for measured costs.",
 )
 @answering
-def tasks(names: tuple[str, ...], runs: Path) -> Answer:
+def tasks(names: tuple[str, ...], runs: Path) -> Output:
     """List tasks: kind, score, number of texts and measured cost.
 
     NAMES are written as in a configuration; by default the embedded and the installed tasks are
@@ -167,7 +167,7 @@ def tasks(names: tuple[str, ...], runs: Path) -> Answer:
     listed = [
         ListedTask.of(task, costs.get(task.name)) for task in resolve(names or tuple(catalogue()))
     ]
-    return Answer(lambda: {"tasks": listed}, lambda: _show_tasks(listed, everything=not names))
+    return Output(lambda: {"tasks": listed}, lambda: _show_tasks(listed, everything=not names))
 
 
 def _show_tasks(tasks: Sequence[ListedTask], everything: bool) -> None:

@@ -15,7 +15,7 @@ import click
 from daskmetrics.cli._common import (
     PATH,
     RUN,
-    Answer,
+    Output,
     answering,
     config_file,
     configuration,
@@ -241,7 +241,7 @@ def _save(
 @answering
 def plan(
     config: Path | None, submit: int | None, replace: str | None, probe: bool, **options: Any
-) -> Answer:
+) -> Output:
     """Compare what CONFIG can run on: when each option would finish, and at what cost.
 
     Nothing is submitted. Numbers that were not measured are marked as assumed; measure them with
@@ -282,7 +282,7 @@ def plan(
             raise ConfigError("--json shows the options and --submit runs one: omit one of them.")
         return proposal_document(proposal)
 
-    return Answer(document, show, NO_OPTION if submit is None and not proposal.suggestions else 0)
+    return Output(document, show, NO_OPTION if submit is None and not proposal.suggestions else 0)
 
 
 def _probe(path: Path, settings: Sequence[str]) -> None:
@@ -405,7 +405,7 @@ MOST = 100  # larger exit codes have other meanings in shells
     "--all", "show_all", is_flag=True, help="Also show checks that passed or do not apply."
 )
 @answering
-def doctor(subject: str, show_all: bool) -> Answer:
+def doctor(subject: str, show_all: bool) -> Output:
     """Check what a profile, an experiment or a run needs, with a remedy for each failure.
 
     SUBJECT is the name or YAML of a cluster profile, an experiment's YAML, or the folder or name of
@@ -417,7 +417,7 @@ def doctor(subject: str, show_all: bool) -> Answer:
     findings = checks.examine(checks.collect(checks.subject(subject)))
     applied = [finding for finding in findings.values() if finding]
     failures = sum(finding.severity is checks.Severity.FAILURE for finding in applied)
-    return Answer(
+    return Output(
         lambda: {name: finding or {"severity": "skipped"} for name, finding in findings.items()},
         lambda: _show_findings(findings, show_all),
         min(MOST, failures),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import RUN, Answer, answering, example, say
+from daskmetrics.cli._common import RUN, Output, answering, example, say
 
 if TYPE_CHECKING:
     from daskmetrics.bandit.replay import CurvePoint, ReplayPlan, ReplayTrial, Setting
@@ -76,7 +76,7 @@ def replay(
     workers: int,
     jobs: int | None,
     **scenario: Any,
-) -> Answer:
+) -> Output:
     """Search the known SCORES, to see what a policy would have found and at what cost.
 
     SCORES is a CSV file, the folder of a run, or a folder of mteb results. The searches run the
@@ -118,7 +118,7 @@ def replay(
         say()
         say(sentence)
 
-    return Answer(lambda: document, show)
+    return Output(lambda: document, show)
 
 
 def _searched(plan: ReplayPlan, setting: Setting, seeds: int, jobs: int) -> list[ReplayTrial]:

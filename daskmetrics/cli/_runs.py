@@ -12,7 +12,7 @@ import click
 from daskmetrics.cli._common import (
     PATH,
     RUN,
-    Answer,
+    Output,
     Sections,
     answering,
     example,
@@ -56,8 +56,8 @@ def serve(folder: Path, port: int) -> None:
     import asyncio
 
     from daskmetrics.cluster.links import here, link_lines
-    from daskmetrics.report._overview import RunCollection
-    from daskmetrics.report._serve import serve as run_server
+    from daskmetrics.report.overview import RunCollection
+    from daskmetrics.report.server import serve as run_server
 
     def show(link: str) -> None:
         for line in link_lines(link, "local", here(), label="Runs"):
@@ -104,7 +104,7 @@ def worker(run: Path, workers: int, memory: str | None) -> None:
 @friendly
 def journal(run: Path, types: tuple[str, ...], tail: int | None, as_json: bool) -> None:
     """Print the journal of RUN, entry by entry."""
-    from daskmetrics.report import _log as log
+    from daskmetrics.report import log
 
     if lines := log.journal_lines(RunFolder(run), types, tail):
         say(log.journal_json(lines) if as_json else log.journal_text(lines))
@@ -122,7 +122,7 @@ def logs(run: Path, key: str) -> None:
     The log of its worker is printed, too, if there is one. KEY is a unit's name, such as
     `tiny@step8`, its key, or the beginning of either.
     """
-    from daskmetrics.report import _log as log
+    from daskmetrics.report import log
 
     say(log.log_text(RunFolder(run), key))
 
@@ -164,7 +164,7 @@ def retry(run: Path, only: str | None) -> None:
     "--tolerance", type=float, default=0.0, help="Relative difference that these items may have."
 )
 @answering
-def verify(run: Path, of: Path | None, **again: Any) -> Answer:
+def verify(run: Path, of: Path | None, **again: Any) -> Output:
     """Compare every cell of RUN's store with its journal.
 
     The exit code is 1 if anything is damaged. For a map, all items are compared with the journal,
@@ -195,20 +195,20 @@ def verify(run: Path, of: Path | None, **again: Any) -> Answer:
 
     code = DAMAGED if result.damaged else 0
     fields = {name: getattr(result, name) for name in ("lines", "torn", "cells", "damages")}
-    return Answer(lambda: {"folder": run, "ok": not result.damaged, **fields}, show, code)
+    return Output(lambda: {"folder": run, "ok": not result.damaged, **fields}, show, code)
 
 
-def _verify_map(run: Path, again: Mapping[str, Any]) -> Answer:
+def _verify_map(run: Path, again: Mapping[str, Any]) -> Output:
     from daskmetrics.execution import map
 
     result = map.verify(run, **again)
     code = 0 if result.ok else DAMAGED
-    return Answer(
+    return Output(
         lambda: {"folder": run, "ok": result.ok, **vars(result)}, lambda: say(result.text()), code
     )
 
 
-def _verify_file(path: Path, run: Path, again: Mapping[str, Any]) -> Answer:
+def _verify_file(path: Path, run: Path, again: Mapping[str, Any]) -> Output:
     """The rows of a results file, and then the map."""
     from daskmetrics.execution.map import verification as results_file
 
@@ -235,7 +235,7 @@ def _verify_file(path: Path, run: Path, again: Mapping[str, Any]) -> Answer:
             "file_differences": differences,
         }
 
-    return Answer(document, show, max(of_map.code, DAMAGED if differences else 0))
+    return Output(document, show, max(of_map.code, DAMAGED if differences else 0))
 
 
 @runs.command(epilog=example("daskmetrics runs repair demo"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import PATH, RUN, Answer, answering, example, friendly, run_folder, say
+from daskmetrics.cli._common import PATH, RUN, Output, answering, example, friendly, run_folder, say
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
 
@@ -32,7 +32,7 @@ DATA = "DASKMETRICS_PUBLISHED_DATA"
     "--follow", "follows", is_flag=True, help="Show the progress until no process drives RUN."
 )
 @answering
-def status(run: Path, follows: bool) -> Answer:
+def status(run: Path, follows: bool) -> Output:
     """Show the progress, the failures, the workers and the Slurm jobs of RUN.
 
     They are read from its files and from Slurm's queue. With --follow, Ctrl-C does not stop the
@@ -47,20 +47,20 @@ def status(run: Path, follows: bool) -> Answer:
     workers = capacity.read(RunFolder(run))
     if not RunFolder(run).journal.exists() and (job := _driver_job(run)):
         # the job has not started the run
-        return Answer(lambda: {"folder": run, "finished": False, "job": job}, lambda: say(job))
+        return Output(lambda: {"folder": run, "finished": False, "job": job}, lambda: say(job))
     return _map_status(run, workers) if is_map(run) else _run_status(run, workers)
 
 
-def _following(run: Path) -> Answer:
+def _following(run: Path) -> Output:
     from daskmetrics.cli._follow import follow
 
     def document() -> None:
         raise ConfigError("--follow shows the progress and --json prints one document: omit one.")
 
-    return Answer(document, lambda: follow(run))
+    return Output(document, lambda: follow(run))
 
 
-def _map_status(run: Path, workers: Capacity | None) -> Answer:
+def _map_status(run: Path, workers: Capacity | None) -> Output:
     """The progress of a map."""
     from daskmetrics.answer.status import idle_now
     from daskmetrics.execution.map.folder import read_map
@@ -85,10 +85,10 @@ def _map_status(run: Path, workers: Capacity | None) -> Answer:
         for worker, reason in idle.items():
             say(f"Worker {worker}: {reason}.")
 
-    return Answer(document, show)
+    return Output(document, show)
 
 
-def _run_status(run: Path, workers: Capacity | None) -> Answer:
+def _run_status(run: Path, workers: Capacity | None) -> Output:
     """The progress of an experiment."""
     from daskmetrics import report
     from daskmetrics.answer import status_of
@@ -113,7 +113,7 @@ def _run_status(run: Path, workers: Capacity | None) -> Answer:
 
             say(f"jobs        {queue_text(job_name(loaded.start.name))}")
 
-    return Answer(document, show)
+    return Output(document, show)
 
 
 def _show_workers(workers: Capacity | None) -> None:
@@ -155,7 +155,7 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
     """Write the HTML report and the figures of RUN, or all its numbers for other programs."""
     from daskmetrics import report as reports
     from daskmetrics.execution.map.folder import is_map
-    from daskmetrics.report._html import write_map_figure
+    from daskmetrics.report.page import write_map_figure
 
     if is_map(run):
         if kind != "html" or svg or open_page:
@@ -211,7 +211,7 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
 @answering
 def best(
     run: Path, within: str | None, pareto: bool, output: Path | None, arm: str | None
-) -> Answer:
+) -> Output:
     """Print the best candidate of RUN: what it gains, how sure that is, what it cost."""
     from daskmetrics import report
 
@@ -224,26 +224,26 @@ def best(
         return _explanation(loaded, arm)
     if pareto:
         drawn = [_draw(loaded, output)] if output else []
-        return Answer(
+        return Output(
             lambda: {**vars(loaded.trade_offs()), "files": drawn},
             lambda: say("\n\n".join([report.trade_offs_text(loaded), *map(str, drawn)])),
         )
     if within is None:
-        return Answer(lambda: loaded.answer, lambda: say(report.best_text(loaded)))
+        return Output(lambda: loaded.answer, lambda: say(report.best_text(loaded)))
     share = _share(within)
-    return Answer(
+    return Output(
         lambda: {"within": share, "cheaper": loaded.verdict.cheaper(share)},
         lambda: say(report.within_text(loaded, share)),
     )
 
 
-def _explanation(run: Run, arm: str) -> Answer:
+def _explanation(run: Run, arm: str) -> Output:
     from daskmetrics.report import explain_text
 
     def document() -> None:
         raise ConfigError("--arm is explained as text only: omit --json.")
 
-    return Answer(document, lambda: say(explain_text(run, arm)))
+    return Output(document, lambda: say(explain_text(run, arm)))
 
 
 def _draw(run: Run, output: Path) -> Path:
@@ -253,7 +253,7 @@ def _draw(run: Run, output: Path) -> Path:
             f"--output '{output}' is not a file such as tradeoffs.png in a folder that exists."
         )
     from daskmetrics.core.files import atomic_write
-    from daskmetrics.report.plots._figures import trade_offs
+    from daskmetrics.report.plots.figures import trade_offs
 
     return atomic_write(output, trade_offs(run).png)
 
@@ -291,7 +291,7 @@ def _share(text: str) -> float:
 @answering
 def compare(
     run: Path, other: Path | None, published: Path | None, arms: tuple[str, str] | None
-) -> Answer:
+) -> Output:
     """Compare two runs, a run with published scores of its models, or two arms.
 
     Without OTHER, RUN is compared with the published scores. Differences of arms are paired: their
@@ -305,7 +305,7 @@ def compare(
     beside = None if other is None else report.Run(other)
     if arms:
         two_arms = compare_named(loaded, *arms, beside)
-        return Answer(
+        return Output(
             lambda: two_arms,
             lambda: say(report.compare_arms_text(loaded, beside or loaded, two_arms)),
         )
@@ -319,7 +319,7 @@ def compare(
         with_published = compare_published(loaded, *_published(published))
         documents["published"] = with_published
         texts.append(report.compare_published_text(with_published))
-    return Answer(lambda: documents, lambda: say("\n\n".join(texts)))
+    return Output(lambda: documents, lambda: say("\n\n".join(texts)))
 
 
 def _published(path: Path | None) -> tuple[Mapping[Cell, KnownScore], str]:

@@ -5,18 +5,18 @@ of Dask.
 its context. Each cluster is private to the run: TLS between its processes, dashboards on the
 loopback interface behind a random prefix.
 
-================ ====================================================================
-`connection`     starts the cluster of a profile, whatever its kind, and ends it
-`slurm`          workers as Slurm jobs
-`_notebook`      a cluster object for notebooks
-`_dask_config`   Dask settings of every cluster
-`_preload`       what Dask loads into each process of a cluster
-`_certificates`  certificates and keys of a cluster
-`pinning`        CPUs, GPUs and memory nodes reserved for one worker
-`links`          how to open the dashboard from another machine
-`join`           workers that join a running map by hand
-`selftest`       the checks of ``cluster test``
-================ ====================================================================
+=============== ===============================================================
+`connection`    starts the cluster of a profile, whatever its kind, and ends it
+`slurm`         workers as Slurm jobs
+`_notebook`     a cluster object for notebooks
+`_dask_config`  Dask settings of every cluster
+`_preload`      what Dask loads into each process of a cluster
+`_certificates` certificates and keys of a cluster
+`pinning`       CPUs, GPUs and memory nodes reserved for one worker
+`links`         how to open the dashboard from another machine
+`join`          workers that join a running map by hand
+`selftest`      the checks of ``cluster test``
+=============== ===============================================================
 
 Modules with a leading underscore are internal.
 """

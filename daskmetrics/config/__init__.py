@@ -1,15 +1,15 @@
 """What a run is asked to do: YAML read into one frozen, validated value.
 
-================ ==================================================================
-`loading`          YAML, ``--set`` settings and cluster profiles into a configuration
-`schema`        an experiment: models, corpus, protocol, metrics, tasks, search
-`_readouts`      how vectors are read from the states, beside the layer
-`_recipe`        how suites are trained
-`_cluster`       where the work runs
-`_watch`         how a suite that grows is followed
-`section`       the base of these sections, and the types of their text fields
-`prompts`       what is put before a text, by its role and task
-================ ==================================================================
+=========== ==================================================================
+`loading`   YAML, ``--set`` settings and cluster profiles into a configuration
+`schema`    an experiment: models, corpus, protocol, metrics, tasks, search
+`_readouts` how vectors are read from the states, beside the layer
+`_recipe`   how suites are trained
+`_cluster`  where the work runs
+`_watch`    how a suite that grows is followed
+`section`   the base of these sections, and the types of their text fields
+`prompts`   what is put before a text, by its role and task
+=========== ==================================================================
 
 Modules with a leading underscore are internal.
 """

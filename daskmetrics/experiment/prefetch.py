@@ -25,7 +25,7 @@ PICKLED = ("*.bin",)
 
 
 @dataclass(frozen=True)
-class Download:
+class MissingFiles:
     """A checkpoint (``model``) or data set (``data``) to download."""
 
     kind: str
@@ -43,7 +43,7 @@ class Download:
             return None
 
 
-def downloads(experiment: Experiment) -> list[Download]:
+def downloads(experiment: Experiment) -> list[MissingFiles]:
     """The missing checkpoints and data sets, without the checkpoints that the run downloads when it
     needs them.
     """
@@ -59,10 +59,10 @@ def downloads(experiment: Experiment) -> list[Download]:
     return missing + data_sets(experiment.tasks)
 
 
-def data_sets(tasks: Iterable[Task]) -> list[Download]:
+def data_sets(tasks: Iterable[Task]) -> list[MissingFiles]:
     """The missing data sets of these tasks."""
     return [
-        Download("data", task.name, task.fetch, partial(_data_bytes, task))
+        MissingFiles("data", task.name, task.fetch, partial(_data_bytes, task))
         for task in tasks
         if isinstance(task, MtebTask) and not task.is_local
     ]
@@ -80,7 +80,7 @@ def require_space(sizes: Sequence[int | None], folder: Path) -> None:
 
 
 def fetch(
-    missing: Sequence[Download], done: Callable[[Download, str | None], None]
+    missing: Sequence[MissingFiles], done: Callable[[MissingFiles, str | None], None]
 ) -> Mapping[str, str]:
     """Download one after the other, and continue after a failure; return the reasons of failures,
     by name.
@@ -123,7 +123,7 @@ def cache() -> Path:
     return Path(HF_HUB_CACHE)
 
 
-def checkpoint(source: str, revision: str, files: tuple[str, ...]) -> Download:
+def checkpoint(source: str, revision: str, files: tuple[str, ...]) -> MissingFiles:
     """The files of one revision of a hub repository."""
 
     def fetch() -> None:
@@ -146,7 +146,7 @@ def checkpoint(source: str, revision: str, files: tuple[str, ...]) -> Download:
             if any(fnmatch(each.rfilename, pattern) for pattern in files)
         )
 
-    return Download("model", f"{source}@{revision}", fetch, measure)
+    return MissingFiles("model", f"{source}@{revision}", fetch, measure)
 
 
 def _data_bytes(task: MtebTask) -> int:

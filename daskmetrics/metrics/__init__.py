@@ -7,12 +7,12 @@ Each metric is one function in a module of the same name, with its source, formu
 
 ============== =========================================================================
 `_metric`      what a metric is, how ``curvature(k=2)`` is read, and what a metric gives
-`registry`    the metrics of this package in one table, plug-ins, and lookup by name
-`engine`      `Reducer`: reads hidden states layer by layer and computes the metrics
+`registry`     the metrics of this package in one table, plug-ins, and lookup by name
+`engine`       `Reducer`: reads hidden states layer by layer and computes the metrics
 `_spectra`     the spectra of a layer, each computed once for all metrics that need it
 `_eigenvalues` eigenvalues of many matrices: which library computes them, and a check
-`operations`  how many operations metrics take, for estimates
-`views`       further views of a text, for metrics that compare views
+`operations`   how many operations metrics take, for estimates
+`views`        further views of a text, for metrics that compare views
 ============== =========================================================================
 
 A function has one of four inputs, which its `Metric` names in ``takes``:

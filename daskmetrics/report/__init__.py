@@ -1,24 +1,24 @@
 """What a run found, for readers: texts for a terminal, figures, an HTML page and tables of numbers.
 
-================ =================================================================================
-`_run`           `Run`: a run with its answer
-`_background`    `BackgroundRun`: a run that goes on in a thread
-`_best`          `Best`: the recommended candidate, and the model that reads it
-`_leaderboard`   `Leaderboard`: candidates by their mean score, as table, frame and figure
-`_sections`      an answer as sections: title, sentence, table
-`_terminal`      status, summary and best candidate for a terminal
-`_explain`       why the search chose a candidate; cheaper ones; trade-offs
-`_compare`       runs side by side, two candidates, a run and published scores
-`_format`        numbers, candidates and labelled lines as text; templates; cards for notebooks
-`_log`           the journal line by line, and the history of one work unit
-`_export`        all numbers in one file
-`_plots`         `Plots`: the figures as axes
-`plots`          the figures
-`_tables`        metrics on the page
-`_html`          the page
-`_overview`      the runs of a folder, one row each
-`_serve`         a server of pages of these runs
-================ =================================================================================
+============== ==============================================================================
+`_run`         `Run`: a run with its answer
+`_background`  `BackgroundRun`: a run that goes on in a thread
+`_best`        `Best`: the recommended candidate, and the model that reads it
+`_leaderboard` `Leaderboard`: candidates by their mean score, as table, frame and figure
+`_sections`    an answer as sections: title, sentence, table
+`_terminal`    status, summary and best candidate for a terminal
+`_explain`     why the search chose a candidate; cheaper ones; trade-offs
+`_compare`     runs side by side, two candidates, a run and published scores
+`_format`      numbers, candidates and labelled lines as text; templates; cards for notebooks
+`log`          the journal line by line, and the history of one work unit
+`_export`      all numbers in one file
+`_plots`       `Plots`: the figures as axes
+`plots`        the figures
+`_tables`      metrics on the page
+`page`         the page
+`overview`     the runs of a folder, one row each
+`server`       a server of pages of these runs
+============== ==============================================================================
 
 Nothing here computes what a run found: `daskmetrics.answer` does. Nothing imports torch or needs a
 scheduler.
@@ -110,7 +110,7 @@ def write(run: Run, vectors: bool = False) -> Path:
     DiskFullError
         If the disk is full.
     """
-    from daskmetrics.report._html import write_page
+    from daskmetrics.report.page import write_page
 
     with private(), room_for(f"the report in '{run.folder.report}'"):
         return write_page(run, vectors)

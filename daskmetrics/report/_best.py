@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskmetrics.answer.answer import Answer
+from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.report._format import card, percent, scored
@@ -15,7 +16,6 @@ from daskmetrics.report._sections import facts, gain, use
 
 if TYPE_CHECKING:
     from daskmetrics.models import Encoder
-    from daskmetrics.report._run import Run
 
 
 @dataclass(frozen=True)
@@ -156,9 +156,9 @@ class Best:
         return card(str(self.arm), facts(self.answer, self.folder))
 
 
-def best_of(run: Run) -> Best:
+def best_of(run: RecordedRun, answer: Answer) -> Best:
     """The recommended arm of a run whose search is finished."""
-    answer, location = run.answer, run.finished_search().location
+    location = run.finished_search().location
     model = next(model for model in run.config["models"] if model["name"] == answer.best.arm.model)
     where = {name: location[name] for name in ("path", "revision", "base") if name in location}
     source = {

@@ -19,26 +19,26 @@ from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration
 from daskmetrics.report._format import apart, number, percent, probability, scored, unpaired
 from daskmetrics.report._run import Run
-from daskmetrics.report._sections import Section
+from daskmetrics.report._sections import ReportSection
 
 
 def compare_text(run: Run, other: Run, compared: RunComparison) -> str:
     """Two runs for a terminal: their answers, costs, common scores and different settings."""
     runs = {"run": run, "other": other}
-    shown = [Section("", table=answers(runs))]
+    shown = [ReportSection("", table=answers(runs))]
     if compared.best_arms:
-        shown.append(Section("", _mean(compared.best_arms), scores(runs)))
-    shown.append(Section("Scores of both", _agreement(compared.shared, compared.left_out)))
+        shown.append(ReportSection("", _mean(compared.best_arms), scores(runs)))
+    shown.append(ReportSection("Scores of both", _agreement(compared.shared, compared.left_out)))
     differing = settings(runs)
     sentence = "" if differing.rows else "Both runs have the same settings."
-    shown.append(Section("Settings", sentence, differing))
+    shown.append(ReportSection("Settings", sentence, differing))
     return "\n\n".join(section.as_text() for section in shown)
 
 
 def compare_published_text(compared: PublishedComparison) -> str:
     """A run beside published scores of the same models, for a terminal."""
     agreeing = _agreement(compared.shared, compared.left_out)
-    return Section(f"Published: {compared.source}", agreeing).as_text()
+    return ReportSection(f"Published: {compared.source}", agreeing).as_text()
 
 
 def compare_arms_text(run: Run, other: Run, compared: ArmComparison) -> str:
@@ -51,7 +51,7 @@ def compare_arms_text(run: Run, other: Run, compared: ArmComparison) -> str:
         rows.append((task, score, other_score, apart(gap, " *"), chance))
     header = ("task", "first", "second", "difference", "probability")
     table = Table(header, tuple(rows), notes=unpaired(compared.tasks.values()))
-    return Section(f"{compared.arm} and {compared.other}", _mean(compared), table).as_text()
+    return ReportSection(f"{compared.arm} and {compared.other}", _mean(compared), table).as_text()
 
 
 def _mean(compared: ArmComparison) -> str:

@@ -25,7 +25,7 @@ from daskmetrics.report._format import (
     unpaired,
 )
 from daskmetrics.report._run import Run
-from daskmetrics.report._sections import Section, cheaper, use
+from daskmetrics.report._sections import ReportSection, cheaper, use
 
 TABLE_WIDTH = 132  #: columns, since a row of trade-offs has nine cells
 SHOWN = 6  #: decisions that are listed
@@ -57,11 +57,11 @@ def explain_text(run: Run, name: str) -> str:
         ("chosen", _decisions(run, arm)),
     ]
     shown = [
-        Section(str(arm), table=Table((), tuple(rows))),
-        Section("", table=_scores(run, arm, leader)),
+        ReportSection(str(arm), table=Table((), tuple(rows))),
+        ReportSection("", table=_scores(run, arm, leader)),
     ]
     if metrics := _metrics(run, arm):
-        shown.append(Section("", table=metrics))
+        shown.append(ReportSection("", table=metrics))
     return "\n\n".join(section.as_text() for section in shown)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from daskmetrics.answer.answer import Score
+from daskmetrics.bandit.recommend import ScoreEstimate
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.core.results import Scored
@@ -91,7 +91,7 @@ def signed(correlation: float) -> str:
     return f"{correlation:+.2f}".replace("-", "\N{MINUS SIGN}")
 
 
-def scored(score: Score | Scored | None, without: str = "not measured") -> str:
+def scored(score: ScoreEstimate | Scored | None, without: str = "not measured") -> str:
     """The score of a candidate on a task with its standard error.
 
     >>> scored(Score(0.5, 0.01)), scored(None)

@@ -105,7 +105,7 @@ class Plots:
                 if single
                 else layer_lines(source, suite, shown)
             )
-        from daskmetrics.report.plots._lines import layer_axes
+        from daskmetrics.report.plots.lines import layer_axes
 
         return layer_axes(self._quantity(shown, readout), suite, ax)
 
@@ -168,7 +168,7 @@ class Plots:
             from daskmetrics.report.plots._explore import drawn_path
 
             return drawn_path(self._run, expected(self._run))
-        from daskmetrics.report.plots._lines import best_so_far
+        from daskmetrics.report.plots.lines import best_so_far
 
         path = analysis.path_of(self._run)
         return best_so_far(path.points, path.default, path.unit, ax)

@@ -134,7 +134,7 @@ class Run(RecordedRun):
         --------
         >>> vectors = run.best().load().encode(["a text", "another"])  # doctest: +SKIP
         """
-        return best_of(self)
+        return best_of(self, self.answer)
 
     @property
     def verdict(self) -> Verdict:

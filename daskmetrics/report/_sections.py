@@ -49,7 +49,7 @@ NO_TABLE = Table((), ())
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """A part of what a run says."""
 
     title: str
@@ -72,7 +72,7 @@ class Section:
         return f"<h2>{html.escape(self.title)}</h2>{sentence}{table}"
 
 
-def sections(answer: Answer) -> list[Section]:
+def sections(answer: Answer) -> list[ReportSection]:
     """Everything that an answer says beside its `facts`."""
     found = [tasks_section(answer), certainty_section(answer)]
     if len(answer.verdict.models) > 1:
@@ -155,7 +155,7 @@ def cheaper(simpler: CheaperArm) -> str:
     )
 
 
-def tasks_section(answer: Answer, most: int | None = None) -> Section:
+def tasks_section(answer: Answer, most: int | None = None) -> ReportSection:
     """The best candidate over all tasks, by kind and by task."""
     standings = (answer.verdict.overall, *answer.verdict.parts)
     shown = standings[:most]
@@ -171,7 +171,7 @@ def tasks_section(answer: Answer, most: int | None = None) -> Section:
         tuple(_standing_row(standing) for standing in shown),
         notes=(*notes, *unpaired(standing.gain for standing in shown)),
     )
-    return Section("By task", table=table)
+    return ReportSection("By task", table=table)
 
 
 def _standing_row(standing: Standing) -> tuple[str, ...]:
@@ -185,7 +185,7 @@ def _standing_row(standing: Standing) -> tuple[str, ...]:
     return title, str(standing.arm), score, apart(standing.gain, " *"), within
 
 
-def models_section(answer: Answer) -> Section:
+def models_section(answer: Answer) -> ReportSection:
     """The best candidate of every model beside its last layer."""
     rows = []
     for standing in answer.verdict.models:
@@ -199,10 +199,10 @@ def models_section(answer: Answer) -> Section:
         rows.append((standing.model, best, score, last_score, apart(standing.gain, " *")))
     header = ("model", "best", "score", "its last layer", "gain")
     notes = unpaired(standing.gain for standing in answer.verdict.models)
-    return Section("By model", table=Table(header, tuple(rows), notes=notes))
+    return ReportSection("By model", table=Table(header, tuple(rows), notes=notes))
 
 
-def certainty_section(answer: Answer) -> Section:
+def certainty_section(answer: Answer) -> ReportSection:
     """What the answer rests on."""
     verdict = answer.verdict
     unit = "" if verdict.reward == "mean" else f", in units of the reward ({verdict.reward})"
@@ -231,10 +231,10 @@ def certainty_section(answer: Answer) -> Section:
         )
     if verdict.exact:
         rows.append(("exact", f"scores without an error: {', '.join(verdict.exact)}"))
-    return Section("How sure this is", table=Table((), tuple(rows)))
+    return ReportSection("How sure this is", table=Table((), tuple(rows)))
 
 
-def readouts_section(worths: tuple[Worth, ...], weights: Mapping[str, float]) -> Section:
+def readouts_section(worths: tuple[Worth, ...], weights: Mapping[str, float]) -> ReportSection:
     """What each choice of a readout is worth."""
     rows = []
     for worth in worths:
@@ -262,14 +262,14 @@ def readouts_section(worths: tuple[Worth, ...], weights: Mapping[str, float]) ->
         notes.append("Lines without such pairs on all tasks: over the tasks that have some.")
     notes += unpaired(worth.difference for worth in worths)
     sentence = f"Differences of the {over(weights.values())}, at 95 % for all lines together."
-    return Section(
+    return ReportSection(
         "What each choice of a readout is worth",
         sentence,
         Table(header, tuple(rows), notes=tuple(notes)),
     )
 
 
-def fresh_section(fresh: FreshItems) -> Section:
+def fresh_section(fresh: FreshItems) -> ReportSection:
     """The finalists on items that were kept back from the search."""
     rows = []
     for finalist in fresh.finalists:
@@ -291,7 +291,7 @@ def fresh_section(fresh: FreshItems) -> Section:
         f"{percent(fresh.share)} of the items of {plural(len(fresh.tasks), 'task')} were kept back "
         f"from the search: {fresh_verdict(fresh)}."
     )
-    return Section("Fresh items", sentence, Table(header, tuple(rows), notes=notes))
+    return ReportSection("Fresh items", sentence, Table(header, tuple(rows), notes=notes))
 
 
 def fresh_verdict(fresh: FreshItems) -> str:
@@ -306,7 +306,7 @@ def fresh_verdict(fresh: FreshItems) -> str:
     return f"the choice does not hold, {candidate(fresh.best)} is higher beyond the error"
 
 
-def last_screen(answer: Answer, folder: str) -> list[Section]:
+def last_screen(answer: Answer, folder: str) -> list[ReportSection]:
     """What a run ends with: the answer, and the best candidates of a few tasks."""
     lines = Table((), tuple(facts(answer, folder).items()))
-    return [Section("", table=lines), replace(tasks_section(answer, MOST_ROWS), title="")]
+    return [ReportSection("", table=lines), replace(tasks_section(answer, MOST_ROWS), title="")]

@@ -13,7 +13,7 @@ from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, equal_names
 from daskmetrics.report._format import LABEL, fact, number, percent
 from daskmetrics.report._run import Run
-from daskmetrics.report._sections import Section, facts, last_screen, sections
+from daskmetrics.report._sections import ReportSection, facts, last_screen, sections
 
 NO_PICTURES = (
     "No PNG or SVG files of the figures were written: they need matplotlib. Run pip install "
@@ -42,7 +42,7 @@ def summary_text(run: Run) -> str:
 def best_text(run: Run) -> str:
     """The whole answer: what to use, by task and by model, how sure that is."""
     lines = Table((), tuple(facts(run.answer, str(run.folder.path)).items()))
-    shown = [Section("", table=lines), *sections(run.answer)]
+    shown = [ReportSection("", table=lines), *sections(run.answer)]
     return "\n\n".join(section.as_text() for section in shown)
 
 

@@ -15,6 +15,15 @@ process group.
 | `ddp` | the process group on Dask workers: started, watched, diagnosed, restarted |
 """
 
-from daskmetrics.training.suite import is_complete, recipe_key, revisions, summary, train_to
+from typing import TYPE_CHECKING
+
+from daskmetrics.core.lazy import on_first_use
+from daskmetrics.training.suite import is_complete, recipe_key, revisions, summary
+
+if TYPE_CHECKING:
+    from daskmetrics.training._learning import train_to
 
 __all__ = ["is_complete", "recipe_key", "revisions", "summary", "train_to"]
+
+# needs torch
+__getattr__ = on_first_use(__name__, {"train_to": "daskmetrics.training._learning:train_to"})

@@ -18,7 +18,7 @@ import torch
 
 from daskmetrics.config import DDP, Recipe
 from daskmetrics.core import files as files
-from daskmetrics.core.errors import ConfigError, UndefinedError
+from daskmetrics.core.errors import ConfigError, UndefinedError, unknown
 from daskmetrics.core.names import seed_of, step_of
 from daskmetrics.training import _networks as networks
 from daskmetrics.training import _tokenizer as tokenizer
@@ -261,3 +261,41 @@ class _TrainingLoop:
             (partial / suite.SUMMARY).write_text(json.dumps(result) + "\n", encoding="utf-8")
         self.since = time.perf_counter()
         self.reporter.report(revision=revision, **result)
+
+
+def train_to(
+    recipe: Recipe, folder: Path, revision: str, reporter: ProgressReporter | None = None
+) -> dict[str, float]:
+    """Train up to a revision in this process and write it, starting from the newest resume state
+    before it.
+
+    It may be repeated, killed, or run twice at once: the weights do not depend on interruptions.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    folder : Path
+        The folder of the suite, one per `recipe_key`; created if it does not exist.
+    revision : str
+        One of ``revisions(recipe)``.
+    reporter : ProgressReporter, optional
+        Receives the loss of steps; by default progress is not reported.
+
+    Returns
+    -------
+    dict
+        ``loss`` (nats per token or label, on examples that are the same for all revisions),
+        ``tokens`` (upper bound of the tokens seen since step 0) and ``seconds`` (wall time since
+        the previous revision, or the start).
+
+    Raises
+    ------
+    ConfigError
+        If the recipe has no such revision, or its corpus cannot be read or is too short.
+    """
+    if revision not in suite.revisions(recipe):
+        raise unknown("revision", revision, suite.revisions(recipe))
+    if not suite.is_complete(folder, revision):
+        suite.write_corpus(recipe, folder)
+        train(recipe, folder, (revision,), DDP(), reporter=reporter)
+    return suite.summary(folder, revision)

@@ -23,9 +23,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from daskmetrics.checkpoints.content import fingerprint
-from daskmetrics.config import DDP, Recipe
+from daskmetrics.config import Recipe
 from daskmetrics.core import files as files
-from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key, every, log_steps, step_of
 from daskmetrics.training import _texts as texts
 from daskmetrics.training import _tokenizer as tokenizer
@@ -33,7 +33,7 @@ from daskmetrics.training import data as data
 from daskmetrics.training.data import effective
 
 if TYPE_CHECKING:
-    from daskmetrics.training._distributed import ProgressReporter
+    pass
 
 VERSION = 2  # of the code: raise it when equal recipes no longer give equal weights
 SUMMARY = "training.json"  # what train_to returned; its presence marks a revision as complete
@@ -148,46 +148,6 @@ def summary(folder: Path, revision: str) -> dict[str, Any]:
     returns them.
     """
     return dict(json.loads((folder / revision / SUMMARY).read_text(encoding="utf-8")))
-
-
-def train_to(
-    recipe: Recipe, folder: Path, revision: str, reporter: ProgressReporter | None = None
-) -> dict[str, float]:
-    """Train up to a revision in this process and write it, starting from the newest resume state
-    before it.
-
-    It may be repeated, killed, or run twice at once: the weights do not depend on interruptions.
-
-    Parameters
-    ----------
-    recipe : Recipe
-    folder : Path
-        The folder of the suite, one per `recipe_key`; created if it does not exist.
-    revision : str
-        One of ``revisions(recipe)``.
-    reporter : ProgressReporter, optional
-        Receives the loss of steps; by default progress is not reported.
-
-    Returns
-    -------
-    dict
-        ``loss`` (nats per token or label, on examples that are the same for all revisions),
-        ``tokens`` (upper bound of the tokens seen since step 0) and ``seconds`` (wall time since
-        the previous revision, or the start).
-
-    Raises
-    ------
-    ConfigError
-        If the recipe has no such revision, or its corpus cannot be read or is too short.
-    """
-    if revision not in revisions(recipe):
-        raise unknown("revision", revision, revisions(recipe))
-    if not is_complete(folder, revision):
-        from daskmetrics.training import _learning as learning
-
-        write_corpus(recipe, folder)
-        learning.train(recipe, folder, (revision,), DDP(), reporter=reporter)
-    return summary(folder, revision)
 
 
 def write_corpus(recipe: Recipe, folder: Path) -> None:

@@ -14,7 +14,7 @@ from daskmetrics.cli import main
 from daskmetrics.core.errors import DataError
 from daskmetrics.report import trade_offs_text
 from daskmetrics.report._explain import trade_offs_table
-from daskmetrics.report._html import page
+from daskmetrics.report.page import page
 
 
 def invoke(*words: object):

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.experiment import prefetch as prefetch
-from daskmetrics.experiment.prefetch import Download
+from daskmetrics.experiment.prefetch import MissingFiles
 from tests.checkpoints.weights import files
 from tests.hub import commit, serve
 
@@ -132,8 +132,8 @@ def test_sizes_that_the_hub_does_not_report_are_unknown() -> None:
     def offline() -> int:
         raise OSError("no network")
 
-    assert Download("data", "a", offline, offline).size() is None
-    assert Download("data", "a", offline, lambda: 7).size() == 7
+    assert MissingFiles("data", "a", offline, offline).size() is None
+    assert MissingFiles("data", "a", offline, lambda: 7).size() == 7
 
 
 def test_tasks_lists_kinds_sizes_and_missing_data(session_cache: Path) -> None:

@@ -17,7 +17,7 @@ from daskmetrics.experiment import maintenance as maintain
 from daskmetrics.planning.calibration import task_costs
 from daskmetrics.planning.preview import preview
 from daskmetrics.report import Run, explain_text, status_text
-from daskmetrics.report._html import write_page
+from daskmetrics.report.page import write_page
 
 LAYERS = 3
 

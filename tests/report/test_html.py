@@ -15,10 +15,10 @@ import pytest
 
 from daskmetrics.core.names import Suite
 from daskmetrics.report import whereabouts, write
-from daskmetrics.report._html import page
 from daskmetrics.report._sections import facts
 from daskmetrics.report._terminal import NO_PICTURES
-from daskmetrics.report.plots._figures import NAMES
+from daskmetrics.report.page import page
+from daskmetrics.report.plots.figures import NAMES
 from tests.browser import chromium, complaints
 
 VOID = {"meta", "img", "br"}

@@ -21,8 +21,7 @@ from daskmetrics.core.events import (
 from daskmetrics.execution import Journal
 from daskmetrics.execution._lock import owner_file
 from daskmetrics.execution.journal import read
-from daskmetrics.report import Run, status_text
-from daskmetrics.report import _log as log
+from daskmetrics.report import Run, log, status_text
 from tests.events import attempt_failed, joined
 
 

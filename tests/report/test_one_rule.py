@@ -14,8 +14,8 @@ from daskmetrics.core.serialization import as_json
 from daskmetrics.report import Run, best_text, status_text, summary_text, within_text, write
 from daskmetrics.report._compare import answers
 from daskmetrics.report._format import apart, candidate
-from daskmetrics.report._html import page
-from daskmetrics.report._overview import RunCollection
+from daskmetrics.report.overview import RunCollection
+from daskmetrics.report.page import page
 
 STORIES = {
     "clear": {"outcomes": True},

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.report import _overview as overview
-from daskmetrics.report._overview import RunCollection
+from daskmetrics.report import overview
+from daskmetrics.report.overview import RunCollection
 from tests.report.conftest import SUITES, TASKS, Story, make_run
 
 SMALL = Story(suites=SUITES[:1], tasks=TASKS[:2])

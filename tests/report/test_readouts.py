@@ -16,7 +16,7 @@ from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
 from daskmetrics.report import best_text, explain_text, frame
-from daskmetrics.report._html import page
+from daskmetrics.report.page import page
 from daskmetrics.report.plots._explore import BEST_READOUT, drawn_arms, figures
 
 

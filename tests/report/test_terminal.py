@@ -10,8 +10,8 @@ from daskmetrics.answer import analysis
 from daskmetrics.cli import main
 from daskmetrics.execution import Journal
 from daskmetrics.report import Run, best_text, status_text, summary_text, whereabouts
-from daskmetrics.report._html import page
 from daskmetrics.report._sections import MOST_ROWS, tasks_section
+from daskmetrics.report.page import page
 from tests.report.conftest import STEPS, TASKS
 
 TEXTS = (status_text, summary_text)

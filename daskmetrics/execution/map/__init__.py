@@ -5,7 +5,7 @@ A map is a third source of work, besides a sweep and a search: batches of items.
 content (the function's source, the item, the seed), so a map may be resumed with another batch
 size.
 
-============== =========================================================================
+============== ===================================================================
 `api`          `map`, on a cluster or in this process
 `function`     the function: loaded, identified, sent to the workers, called there
 `items`        the items: keys, seeds, items of a file
@@ -13,7 +13,7 @@ size.
 `folder`       the run folder of a map: written, read
 `result_table` results as tables, arrays and files
 `verification` recorded results compared with a new run, and with a results file
-============== =========================================================================
+============== ===================================================================
 """
 
 from typing import TYPE_CHECKING

@@ -1,12 +1,12 @@
 """Checks before or after a run of what can fail, each with a remedy: of a profile, an experiment or
 a run.
 
-============= ===============================================================================
-`facts`       the facts that checks read, their collection, and the findings that they return
-`slurm`       checks of a profile against Slurm
-`machine`     checks of network, Python, GPUs, folders, the hub's cache and checkpoints
-`history`     checks of a run by its journal
-============= ===============================================================================
+========= ===============================================================================
+`facts`   the facts that checks read, their collection, and the findings that they return
+`slurm`   checks of a profile against Slurm
+`machine` checks of network, Python, GPUs, folders, the hub's cache and checkpoints
+`history` checks of a run by its journal
+========= ===============================================================================
 
 A check is a function of `Facts`; a new one is a line of `CHECKS`.
 """

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from daskmetrics.report.plots._figures import pictures
+from daskmetrics.report.plots.figures import pictures
 
 pytest.importorskip("matplotlib")
 

@@ -8,7 +8,7 @@ from matplotlib.text import Text
 from daskmetrics.answer.analysis import DecisionPoint
 from daskmetrics.core.names import Arm, Suite, grid
 from daskmetrics.report.plots._heatmaps import Quantity, heat_maps, plane
-from daskmetrics.report.plots._lines import layer_curves, search_path
+from daskmetrics.report.plots.lines import layer_curves, search_path
 
 pytest.importorskip("matplotlib")
 

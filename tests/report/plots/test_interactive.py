@@ -9,7 +9,7 @@ from bokeh.document import Document
 
 from daskmetrics.answer.analysis import path_of
 from daskmetrics.core.names import Suite
-from daskmetrics.report._html import EMBEDDED
+from daskmetrics.report.page import EMBEDDED
 from daskmetrics.report.plots import _interactive as draw
 from daskmetrics.report.plots._explore import MANY, figures, library
 from daskmetrics.report.plots._fields import METRICS, SCORES, Field, fields

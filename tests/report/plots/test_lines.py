@@ -5,7 +5,7 @@ import json
 import pytest
 
 from daskmetrics.core.steps import spread
-from daskmetrics.report.plots._lines import LINES, MOST_LOSSES, averaged, read_losses, write_losses
+from daskmetrics.report.plots.lines import LINES, MOST_LOSSES, averaged, read_losses, write_losses
 
 pytest.importorskip("matplotlib")
 

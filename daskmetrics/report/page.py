@@ -33,7 +33,7 @@ from daskmetrics.report._sections import facts, sections
 from daskmetrics.report.plots import need_matplotlib
 
 if TYPE_CHECKING:
-    from daskmetrics.report.plots._figures import Picture
+    from daskmetrics.report.plots.figures import Picture
 
 EMBEDDED = 1_000_000  # bytes of static figures within the page, for readers without JavaScript
 MOST_ROWS = 200  # of the leaderboard: the page of thousands of candidates stays small
@@ -72,7 +72,7 @@ def write_map_figure(folder: RunFolder) -> Path:
             f"'{folder.path}' has no telemetry: the map was too short, or ran in one process."
         )
     need_matplotlib()
-    from daskmetrics.report.plots._figures import telemetry
+    from daskmetrics.report.plots.figures import telemetry
 
     folder.report.mkdir(exist_ok=True)
     return atomic_write(
@@ -82,7 +82,7 @@ def write_map_figure(folder: RunFolder) -> Path:
 
 def _remove_others(folder: Path, pictures: Sequence[Picture]) -> None:
     """Delete the files of figures that the run no longer has; other files are not ours."""
-    from daskmetrics.report.plots._figures import NAMES
+    from daskmetrics.report.plots.figures import NAMES
 
     for name in NAMES - {picture.name for picture in pictures}:
         for kind in ("png", "svg"):
@@ -184,6 +184,6 @@ def _protocols(run: Run) -> dict[str, Any]:
 def _pictures(run: Run) -> list[Picture]:
     if find_spec("matplotlib") is None:
         return []
-    from daskmetrics.report.plots._figures import pictures
+    from daskmetrics.report.plots.figures import pictures
 
     return list(pictures(run))

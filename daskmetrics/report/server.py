@@ -24,9 +24,9 @@ from daskmetrics.answer import analysis
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.report import _compare as compare
 from daskmetrics.report import _format as formats
-from daskmetrics.report import _overview as overview
 from daskmetrics.report import _terminal as terminal
-from daskmetrics.report._overview import RunCollection
+from daskmetrics.report import overview
+from daskmetrics.report.overview import RunCollection
 
 INTERVAL = 3  # seconds between two looks of an open page
 LATEST = 12  # decisions that the page of a run lists

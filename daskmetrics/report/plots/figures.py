@@ -16,10 +16,10 @@ from daskmetrics.core.files import atomic_write
 from daskmetrics.core.telemetry import TelemetrySample, read_samples
 from daskmetrics.report.plots._correlations import correlation_table, metric_against_score
 from daskmetrics.report.plots._heatmaps import Quantity, heat_maps
-from daskmetrics.report.plots._lines import layer_curves, search_path, training_loss
 from daskmetrics.report.plots._points import trade_off_panels
 from daskmetrics.report.plots._style import rendered
 from daskmetrics.report.plots._telemetry import telemetry_panels
+from daskmetrics.report.plots.lines import layer_curves, search_path, training_loss
 
 NAMES = frozenset(
     (
