@@ -18,6 +18,7 @@ recommendation.
 | `_open` | what a user calls a model, as an encoder |
 | `remaining` | what is left of a run: units, and scores of the search |
 | `prefetch`, `transfer` | downloads before a run; export and import of scores |
+| `score_tables` | known scores from a file, results of mteb, or a run |
 | `_downloads` | downloads of checkpoints beside a run |
 | `maintenance` | verify, repair, retry and unlock a run |
 """
