@@ -23,9 +23,25 @@ recommendation.
 | `maintenance` | verify, repair, retry and unlock a run |
 """
 
-from daskmetrics.execution.display import Display
-from daskmetrics.experiment._arguments import configured
-from daskmetrics.experiment._run import RunResult, run
-from daskmetrics.experiment.preparation import Experiment, prepare
+from typing import TYPE_CHECKING
+
+from daskmetrics.core.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from daskmetrics.execution.display import Display
+    from daskmetrics.experiment._arguments import configured
+    from daskmetrics.experiment._run import RunResult, run
+    from daskmetrics.experiment.preparation import Experiment, prepare
 
 __all__ = ["Display", "Experiment", "RunResult", "configured", "prepare", "run"]
+
+_PLACES = {
+    "Display": "daskmetrics.execution.display:Display",
+    "Experiment": "daskmetrics.experiment.preparation:Experiment",
+    "RunResult": "daskmetrics.experiment._run:RunResult",
+    "configured": "daskmetrics.experiment._arguments:configured",
+    "prepare": "daskmetrics.experiment.preparation:prepare",
+    "run": "daskmetrics.experiment._run:run",
+}
+# the tables of known scores need no Dask
+__getattr__ = on_first_use(__name__, _PLACES)

@@ -72,7 +72,7 @@ def test_arms_that_lack_tasks_come_last_without_a_mean():
         == frame["tied"].isna().tolist()
     )
     assert frame["rank"].isna().tolist() == [False, True, True]
-    assert "2 arms without a mean" in str(board)
+    assert "2 candidates without a mean" in str(board)
 
 
 def test_ties_are_tested_item_by_item():
@@ -116,7 +116,7 @@ def test_the_table_names_layers_of_one_checkpoint_and_arms_of_several_and_counts
         for arm in arms(*range(12), revision=r)
     }
     text = str(Leaderboard.of(many, dict.fromkeys("abcde", 1.0)))
-    assert "m@s1/11" in text and "Not shown: 4 arms and 1 task; to_frame() has all." in text
+    assert "m@s1/11" in text and "4 candidates not shown" in text and "1 task not shown" in text
 
 
 def test_a_task_named_as_a_column_keeps_both():
