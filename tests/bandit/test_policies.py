@@ -184,4 +184,6 @@ def test_the_example_policy_of_the_documentation_works(world):
 
 def test_the_documentation_lists_every_policy():
     text = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `([a-z][a-z-]*)` \| [a-z].* cell", text, re.MULTILINE)) == set(BUILT_IN)
+    assert set(re.findall(r"^\| `([a-z][a-z-]*)` \| [a-z].* cell", text, re.MULTILINE)) == set(
+        BUILT_IN
+    )
