@@ -3,16 +3,13 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.nemesis import Broken, recorded
-from daskmetrics.core.events import Record
-from daskmetrics.core.results import ItemOutcome, Mapped
+from daskmetrics.core._events import Record
 from daskmetrics.execution import Journal
 
 
 def record(*indices: int) -> Record:
-    items = tuple(
-        ItemOutcome(f"{i}", "ok", {"index": i, "value": 7 * i}, seconds=0.1) for i in indices
-    )
-    return Record(f"unit {indices}", "batch", "batch", "ok", Mapped(items))
+    items = [{"key": f"{i}", "status": "ok", "value": {"index": i, "value": 7 * i}, "seconds": 0.1} for i in indices]
+    return Record(f"unit {indices}", "batch", "batch", "ok", {"items": items})
 
 
 @pytest.mark.parametrize("line", [0, 1])

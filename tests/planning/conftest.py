@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.experiment.conftest import prepared
 from tests.slurm.site import site
-
-__all__ = ["prepared"]  # a fixture of the experiments
 
 
 @pytest.fixture(autouse=True)
@@ -22,5 +19,5 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of a real Slurm with eight nodes of four GPUs."""
-    with site(tmp_path_factory.mktemp("slurm")) as folder:
-        yield folder
+    with site(tmp_path_factory.mktemp("slurm")) as place:
+        yield place
