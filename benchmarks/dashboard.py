@@ -1,4 +1,5 @@
-"""The cost of the dashboard's run page for the scheduler: the paper's grid, simulated records, one viewer.
+"""The cost of the dashboard's run page for the scheduler: the paper's grid, simulated records, one
+viewer.
 
 python -m benchmarks.dashboard                5,184 arms x 32 tasks, a record every 10 ms for 20 s
 python -m benchmarks.dashboard --seconds 2    the same, smaller
@@ -19,7 +20,7 @@ from typing import Any
 import dask
 import numpy as np
 
-from daskmetrics.core._events import (
+from daskmetrics.core.events import (
     HistorySent,
     LiveMessage,
     PosteriorUpdated,
@@ -31,6 +32,7 @@ from daskmetrics.core._events import (
     to_json,
 )
 from daskmetrics.core.names import Suite, grid
+from daskmetrics.core.results import result_of
 from daskmetrics.dashboard._pages import Page
 
 STEPS = tuple(f"step{step}" for step in range(0, 144_000, 1000))
@@ -39,7 +41,12 @@ SUITES = (
     Suite("pythia-70m", STEPS, tuple(range(1, 7)), 6),
     Suite("pythia-410m", STEPS, tuple(range(1, 25)), 24),
 )
-METRICS = {"prompt_entropy": "nats", "curvature": "radians", "effective_rank": "dimensions", "infonce": "nats"}
+METRICS = {
+    "prompt_entropy": "nats",
+    "curvature": "radians",
+    "effective_rank": "dimensions",
+    "infonce": "nats",
+}
 TASKS = tuple(f"task{i}" for i in range(32))
 COST = 2.0  # assumed seconds of every cell
 
@@ -47,7 +54,9 @@ COST = 2.0  # assumed seconds of every cell
 class History:
     """A simulated run: the messages that its driver would send, in order."""
 
-    def __init__(self, suites: tuple[Suite, ...] = SUITES, tasks: tuple[str, ...] = TASKS, seed: int = 0) -> None:
+    def __init__(
+        self, suites: tuple[Suite, ...] = SUITES, tasks: tuple[str, ...] = TASKS, seed: int = 0
+    ) -> None:
         self.suites, self.tasks, self.arms = suites, tasks, grid(suites)
         self.random = np.random.default_rng(seed)
         self.exhaustive = COST * len(self.arms) * len(tasks)
@@ -56,11 +65,18 @@ class History:
         """Best in the middle layers of late checkpoints (A,)."""
         depths = {suite.model: suite.depth for suite in self.suites}
         last = {suite.model: max(1, len(suite.revisions) - 1) for suite in self.suites}
-        place = {suite.model: {name: i for i, name in enumerate(suite.revisions)} for suite in self.suites}
+        place = {
+            suite.model: {name: i for i, name in enumerate(suite.revisions)}
+            for suite in self.suites
+        }
         size = {suite.model: 0.04 * i for i, suite in enumerate(self.suites)}
         time_ = np.array([place[arm.model][arm.revision] / last[arm.model] for arm in self.arms])
         depth = np.array([arm.layer / depths[arm.model] for arm in self.arms])
-        return np.array([size[arm.model] for arm in self.arms]) + 0.35 + 0.25 * time_ * (1 - 1.5 * (depth - 0.6) ** 2)
+        return (
+            np.array([size[arm.model] for arm in self.arms])
+            + 0.35
+            + 0.25 * time_ * (1 - 1.5 * (depth - 0.6) ** 2)
+        )
 
     def opening(self, budget: float = 0.2) -> list[LiveMessage]:
         """What is sent before the first record."""
@@ -71,7 +87,9 @@ class History:
         }
         checkpoints = sum(len(suite.revisions) for suite in self.suites)
         return [
-            StorePlanned({"suites": suites, **axes}, version=0, seed=0, measure={}, encode={}, files={}),
+            StorePlanned(
+                {"suites": suites, **axes}, version=0, seed=0, measure={}, encode={}, files={}
+            ),
             RunStarted(
                 key="made-up",
                 at=0.0,
@@ -94,10 +112,15 @@ class History:
                 arms = suite.arms()[number * len(suite.layers) :][: len(suite.layers)]
                 values = [[(i + 1) * quality[arm] for i, _ in enumerate(METRICS)] for arm in arms]
                 value = {"layers": list(suite.layers), "names": list(METRICS), "values": values}
-                yield self._record(f"m{checkpoint}", str(checkpoint), "measure", value, number % 40 == 17)
+                value |= {"stderr": values, "status": [[1] * len(METRICS)] * len(values)}
+                yield self._record(
+                    f"m{checkpoint}", str(checkpoint), "measure", value, number % 40 == 17
+                )
 
     def searched(self, budget: float = 0.2) -> Iterator[LiveMessage]:
-        """Decisions and their records, best arms first and each on all tasks, and a posterior every 200 cells."""
+        """Decisions and their records, best arms first and each on all tasks, and a posterior every
+        200 cells.
+        """
         quality = self.quality()
         yield SearchStarted(budget * self.exhaustive, self.exhaustive, spent=0.0)
         order = np.argsort(-(quality + self.random.normal(0, 0.05, len(quality))))
@@ -109,7 +132,9 @@ class History:
                 pick = {"index": index, "cell": cell, "stage": "search", "cost": COST}
                 yield UnitAsked(name, name, {"search": "s", "pick": pick})
                 score = float(quality[arm] + self.random.normal(0, 0.01))
-                yield self._record(name, name, "score", {"score": score}, index % 97 == 31)
+                yield self._record(
+                    name, name, "score", {"score": score, "stderr": 0.01}, index % 97 == 31
+                )
                 if index % 200 == 0:
                     yield self.posterior(index)
                 index += 1
@@ -124,13 +149,17 @@ class History:
 
     def _record(self, key: str, name: str, kind: str, value: Any, failed: bool) -> Record:
         how = (
-            {"status": "oom", "reason": f"CUDA out of memory in {name}"} if failed else {"status": "ok", "reason": None}
+            {"status": "oom", "reason": f"CUDA out of memory in {name}"}
+            if failed
+            else {"status": "ok", "reason": None}
         )
-        return Record(key, name, kind, value=None if failed else value, **how)
+        return Record(key, name, kind, value=None if failed else result_of(kind, value), **how)
 
 
 async def measure(seconds: float, rate: float) -> dict[str, float]:
-    """Send records to a real scheduler at this rate, first without and then with a viewer's WebSocket."""
+    """Send records to a real scheduler at this rate, first without and then with a viewer's
+    WebSocket.
+    """
     from distributed import Scheduler
 
     settings = {
@@ -140,14 +169,20 @@ async def measure(seconds: float, rate: float) -> dict[str, float]:
     history, updates, hearing = History(), list[float](), list[float]()
     with dask.config.set(settings), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a dashboard of another program on the usual port
-        async with Scheduler(dashboard_address="127.0.0.1:0", port=0, host="127.0.0.1") as scheduler:
+        async with Scheduler(
+            dashboard_address="127.0.0.1:0", port=0, host="127.0.0.1"
+        ) as scheduler:
             plugin = scheduler.extensions["daskmetrics"]
             idle = await _cpu(seconds / 2, lambda: None)
-            replayed = _timed(lambda: plugin.receive(map(to_json, [*history.opening(), *history.measured()])))
+            replayed = _timed(
+                lambda: plugin.receive(map(to_json, [*history.opening(), *history.measured()]))
+            )
             news = history.searched()
 
             def second() -> None:
-                hearing.append(_timed(lambda: plugin.receive(map(to_json, islice(news, int(rate))))))
+                hearing.append(
+                    _timed(lambda: plugin.receive(map(to_json, islice(news, int(rate)))))
+                )
 
             unseen = await _cpu(seconds, second)
             page = f"http://127.0.0.1:{scheduler.http_server.port}/individual-daskmetrics"
@@ -215,7 +250,9 @@ async def _cpu(seconds: float, each_second: Callable[[], None]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--rate", type=float, default=100.0, help="journal entries per second")
     wanted = parser.parse_args()

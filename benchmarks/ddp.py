@@ -1,6 +1,8 @@
-"""Plain DDP as PyTorch's own tutorial writes it, for comparison: ``torchrun benchmarks/ddp.py RECIPE CORPUS OUTPUT``.
+"""Plain DDP as PyTorch's own tutorial writes it, for comparison: ``torchrun benchmarks/ddp.py
+RECIPE CORPUS OUTPUT``.
 
-Of daskmetrics it takes the recipe and which examples make up a step; model, loop and optimizer are its own.
+Of daskmetrics it takes the recipe and which examples make up a step; model, loop and optimizer are
+its own.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
 from daskmetrics.config import Recipe
 from daskmetrics.core.names import seed_of
-from daskmetrics.training._data import examples
+from daskmetrics.training.data import examples
 
 
 def main(recipe: Recipe, corpus: Path, output: Path) -> None:
@@ -40,14 +42,18 @@ def main(recipe: Recipe, corpus: Path, output: Path) -> None:
         )
     )
     ddp = DistributedDataParallel(model)
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), betas=(0.9, 0.95), weight_decay=0.1, fused=True
+    )
     warm = max(1, recipe.steps // 16)
     for step in range(1, recipe.steps + 1):
         done = (step - warm) / (recipe.steps - warm)
         rate = step / warm if step <= warm else 0.1 + 0.9 * (1 + math.cos(math.pi * done)) / 2
         optimizer.param_groups[0]["lr"] = recipe.learning_rate * rate
         starts = np.split(examples(recipe, len(tokens) - recipe.context, step), world)[rank]
-        ids = torch.from_numpy(tokens[starts[:, None] + np.arange(recipe.context + 1)].astype(np.int64))
+        ids = torch.from_numpy(
+            tokens[starts[:, None] + np.arange(recipe.context + 1)].astype(np.int64)
+        )
         logits = ddp(input_ids=ids[:, :-1], use_cache=False).logits
         cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -60,4 +66,8 @@ def main(recipe: Recipe, corpus: Path, output: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Recipe.model_validate_json(Path(sys.argv[1]).read_text()), Path(sys.argv[2]), Path(sys.argv[3]))
+    main(
+        Recipe.model_validate_json(Path(sys.argv[1]).read_text()),
+        Path(sys.argv[2]),
+        Path(sys.argv[3]),
+    )

@@ -1,8 +1,9 @@
 """Live searches of the embedded demo on real workers, compared with its exhaustive sweep.
 
-The checkpoints are measured once; each search starts in a copy of that folder and scores its own cells.
-``--vary search`` changes the seed of the search alone, so that all searches see the same scores. ``--vary run`` changes
-the seed of the run: new prompts and probes are drawn, everything is measured again, and the scores have other noise.
+The checkpoints are measured once; each search starts in a copy of that folder and scores its own
+cells. ``--vary search`` changes the seed of the search alone, so that all searches see the same
+scores. ``--vary run`` changes the seed of the run: new prompts and probes are drawn, everything is
+measured again, and the scores have other noise.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from replays import Rate
+
 import daskmetrics
-from daskmetrics.bandit.replay import GroundTruth, Scenario, ground_truth
-from daskmetrics.bandit.replay._statistics import Rate
-from daskmetrics.bandit.replay._trials import WITHIN
+from daskmetrics.bandit.replay import WITHIN, GroundTruth, Scenario, ground_truth
 from daskmetrics.core.names import Arm
-from daskmetrics.execution._score_tables import read
+from daskmetrics.experiment.score_tables import read
 from daskmetrics.report import Run
 
 GOAL = "goal: within 1 % in 10 of 10 at 15 % of the cost"
@@ -46,24 +47,31 @@ def searched(folder: Path, base: Path | None, name: str, settings: Sequence[str]
     return daskmetrics.run(settings=settings, folder=place)
 
 
-def scenario(run: Run) -> Scenario:
-    """The scenario with the reward and the baseline of a run."""
-    return Scenario(reward=run.result.reward, baseline=str(run.best().default.checkpoint))  # type: ignore[union-attr]
-
-
 def loss_of(known_truth: GroundTruth, arms: Sequence[Arm], run: Run) -> float:
     """By which share the recommended arm's true mean score is below that of the best arm."""
     return float(known_truth.loss[list(arms).index(run.best().arm)])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--budget", type=float, default=0.15, help="share of the cost of every cell")
-    parser.add_argument("--vary", choices=("search", "run"), default="search", help="what the seed changes")
-    parser.add_argument("--set", dest="settings", action="append", default=[], help="as `daskmetrics run` takes it")
-    parser.add_argument("--folder", type=Path, help="keep the runs here; existing runs are not repeated")
-    parser.add_argument("--small", action="store_true", help="one tiny model, one task, one seed, the whole budget")
+    parser.add_argument(
+        "--budget", type=float, default=0.15, help="share of the cost of every cell"
+    )
+    parser.add_argument(
+        "--vary", choices=("search", "run"), default="search", help="what the seed changes"
+    )
+    parser.add_argument(
+        "--set", dest="settings", action="append", default=[], help="as `daskmetrics run` takes it"
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="keep the runs here; existing runs are not repeated"
+    )
+    parser.add_argument(
+        "--small", action="store_true", help="one tiny model, one task, one seed, the whole budget"
+    )
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as temporary:
         compare(chosen, chosen.folder or Path(temporary))
@@ -75,13 +83,15 @@ def compare(chosen: argparse.Namespace, folder: Path) -> None:
     base = measured(folder, settings)
     whole = searched(folder, base, "truth", [*settings, "search.policy=sweep", "search.budget=1"])
     known = read(whole.folder.path)
-    truth = ground_truth(known, scenario(whole).build_problem(known))
+    truth = ground_truth(known, Scenario().build_problem(known))
     good = int((truth.loss <= WITHIN).sum())
     print(
         f"\nexhaustive: best {known.arms[truth.best]}, {len(known.arms)} arms x {len(known.tasks)} tasks; "
         f"{good} arms are within {WITHIN:.0%} of it"
     )
-    print(f"{'seed':>4}  {'recommended':<24} {'loss':>7}  {'share of cost':>13}  {'cells':>6}  confidence")
+    print(
+        f"{'seed':>4}  {'recommended':<24} {'loss':>7}  {'share of cost':>13}  {'cells':>6}  confidence"
+    )
     hits = 0
     for seed in range(seeds):
         which = f"{'search.' if chosen.vary == 'search' else ''}seed={seed}"

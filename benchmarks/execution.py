@@ -6,10 +6,11 @@ python benchmarks/execution.py memory     memory of a driver on a real cluster, 
 python benchmarks/execution.py workers    simulated clusters of 8 to 10,000 workers; minutes
 python benchmarks/execution.py --small    all four with few units, as a test of correctness
 
-`units` runs everything on workers in this process, so that its CPU time holds driver, scheduler and worker together.
-`growth` and `workers` run the real loop, with the real journal in `growth`, on simulated workers: nothing is computed.
-In `workers` the clock is simulated, and every step advances it by the CPU time that the step really took and by
-`--dask` milliseconds for each submission, which is what Dask adds for a unit according to `units`.
+`units` runs everything on workers in this process, so that its CPU time holds driver, scheduler and
+worker together. `growth` and `workers` run the real loop, with the real journal in `growth`, on
+simulated workers: nothing is computed. In `workers` the clock is simulated, and every step advances
+it by the CPU time that the step really took and by `--dask` milliseconds for each submission, which
+is what Dask adds for a unit according to `units`.
 """
 
 from __future__ import annotations
@@ -37,12 +38,19 @@ from distributed import Client, LocalCluster
 from joblib import Parallel, delayed
 
 import daskmetrics as dm
-from daskmetrics.core._events import Event, Record
+from daskmetrics.core.events import Event, Record
 from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit
 from daskmetrics.execution import run as run_source
-from daskmetrics.execution._loop import Loop
-from daskmetrics.execution._messages import Finished, Joined, Message, Release, Started, Submit
-from daskmetrics.execution._units import EventLog
+from daskmetrics.execution.loop import (
+    EventLog,
+    Finished,
+    Joined,
+    Loop,
+    Message,
+    Release,
+    Started,
+    Submit,
+)
 
 WORKERS = 2
 
@@ -59,7 +67,10 @@ def units_of(count: int) -> list[WorkUnit]:
 
 
 def durable(client: Client, count: int) -> list[int]:
-    with tempfile.TemporaryDirectory() as folder, Journal(Path(folder, "journal.jsonl"), Path(folder, "lock")) as log:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Journal(Path(folder, "journal.jsonl"), Path(folder, "lock")) as log,
+    ):
         run_source(Sweep(units_of(count)), client, log, Settings(ahead=8))
         return [record.value for record in log.records()]
 
@@ -68,7 +79,9 @@ def durable_map(client: Client, count: int, batch_size: int) -> list[int]:
     with tempfile.TemporaryDirectory() as folder:
         return [
             result.value
-            for result in dm.map(double, range(count), client=client, journal=folder, batch_size=batch_size)
+            for result in dm.map(
+                double, range(count), client=client, journal=folder, batch_size=batch_size
+            )
         ]
 
 
@@ -86,7 +99,9 @@ def units(count: int, rounds: int) -> None:
             "daskmetrics.map, batches of 10": lambda: durable_map(client, count, 10),
             "client.map": lambda: client.gather(client.map(double, range(count), pure=False)),
             "concurrent.futures, threads": lambda: threads(count),
-            "joblib, threads": lambda: Parallel(WORKERS, "threading")(delayed(double)(i) for i in range(count)),
+            "joblib, threads": lambda: Parallel(WORKERS, "threading")(
+                delayed(double)(i) for i in range(count)
+            ),
         }
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
         for _ in range(rounds):
@@ -105,7 +120,9 @@ def units(count: int, rounds: int) -> None:
 @contextmanager
 def cluster() -> Iterator[Client]:
     with (
-        LocalCluster(WORKERS, threads_per_worker=1, processes=False, dashboard_address=":0") as workers,
+        LocalCluster(
+            WORKERS, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as workers,
         Client(workers) as client,
     ):
         yield client
@@ -127,7 +144,9 @@ class MemoryLog(list[Event]):
 
 
 class SimulatedWorkers:
-    """Workers with one thread each, which run what they have one after the other, whatever the driver does."""
+    """Workers with one thread each, which run what they have one after the other, whatever the
+    driver does.
+    """
 
     def __init__(self, count: int, seconds: float) -> None:
         self.seconds, self.chance = seconds, random.Random(0)
@@ -169,7 +188,9 @@ class SimulatedWorkers:
                 length = self.seconds * self.chance.uniform(0.5, 1.5)
                 self.busy += length
                 heapq.heappush(self._events, (at, next(self._numbers), worker, task, 0.0))
-                heapq.heappush(self._events, (at + length, next(self._numbers), worker, task, length))
+                heapq.heappush(
+                    self._events, (at + length, next(self._numbers), worker, task, length)
+                )
                 return
 
 
@@ -192,7 +213,8 @@ def simulate(
         Seconds that Dask adds for each unit in the driver and the scheduler.
     log : EventLog
     clock : callable
-        What a step of the loop takes by it passes for the workers, too; with `time.perf_counter` the wait for the disk.
+        What a step of the loop takes by it passes for the workers, too; with `time.perf_counter`
+        the wait for the disk.
     """
     loop = Loop(Sweep(units_of(count)), log, Settings())
     world = SimulatedWorkers(workers, seconds)
@@ -224,15 +246,21 @@ def simulate(
 
 def workers(sizes: Sequence[int], lengths: Sequence[float], dask: float, most: int) -> None:
     """Print the utilisation of simulated clusters by the length of a unit."""
-    print(f"simulated, {dask * 1e3:g} ms of Dask per unit: share of their time that the workers compute")
-    print("  workers     units  first placing  loop per unit  " + "  ".join(f"{length:>6g} s" for length in lengths))
+    print(
+        f"simulated, {dask * 1e3:g} ms of Dask per unit: share of their time that the workers compute"
+    )
+    print(
+        "  workers     units  first placing  loop per unit  "
+        + "  ".join(f"{length:>6g} s" for length in lengths)
+    )
     for size in sizes:
         count = min(most, 100 * size)
         found = [simulate(count, size, length, dask, MemoryLog()) for length in lengths]
         each = "  ".join(f"{result['utilisation']:>7.0%} " for result in found)
         cost = min(result["ms"] for result in found)
         print(
-            f"  {size:>7,} {count:>9,}  {min(r['first'] for r in found):>11.2f} s  {cost:>10.3f} ms  {each}", flush=True
+            f"  {size:>7,} {count:>9,}  {min(r['first'] for r in found):>11.2f} s  {cost:>10.3f} ms  {each}",
+            flush=True,
         )
 
 
@@ -256,7 +284,9 @@ def growth(sizes: Sequence[int]) -> None:
 
 def _measured(size: int, folder: str) -> dict[str, float]:
     command = [sys.executable, __file__, "grow", "--units", str(size), "--folder", folder]
-    return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    return dict(
+        json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    )
 
 
 def grow(size: int, folder: Path) -> dict[str, float]:
@@ -273,15 +303,22 @@ def peak_memory() -> float:
 
 
 def memory(sizes: Sequence[int]) -> None:
-    """Print the memory of the driver, which holds the scheduler too, after some numbers of units of one run."""
+    """Print the memory of the driver, which holds the scheduler too, after some numbers of units of
+    one run.
+    """
     print("two workers, units that compute nothing\n   units  driver MB  more KB per unit")
     seen = [(0, 0.0)]
     ended = itertools.count(1)
 
     def look(record: Record) -> None:
         if (number := next(ended)) in sizes:
-            now = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e3
-            print(f"{number:>8,}  {now / 1e3:>9.1f}  {(now - seen[-1][1]) / (number - seen[-1][0]):>16.1f}", flush=True)
+            now = (
+                int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e3
+            )
+            print(
+                f"{number:>8,}  {now / 1e3:>9.1f}  {(now - seen[-1][1]) / (number - seen[-1][0]):>16.1f}",
+                flush=True,
+            )
             seen.append((number, now))
 
     with (
@@ -294,12 +331,16 @@ def memory(sizes: Sequence[int]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("part", nargs="?", choices=["units", "growth", "memory", "workers", "grow"])
     parser.add_argument("--small", action="store_true", help="few units")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--dask", type=float, default=2.0, help="ms that Dask takes for a unit")
-    parser.add_argument("--units", type=int, default=1_000_000, help="the most units of a simulated cluster")
+    parser.add_argument(
+        "--units", type=int, default=1_000_000, help="the most units of a simulated cluster"
+    )
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if chosen.part == "grow":

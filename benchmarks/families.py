@@ -1,8 +1,9 @@
-"""Benchmark on several model families: searches of their tables by all policies, whether the stated confidence, loss
-and gain hold, and what transfers from one family to another.
+"""Benchmark on several model families: searches of their tables by all policies, whether the stated
+confidence and loss hold, and what transfers from one family to another.
 
-It needs the tables ``published`` and ``other_families`` of scores and metrics in the folder DASKMETRICS_PUBLISHED_DATA.
-Arms without a score on every task are left out. ``--small`` uses made-up tables and two seeds.
+It needs the tables ``published`` and ``other_families`` of scores and metrics in the folder
+DASKMETRICS_PUBLISHED_DATA. Arms without a score on every task are left out. ``--small`` uses
+made-up tables and two seeds.
 """
 
 from __future__ import annotations
@@ -15,27 +16,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from replays import confidence_table, success_table
+from rivals import sixty_percent_depth
 
-from daskmetrics.bandit import Learner, Outcome, outlook, policy_named
-from daskmetrics.bandit._problem import Floats
-from daskmetrics.bandit.replay import (
-    ReplayPlan,
-    ReplayTrial,
-    Scenario,
-    ScoreRow,
-    ScoreTable,
-    Setting,
-    ground_truth,
-    run_trials,
-    score_table,
-)
-from daskmetrics.bandit.replay._likeness import LEAST_TASKS
-from daskmetrics.bandit.replay._report import confidence_table, success_table
-from daskmetrics.bandit.replay._statistics import is_found, success
-from daskmetrics.core._table import Table
+from daskmetrics.bandit.problem import Floats
+from daskmetrics.bandit.replay import ReplayPlan, ReplayTrial, Scenario, Setting, run_trials
+from daskmetrics.bandit.tables import ScoreRow, ScoreTable, score_table
 from daskmetrics.core.errors import ConfigError, UndefinedError
 from daskmetrics.core.names import Arm
-from daskmetrics.execution._score_tables import read, read_metrics
+from daskmetrics.core.table import Table
+from daskmetrics.experiment.score_tables import read, read_metrics
 
 FILES = ("published", "other_families")
 DEPTH = 0.6  # the rule of thumb, as a share of the layers
@@ -43,9 +33,19 @@ WIDTH = 0.1  # of the kernel that smooths scores over the depth
 RIDGE = 10.0  # penalty of the regression on metrics, in arms
 LOOKS = (0.01, 0.02, 0.05, 0.1)  # shares of the exhaustive cost after which searches are ended
 SHARES = (0.003, *LOOKS)  # at which policies are compared
-EARLY = SHARES[:-1]  # at which searches with and without a prior are compared
-RIVALS = ("lucb", "halving", "thompson", "gp-ei", "random", "rivals:tpe")
-COSTS = {"published": Scenario("published"), "+ 30 s": Scenario("published", overhead=30.0), "unit": Scenario("unit")}
+RIVALS = (
+    "policies:lucb",
+    "policies:halving",
+    "policies:thompson",
+    "policies:gp_ei",
+    "random",
+    "rivals:tpe",
+)
+COSTS = {
+    "published": Scenario("published"),
+    "+ 30 s": Scenario("published", overhead=30.0),
+    "unit": Scenario("unit"),
+}
 SMALL_PYTHIAS = ("Pythia-14m", "Pythia-70m", "Pythia-160m")
 MAMBAS = ("mamba-130m", "mamba-370m")
 #: Tables of several models; of Pythia-410m the last checkpoint.
@@ -90,8 +90,14 @@ def complete(table: ScoreTable) -> dict[str, ScoreTable]:
     rows: dict[str, list[ScoreRow]] = {}
     for i in np.flatnonzero(good):
         for t, (task, kind) in enumerate(table.kinds.items()):
-            arm, score, seconds = table.arms[i], float(table.scores[i, t]), float(table.seconds[i, t])
-            rows.setdefault(arm.model, []).append(ScoreRow(arm, task, score, seconds=seconds, kind=kind))
+            arm, score, seconds = (
+                table.arms[i],
+                float(table.scores[i, t]),
+                float(table.seconds[i, t]),
+            )
+            rows.setdefault(arm.model, []).append(
+                ScoreRow(arm, task, score, seconds=seconds, kind=kind)
+            )
     return {model: score_table(each) for model, each in rows.items()}
 
 
@@ -102,7 +108,11 @@ def tables(folder: Path) -> dict[str, ScoreTable]:
 
 
 def metrics_of(folder: Path) -> dict[Arm, dict[str, float]]:
-    return {arm: values for name in FILES for arm, values in read_metrics(folder / f"{name}_metrics.csv.gz").items()}
+    return {
+        arm: values
+        for name in FILES
+        for arm, values in read_metrics(folder / f"{name}_metrics.csv.gz").items()
+    }
 
 
 def made_up() -> tuple[dict[str, ScoreTable], dict[Arm, dict[str, float]]]:
@@ -111,7 +121,13 @@ def made_up() -> tuple[dict[str, ScoreTable], dict[Arm, dict[str, float]]]:
     for model in ("alpha-1b", "beta-1b", "gamma-1b"):
         arms = [Arm(model, "main", layer) for layer in range(9)]
         rows = [
-            ScoreRow(arm, f"t{t}", 0.5 - 0.01 * (arm.layer - 5) ** 2 + rng.normal(0, 0.01), seconds=4.0**t, kind=kind)
+            ScoreRow(
+                arm,
+                f"t{t}",
+                0.5 - 0.01 * (arm.layer - 5) ** 2 + rng.normal(0, 0.01),
+                seconds=4.0**t,
+                kind=kind,
+            )
             for t, kind in enumerate(("pairs", "pairs", "classes", "classes"))
             for arm in arms
         ]
@@ -120,7 +136,9 @@ def made_up() -> tuple[dict[str, ScoreTable], dict[Arm, dict[str, float]]]:
     return found, metrics
 
 
-def models(known: Mapping[str, ScoreTable], metrics: Mapping[Arm, Mapping[str, float]]) -> list[Model]:
+def models(
+    known: Mapping[str, ScoreTable], metrics: Mapping[Arm, Mapping[str, float]]
+) -> list[Model]:
     """The last checkpoint of every model with its metrics."""
     result = []
     for name, table in known.items():
@@ -133,7 +151,9 @@ def models(known: Mapping[str, ScoreTable], metrics: Mapping[Arm, Mapping[str, f
 
 
 def _columns(arms: Sequence[Arm], metrics: Mapping[Arm, Mapping[str, float]]) -> dict[str, Floats]:
-    """Each metric of these arms, without normalisation, standardised on every dataset and averaged over them."""
+    """Each metric of these arms, without normalisation, standardised on every dataset and averaged
+    over them.
+    """
     groups: dict[str, list[Floats]] = {}
     for name in sorted({name for arm in arms for name in metrics.get(arm, {})}):
         values = np.array([metrics.get(arm, {}).get(name, np.nan) for arm in arms])
@@ -151,7 +171,9 @@ def rule_of_thumb(model: Model, others: Sequence[Model]) -> int:
 
 
 def fitted_depth(model: Model, others: Sequence[Model]) -> int:
-    """The layer with the greatest mean standing of the other models at its depth, by kernel smoothing."""
+    """The layer with the greatest mean standing of the other models at its depth, by kernel
+    smoothing.
+    """
 
     def at(other: Model) -> Floats:
         near = np.exp(-0.5 * ((model.depth[:, None] - other.depth) / WIDTH) ** 2)
@@ -161,12 +183,16 @@ def fitted_depth(model: Model, others: Sequence[Model]) -> int:
 
 
 def fitted_metrics(model: Model, others: Sequence[Model]) -> int | None:
-    """The layer with the greatest standing that a ridge regression on the other models' metrics predicts."""
+    """The layer with the greatest standing that a ridge regression on the other models' metrics
+    predicts.
+    """
     others = [other for other in others if other.metrics]
     names = sorted(set(model.metrics).intersection(*(other.metrics for other in others)))
     if not names:
         return None
-    x = np.concatenate([np.column_stack([other.metrics[name] for name in names]) for other in others])
+    x = np.concatenate(
+        [np.column_stack([other.metrics[name] for name in names]) for other in others]
+    )
     y = np.concatenate([other.standing for other in others])
     slopes = np.linalg.solve(x.T @ x + RIDGE * np.eye(len(names)), x.T @ y)
     return int((np.column_stack([model.metrics[name] for name in names]) @ slopes).argmax())
@@ -184,10 +210,21 @@ def transfer(every: Sequence[Model]) -> Table:
     """Regret of choosing a layer of each model without a score of it."""
     rows = []
     for name, rule in RULES.items():
-        chosen = [rule(model, [other for other in every if other.family != model.family]) for model in every]
-        regrets = [None if arm is None else m.regret(arm) for m, arm in zip(every, chosen, strict=True)]
+        chosen = [
+            rule(model, [other for other in every if other.family != model.family])
+            for model in every
+        ]
+        regrets = [
+            None if arm is None else m.regret(arm) for m, arm in zip(every, chosen, strict=True)
+        ]
         means = [
-            np.mean([r for r, m in zip(regrets, every, strict=True) if r is not None and (m.metrics or not needs)])
+            np.mean(
+                [
+                    r
+                    for r, m in zip(regrets, every, strict=True)
+                    if r is not None and (m.metrics or not needs)
+                ]
+            )
             for needs in (False, True)
         ]
         texts = ("-" if regret is None else f"{regret:.1%}" for regret in regrets)
@@ -198,12 +235,19 @@ def transfer(every: Sequence[Model]) -> Table:
 
 def signs(every: Sequence[Model]) -> Table:
     """Rank correlation of each metric with the score over the layers of each model."""
-    from daskmetrics.report._analysis import rank_correlation
+    from daskmetrics.answer.analysis import rank_correlation
 
     every = [model for model in every if model.metrics]
     names = sorted(set(every[0].metrics).intersection(*(m.metrics for m in every)))
-    rows = [(name, *(f"{rank_correlation(m.metrics[name], m.score):+.2f}" for m in every)) for name in names]
-    return Table(("metric", *(m.name for m in every)), tuple(rows), "Spearman's rho of a metric and the mean score")
+    rows = [
+        (name, *(f"{rank_correlation(m.metrics[name], m.score):+.2f}" for m in every))
+        for name in names
+    ]
+    return Table(
+        ("metric", *(m.name for m in every)),
+        tuple(rows),
+        "Spearman's rho of a metric and the mean score",
+    )
 
 
 def joined(known: Mapping[str, ScoreTable]) -> dict[str, ScoreTable]:
@@ -211,7 +255,9 @@ def joined(known: Mapping[str, ScoreTable]) -> dict[str, ScoreTable]:
     found = dict(known)
     for name, members in JOINED.items():
         if known.keys() >= set(members):
-            found[name] = score_table(row for member in members for row in _last_checkpoint(known[member]))
+            found[name] = score_table(
+                row for member in members for row in _last_checkpoint(known[member])
+            )
     return found
 
 
@@ -224,11 +270,15 @@ def _last_checkpoint(table: ScoreTable) -> Iterator[ScoreRow]:
 
 
 def policies(
-    known: Mapping[str, ScoreTable], subset: int, seeds: int, budget: float, chosen: argparse.Namespace
+    known: Mapping[str, ScoreTable],
+    subset: int,
+    seeds: int,
+    budget: float,
+    chosen: argparse.Namespace,
 ) -> Iterator[Table]:
-    """Searches within 1 % of the best after each share of the cost, and the calibration of the default policy."""
-    from rivals import sixty_percent_depth
-
+    """Searches within 1 % of the best after each share of the cost, and the calibration of the
+    default policy.
+    """
     stated: list[ReplayTrial] = []
     for name, table in joined(known).items():
         for label, costs in COSTS.items():
@@ -236,68 +286,36 @@ def policies(
             own = list(run_trials(plan, [Setting(chosen.policy)], range(seeds), chosen.jobs))
             others = replace(plan, every=8, confidence_at=())
             beside = range(min(seeds, chosen.rival_seeds))
-            trials = [*own, *(trial for rival in RIVALS for trial in _rival(others, rival, beside, chosen.jobs))]
+            trials = [
+                *own,
+                *(
+                    trial
+                    for rival in RIVALS
+                    for trial in _rival(others, rival, beside, chosen.jobs)
+                ),
+            ]
             trials += [sixty_percent_depth(plan, seed) for seed in range(seeds)]
             found = success_table(trials, SHARES)
             yield replace(found, title=f"{name} ({len(table.arms)} arms), {label}. {found.title}")
             stated += own
-        yield replace(confidence_table(stated[-3 * seeds :]), title=f"{name}, all costs: stated confidence")
+        yield replace(
+            confidence_table(stated[-3 * seeds :]), title=f"{name}, all costs: stated confidence"
+        )
     yield replace(confidence_table(stated), title="All tables: stated confidence")
 
 
-def priors(
-    known: Mapping[str, ScoreTable],
-    searched: Mapping[str, ScoreTable],
-    subset: int,
-    seeds: int,
-    chosen: argparse.Namespace,
-) -> Iterator[Table]:
-    """Searches with and without the likeness of tasks in the models of all other families, on the same seeds."""
-    budget = max(EARLY)
-    every: dict[str, list[tuple[ReplayTrial, ReplayTrial]]] = {}
-    for name, table in joined(searched).items():
-        families = {family_of(suite.model) for suite in table.suites}
-        others = [each for model, each in known.items() if family_of(model) not in families]
-        if not others:
-            continue
-        prior = score_table(row for each in others for row in _last_checkpoint(each))
-        here: dict[str, list[tuple[ReplayTrial, ReplayTrial]]] = {}
-        for label, costs in COSTS.items():
-            scenario = replace(costs, subset=subset)
-            plans = (ReplayPlan(table, replace(scenario, prior=each), budget, 2, ()) for each in (None, prior))
-            runs = [list(run_trials(plan, [Setting(chosen.policy)], range(seeds), chosen.jobs)) for plan in plans]
-            here[label] = list(zip(*runs, strict=True))
-            every.setdefault(label, []).extend(here[label])
-        yield _side_by_side(here, f"{name} ({len(table.arms)} arms)")
-    yield _side_by_side({**every, "all": [pair for pairs in every.values() for pair in pairs]}, "All tables")
-
-
-def _side_by_side(pairs: Mapping[str, Sequence[tuple[ReplayTrial, ReplayTrial]]], title: str) -> Table:
-    """Share of searches within 1 % of the best after each share of the cost, without and with a prior."""
-    rows = []
-    for label, each in pairs.items():
-        without, given = zip(*each, strict=True)
-        rows.append((label, "without", *(f"{success(without, share).value:.2f}" for share in EARLY)))
-        rows.append(("", "with", *(f"{success(given, share).value:.2f}" for share in EARLY)))
-        found = [
-            np.subtract(*([float(is_found(t.after(share))) for t in one] for one in (given, without)))
-            for share in EARLY
-        ]
-        rows.append(("", "difference", *(f"{d.mean():+.2f} ± {d.std() / np.sqrt(len(d)):.2f}" for d in found)))
-    header = ("costs", "prior", *(f"{share:.1%}" for share in EARLY))
-    return Table(
-        header, tuple(rows), f"{title}: searches within 1 % of the best arm; differences with a standard error"
-    )
-
-
 def _rival(plan: ReplayPlan, policy: str, seeds: range, jobs: int) -> list[ReplayTrial]:
-    """Searches by another policy; none if it scores whole arms and the budget does not always pay for one."""
+    """Searches by another policy; none if it scores whole arms and the budget does not always pay
+    for one.
+    """
     with suppress(ConfigError, UndefinedError):
         return list(run_trials(plan, [Setting(policy)], seeds, jobs))
     return []
 
 
-def losses(known: Mapping[str, ScoreTable], subset: int, seeds: int, policy: str) -> Iterator[Table]:
+def losses(
+    known: Mapping[str, ScoreTable], subset: int, seeds: int, policy: str
+) -> Iterator[Table]:
     """Stated expected loss of the recommended arm against the true loss, by stated confidence."""
     for name, table in known.items():
         plan = ReplayPlan(table, Scenario("published", subset=subset), max(LOOKS), 1, LOOKS)
@@ -309,51 +327,17 @@ def losses(known: Mapping[str, ScoreTable], subset: int, seeds: int, policy: str
         yield Table(found.header, found.rows, f"{name}. {found.title}", (note,))
 
 
-def gains(known: Mapping[str, ScoreTable], subset: int, seeds: int, policy: str) -> Table:
-    """Expected gain of the next 10 % of the cost, against the gain of searches that spent it."""
-    rows = []
-    for name, table in known.items():
-        for share in LOOKS:
-            pairs = [_gain(table, Scenario("published", subset=subset), share, seed, policy) for seed in range(seeds)]
-            known_pairs = np.array([pair for pair in pairs if pair])
-            if len(known_pairs) > 1:
-                stated, true = known_pairs.mean(axis=0)
-                error = known_pairs.std(axis=0, ddof=1)[1] / np.sqrt(len(known_pairs))
-                rows.append((name, f"{share:.0%}", f"{stated:.2%}", f"{true:.2%} ± {error:.2%}", str(len(known_pairs))))
-    title = "Gain of spending a further 10 % of the exhaustive cost, as a share of the score: means over the searches"
-    return Table(("table", "after", "expected", "true", "searches"), tuple(rows), title)
-
-
-def _gain(table: ScoreTable, scenario: Scenario, share: float, seed: int, policy: str) -> tuple[float, float] | None:
-    """The stated gain and the true one; None if the share pays for no cell."""
-    drawn = scenario.draw_tasks(table, seed)
-    problem = scenario.build_problem(drawn)
-    truth, cells = ground_truth(drawn, problem), drawn.cells()
-
-    def search(spend: float) -> Learner:
-        learner = Learner(problem, policy_named(policy), budget=spend, spend=spend, window=1, seed=seed)
-        while picks := learner.ask(1):
-            learner.tell(picks[0].index, Outcome(cells[picks[0].cell]))
-        return learner
-
-    try:
-        less, more = search(share), search(share + 0.1)
-    except ConfigError:  # the share does not pay for a first look
-        return None
-    if not less.picks:
-        return None
-    now, later = less.recommendation(), more.recommendation()
-    found = [float(truth.loss[problem.arm_index[each.arm]]) for each in (now, later)]
-    return outlook(less).gains[0].value / now.score_unit, found[0] - found[1]
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sections = ("transfer", "policies", "prior", "losses", "gains")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    sections = ("transfer", "policies", "losses")
     parser.add_argument("section", nargs="*", choices=[*sections, []], default=[])
     parser.add_argument("--models", default="", help="of the searches; separated by commas")
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--rival-seeds", type=int, default=10, help="seeds of the other policies, at most")
+    parser.add_argument(
+        "--rival-seeds", type=int, default=10, help="seeds of the other policies, at most"
+    )
     parser.add_argument("--policy", default="race")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--small", action="store_true")
@@ -363,20 +347,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         folder = Path(os.environ["DASKMETRICS_PUBLISHED_DATA"])
         known = tables(folder)
-    sections, seeds, subset = chosen.section or sections, 2 if chosen.small else chosen.seeds, 2 if chosen.small else 16
-    searched = {name: table for name, table in known.items() if not chosen.models or name in chosen.models.split(",")}
+    sections, seeds, subset = (
+        chosen.section or sections,
+        2 if chosen.small else chosen.seeds,
+        2 if chosen.small else 16,
+    )
+    searched = {
+        name: table
+        for name, table in known.items()
+        if not chosen.models or name in chosen.models.split(",")
+    }
     if "transfer" in sections:
         every = models(known, metrics if chosen.small else metrics_of(folder))
         print(transfer(every).as_text(), "\n\n", signs(every).as_text(), "\n", sep="", flush=True)
     budget = 0.6 if chosen.small else max(SHARES)
-    for table in policies(searched, subset, seeds, budget, chosen) if "policies" in sections else ():
-        print(table.as_text(), "\n", flush=True)
-    for table in priors(known, searched, max(subset, LEAST_TASKS), seeds, chosen) if "prior" in sections else ():
+    for table in (
+        policies(searched, subset, seeds, budget, chosen) if "policies" in sections else ()
+    ):
         print(table.as_text(), "\n", flush=True)
     for table in losses(searched, subset, seeds, chosen.policy) if "losses" in sections else ():
         print(table.as_text(), "\n", flush=True)
-    if "gains" in sections:
-        print(gains(searched, subset, seeds, chosen.policy).as_text(), flush=True)
 
 
 if __name__ == "__main__":

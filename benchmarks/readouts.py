@@ -1,7 +1,9 @@
-"""Readouts of a sentence encoder on a table: every one, what a search spends to find the best, and the layers alone.
+"""Readouts of a sentence encoder on a table: every one, what a search spends to find the best, and
+the layers alone.
 
-One after the other, on one worker: a run of the layers with the default readout; one of every readout of every layer;
-and a search of them, all from an empty folder. Then searches of the known scores with other seeds.
+One after the other, on one worker: a run of the layers with the default readout; one of every
+readout of every layer; and a search of them, all from an empty folder. Then searches of the known
+scores with other seeds.
 """
 
 from __future__ import annotations
@@ -21,12 +23,11 @@ import numpy as np
 
 import daskmetrics
 from daskmetrics.bandit import policy_named
-from daskmetrics.bandit._simulate import simulate
-from daskmetrics.bandit.replay import Scenario
-from daskmetrics.core._corpus import held_out, passages
-from daskmetrics.core._events import RunFinished, RunStarted
-from daskmetrics.core._table import Table
-from daskmetrics.execution._score_tables import read
+from daskmetrics.bandit.replay import Scenario, simulate
+from daskmetrics.core.corpus import held_out, passages
+from daskmetrics.core.events import RunFinished, RunStarted
+from daskmetrics.core.table import Table
+from daskmetrics.experiment.score_tables import read
 from daskmetrics.report import Run
 
 READOUTS = {
@@ -48,16 +49,20 @@ class Timed:
     @property
     def wall(self) -> float:
         """Seconds from the start of its driver to its end, workers included."""
-        times = [entry.at for entry in self.run.entries if isinstance(entry, RunStarted | RunFinished)]
+        times = [
+            entry.at for entry in self.run.entries if isinstance(entry, RunStarted | RunFinished)
+        ]
         return times[1] - times[0]
 
     def row(self, best: float) -> list[str]:
         """What it scored and found, and what that took."""
         records = [record for record in self.run.records if record.kind == "score" and record.ok]
-        encoding = {r.value["encode_seconds"] for r in records}  # each encoding has the time of its own
+        encoding = {
+            r.value.encode_seconds for r in records
+        }  # each encoding has the time of its own
         scoring, arm = sum(record.seconds for record in records), self.run.best().arm
         (task,) = self.run.tasks
-        loss = 1 - self.run.recorded[arm][task]["score"] / best
+        loss = 1 - self.run.recorded[arm][task].score / best
         share = f"{self.run.best().share:.0%}"
         return [
             self.name, f"{self.run.start.arms}", f"{len(records)}", share, f"{arm.layer}/{arm.readout or 'default'}",
@@ -74,7 +79,11 @@ def table(path: Path, classes: int, each: int) -> Path:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["text", "label"])
-        writer.writerows((text, name) for name in names for text in random.Random(0).sample(by_package[name], each))
+        writer.writerows(
+            (text, name)
+            for name in names
+            for text in random.Random(0).sample(by_package[name], each)
+        )
     return path
 
 
@@ -91,12 +100,25 @@ def timed(name: str, folder: Path, model: str, data: Path, budget: float, **sect
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", nargs="?", help="a folder of a sentence encoder; by default MiniLM, as installed")
-    parser.add_argument("--budget", type=float, default=0.5, help="of the search, as a share of the cost of every cell")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "model", nargs="?", help="a folder of a sentence encoder; by default MiniLM, as installed"
+    )
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=0.5,
+        help="of the search, as a share of the cost of every cell",
+    )
     parser.add_argument("--seeds", type=int, default=20, help="of searches of the known scores")
-    parser.add_argument("--folder", type=Path, help="keep the runs here; existing runs are not repeated")
-    parser.add_argument("--small", action="store_true", help="few texts and readouts, to see that it works")
+    parser.add_argument(
+        "--folder", type=Path, help="keep the runs here; existing runs are not repeated"
+    )
+    parser.add_argument(
+        "--small", action="store_true", help="few texts and readouts, to see that it works"
+    )
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as temporary:
         compare(chosen, chosen.folder or Path(temporary))
@@ -112,15 +134,32 @@ def compare(chosen: argparse.Namespace, folder: Path) -> None:
     budget = 1.0 if chosen.small else chosen.budget
     search = timed("search", folder, model, data, budget, readouts=readouts, **fewer)
     (task,) = whole.run.tasks
-    best = max(values[task]["score"] for values in whole.run.recorded.values())
-    head = ("run", "arms", "scored", "of the cost", "best", "below", "encoding (s)", "scoring (s)", "wall (s)")
-    print(Table(head, tuple(tuple(each.row(best)) for each in (layers, whole, search)), "one worker").as_text())
+    best = max(values[task].score for values in whole.run.recorded.values())
+    head = (
+        "run",
+        "arms",
+        "scored",
+        "of the cost",
+        "best",
+        "below",
+        "encoding (s)",
+        "scoring (s)",
+        "wall (s)",
+    )
+    print(
+        Table(
+            head, tuple(tuple(each.row(best)) for each in (layers, whole, search)), "one worker"
+        ).as_text()
+    )
     print(
         f"every readout takes {whole.wall / layers.wall:.2f} times as long as the layers alone, the search "
         f"{search.wall / layers.wall:.2f} times; the best layer scores {_best(layers, task):.4f}, the best readout "
         f"{best:.4f}"
     )
-    lost = [replayed(whole.run, chosen.budget, seed) for seed in range(2 if chosen.small else chosen.seeds)]
+    lost = [
+        replayed(whole.run, chosen.budget, seed)
+        for seed in range(2 if chosen.small else chosen.seeds)
+    ]
     loss, cost, cells = np.array(lost).T
     print(
         f"{len(lost)} searches of the known scores: within {WITHIN:.0%} of the best {np.sum(loss <= WITHIN)}, "
@@ -132,7 +171,7 @@ def compare(chosen: argparse.Namespace, folder: Path) -> None:
 
 
 def _best(timed_run: Timed, task: str) -> float:
-    return max(float(values[task]["score"]) for values in timed_run.run.recorded.values())
+    return max(float(values[task].score) for values in timed_run.run.recorded.values())
 
 
 def _minilm() -> str:
@@ -142,12 +181,20 @@ def _minilm() -> str:
 
 
 def replayed(run: Run, budget: float, seed: int) -> tuple[float, float, int]:
-    """Loss as a share of the best score, share of the cost, and cells of a search of the run's scores."""
+    """Loss as a share of the best score, share of the cost, and cells of a search of the run's
+    scores.
+    """
     known = read(run.folder.path)
-    problem = Scenario(baseline=str(run.best().default.checkpoint)).build_problem(known)
-    found = simulate(problem, known.cells(), policy_named("race"), budget=budget, seed=seed, window=8)
+    problem = Scenario().build_problem(known)
+    found = simulate(
+        problem, known.cells(), policy_named("race"), budget=budget, seed=seed, window=8
+    )
     best = float(np.nanmax(known.scores))
-    return found.trace[-1].regret / best, found.trace[-1].cost / problem.exhaustive_cost, len(found.picks)
+    return (
+        found.trace[-1].regret / best,
+        found.trace[-1].cost / problem.exhaustive_cost,
+        len(found.picks),
+    )
 
 
 if __name__ == "__main__":  # workers import this file

@@ -1,4 +1,6 @@
-"""Rivals outside the package: Optuna's TPE, the design that this package replaces, and a rule of thumb."""
+"""Rivals outside the package: Optuna's TPE, the design that this package replaces, and a rule of
+thumb.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +8,20 @@ import re
 from typing import Any
 
 import numpy as np
+from policies import averages, by_arms
 
 from daskmetrics.bandit import Choice, State
-from daskmetrics.bandit.policies._averages import averages
-from daskmetrics.bandit.policies.baselines import by_arms
 from daskmetrics.bandit.replay import ReplayPlan, ReplayStep, ReplayTrial, Setting, ground_truth
 from daskmetrics.core.names import seed_of
 
 
 def tpe(state: State) -> Choice | None:
-    """Optuna's tree-structured Parzen estimator, paying for whole arms: the open arm nearest to its proposal.
+    """Optuna's tree-structured Parzen estimator, paying for whole arms: the open arm nearest to its
+    proposal.
 
-    After Bergstra, Bardenet, Bengio and Kegl, "Algorithms for hyper-parameter optimization" (NeurIPS 2011). A
-    new study is built from the finished arms whenever an arm is started, so that the policy is a function of its state.
+    After Bergstra, Bardenet, Bengio and Kegl, "Algorithms for hyper-parameter optimization"
+    (NeurIPS 2011). A new study is built from the finished arms whenever an arm is started, so that
+    the policy is a function of its state.
     """
 
     def nearness(arms: np.ndarray) -> np.ndarray:
@@ -49,21 +52,29 @@ def _proposal(state: State) -> tuple[str, np.ndarray]:
             "time": float(features[arm, 0]),
             "depth": float(features[arm, 1]),
         }
-        study.add_trial(optuna.trial.create_trial(params=parameters, distributions=space, value=float(values[arm])))
+        study.add_trial(
+            optuna.trial.create_trial(
+                params=parameters, distributions=space, value=float(values[arm])
+            )
+        )
     proposed = study.ask(space).params
     return proposed["model"], np.array([proposed["time"], proposed["depth"]])
 
 
 def replaced(plan: ReplayPlan, seed: int) -> ReplayTrial:
-    """LinUCB of the replaced design, from its description: one matrix per arm; it recommends the best measured arm.
+    """LinUCB of the replaced design, from its description: one matrix per arm; it recommends the
+    best measured arm.
 
-    An arm without a pull has theta = 0 and A = I, so its bound is the norm of its context (here its standardised
-    features). Each arm is pulled once, so no measurement has an effect on the next pull.
+    An arm without a pull has theta = 0 and A = I, so its bound is the norm of its context (here its
+    standardised features). Each arm is pulled once, so no measurement has an effect on the next
+    pull.
     """
     table = plan.scenario.draw_tasks(plan.table, seed)
     problem = plan.scenario.build_problem(table)
     features = problem.features
-    contexts = (features - features.mean(axis=0)) / np.where(features.std(axis=0) > 0, features.std(axis=0), 1.0)
+    contexts = (features - features.mean(axis=0)) / np.where(
+        features.std(axis=0) > 0, features.std(axis=0), 1.0
+    )
     order = np.argsort(-np.linalg.norm(contexts, axis=1), kind="stable")
     cost = np.cumsum(problem.arm_cost[order])
     loss = np.minimum.accumulate(ground_truth(table, problem).loss[order])
@@ -82,15 +93,19 @@ _MILLIONS = {"m": 1.0, "b": 1e3}
 def sixty_percent_depth(plan: ReplayPlan, seed: int) -> ReplayTrial:
     """The rule of thumb "60 % depth": it recommends an arm without paying for any cell.
 
-    It takes the layer that is nearest to 60 % of the depth (of two, the shallower one) of the last checkpoint of the
-    largest model, among the arms with all scores. The largest is the one with the most parameters by its name
-    (``mamba-370m``, ``LLM2Vec-mntp-8B``), then the deepest; a name that says no size counts as the smallest.
+    It takes the layer that is nearest to 60 % of the depth (of two, the shallower one) of the last
+    checkpoint of the largest model, among the arms with all scores. The largest is the one with the
+    most parameters by its name (``mamba-370m``, ``LLM2Vec-mntp-8B``), then the deepest; a name that
+    says no size counts as the smallest.
     """
     table = plan.scenario.draw_tasks(plan.table, seed)
     loss = ground_truth(table, plan.scenario.build_problem(table)).loss
     complete = [arm for arm, lost in zip(table.arms, loss, strict=True) if np.isfinite(lost)]
     models = {arm.model for arm in complete}
-    suite = max((s for s in table.suites if s.model in models), key=lambda s: (parameters_named(s.model), s.depth))
+    suite = max(
+        (s for s in table.suites if s.model in models),
+        key=lambda s: (parameters_named(s.model), s.depth),
+    )
     revisions = {arm.revision for arm in complete if arm.model == suite.model}
     last = [revision for revision in suite.revisions if revision in revisions][-1]
     layers = [arm for arm in complete if (arm.model, arm.revision) == (suite.model, last)]

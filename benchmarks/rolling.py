@@ -5,9 +5,10 @@ python benchmarks/rolling.py --small    6 checkpoints of 2 MB, as a test of corr
 python benchmarks/rolling.py --workers  workers download, in place of the driver
 python benchmarks/rolling.py --checkpoints 10 --rate 2    a network that is slower than the work
 
-A server on this machine speaks the model hub's routes, asks for a token, and sends 25 MB/s on each connection (--rate).
-Side by side: the checkpoints roll through the disk (`models.0.disk`), everything is downloaded first (`prefetch`), and
-the first again, killed with SIGKILL when half is measured, and run again.
+A server on this machine speaks the model hub's routes, asks for a token, and sends 25 MB/s on each
+connection (--rate). Side by side: the checkpoints roll through the disk (`models.0.disk`),
+everything is downloaded first (`prefetch`), and the first again, killed with SIGKILL when half is
+measured, and run again.
 """
 
 from __future__ import annotations
@@ -59,24 +60,43 @@ def suite(folder: Path, size: Size) -> dict[str, dict[str, Path]]:
     from safetensors.torch import save_file
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-    heads = {"num_attention_heads": 4, "num_hidden_layers": size.depth, "max_position_embeddings": 512}
+    heads = {
+        "num_attention_heads": 4,
+        "num_hidden_layers": size.depth,
+        "max_position_embeddings": 512,
+    }
     shape = {"hidden_size": size.width, "intermediate_size": 4 * size.width, "vocab_size": 30522}
     network = GPTNeoXForCausalLM(GPTNeoXConfig(**shape, **heads, tie_word_embeddings=False))
     network.save_pretrained(folder)
-    beside = {name: Path(minilm[0], "model", name) for name in ("tokenizer.json", "tokenizer_config.json")}
+    beside = {
+        name: Path(minilm[0], "model", name) for name in ("tokenizer.json", "tokenizer_config.json")
+    }
     branches = {}
     for step in range(size.checkpoints):
         torch.manual_seed(step)
-        weights = {name: value + 0.1 * torch.randn_like(value) for name, value in network.state_dict().items()}
+        weights = {
+            name: value + 0.1 * torch.randn_like(value)
+            for name, value in network.state_dict().items()
+        }
         place = folder / f"{step}.safetensors"
         save_file(weights, place, {"format": "pt"})
-        branches[f"step{step}"] = {**beside, "config.json": folder / "config.json", "model.safetensors": place}
+        branches[f"step{step}"] = {
+            **beside,
+            "config.json": folder / "config.json",
+            "model.safetensors": place,
+        }
     return branches
 
 
 def configured(folder: Path, size: Size, rolling: bool) -> Path:
     """The configuration of one run."""
-    model = {"name": "m", "source": REPOSITORY, "depth": size.depth, "width": size.width, "pooling": "mean"}
+    model = {
+        "name": "m",
+        "source": REPOSITORY,
+        "depth": size.depth,
+        "width": size.width,
+        "pooling": "mean",
+    }
     about = {
         "name": "rolling" if rolling else "all-first",
         "models": [{**model, **({"disk": size.disk} if rolling else {})}],
@@ -96,16 +116,23 @@ class Run:
     def __init__(self, hub: Any, folder: Path, size: Size, rolling: bool) -> None:
         folder.mkdir()
         self.folder, self.size, self.peak, self.seconds = folder, size, 0, dict[str, float]()
-        self.environment = {**hub.environment(folder), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        self.environment = {
+            **hub.environment(folder),
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+        }
         (folder / "token").write_text(TOKEN, encoding="utf-8")
         self.config = configured(folder, size, rolling)
 
-    def command(self, *words: str, kill_at: int | None = None) -> str:
-        """Run a command of ours; ``kill_at``: kill all its processes when so many checkpoints are measured."""
-        started, output = time.perf_counter(), self.folder / f"{words[0]}.log"
+    def command(self, verb: str, *words: str, kill_at: int | None = None) -> str:
+        """Run a command of ours; ``kill_at``: kill all its processes when so many checkpoints are
+        measured.
+        """
+        name = verb.split()[-1]
+        started, output = time.perf_counter(), self.folder / f"{name}.log"
         with output.open("a") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "daskmetrics", words[0], str(self.config), *words[1:]],
+                [sys.executable, "-m", "daskmetrics", *verb.split(), str(self.config), *words],
                 env=self.environment,
                 cwd=self.folder,
                 stdout=log,
@@ -120,18 +147,26 @@ class Run:
                     process.wait()
         text = output.read_text()
         if process.returncode and kill_at is None:
-            raise SystemExit(f"{' '.join(words)} failed:\n{text}")
-        self.seconds[words[0]] = self.seconds.get(words[0], 0.0) + time.perf_counter() - started
+            raise SystemExit(f"{verb} failed:\n{text}")
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
         return text
 
     def measured(self) -> list[dict[str, Any]]:
         """The records of measured checkpoints so far."""
-        lines = [line for path in self.folder.glob("runs/*/journal.jsonl") for line in path.read_text().splitlines()]
+        lines = [
+            line
+            for path in self.folder.glob("runs/*/journal.jsonl")
+            for line in path.read_text().splitlines()
+        ]
         found = []
         for line in lines:
             with suppress(ValueError):  # a line that is being written
                 entry = json.loads(line.partition(" ")[2])
-                found += [entry] if entry.get("type") == "record" and entry.get("kind") == "measure" else []
+                found += (
+                    [entry]
+                    if entry.get("type") == "record" and entry.get("kind") == "measure"
+                    else []
+                )
         return found
 
 
@@ -149,13 +184,19 @@ def downloaded(folder: Path) -> int:
 def leaks(folder: Path) -> list[str]:
     """Files of a run, other than the token's own, that contain the token or a signed address."""
     paths = [path for path in folder.rglob("*") if path.is_file() and path.name != "token"]
-    return [str(path) for path in paths if TOKEN.encode() in (data := path.read_bytes()) or b"signature=" in data]
+    return [
+        str(path)
+        for path in paths
+        if TOKEN.encode() in (data := path.read_bytes()) or b"signature=" in data
+    ]
 
 
 def waited(run: Run) -> float:
     """Share of the time of the measuring work units that they waited for downloads."""
     records = run.measured()
-    return sum(each["value"]["download"]["waited"] for each in records) / sum(each["seconds"] for each in records)
+    return sum(each["value"]["download"]["waited"] for each in records) / sum(
+        each["seconds"] for each in records
+    )
 
 
 def values(run: Run) -> Mapping[str, Any]:
@@ -169,15 +210,21 @@ def compare(folder: Path, size: Size) -> None:
 
     branches = suite(folder, size)
     each = branches["step0"]["model.safetensors"].stat().st_size
-    print(f"{size.checkpoints} checkpoints of {each / 1e6:.1f} MB, {size.disk} of disk, {WORKERS} workers", flush=True)
+    print(
+        f"{size.checkpoints} checkpoints of {each / 1e6:.1f} MB, {size.disk} of disk, {WORKERS} workers",
+        flush=True,
+    )
     with serve({REPOSITORY: branches}) as hub:
         hub.rate, hub.token, hub.redirects = size.rate, TOKEN, True
         rolling = Run(hub, folder / "rolling", size, rolling=True)
         said = rolling.command("run")
         show("rolling", rolling, waited(rolling))
-        print("  " + next(line.strip() for line in said.splitlines() if "Downloaded" in line), flush=True)
+        print(
+            "  " + next(line.strip() for line in said.splitlines() if "Downloaded" in line),
+            flush=True,
+        )
         first = Run(hub, folder / "all-first", size, rolling=False)
-        first.command("prefetch")
+        first.command("runs prefetch")
         first.command("run")
         show("download all first", first, first.seconds["prefetch"] / sum(first.seconds.values()))
         killed = Run(hub, folder / "killed", size, rolling=True)
@@ -186,19 +233,28 @@ def compare(folder: Path, size: Size) -> None:
         killed.command("run")
         show(f"killed after {before}, run again", killed, waited(killed))
     once = all(count == 1 for count in Counter(each["name"] for each in killed.measured()).values())
-    print(f"every checkpoint measured once after the kill: {once and len(killed.measured()) == size.checkpoints}")
-    print(f"metrics equal to download all first: {values(rolling) == values(first) == values(killed)}")
+    print(
+        f"every checkpoint measured once after the kill: {once and len(killed.measured()) == size.checkpoints}"
+    )
+    print(
+        f"metrics equal to download all first: {values(rolling) == values(first) == values(killed)}"
+    )
     print(f"left on the disk: {downloaded(rolling.folder) + downloaded(killed.folder)} bytes")
     print(f"files with the token: {len(leaks(folder))}")
 
 
 def show(name: str, run: Run, share: float) -> None:
     peak, seconds = run.peak / 1e6, sum(run.seconds.values())
-    print(f"{name:32} peak disk {peak:8.1f} MB  {seconds:6.1f} s  waited for downloads {share:6.1%}", flush=True)
+    print(
+        f"{name:32} peak disk {peak:8.1f} MB  {seconds:6.1f} s  waited for downloads {share:6.1%}",
+        flush=True,
+    )
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--workers", action="store_true")
     parser.add_argument("--checkpoints", type=int, help="how many, by default 40")

@@ -1,7 +1,9 @@
-"""Benchmark of the search on published scores: success rate by cost, time on many workers, and confidence.
+"""Benchmark of the search on published scores: success rate by cost, time on many workers, and
+confidence.
 
-It needs a table of scores (``--scores``, or the folder in DASKMETRICS_PUBLISHED_DATA). Each section runs the code of a
-live search; costs and clock are the table's seconds. ``--small`` uses a made-up table and two seeds.
+It needs a table of scores (``--scores``, or the folder in DASKMETRICS_PUBLISHED_DATA). Each section
+runs the code of a live search; costs and clock are the table's seconds. ``--small`` uses a made-up
+table and two seeds.
 """
 
 from __future__ import annotations
@@ -20,37 +22,47 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from replays import (
+    Rate,
+    by_setting,
+    confidence_table,
+    quantile,
+    success,
+    success_table,
+    until_found,
+)
+from rivals import replaced
 
+from daskmetrics.bandit import Learner, Outcome, Problem, arm_features, policy_named
 from daskmetrics.bandit.replay import (
+    CONFIDENCE_AT,
+    COST_SHARES,
     ReplayPlan,
     ReplayStep,
     ReplayTrial,
     Scenario,
-    ScoreRow,
-    ScoreTable,
     Setting,
-    describe,
     ground_truth,
     run_trials,
-    score_table,
+    simulate,
 )
-from daskmetrics.bandit.replay._report import confidence_table, success_table
-from daskmetrics.bandit.replay._statistics import COST_SHARES, Rate, by_setting, quantile, success, until_found
-from daskmetrics.bandit.replay._trials import CONFIDENCE_AT
-from daskmetrics.core._table import Table
-from daskmetrics.core.names import Arm, Checkpoint, Suite, every
-from daskmetrics.execution._score_tables import read
+from daskmetrics.bandit.tables import ScoreRow, ScoreTable, score_table
+from daskmetrics.core.names import Arm, Suite, every
+from daskmetrics.core.table import Table
+from daskmetrics.experiment.score_tables import read
 
 MODEL = "Pythia-410m"
-BY_CELL = ("race", "lucb", "halving", "random")
-BY_ARM = ("gp-ei", "linucb", "rivals:tpe")
+BY_CELL = ("race", "policies:lucb", "policies:halving", "random")
+BY_ARM = ("policies:gp_ei", "policies:linucb", "rivals:tpe")
 OWN_BUDGET, RIVAL_BUDGET = 0.02, 0.1  # of the policy under test, and of the others, which need more
 CONFIDENT = 0.9  # the stated confidence that is compared with the truth
 
 
 @dataclass(frozen=True)
 class Question:
-    """A problem, and how many of 100 searches should find the best arm after which shares of the cost."""
+    """A problem, and how many of 100 searches should find the best arm after which shares of the
+    cost.
+    """
 
     name: str
     about: str
@@ -67,11 +79,26 @@ RIVALLED = (
         {0.01: 92, 0.02: 98},
     ),
     Question("all 32, unit", "all 32 tasks, unit costs", Scenario("unit"), {0.01: 83, 0.02: 98}),
-    Question("R16, unit", "16 random tasks per seed, unit costs", Scenario("unit", subset=16), {0.01: 83, 0.02: 98}),
+    Question(
+        "R16, unit",
+        "16 random tasks per seed, unit costs",
+        Scenario("unit", subset=16),
+        {0.01: 83, 0.02: 98},
+    ),
 )
 OTHERS = (
-    Question("R16, shared", "R16, nine tenths of a cost a shared encoding", Scenario("shared", subset=16), {0.01: 0}),
-    Question("R16, shared + load", "the same, 30 s per load", Scenario("shared", load=30, subset=16), {0.01: 0}),
+    Question(
+        "R16, shared",
+        "R16, nine tenths of a cost a shared encoding",
+        Scenario("shared", subset=16),
+        {0.01: 0},
+    ),
+    Question(
+        "R16, shared + load",
+        "the same, 30 s per load",
+        Scenario("shared", load=30, subset=16),
+        {0.01: 0},
+    ),
 )
 
 
@@ -90,7 +117,9 @@ class Chosen:
         scenario = question.scenario
         return replace(scenario, subset=scenario.subset and 3) if self.small else scenario
 
-    def tested(self, question: Question, budget: float, workers: Sequence[int] = (1,)) -> list[ReplayTrial]:
+    def tested(
+        self, question: Question, budget: float, workers: Sequence[int] = (1,)
+    ) -> list[ReplayTrial]:
         """Searches by the policy under test."""
         plan = ReplayPlan(
             self.known,
@@ -99,17 +128,26 @@ class Chosen:
             every=2,
             confidence_at=CONFIDENCE_AT[::2],
         )
-        return list(run_trials(plan, [Setting(self.policy, n) for n in workers], range(self.seeds), self.jobs))
+        return list(
+            run_trials(
+                plan, [Setting(self.policy, n) for n in workers], range(self.seeds), self.jobs
+            )
+        )
 
     def rivals(self, question: Question) -> Iterator[ReplayTrial]:
         """Searches by all other policies, without their confidence."""
-        plan = ReplayPlan(self.known, self.scenario(question), 0.3 if self.small else RIVAL_BUDGET, confidence_at=())
+        plan = ReplayPlan(
+            self.known,
+            self.scenario(question),
+            0.3 if self.small else RIVAL_BUDGET,
+            confidence_at=(),
+        )
         seeds = range(self.rival_seeds)
         by_cell = [Setting(policy) for policy in BY_CELL if policy != self.policy]
         yield from run_trials(replace(plan, every=8), by_cell, seeds, self.jobs)
         by_arm = replace(plan, every=len(self.known.tasks) // 2)
         yield from run_trials(by_arm, [Setting(policy) for policy in BY_ARM], seeds, self.jobs)
-        yield from (replaced_trial(plan, seed) for seed in seeds)
+        yield from (replaced(plan, seed) for seed in seeds)
 
 
 def made_up() -> ScoreTable:
@@ -121,7 +159,9 @@ def made_up() -> ScoreTable:
             quality = 0.5 + 0.05 * t - 0.03 * (layer - 3) ** 2
             for i, seconds in enumerate((1.0, 5.0, 60.0, 300.0)):
                 score = quality + rng.normal(0, 0.003)
-                rows.append(ScoreRow(Arm(MODEL, f"step{4**t}", layer), f"task{i}", score, seconds=seconds))
+                rows.append(
+                    ScoreRow(Arm(MODEL, f"step{4**t}", layer), f"task{i}", score, seconds=seconds)
+                )
     return score_table(rows)
 
 
@@ -158,7 +198,7 @@ def found_by_cost(chosen: Chosen) -> None:
     tested: list[ReplayTrial] = []
     every: dict[tuple[str, float], dict[Setting, Rate]] = {}
     for question in RIVALLED:
-        print(f"{question.about}\n{describe(ReplayPlan(chosen.known, chosen.scenario(question), RIVAL_BUDGET))}")
+        print(question.about)
         trials = chosen.tested(question, OWN_BUDGET)
         show(confidence_table(trials))
         tested += trials
@@ -166,7 +206,9 @@ def found_by_cost(chosen: Chosen) -> None:
         show(success_table(trials, [share for share in COST_SHARES if share <= RIVAL_BUDGET]))
         groups = by_setting(trials).items()
         for share in question.goals:
-            every[question.name, share] = {setting: success(each, share) for setting, each in groups}
+            every[question.name, share] = {
+                setting: success(each, share) for setting, each in groups
+            }
     show(_side_by_side(every))
     show(confidence_table(tested))
 
@@ -184,50 +226,84 @@ def _side_by_side(every: Mapping[tuple[str, float], Mapping[Setting, Rate]]) -> 
     return Table(header, tuple(rows), "Within 1 % of the best after a share of the exhaustive cost")
 
 
-def replaced_trial(plan: ReplayPlan, seed: int) -> ReplayTrial:
-    from rivals import replaced
-
-    return replaced(plan, seed)
-
-
 def on_workers(chosen: Chosen) -> None:
-    """Claim 2: 32 workers on R16 with 30 s per pull, compared with one arm at a time with its tasks in parallel."""
+    """Claim 2: 32 workers on R16 with 30 s per pull, compared with one arm at a time with its tasks
+    in parallel.
+    """
     pulled = RIVALLED[1]
     loaded = replace(pulled, scenario=replace(pulled.scenario, overhead=0.0, load=30.0))
     rows = []
-    for label, question, numbers in (("30 s per pull", pulled, (1, 8, 32)), ("30 s per load", loaded, (32,))):
+    for label, question, numbers in (
+        ("30 s per pull", pulled, (1, 8, 32)),
+        ("30 s per load", loaded, (32,)),
+    ):
         trials = chosen.tested(question, 0.02, numbers)
-        rows += [_speed(f"{setting}, {label}", each) for setting, each in by_setting(trials).items()]
+        rows += [
+            _speed(f"{setting}, {label}", each) for setting, each in by_setting(trials).items()
+        ]
     plan = ReplayPlan(chosen.known, chosen.scenario(pulled), RIVAL_BUDGET)
-    every = [trial for seed in range(chosen.rival_seeds) for trial in one_arm_at_a_time(plan, "gp-ei", seed, (8, 32))]
-    rows += [
-        _speed(f"one arm at a time, {setting}, 30 s per pull", group) for setting, group in by_setting(every).items()
+    every = [
+        trial
+        for seed in range(chosen.rival_seeds)
+        for trial in one_arm_at_a_time(plan, "policies:gp_ei", seed, (8, 32))
     ]
-    header = ("R16", "median h", "p90 h", "lasting h", "p90 h", "busy", "while deciding", "end h", "seeds")
+    rows += [
+        _speed(f"one arm at a time, {setting}, 30 s per pull", group)
+        for setting, group in by_setting(every).items()
+    ]
+    header = (
+        "R16",
+        "median h",
+        "p90 h",
+        "lasting h",
+        "p90 h",
+        "busy",
+        "while deciding",
+        "end h",
+        "seeds",
+    )
     note = "goal at 32 workers, 30 s per load: 0.03 h in the median, 0.12 h at the 90th percentile"
-    show(Table(header, tuple(rows), "Hours until within 1 % of the best: first, and for good", (note,)))
+    show(
+        Table(
+            header, tuple(rows), "Hours until within 1 % of the best: first, and for good", (note,)
+        )
+    )
 
 
 def _speed(name: str, trials: Sequence[ReplayTrial]) -> tuple[str, ...]:
-    first, lasting = (until_found(trials, lambda step: step.seconds / 3600, each) for each in (False, True))
+    first, lasting = (
+        until_found(trials, lambda step: step.seconds / 3600, each) for each in (False, True)
+    )
     hours = [quantile(values, q) for values in (first, lasting) for q in (0.5, 0.9)]
-    busy = [statistics.mean(values) for values in zip(*((t.utilisation, t.deciding) for t in trials), strict=True)]
+    busy = [
+        statistics.mean(values)
+        for values in zip(*((t.utilisation, t.deciding) for t in trials), strict=True)
+    ]
     end = quantile([trial.path[-1].seconds / 3600 for trial in trials], 0.5)
-    return (name, *(f"{h:.3f}" for h in hours), *(f"{share:.2f}" for share in busy), f"{end:.3f}", str(len(trials)))
+    return (
+        name,
+        *(f"{h:.3f}" for h in hours),
+        *(f"{share:.2f}" for share in busy),
+        f"{end:.3f}",
+        str(len(trials)),
+    )
 
 
-def one_arm_at_a_time(plan: ReplayPlan, policy: str, seed: int, numbers: Sequence[int]) -> list[ReplayTrial]:
-    """The parallelism of the replaced design: all tasks of one arm at once, and a barrier before the next arm.
+def one_arm_at_a_time(
+    plan: ReplayPlan, policy: str, seed: int, numbers: Sequence[int]
+) -> list[ReplayTrial]:
+    """The parallelism of the replaced design: all tasks of one arm at once, and a barrier before
+    the next arm.
 
-    The order of the arms does not depend on the number of workers. Each cell pays for its load, as each worker does.
+    The order of the arms does not depend on the number of workers. Each cell pays for its load, as
+    each worker does.
     """
-    from daskmetrics.bandit import policy_named
-    from daskmetrics.bandit._simulate import simulate
-
     known = plan.scenario.draw_tasks(plan.table, seed)
     problem = plan.scenario.build_problem(known)
     loss = ground_truth(known, problem).loss
-    ran = simulate(problem, known.cells(), policy_named(policy), budget=plan.budget, seed=seed, every=1)
+    ran = simulate(
+        problem, known.cells(), policy_named(policy), budget=plan.budget, seed=seed, every=1
+    )
     arms = list(_arms(ran.picks))
     steps = [ran.trace[last] for last, _ in arms]
     shares = [point.cost / problem.exhaustive_cost for point in steps]
@@ -237,9 +313,12 @@ def one_arm_at_a_time(plan: ReplayPlan, policy: str, seed: int, numbers: Sequenc
         clock = np.cumsum([_makespan(costs, workers) for _, costs in arms])
         busy = sum(pick.cost for pick in ran.picks) / (workers * float(clock[-1]))
         path = (
-            ReplayStep(share, float(now), lost, np.nan) for share, now, lost in zip(shares, clock, losses, strict=True)
+            ReplayStep(share, float(now), lost, np.nan)
+            for share, now, lost in zip(shares, clock, losses, strict=True)
         )
-        trials.append(ReplayTrial(Setting(policy, workers), seed, tuple(path), len(ran.picks), busy, busy))
+        trials.append(
+            ReplayTrial(Setting(policy, workers), seed, tuple(path), len(ran.picks), busy, busy)
+        )
     return trials
 
 
@@ -262,7 +341,9 @@ def _makespan(costs: Sequence[float], workers: int) -> float:
 
 @dataclass(frozen=True)
 class Load:
-    """A search at scale: arms, tasks, decisions in total and at once, and the confidence at which it stops."""
+    """A search at scale: arms, tasks, decisions in total and at once, and the confidence at which
+    it stops.
+    """
 
     arms: int
     tasks: int
@@ -273,7 +354,9 @@ class Load:
 
 @dataclass(frozen=True)
 class Timings:
-    """Processor ms of every ask (per decision, with the number of its first one) and of every tell; memory in MB."""
+    """Processor ms of every ask (per decision, with the number of its first one) and of every tell;
+    memory in MB.
+    """
 
     arms: int
     asks: Sequence[tuple[float, int]]
@@ -283,11 +366,16 @@ class Timings:
 
 
 def _search_in_process(load: Load, policy: str, pipe: Any) -> None:
-    from daskmetrics.bandit import Learner, Outcome, policy_named
-
     problem, scores = _large(load)
     before = resident()
-    search = Learner(problem, policy_named(policy), budget=0.5, window=load.at_once, seed=0, confidence=load.confidence)
+    search = Learner(
+        problem,
+        policy_named(policy),
+        budget=0.5,
+        window=load.at_once,
+        seed=0,
+        confidence=load.confidence,
+    )
     asks: list[tuple[float, int]] = []
     tells: list[float] = []
     while len(search.picks) < load.decisions:
@@ -309,36 +397,50 @@ def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
 
 def _large(load: Load) -> tuple[Any, Any]:
     """Three models with metrics, and scores (A, T) with one best region."""
-    from daskmetrics.bandit import Problem, arm_features
-
     layers = {"14m": 6, "70m": 6, "410m": 24}
     revisions = max(2, load.arms // sum(layers.values()))
     suites = [
-        Suite(name, tuple(f"step{s}" for s in every(1000, 1000 * (revisions - 1))), tuple(range(1, depth + 1)), depth)
+        Suite(
+            name,
+            tuple(f"step{s}" for s in every(1000, 1000 * (revisions - 1))),
+            tuple(range(1, depth + 1)),
+            depth,
+        )
         for name, depth in layers.items()
     ]
-    features = arm_features(suites, np.random.default_rng(0).normal(size=(revisions * sum(layers.values()), 8)))
+    features = arm_features(
+        suites, np.random.default_rng(0).normal(size=(revisions * sum(layers.values()), 8))
+    )
     rng = np.random.default_rng(1)
     price = rng.lognormal(sigma=1.5, size=load.tasks) * np.ones((len(features), 1))
     quality = -((features[:, 0] - 0.8) ** 2) - (features[:, 1] - 0.7) ** 2
     scores = 0.6 + 0.2 * quality[:, None] + rng.normal(scale=0.01, size=price.shape)
     names = tuple(f"task{i}" for i in range(load.tasks))
     grid = tuple(arm for suite in suites for arm in suite.arms())
-    baseline = Checkpoint("410m", suites[-1].revisions[-1])
-    return Problem(grid, names, features, price, 0.1 * price, baseline, "mean"), scores
+    return Problem(grid, names, features, price, 0.1 * price), scores
 
 
 def resident() -> float:
     """Peak resident memory of this process in MB."""
     status = Path("/proc/self/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
+    return (
+        int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
+        / 1024
+    )
 
 
 def at_scale(chosen: Chosen) -> None:
     """Claim 4: an ask at 5,184 arms x 32 tasks and at 50,000 x 50, and the memory of the process."""
     size, decisions = ((72, 4), 20) if chosen.small else ((5184, 32), 2000)
-    all_but_certain = Load(*size, decisions, confidence=1 - 1e-9)  # never reached, computed at every 8th decision
-    loads = Load(*size, decisions), Load(*size, decisions, 32), Load(*size, decisions, 64), all_but_certain
+    all_but_certain = Load(
+        *size, decisions, confidence=1 - 1e-9
+    )  # never reached, computed at every 8th decision
+    loads = (
+        Load(*size, decisions),
+        Load(*size, decisions, 32),
+        Load(*size, decisions, 64),
+        all_but_certain,
+    )
     for load in loads if chosen.small else (*loads, Load(50_000, 50, 300)):
         timings = _measured(load, chosen.policy)
         confidence = ", with a required confidence" if load.confidence else ""
@@ -348,8 +450,12 @@ def at_scale(chosen: Chosen) -> None:
         _print_asks(f"{len(timings.asks):,} asks", timings.asks)
         if load.at_once == 1:
             _print_asks("the last tenth", timings.asks[-len(timings.asks) // 10 :])
-        print(f"  a tell: median {quantile(timings.tells, 0.5):.2f} ms, slowest {max(timings.tells):.1f} ms")
-        print(f"  memory: {timings.after:.0f} MB at most, {timings.before:.0f} MB before the search\n")
+        print(
+            f"  a tell: median {quantile(timings.tells, 0.5):.2f} ms, slowest {max(timings.tells):.1f} ms"
+        )
+        print(
+            f"  memory: {timings.after:.0f} MB at most, {timings.before:.0f} MB before the search\n"
+        )
 
 
 def _measured(load: Load, policy: str) -> Timings:
@@ -364,21 +470,36 @@ def _measured(load: Load, policy: str) -> Timings:
 
 def _print_asks(label: str, asks: Sequence[tuple[float, int]]) -> None:
     ms, (most, which) = [each for each, _ in asks], max(asks)
-    spread = f"median {quantile(ms, 0.5):.1f} ms, p99 {quantile(ms, 0.99):.1f} ms, slowest {most:.1f} ms"
+    spread = (
+        f"median {quantile(ms, 0.5):.1f} ms, p99 {quantile(ms, 0.99):.1f} ms, slowest {most:.1f} ms"
+    )
     print(f"  {label}, processor time per decision: {spread} (at decision {which:,})")
 
 
-SECTIONS = {"budgets": found_by_budget, "cost": found_by_cost, "workers": on_workers, "scale": at_scale}
+SECTIONS = {
+    "budgets": found_by_budget,
+    "cost": found_by_cost,
+    "workers": on_workers,
+    "scale": at_scale,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scores", type=Path, help="table of known scores; read as `daskmetrics replay` does")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--scores", type=Path, help="table of known scores; read as `daskmetrics runs replay` does"
+    )
     parser.add_argument("--seeds", type=int, default=100)
-    parser.add_argument("--rival-seeds", type=int, help="seeds of the other policies  [default: as many]")
+    parser.add_argument(
+        "--rival-seeds", type=int, help="seeds of the other policies  [default: as many]"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--policy", default="race", help="the policy under test")
-    parser.add_argument("--only", choices=SECTIONS, action="append", help="run only this section; may be repeated")
+    parser.add_argument(
+        "--only", choices=SECTIONS, action="append", help="run only this section; may be repeated"
+    )
     parser.add_argument("--small", action="store_true", help="use a made-up table and two seeds")
     chosen = parser.parse_args(arguments)
     if chosen.small:
@@ -394,7 +515,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _published(scores: Path | None) -> ScoreTable:
     folder = os.environ.get("DASKMETRICS_PUBLISHED_DATA")
     if scores is None and folder is None:
-        sys.exit("No table: name one with --scores, or set DASKMETRICS_PUBLISHED_DATA to its folder, or use --small.")
+        sys.exit(
+            "No table: name one with --scores, or set DASKMETRICS_PUBLISHED_DATA to its folder, or use --small."
+        )
     path = scores or Path(str(folder)) / "published_scores.csv.gz"
     return read(path, [MODEL] if scores is None else [])
 

@@ -1,4 +1,5 @@
-"""How long `daskmetrics serve` takes to list many runs: read for the first time, and again when none has changed.
+"""How long `daskmetrics runs serve` takes to list many runs: read for the first time, and again when
+none has changed.
 
 python -m benchmarks.serve runs/demo              200 copies of a run
 python -m benchmarks.serve runs/demo --runs 20    fewer
@@ -14,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from daskmetrics.core._files import RunFolder
-from daskmetrics.report._overview import RunCollection
+from daskmetrics.core.files import RunFolder
+from daskmetrics.report.overview import RunCollection
 
 
 def measure(run: Path, runs: int) -> dict[str, float]:
@@ -47,7 +48,9 @@ def _timed(work: Callable[[], Any]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", type=Path)
     parser.add_argument("--runs", type=int, default=200)
     wanted = parser.parse_args()

@@ -1,12 +1,14 @@
-"""The cost of scoring all layers of a checkpoint compared with one layer, and the memory of embeddings.
+"""The cost of scoring all layers of a checkpoint compared with one layer, and the memory of
+embeddings.
 
 python benchmarks/tasks.py              MiniLM, seven layers, tasks of every kind through mteb; three rounds
 python benchmarks/tasks.py --memory     100,000 texts at 25 layers within 64 MiB, in a process of its own
 python benchmarks/tasks.py --small      little of both, as a test of correctness
 
-The tasks are those of the tests, on text of the standard library, in the formats of the hub. A round encodes the texts
-of a task and scores its last layer (one), and then does the same for all layers, each time from an empty cache of
-tokens; of the rounds the median counts. Importing and loading are done before. All on one thread, as on a worker.
+The tasks are those of the tests, on text of the standard library, in the formats of the hub. A
+round encodes the texts of a task and scores its last layer (one), and then does the same for all
+layers, each time from an empty cache of tokens; of the rounds the median counts. Importing and
+loading are done before. All on one thread, as on a worker.
 """
 
 from __future__ import annotations
@@ -25,7 +27,21 @@ from pathlib import Path
 from typing import Any
 
 GOAL = 1.5  # times the time of one layer
-WORDS = ["one", "of", "the", "many", "short", "texts", "that", "nobody", "will", "ever", "read", "with", "number"]
+WORDS = [
+    "one",
+    "of",
+    "the",
+    "many",
+    "short",
+    "texts",
+    "that",
+    "nobody",
+    "will",
+    "ever",
+    "read",
+    "with",
+    "number",
+]
 
 
 def minilm() -> Path:
@@ -37,7 +53,10 @@ def minilm() -> Path:
 
 def tasks(folder: Path, texts: int) -> Sequence[Any]:
     """Tasks of every kind on generated data, and one with our probe."""
-    os.environ |= {"DASKMETRICS_TEST_MTEB": str(folder / "data"), "DASKMETRICS_CACHE": str(folder / "cache")}
+    os.environ |= {
+        "DASKMETRICS_TEST_MTEB": str(folder / "data"),
+        "DASKMETRICS_CACHE": str(folder / "cache"),
+    }
     sys.path.insert(0, str(Path(__file__).parent.parent))
     from daskmetrics.tasks import resolve
     from tests.tasks import local_mteb
@@ -48,16 +67,22 @@ def tasks(folder: Path, texts: int) -> Sequence[Any]:
 
 def seconds(task: Any, layers: Sequence[int], scratch: Path) -> tuple[float, float]:
     """Seconds of encoding, and of scoring these layers."""
+    from daskmetrics.checkpoints.locations import Location
+    from daskmetrics.checkpoints.protocol import ModelProtocol
     from daskmetrics.config import Protocol
-    from daskmetrics.config._checkpoints import Location
-    from daskmetrics.config._protocol import ModelProtocol
     from daskmetrics.experiment import _worker as worker
     from daskmetrics.models import _tokens as tokens
 
     tokens._TOKENS._values.clear()
     where = Location(str(minilm()), None, "minilm")
     job = worker.EncodeSpec(
-        "key", where, ModelProtocol(Protocol(pooling="mean")), task, tuple(layers), str(scratch), 1 << 30
+        "key",
+        where,
+        ModelProtocol(Protocol(pooling="mean")),
+        task,
+        tuple(layers),
+        str(scratch),
+        1 << 30,
     )
     embeddings = worker.encode(job)
     started = time.perf_counter()
@@ -71,7 +96,9 @@ def compare(rounds: int, texts: int) -> float:
     total = {"one": 0.0, "all": 0.0}
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        print(f"{'task':<26}{'texts':>7}{'one':>9}{'all':>9}{'ratio':>8}   (seconds; of all: encoding + scoring)")
+        print(
+            f"{'task':<26}{'texts':>7}{'one':>9}{'all':>9}{'ratio':>8}   (seconds; of all: encoding + scoring)"
+        )
         for task in tasks(place, texts):
             task.texts()
             seconds(task, [6], place)  # libraries, data and weights
@@ -96,33 +123,50 @@ def encode_many(folder: Path, texts: int, budget: int) -> None:
     import torch
     from transformers import AutoTokenizer, GPTNeoXConfig, GPTNeoXModel
 
+    from daskmetrics.checkpoints.locations import Location
+    from daskmetrics.checkpoints.protocol import ModelProtocol
     from daskmetrics.config import Protocol
-    from daskmetrics.config._checkpoints import Location
-    from daskmetrics.config._protocol import ModelProtocol
     from daskmetrics.experiment import _worker as worker
     from daskmetrics.experiment._embeddings import memory_budget
     from daskmetrics.tasks import resolve
 
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(minilm())
-    shape = {"hidden_size": 64, "num_hidden_layers": 24, "num_attention_heads": 2, "intermediate_size": 64}
-    GPTNeoXModel(GPTNeoXConfig(vocab_size=len(tokenizer), **shape)).save_pretrained(folder / "model")
+    shape = {
+        "hidden_size": 64,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
+    GPTNeoXModel(GPTNeoXConfig(vocab_size=len(tokenizer), **shape)).save_pretrained(
+        folder / "model"
+    )
     tokenizer.save_pretrained(folder / "model")
-    rows = ({"text": f"{WORDS[i % 13]} {WORDS[i // 13 % 13]} {i}", "label": i % 2} for i in range(texts))
+    rows = (
+        {"text": f"{WORDS[i % 13]} {WORDS[i // 13 % 13]} {i}", "label": i % 2} for i in range(texts)
+    )
     (folder / "many.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (task,) = resolve([f"file:{folder / 'many.jsonl'}"])
     where = Location(str(folder / "model"), None, "random")
     protocol = ModelProtocol(Protocol(pooling="mean", batch_tokens=16384))
-    few = worker.EncodeSpec("few", where, protocol, resolve(["stdlib:word"])[0], tuple(range(25)), str(folder), budget)
+    few = worker.EncodeSpec(
+        "few", where, protocol, resolve(["stdlib:word"])[0], tuple(range(25)), str(folder), budget
+    )
     worker.encode(few)  # libraries and weights
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    made = worker.encode(worker.EncodeSpec("many", where, protocol, task, tuple(range(25)), str(folder), budget))
+    made = worker.encode(
+        worker.EncodeSpec("many", where, protocol, task, tuple(range(25)), str(folder), budget)
+    )
     for layer in range(25):
         assert np.isfinite(made.at(layer)).all()
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     held = memory_budget(folder, budget).in_memory
-    print(f"{texts:,} texts x 25 layers x 64: {made.nbytes / 2**20:,.0f} MiB, encoded in {made.seconds:.0f} s")
-    print(f"memory grew by {grown:,.0f} MiB, of it embeddings {held / 2**20:.1f} MiB (budget {budget / 2**20:.0f} MiB)")
+    print(
+        f"{texts:,} texts x 25 layers x 64: {made.nbytes / 2**20:,.0f} MiB, encoded in {made.seconds:.0f} s"
+    )
+    print(
+        f"memory grew by {grown:,.0f} MiB, of it embeddings {held / 2**20:.1f} MiB (budget {budget / 2**20:.0f} MiB)"
+    )
     assert held <= budget
 
 
@@ -135,7 +179,9 @@ def _as_on_a_worker() -> None:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)

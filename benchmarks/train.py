@@ -1,7 +1,9 @@
-"""Training by Dask workers against torchrun on the same examples and seeds: seconds, ratio, equality of weights.
+"""Training by Dask workers against torchrun on the same examples and seeds: seconds, ratio,
+equality of weights.
 
-Run ``python benchmarks/train.py [--ranks 2] [--pairs 4] [--steps 200]``. The two sides alternate. Workers run before a
-process group starts, as in a run; both sides start new processes and read tokens from disk.
+Run ``python benchmarks/train.py [--ranks 2] [--pairs 4] [--steps 200]``. The two sides alternate.
+Workers run before a process group starts, as in a run; both sides start new processes and read
+tokens from disk.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from distributed import Client
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import DDP, Cluster, Recipe
-from daskmetrics.training import _suite as suite
-from daskmetrics.training.ddp._driver import train
-from daskmetrics.training.ddp._ranks import DdpTraining
+from daskmetrics.training import suite as suite
+from daskmetrics.training.ddp.driver import train
+from daskmetrics.training.ddp.ranks import DdpTraining
 
 ROOT = Path(__file__).parent.parent
 
@@ -39,7 +41,9 @@ class Quiet:
     def step_done(self, training: DdpTraining, report: Mapping[str, Any]) -> None: ...
 
 
-def process_group(client: Client, recipe: Recipe, corpus: Path, folder: Path) -> tuple[float, bytes]:
+def process_group(
+    client: Client, recipe: Recipe, corpus: Path, folder: Path
+) -> tuple[float, bytes]:
     """Seconds of a process group, and the weights of its last step."""
     shutil.copytree(corpus, folder / "corpus")
     started = time.perf_counter()
@@ -53,15 +57,28 @@ def torchrun(recipe: Recipe, corpus: Path, folder: Path) -> tuple[float, bytes]:
     folder.mkdir()
     (folder / "recipe.json").write_text(recipe.model_dump_json())
     files = [folder / "recipe.json", corpus, folder / "plain.safetensors"]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={recipe.ranks}"]
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={recipe.ranks}",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     started = time.perf_counter()
-    subprocess.run([*launch, ROOT / "benchmarks" / "ddp.py", *files], env=environment, check=True, capture_output=True)
+    subprocess.run(
+        [*launch, ROOT / "benchmarks" / "ddp.py", *files],
+        env=environment,
+        check=True,
+        capture_output=True,
+    )
     return time.perf_counter() - started, (folder / "plain.safetensors").read_bytes()
 
 
 def compare(recipe: Recipe, pairs: int) -> list[tuple[float, float, bool]]:
-    """Seconds of a process group and of torchrun, and whether their weights are equal bit for bit, pair by pair."""
+    """Seconds of a process group and of torchrun, and whether their weights are equal bit for bit,
+    pair by pair.
+    """
     with tempfile.TemporaryDirectory() as place, connect(Cluster(workers=recipe.ranks)) as client:
         base = Path(place)
         suite.write_corpus(recipe, base)
@@ -74,10 +91,14 @@ def compare(recipe: Recipe, pairs: int) -> list[tuple[float, float, bool]]:
 
 
 def report(recipe: Recipe, results: list[tuple[float, float, bool]]) -> None:
-    print(f"{recipe.ranks} ranks, {recipe.steps} steps, width {recipe.width}, depth {recipe.depth}, gloo")
+    print(
+        f"{recipe.ranks} ranks, {recipe.steps} steps, width {recipe.width}, depth {recipe.depth}, gloo"
+    )
     for ours, theirs, equal in results:
         same = "equal bit for bit" if equal else "DIFFERENT"
-        print(f"  daskmetrics {ours:6.1f} s   torchrun {theirs:6.1f} s   ratio {ours / theirs:.2f}   weights {same}")
+        print(
+            f"  daskmetrics {ours:6.1f} s   torchrun {theirs:6.1f} s   ratio {ours / theirs:.2f}   weights {same}"
+        )
     print(f"  median ratio {statistics.median(ours / theirs for ours, theirs, _ in results):.2f}")
 
 
@@ -89,7 +110,9 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=64)
     options = parser.parse_args()
     for ranks in options.ranks:
-        recipe = Recipe(width=options.width, steps=options.steps, ranks=ranks, checkpoints=(options.steps,))
+        recipe = Recipe(
+            width=options.width, steps=options.steps, ranks=ranks, checkpoints=(options.steps,)
+        )
         report(recipe, compare(recipe, options.pairs))
 
 

@@ -1,8 +1,10 @@
-"""A map of 500 iterations with every kind of fault, as one transcript: ``python benchmarks/transcript.py``.
+"""A map of 500 iterations with every kind of fault, as one transcript: ``python
+benchmarks/transcript.py``.
 
-An iteration stands for 90 s of work and takes a hundredth of it. One raises an exception once, one never ends, one
-needs more memory than a worker may use, one kills its worker each time; a worker is killed, and the driver, too. The
-same command resumes; then items run again to verify the results; /metrics and the figure are shown, too.
+An iteration stands for 90 s of work and takes a hundredth of it. One raises an exception once, one
+never ends, one needs more memory than a worker may use, one kills its worker each time; a worker is
+killed, and the driver, too. The same command resumes; then items run again to verify the results;
+/metrics and the figure are shown, too.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from pathlib import Path
 
 import psutil
 
-from daskmetrics.cluster._links import is_free, kept_token
-from daskmetrics.core._events import Record
-from daskmetrics.core._files import RunFolder, cache_folder
-from daskmetrics.execution._journal import read
+from daskmetrics.cluster.links import is_free, kept_token
+from daskmetrics.core.events import Record
+from daskmetrics.core.files import RunFolder, cache_folder
+from daskmetrics.execution.journal import read
 
 SECONDS = 0.9  # of one iteration: 90 s at a hundredth
 RAISES, HANGS, GROWS, DIES = 7, 13, 19, 25  # the iterations with a fault
@@ -63,7 +65,7 @@ def recorded() -> int:
     """Items with a result, so far."""
     journal = RunFolder(Path("runs/iteration")).journal
     entries = read(journal) if journal.exists() else ()
-    return sum(len(each.value["items"]) for each in entries if isinstance(each, Record) and each.value)
+    return sum(len(each.value.items) for each in entries if isinstance(each, Record) and each.value)
 
 
 def wait_for(items: int, process: subprocess.Popen[bytes]) -> None:
@@ -109,15 +111,28 @@ def main() -> None:
     Path("local.yaml").write_text(f"kind: local\nmemory: {MEMORY}\n", encoding="utf-8")
     Path("transcript.py").symlink_to(source)
     function = ["transcript.py:iteration", "--iterations", str(given.iterations)]
-    options = ["--workers", str(given.workers), "--batch-size", "2", "--max-retries", "2", "--timeout", "8s"]
+    options = [
+        "--workers",
+        str(given.workers),
+        "--batch-size",
+        "2",
+        "--max-retries",
+        "2",
+        "--timeout",
+        "8s",
+    ]
     places = ["--cluster", "local.yaml", "--dashboard-port", str(port), "--output", "results.csv"]
     command = ["map", *function, *options, *places]
     show(["daskmetrics", *command])
-    driver = subprocess.Popen([sys.executable, "-m", "daskmetrics", *command], start_new_session=True)
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "daskmetrics", *command], start_new_session=True
+    )
     wait_for(given.iterations // 5, driver)
     metrics(port)
     children = psutil.Process(driver.pid).children()
-    workers = [each for each in children if any("multiprocessing.spawn" in word for word in each.cmdline())]
+    workers = [
+        each for each in children if any("multiprocessing.spawn" in word for word in each.cmdline())
+    ]
     show(["kill", "-9", f"{workers[0].pid}", "# a worker"])
     workers[0].kill()
     wait_for(2 * given.iterations // 5, driver)
@@ -129,7 +144,7 @@ def main() -> None:
     code = call(*command)
     print(f"(exit code {code})")
     call("map", function[0], "--verify", "10")
-    call("verify", "results.csv", "--sample", "5")
+    call("runs", "verify", "results.csv", "--sample", "5")
     call("status", "runs/iteration")
     call("report", "runs/iteration")
 

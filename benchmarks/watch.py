@@ -1,7 +1,9 @@
-"""A training that writes checkpoints, a watch beside it, and both killed once with ``kill -9`` and started again.
+"""A training that writes checkpoints, a watch beside it, and both killed once with ``kill -9`` and
+started again.
 
-``python benchmarks/watch.py FOLDER`` prints what happened when, and how often each checkpoint was measured and each
-cell scored, counted in the journal. `tests/experiment/test_watch.py` does the same in small.
+``python benchmarks/watch.py FOLDER`` prints what happened when, and how often each checkpoint was
+measured and each cell scored, counted in the journal. `tests/experiment/test_watch.py` does the
+same in small.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from daskmetrics.core._events import Record
-from daskmetrics.execution._journal import read
+from daskmetrics.core.events import Record
+from daskmetrics.execution.journal import read
 
 LOOP = Path(__file__).parent.parent / "tests" / "experiment" / "loop.py"
 STEPS, EVERY, PAUSE, WIDTH = 300, 25, 0.25, 64  # about two minutes on one core
@@ -67,10 +69,14 @@ def main(place: Path) -> None:
     trainer.wait()
     say("the training has ended")
     say(f"the watch has ended with exit code {watcher.wait()}")
-    records = [entry for entry in read(events.with_name("journal.jsonl")) if isinstance(entry, Record)]
+    records = [
+        entry for entry in read(events.with_name("journal.jsonl")) if isinstance(entry, Record)
+    ]
     for kind in ("measure", "score"):
         times = Counter(record.name for record in records if record.kind == kind)
-        print(f"{kind}: {len(times)}, each recorded {' or '.join(map(str, sorted(set(times.values()))))} time")
+        print(
+            f"{kind}: {len(times)}, each recorded {' or '.join(map(str, sorted(set(times.values()))))} time"
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Digests of what runs decided, scored and stored: python ci/digest.py RUN [RUN ...]
 
-Two runs of one configuration on one machine print the same lines, whatever was renamed or moved in between. The journal
-and the store are read without the package, so that runs of different versions can be compared.
+Two runs of one configuration on one machine print the same lines, whatever was renamed or moved in
+between. The journal and the store are read without the package, so that runs of different versions
+can be compared.
 """
 
 from __future__ import annotations
@@ -16,18 +17,38 @@ import zarr
 
 
 def digests(run: Path) -> dict[str, str]:
-    """A digest of each of: decisions in their order, scores, recommendation, and every array of the store."""
-    entries = [json.loads(line[9:]) for line in (run / "journal.jsonl").read_text(encoding="utf-8").splitlines()]
-    scores = {e["name"]: e["value"] for e in entries if e.get("kind") == "score" and e["status"] == "ok"}
-    decisions = [e["name"] for e in entries if ":" in e.get("name", "") and "status" not in e and "fault" not in e]
-    kept = {name: [value["score"], value["stderr"], value["n"]] for name, value in sorted(scores.items())}
+    """A digest of each of: decisions in their order, scores, recommendation, and every array of the
+    store.
+    """
+    entries = [
+        json.loads(line[9:])
+        for line in (run / "journal.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    scores = {
+        e["name"]: e["value"] for e in entries if e.get("kind") == "score" and e["status"] == "ok"
+    }
+    decisions = [
+        e["name"]
+        for e in entries
+        if ":" in e.get("name", "") and "status" not in e and "fault" not in e
+    ]
+    kept = {
+        name: [value["score"], value["stderr"], value["n"]]
+        for name, value in sorted(scores.items())
+    }
     best = next(e["best"] for e in reversed(entries) if "best" in e)
     arrays = hashlib.sha256()
     count = 0
-    for name, array in sorted(zarr.open_group(run / "store.zarr", mode="r").members(max_depth=None)):
+    for name, array in sorted(
+        zarr.open_group(run / "store.zarr", mode="r").members(max_depth=None)
+    ):
         if isinstance(array, zarr.Array):
             values = np.asarray(array[...])
-            content = values.tobytes() if values.dtype.kind != "O" else json.dumps(values.tolist()).encode()
+            content = (
+                values.tobytes()
+                if values.dtype.kind != "O"
+                else json.dumps(values.tolist()).encode()
+            )
             arrays.update(f"{name} {values.dtype} {values.shape}".encode() + content)
             count += 1
     return {

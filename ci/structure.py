@@ -12,19 +12,28 @@ from pathlib import Path
 
 def counts(root: Path) -> dict[str, object]:
     """What is counted of the package in a checkout, by its name."""
-    texts = {path: path.read_text(encoding="utf-8") for path in sorted((root / "daskmetrics").rglob("*.py"))}
+    texts = {
+        path: path.read_text(encoding="utf-8")
+        for path in sorted((root / "daskmetrics").rglob("*.py"))
+    }
     trees = {path: ast.parse(text) for path, text in texts.items()}
     nodes = [node for tree in trees.values() for node in ast.walk(tree)]
     lines = [line.strip() for text in texts.values() for line in text.splitlines()]
-    lengths = sorted(node.end_lineno - node.lineno + 1 for node in nodes if isinstance(node, ast.FunctionDef))
-    classes = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef) and node.name[0] != "_")
+    lengths = sorted(
+        node.end_lineno - node.lineno + 1 for node in nodes if isinstance(node, ast.FunctionDef)
+    )
+    classes = Counter(
+        node.name for node in nodes if isinstance(node, ast.ClassDef) and node.name[0] != "_"
+    )
     helpers = [helper for path, tree in trees.items() for helper in _helpers(tree, texts[path])]
     anys = sum(len(re.findall(r"\bAny\b", text)) for text in texts.values())
     return {
         "packages": sum(path.name == "__init__.py" for path in texts),
         "files": len(texts),
         "lines": len(lines),
-        "lines that are neither blank nor comments": sum(bool(line) and line[0] != "#" for line in lines),
+        "lines that are neither blank nor comments": sum(
+            bool(line) and line[0] != "#" for line in lines
+        ),
         "functions": len(lengths),
         "lines of a function: median, p95, longest": (
             f"{statistics.median(lengths):.0f}, {lengths[int(0.95 * len(lengths))]}, {lengths[-1]}"
@@ -33,7 +42,9 @@ def counts(root: Path) -> dict[str, object]:
         "... of a single statement": sum(helpers),
         "public functions and classes": sum(_public(path, tree) for path, tree in trees.items()),
         "Any per 1,000 lines": f"{1000 * anys / len(lines):.1f}",
-        "broad excepts": sum(isinstance(node, ast.ExceptHandler) and _is_broad(node) for node in nodes),
+        "broad excepts": sum(
+            isinstance(node, ast.ExceptHandler) and _is_broad(node) for node in nodes
+        ),
         "comparisons of the type of an entry": sum(_compares_type(node) for node in nodes),
         "class names used more than once": sum(count > 1 for count in classes.values()),
     }
@@ -43,11 +54,16 @@ def _public(path: Path, tree: ast.Module) -> int:
     """Functions and classes of a module without a leading underscore; none of an internal module."""
     if path.name.startswith("_") and not path.name.startswith("__"):
         return 0
-    return sum(isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name[0] != "_" for node in tree.body)
+    return sum(
+        isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name[0] != "_"
+        for node in tree.body
+    )
 
 
 def _helpers(tree: ast.Module, text: str) -> list[bool]:
-    """Of each private function that its module names once beside its definition: whether it is one statement."""
+    """Of each private function that its module names once beside its definition: whether it is one
+    statement.
+    """
     found = []
     for node in tree.body:
         is_private = isinstance(node, ast.FunctionDef) and re.match("_[^_]", node.name)
@@ -66,7 +82,9 @@ def _is_broad(node: ast.ExceptHandler) -> bool:
 
 
 def _compares_type(node: ast.AST) -> bool:
-    return isinstance(node, ast.Compare) and bool(re.search(r"\['type'\]|\.get\('type'", ast.unparse(node)))
+    return isinstance(node, ast.Compare) and bool(
+        re.search(r"\['type'\]|\.get\('type'", ast.unparse(node))
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Which layer of which training checkpoint of which model gives the best embeddings?
 
-Begin with the demo. It runs on this machine and needs no file, no network and no GPU; in a shell: ``daskmetrics run``.
+Begin with the demo. It runs on this machine and needs no file, no network and no GPU; in a shell:
+``daskmetrics run``.
 
 >>> import daskmetrics as dm
 >>> run = dm.run()  # doctest: +SKIP
@@ -10,39 +11,43 @@ Begin with the demo. It runs on this machine and needs no file, no network and n
 
 >>> run = dm.open("runs/demo")  # doctest: +SKIP
 
-Then name your own models and tasks, or write them into a YAML file (``configs/`` has examples), or `train` a suite of
-checkpoints first:
+Then name your own models and tasks, or write them into a YAML file (``configs/`` has examples), or
+`train` a suite of checkpoints first:
 
 >>> run = dm.run(models=["./my-model"], tasks=[frame], budget=0.2)  # doctest: +SKIP
 >>> run.leaderboard()  # doctest: +SKIP
 
-The same file runs on a laptop and on a Slurm cluster: only its ``cluster`` section changes.
-`map` runs any function over any items on the same workers, each item recorded exactly once. For one model, here and
-now: `layers` scores each layer on your own data, `measure` gives the metrics, and `embed` the vectors. `watch` follows
-a training.
+The same file runs on a laptop and on a Slurm cluster: only its ``cluster`` section changes. `map`
+runs any function over any items on the same workers, each item recorded exactly once. For one
+model, here and now: `layers` scores each layer on your own data, `measure` gives the metrics, and
+`embed` the vectors. `watch` follows a training.
 
-The package measures every (model, checkpoint, layer) by label-free metrics, searches for the best one with a bandit
-that pays for task evaluations one by one, and reports the winner with its confidence and cost.
+The package measures every (model, checkpoint, layer) by label-free metrics, searches for the best
+one with a bandit that pays for task evaluations one by one, and reports the winner with its
+confidence and cost.
 
-Packages, from the command line down to what everything else uses; each imports only packages below it:
+Packages, from the command line down to what everything else uses; each imports only packages below
+it:
 
-============ ==============================================================================
-`cli`        commands of the shell
-`planning`   before a run: duration, cost, checks of the machine and the configuration
-`report`     after a run: its results as tables, figures and one HTML page
-`experiment` what a configuration asks for, as work units of Dask
-`execution`  durable futures: work units, their records, retries; `execution.map`
-`cluster`    places to run: this machine, Slurm, a running scheduler
-`training`   suites of checkpoints, trained by one process or by DDP
-`dashboard`  live pages of a run in the Dask dashboard
-`models`     from a checkpoint to the hidden states of its layers
-`tasks`      from embeddings to a score with its error
-`store`      the arrays of a run, as a Zarr store
-`metrics`    label-free metrics: functions from states to numbers
-`bandit`     the search: policies, posterior, replay of known scores
-`config`     the configuration: its sections, and reading it
-`core`       names of arms and cells, errors, files, times
-============ ==============================================================================
+============= =========================================================================
+`cli`         commands of the shell
+`planning`    before a run: duration, cost, checks of the machine and the configuration
+`report`      after a run: its results as tables, figures and one HTML page
+`answer`      after a run: what it found, as numbers
+`experiment`  what a configuration asks for, as work units of Dask
+`execution`   durable futures: work units, their records, retries; `execution.map`
+`cluster`     places to run: this machine, Slurm, a running scheduler
+`training`    suites of checkpoints, trained by one process or by DDP
+`dashboard`   live pages of a run in the Dask dashboard
+`models`      from a checkpoint to the hidden states of its layers
+`tasks`       from embeddings to a score with its error
+`store`       the arrays of a run, as a Zarr store
+`checkpoints` where a model's checkpoints lie, and how they come to this machine
+`metrics`     label-free metrics: functions from states to numbers
+`bandit`      the search: policies, posterior, replay of known scores
+`config`      the configuration: its sections, and reading it
+`core`        names of arms and cells, errors, files, times
+============= =========================================================================
 
 Modules with a leading underscore are internal.
 """
@@ -56,16 +61,16 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from daskmetrics.core._lazy import on_first_use
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.lazy import on_first_use
 
 if TYPE_CHECKING:
     from daskmetrics.bandit import Policy
     from daskmetrics.cluster import ProfileCluster
     from daskmetrics.config import Config
     from daskmetrics.execution.map import map
-    from daskmetrics.experiment._direct import embed, measure
-    from daskmetrics.experiment._watch_process import BackgroundWatch, WatchCallback
+    from daskmetrics.experiment.direct import embed, measure
+    from daskmetrics.experiment.watch_process import BackgroundWatch, WatchCallback
     from daskmetrics.report import BackgroundRun, Leaderboard, Run
 
 __version__ = next((each.version for each in distributions(name="daskmetrics")), "0+source")
@@ -87,12 +92,12 @@ __all__ = [
 ]
 
 _PLACES = {
-    "embed": "daskmetrics.experiment._direct:embed",
-    "measure": "daskmetrics.experiment._direct:measure",
+    "embed": "daskmetrics.experiment.direct:embed",
+    "measure": "daskmetrics.experiment.direct:measure",
     "map": "daskmetrics.execution.map:map",
     "ProfileCluster": "daskmetrics.cluster:ProfileCluster",
     "Run": "daskmetrics.report:Run",
-    "WatchCallback": "daskmetrics.experiment._watch_process:WatchCallback",
+    "WatchCallback": "daskmetrics.experiment.watch_process:WatchCallback",
 }
 __getattr__ = on_first_use(__name__, _PLACES)  # Dask takes half a second
 
@@ -126,7 +131,10 @@ def open(path: str | Path) -> Run:
 
 @overload
 def run(
-    config: str | Path | Mapping[str, Any] | Config | None = ..., *, background: Literal[True], **arguments: Any
+    config: str | Path | Mapping[str, Any] | Config | None = ...,
+    *,
+    background: Literal[True],
+    **arguments: Any,
 ) -> BackgroundRun: ...
 
 
@@ -158,19 +166,22 @@ def run(
     Parameters
     ----------
     config : str, Path, mapping or Config, optional
-        The experiment: its YAML file, or the same keys and values; by default the demo, or with ``models`` nothing.
-        The other arguments replace what it says.
+        The experiment: its YAML file, or the same keys and values; by default the demo, or with
+        ``models`` nothing. The other arguments replace what it says.
     models : list, optional
-        Hub ids, folders, or mappings such as ``{"source": ..., "revisions": "log", "layers": "blocks"}``.
+        Hub ids, folders, or mappings such as ``{"source": ..., "revisions": "log", "layers":
+        "blocks"}``.
     tasks : list, optional
-        Names as in a configuration (``"stdlib:order"``, ``"file:reviews.csv"``, ``"mteb:STS12"``); DataFrames with the
-        columns text and label, or those of another kind of task; or mappings ``{"data": frame, "text": "body",
-        "label": "stars"}``, also with ``name``, ``kind`` and ``probe``. Tables are written into the folder of the run.
+        Names as in a configuration (``"stdlib:order"``, ``"file:reviews.csv"``, ``"mteb:STS12"``);
+        DataFrames with the columns text and label, or those of another kind of task; or mappings
+        ``{"data": frame, "text": "body", "label": "stars"}``, also with ``name``, ``kind`` and
+        ``probe``. Tables are written into the folder of the run.
     budget : float or "auto", optional
         Share of the cost of every score that may be spent; by default the search chooses it.
     client : distributed.Client or cluster of Dask, optional
-        Whose workers do the work: a client or a cluster of any class, also an asynchronous one. It stays open. Workers
-        need no resources; docs/running.md says how those with the resources ``GPU`` and ``CPU`` are used.
+        Whose workers do the work: a client or a cluster of any class, also an asynchronous one. It
+        stays open. Workers need no resources; docs/running.md says how those with the resources
+        ``GPU`` and ``CPU`` are used.
     cluster : cluster of Dask, str or mapping, optional
         As ``client``; or a profile: its name, YAML file or keys.
     background : bool
@@ -180,10 +191,11 @@ def run(
     folder : str or Path, optional
         Folder of the run; by default ``runs/NAME``.
     policy : Policy, optional
-        Your own policy: a function from a `daskmetrics.bandit.State` to a `daskmetrics.bandit.Choice` or None.
+        Your own policy: a function from a `daskmetrics.bandit.State` to a
+        `daskmetrics.bandit.Choice` or None.
     **sections
-        Further sections of a configuration, such as ``name="mine"``, ``metrics=["prompt_entropy"]``, ``seed=1`` or
-        ``search={"objective": "classification"}``.
+        Further sections of a configuration, such as ``name="mine"``,
+        ``metrics=["prompt_entropy"]``, ``seed=1`` or ``search={"objective": "classification"}``.
 
     Returns
     -------
@@ -193,14 +205,15 @@ def run(
     Raises
     ------
     ConfigError
-        If the configuration or an argument is not valid, or the client's workers cannot run it; nothing was started.
+        If the configuration or an argument is not valid, or the client's workers cannot run it;
+        nothing was started.
     LockedError
         If another process is driving this run.
 
     Notes
     -----
-    Workers do not import the calling script, so that it needs no ``if __name__ == "__main__":``. What it defines is
-    sent to them.
+    Workers do not import the calling script, so that it needs no ``if __name__ == "__main__":``.
+    What it defines is sent to them.
 
     Examples
     --------
@@ -210,7 +223,7 @@ def run(
     """
     from daskmetrics import config as configuration
     from daskmetrics import experiment, report
-    from daskmetrics.execution._clients import client_of
+    from daskmetrics.execution.clients import client_of
 
     if client is not None and cluster is not None:
         raise ConfigError("client and cluster: pass one of them.")
@@ -223,7 +236,7 @@ def run(
     prepared = experiment.prepare(parsed, policy)
     what, given = ("cluster", cluster) if client is None and not is_profile else ("client", client)
     if given is None:
-        import_module("daskmetrics.cluster._connect").import_early(parsed.cluster)
+        import_module("daskmetrics.cluster.connection").import_early(parsed.cluster)
 
     def drive(display: experiment.Display) -> Run:
         with nullcontext() if given is None else client_of(given, what) as own:
@@ -260,21 +273,22 @@ def layers(
     model : str, Path, SentenceTransformer or PreTrainedModel
         As in `embed`.
     data : DataFrame, str, Path, dataset of Hugging Face, or list
-        Labelled texts; as a path, of a CSV, TSV, JSON Lines or Parquet file or of a folder. Or a list of names of
-        tasks, such as ``["stdlib:order", "mteb:STS12"]``. docs/tasks.md says which columns make which kind of task.
+        Labelled texts; as a path, of a CSV, TSV, JSON Lines or Parquet file or of a folder. Or a
+        list of names of tasks, such as ``["stdlib:order", "mteb:STS12"]``. docs/tasks.md says which
+        columns make which kind of task.
     text, label : str, optional
         The columns of the texts and the labels, where they have other names.
     layers : "all", "blocks" or sequence of int
         Layer 0 is the embedding output.
     columns : mapping of str to str, optional
-        Further options of a task on a file: the columns ``first``, ``second``, ``grade``, ``query``, ``document`` and
-        ``relevance``, and ``kind`` and ``probe``.
+        Further options of a task on a file: the columns ``first``, ``second``, ``grade``,
+        ``query``, ``document`` and ``relevance``, and ``kind`` and ``probe``.
     tokenizer : optional
         Of a model in memory.
     readouts : mapping, optional
-        Keys of the section ``readouts`` of a configuration: which poolings, layers together, dimensions and storage to
-        compare at every layer, such as ``{"pooling": ["mean", "last"], "storage": ["float32", "int8"]}``. What is
-        fitted on a corpus is fitted on the default one.
+        Keys of the section ``readouts`` of a configuration: which poolings, layers together,
+        dimensions and storage to compare at every layer, such as ``{"pooling": ["mean", "last"],
+        "storage": ["float32", "int8"]}``. What is fitted on a corpus is fitted on the default one.
     seed : int
         Of folds, draws and starting points; that of a run is its ``seed``.
     **protocol
@@ -283,8 +297,8 @@ def layers(
     Returns
     -------
     Leaderboard
-        The layers, best first, with standard errors and those that are within the error of the best. A layer without a
-        score is the subject of a warning.
+        The layers, best first, with standard errors and those that are within the error of the
+        best. A layer without a score is the subject of a warning.
 
     Raises
     ------
@@ -299,10 +313,12 @@ def layers(
     >>> print(board)  # doctest: +SKIP
     >>> board.plot()  # doctest: +SKIP
     """
-    from daskmetrics.experiment import _direct as direct
+    from daskmetrics.experiment import direct as direct
     from daskmetrics.report import Leaderboard
 
-    named = {name: column for name, column in (("text", text), ("label", label)) if column is not None}
+    named = {
+        name: column for name, column in (("text", text), ("label", label)) if column is not None
+    }
     recorded = direct.score_layers(
         model, data, {**named, **(columns or {})}, layers, tokenizer, seed, protocol, readouts or {}
     )
@@ -336,9 +352,9 @@ def train(client: Any, config: Config | str | Path) -> dict[str, Path]:
     >>> train(client, "configs/train-and-search.yaml")  # doctest: +SKIP
     """
     from daskmetrics import config as configuration
-    from daskmetrics.execution._clients import client_of
+    from daskmetrics.execution.clients import client_of
     from daskmetrics.experiment import Display
-    from daskmetrics.experiment import _train as training
+    from daskmetrics.experiment import train as training
 
     parsed = config if isinstance(config, configuration.Config) else configuration.load(config)
     with client_of(client) as own, Display() as display:
@@ -359,9 +375,11 @@ def watch(
     Parameters
     ----------
     config, settings, folder, **arguments
-        As in `run`; the section ``watch`` of a configuration says how its folders and hub ids are followed.
+        As in `run`; the section ``watch`` of a configuration says how its folders and hub ids are
+        followed.
     background : bool
-        Whether to return at once, while the watch goes on in a process of its own, for instance beside a training.
+        Whether to return at once, while the watch goes on in a process of its own, for instance
+        beside a training.
     client : distributed.Client or cluster of Dask, optional
         As in `run`. Not with ``background``.
 
@@ -380,15 +398,20 @@ def watch(
     >>> watch(models=["./out"], tasks=["file:reviews.csv"]).best()  # doctest: +SKIP
     """
     from daskmetrics import experiment, report
-    from daskmetrics.execution._clients import client_of
-    from daskmetrics.experiment._watch import watch as follow
-    from daskmetrics.experiment._watch_process import BackgroundWatch
+    from daskmetrics.execution.clients import client_of
+    from daskmetrics.experiment.watch import watch as follow
+    from daskmetrics.experiment.watch_process import BackgroundWatch
 
     parsed, place = experiment.configured(config, arguments, settings, folder)
     if background:
         if client is not None:
-            raise ConfigError("client: a watch in the background is a process of its own; pass a 'cluster' instead.")
+            raise ConfigError(
+                "client: a watch in the background is a process of its own; pass a 'cluster' instead."
+            )
         return BackgroundWatch(parsed, place)
-    with nullcontext() if client is None else client_of(client) as own, experiment.Display() as display:
+    with (
+        nullcontext() if client is None else client_of(client) as own,
+        experiment.Display() as display,
+    ):
         follow(parsed, place, display, own, lambda: report.write(report.Run(place.path)))
     return report.Run(place.path)

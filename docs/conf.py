@@ -55,7 +55,9 @@ INVENTORIES = {
 
 intersphinx_mapping = {}
 with suppress(OSError), socket.create_connection(("docs.python.org", 443), timeout=5):
-    intersphinx_mapping = INVENTORIES  # without a network the pages are the same, less their links to other projects
+    intersphinx_mapping = (
+        INVENTORIES  # without a network the pages are the same, less their links to other projects
+    )
 
 html_theme = "pydata_sphinx_theme"
 html_title = "daskmetrics"

@@ -1,7 +1,8 @@
 """The pages and the schema that are made from the package itself.
 
-``python docs/generate.py`` writes the JSON schema of configurations, `configs/daskmetrics.schema.json`. The pages are
-written by every build of the documentation (see ``conf.py``) and are not committed.
+``python docs/generate.py`` writes the JSON schema of configurations,
+`configs/daskmetrics.schema.json`. The pages are written by every build of the documentation (see
+``conf.py``) and are not committed.
 """
 
 from __future__ import annotations
@@ -63,8 +64,14 @@ def _package(name: str, seen: set[int]) -> str:
     module = importlib.import_module(name)
     first = (module.__doc__ or "").strip().partition("\n\n")[0].replace("\n", " ")
     exported = getattr(module, "__all__", ())
-    names = [each for each in exported if not each.startswith("__") and id(getattr(module, each)) not in seen]
-    names = [each for each in names if getattr(getattr(module, each), "__module__", "") != "builtins"]  # aliases of str
+    names = [
+        each
+        for each in exported
+        if not each.startswith("__") and id(getattr(module, each)) not in seen
+    ]
+    names = [
+        each for each in names if getattr(getattr(module, each), "__module__", "") != "builtins"
+    ]  # aliases of str
     seen.update(id(getattr(module, each)) for each in names)
     listed = "\n".join(f"   {each}" for each in names)
     table = f".. autosummary::\n   :toctree: api\n   :nosignatures:\n\n{listed}\n" if names else ""
@@ -124,9 +131,18 @@ def _type(schema: dict[str, Any]) -> str:
         return " or ".join(dict.fromkeys(_type(each) for each in schema["anyOf"]))
     if "enum" in schema or "const" in schema:
         return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
-    bounds = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
-    name = {"array": "list", "object": "mapping", "null": "none"}.get(schema.get("type", ""), schema.get("type", "any"))
-    return ", ".join([name, *(f"{word} {schema[key]:g}" for key, word in bounds.items() if key in schema)])
+    bounds = {
+        "minimum": "at least",
+        "exclusiveMinimum": "above",
+        "maximum": "at most",
+        "exclusiveMaximum": "below",
+    }
+    name = {"array": "list", "object": "mapping", "null": "none"}.get(
+        schema.get("type", ""), schema.get("type", "any")
+    )
+    return ", ".join(
+        [name, *(f"{word} {schema[key]:g}" for key, word in bounds.items() if key in schema)]
+    )
 
 
 def _flow(example: Any) -> str:
@@ -134,16 +150,24 @@ def _flow(example: Any) -> str:
 
 
 def schema() -> str:
-    """The JSON schema of a configuration file, with the short forms that `daskmetrics.config.load` accepts."""
+    """The JSON schema of a configuration file, with the short forms that `daskmetrics.config.load`
+    accepts.
+    """
     whole = Config.model_json_schema()
     whole["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     whole["title"] = "An experiment of daskmetrics"
     for key, word in (("protocol", "preset"), ("cluster", "profile")):
         section = whole["$defs"][key.capitalize()]
-        section["properties"][word] = {"type": "string", "description": f"Name of a {word}; the other keys change it."}
+        section["properties"][word] = {
+            "type": "string",
+            "description": f"Name of a {word}; the other keys change it.",
+        }
         reference = whole["properties"][key].pop("$ref")
         whole["properties"][key]["anyOf"] = [{"type": "string"}, {"$ref": reference}]
-    whole["$defs"]["Model"] |= {"type": ["object", "string"], "required": []}  # a source alone names the model
+    whole["$defs"]["Model"] |= {
+        "type": ["object", "string"],
+        "required": [],
+    }  # a source alone names the model
     return json.dumps(whole, indent=1) + "\n"
 
 

@@ -35,6 +35,9 @@ def chromium() -> Iterator[Any]:
 def complaints(page: Any) -> list[str]:
     """What the page complains of from now on: errors and warnings of its scripts."""
     found: list[str] = []
-    page.on("console", lambda said: found.append(said.text) if said.type in ("error", "warning") else None)
+    page.on(
+        "console",
+        lambda said: found.append(said.text) if said.type in ("error", "warning") else None,
+    )
     page.on("pageerror", lambda error: found.append(str(error)))
     return found

@@ -14,14 +14,17 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from distributed import Client  # missing on a bare machine with a GPU, where `pytest -m cuda` runs
+    from distributed import (
+        Client,
+    )  # missing on a bare machine with a GPU, where `pytest -m cuda` runs
 
 TESTS = Path(__file__).parent
 
 settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
 
-# what `make test` leaves out: each of these takes more than about ten seconds; `make test-all` runs them
+# what `make test` leaves out: each of these takes more than about ten seconds; `make test-all` runs
+# them
 SLOW = (
     "test_end_to_end.py",
     "test_readme.py",
@@ -47,7 +50,6 @@ SLOW = (
     "models/test_pooler.py",
     "models/test_trained.py",
     "planning/test_bench.py",
-    "planning/test_documented.py",
     "report/plots/",
     "tasks/test_mteb.py",
     "training/ddp/",
@@ -62,7 +64,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in on_gpu:
             item.add_marker(pytest.mark.skip(reason="needs a GPU; torch sees none"))
     for item in items:
-        if item.path.is_relative_to(TESTS) and item.path.relative_to(TESTS).as_posix().startswith(SLOW):
+        if item.path.is_relative_to(TESTS) and item.path.relative_to(TESTS).as_posix().startswith(
+            SLOW
+        ):
             item.add_marker(pytest.mark.slow)
 
 
@@ -106,7 +110,9 @@ def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def local_mteb(tmp_path_factory: pytest.TempPathFactory, session_cache: Path) -> Iterator[ModuleType]:
+def local_mteb(
+    tmp_path_factory: pytest.TempPathFactory, session_cache: Path
+) -> Iterator[ModuleType]:
     """Tasks of the benchmark of every kind, their data written in the hub's formats."""
     pytest.importorskip("mteb", reason="needs the extra 'mteb'")
     pytest.importorskip("pyarrow", reason="needs the extra 'table'")

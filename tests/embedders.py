@@ -9,13 +9,23 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3Model
 
-from daskmetrics.core._corpus import held_out
+from daskmetrics.core.corpus import held_out
 
 WIDTH, DEPTH, LENGTH = 32, 3, 128
-INSTRUCTION = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
+INSTRUCTION = (
+    "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
+)
 SHAPE: dict[str, Any] = {
     "hidden_size": WIDTH,
     "num_hidden_layers": DEPTH,
@@ -39,7 +49,12 @@ def build(kind: str, folder: Path) -> Path:
     """A folder as sentence-transformers saves it."""
     settings = KINDS[kind]
     pooling = Pooling(WIDTH, settings["pooling_mode"])
-    return save(folder, network_of(kind, folder / "network"), [pooling, Normalize()], prompts=settings["prompts"])
+    return save(
+        folder,
+        network_of(kind, folder / "network"),
+        [pooling, Normalize()],
+        prompts=settings["prompts"],
+    )
 
 
 def network_of(kind: str, folder: Path) -> Path:
@@ -49,7 +64,9 @@ def network_of(kind: str, folder: Path) -> Path:
     sizes = {**SHAPE, "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     if kind == "qwen3":
         network: Any = Qwen3Model(Qwen3Config(num_key_value_heads=2, head_dim=8, **sizes))
-        torch.nn.init.normal_(network.norm.weight, 1.0, 0.2)  # a final norm must not be the identity
+        torch.nn.init.normal_(
+            network.norm.weight, 1.0, 0.2
+        )  # a final norm must not be the identity
     else:
         network = BertModel(BertConfig(**sizes))
     network.save_pretrained(folder)
@@ -59,9 +76,9 @@ def network_of(kind: str, folder: Path) -> Path:
 
 def save(folder: Path, network: Path, rest: list[Any], **settings: Any) -> Path:
     """A folder of a network and the modules that follow it."""
-    SentenceTransformer(modules=[Transformer(str(network)), *rest], device="cpu", **settings).save_pretrained(
-        str(folder), create_model_card=False
-    )
+    SentenceTransformer(
+        modules=[Transformer(str(network)), *rest], device="cpu", **settings
+    ).save_pretrained(str(folder), create_model_card=False)
     return folder
 
 
@@ -84,7 +101,10 @@ def bert_tokenizer() -> PreTrainedTokenizerFast:
     inner.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    _train(inner, trainers.WordPieceTrainer(vocab_size=600, special_tokens=special, show_progress=False))
+    _train(
+        inner,
+        trainers.WordPieceTrainer(vocab_size=600, special_tokens=special, show_progress=False),
+    )
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), special, strict=True))
     return PreTrainedTokenizerFast(tokenizer_object=inner, model_max_length=LENGTH, **names)
 
@@ -96,7 +116,13 @@ def causal_tokenizer() -> PreTrainedTokenizerFast:
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
     _train(inner, trainers.BpeTrainer(vocab_size=600, special_tokens=[end], show_progress=False))
-    inner.post_processor = processors.TemplateProcessing(single=f"$A {end}", special_tokens=[(end, 0)])
+    inner.post_processor = processors.TemplateProcessing(
+        single=f"$A {end}", special_tokens=[(end, 0)]
+    )
     return PreTrainedTokenizerFast(
-        tokenizer_object=inner, model_max_length=LENGTH, padding_side="left", pad_token=end, eos_token=end
+        tokenizer_object=inner,
+        model_max_length=LENGTH,
+        padding_side="left",
+        pad_token=end,
+        eos_token=end,
     )

@@ -1,4 +1,6 @@
-"""A local server that speaks the part of the model hub's protocol that lists and serves files, faults included."""
+"""A local server that speaks the part of the model hub's protocol that lists and serves files,
+faults included.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ BLOCK = 1 << 16  # bytes that are sent at once
 
 @dataclass
 class Fault:
-    """What goes wrong with requests whose ``METHOD path`` contains a text, the next ``times`` times."""
+    """What goes wrong with requests whose ``METHOD path`` contains a text, the next ``times``
+    times.
+    """
 
     match: str
     times: int = 1
@@ -48,28 +52,47 @@ class Hub:
     token: str | None = None  # without which no file is served
     faults: list[Fault] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)  # paths
-    seen: list[tuple[str, str, Mapping[str, str]]] = field(default_factory=list)  # method, path and headers
+    seen: list[tuple[str, str, Mapping[str, str]]] = field(
+        default_factory=list
+    )  # method, path and headers
     sent: int = 0  # bytes of files
 
     def environment(self, home: Path) -> dict[str, str]:
         """Variables for a process that uses this hub, with its caches in a folder."""
-        plain = {name: value for name, value in os.environ.items() if not name.endswith(("_OFFLINE", "_TOKEN"))}
-        return {**plain, "HF_ENDPOINT": self.url, "HF_HOME": str(home), "DASKMETRICS_CACHE": str(home / "cache")}
+        plain = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.endswith(("_OFFLINE", "_TOKEN"))
+        }
+        return {
+            **plain,
+            "HF_ENDPOINT": self.url,
+            "HF_HOME": str(home),
+            "DASKMETRICS_CACHE": str(home / "cache"),
+        }
 
     def answer(self, path: str, authorization: str = "") -> tuple[int, object, dict[str, str]]:
         """Status, body (a file or JSON) and headers for a path."""
         if path.startswith("/lfs/"):
             files = (
-                file for branches in self.repositories.values() for each in branches.values() for file in each.items()
+                file
+                for branches in self.repositories.values()
+                for each in branches.values()
+                for file in each.items()
             )
-            return 200, next(data for name, data in files if name_of(name, data) == path.split("/")[2]), {}
+            return (
+                200,
+                next(data for name, data in files if name_of(name, data) == path.split("/")[2]),
+                {},
+            )
         owner, name, kind, *rest = [*path.removeprefix("/api/models").strip("/").split("/"), "", ""]
         branches = self.repositories.get(f"{owner}/{name}")
         if branches is None:
             return 404, {"error": "Repository not found"}, {"X-Error-Code": "RepoNotFound"}
         if kind == "refs":
             listed = [
-                {"name": each, "ref": f"refs/heads/{each}", "targetCommit": commit(branches[each])} for each in branches
+                {"name": each, "ref": f"refs/heads/{each}", "targetCommit": commit(branches[each])}
+                for each in branches
             ]
             return 200, {"branches": listed, "converts": [], "tags": []}, {}
         by_commit = {commit(files): files for files in branches.values()}
@@ -78,12 +101,26 @@ class Hub:
         if found is None:
             return 404, {"error": "Invalid rev id"}, {"X-Error-Code": "RevisionNotFound"}
         if kind in ("tree", "paths-info"):
-            return 200, [{"type": "file", "path": file, **described(file, data)} for file, data in found.items()], {}
+            return (
+                200,
+                [
+                    {"type": "file", "path": file, **described(file, data)}
+                    for file, data in found.items()
+                ],
+                {},
+            )
         if kind == "revision":
-            siblings = [{"rfilename": file, "size": size(data), "blobId": git(data)} for file, data in found.items()]
+            siblings = [
+                {"rfilename": file, "size": size(data), "blobId": git(data)}
+                for file, data in found.items()
+            ]
             return 200, {"id": f"{owner}/{name}", "sha": commit(found), "siblings": siblings}, {}
         if self.token and authorization != f"Bearer {self.token}":
-            return 403 if authorization else 401, {"error": "Access is restricted"}, {"X-Error-Code": "GatedRepo"}
+            return (
+                403 if authorization else 401,
+                {"error": "Access is restricted"},
+                {"X-Error-Code": "GatedRepo"},
+            )
         return self._file("/".join(rest[1:]).strip("/"), found)
 
     def _file(self, name: str, files: Mapping[str, File]) -> tuple[int, object, dict[str, str]]:
@@ -106,7 +143,9 @@ class Hub:
 
 
 def use(hub: Hub, home: Path, patch: pytest.MonkeyPatch) -> None:
-    """Make this process use a hub, with its caches in a folder; the client reads its variables only when imported."""
+    """Make this process use a hub, with its caches in a folder; the client reads its variables only
+    when imported.
+    """
     from huggingface_hub import constants
 
     for name in ("HF_HUB_OFFLINE", "HF_TOKEN"):
@@ -117,7 +156,11 @@ def use(hub: Hub, home: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(constants, "HF_HUB_OFFLINE", False)
     patch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
     patch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
-    patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.url + "/{repo_id}/resolve/{revision}/{filename}")
+    patch.setattr(
+        constants,
+        "HUGGINGFACE_CO_URL_TEMPLATE",
+        hub.url + "/{repo_id}/resolve/{revision}/{filename}",
+    )
 
 
 def read(data: File) -> bytes:
@@ -149,7 +192,9 @@ def described(file: str, data: File) -> dict[str, object]:
 
 
 def commit(files: Mapping[str, File]) -> str:
-    return hashlib.sha1(repr(sorted((name, name_of(name, data)) for name, data in files.items())).encode()).hexdigest()
+    return hashlib.sha1(
+        repr(sorted((name, name_of(name, data)) for name, data in files.items())).encode()
+    ).hexdigest()
 
 
 @contextmanager
@@ -175,7 +220,9 @@ def serve(repositories: Repositories) -> Iterator[Hub]:
 
         do_HEAD = do_POST = do_GET
 
-        def give(self, status: int, body: object, headers: dict[str, str], fault: Fault | None = None) -> None:
+        def give(
+            self, status: int, body: object, headers: dict[str, str], fault: Fault | None = None
+        ) -> None:
             is_file = isinstance(body, bytes | Path)
             data = read(body) if isinstance(body, bytes | Path) else json.dumps(body).encode()
             asked = self.headers.get("Range", "").removeprefix("bytes=")

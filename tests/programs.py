@@ -1,4 +1,6 @@
-"""Programs without ``if __name__ == "__main__":`` as processes of their own, which count how often they start."""
+"""Programs without ``if __name__ == "__main__":`` as processes of their own, which count how often
+they start.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ from daskmetrics.cli import main
 ROOT = Path(__file__).parent.parent
 DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
 PACKAGES = sorted(
-    path.parent.relative_to(ROOT / "daskmetrics").as_posix() for path in ROOT.glob("daskmetrics/**/__init__.py")
+    path.parent.relative_to(ROOT / "daskmetrics").as_posix()
+    for path in ROOT.glob("daskmetrics/**/__init__.py")
 )
 SCHEMA = json.loads((ROOT / "configs" / "daskmetrics.schema.json").read_text(encoding="utf-8"))
 
@@ -57,7 +58,9 @@ def test_the_schema_is_what_the_configuration_says(generate):
     assert generate.schema() == generate.SCHEMA.read_text(encoding="utf-8"), "run: make docs"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem
+)
 def test_ready_made_configurations_satisfy_the_schema(path):
     jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), SCHEMA)
 
@@ -95,7 +98,18 @@ def test_every_command_and_option_has_a_help_text():
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path):
     pytest.importorskip("sphinx", reason="needs the extra 'docs'")
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "docs", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-b",
+        "html",
+        "docs",
+        str(tmp_path),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "index.html").is_file()

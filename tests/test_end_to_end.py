@@ -16,14 +16,34 @@ import xarray
 import yaml
 
 import daskmetrics as dm
-from daskmetrics.core._events import Record, SearchEnded, UnitAsked
-from daskmetrics.execution._journal import read
+from daskmetrics.core.events import Record, SearchEnded, UnitAsked
+from daskmetrics.execution.journal import read
 
 SMALL = {
     "name": "small",
     "models": [
-        {"name": "a", "train": {"width": 16, "depth": 2, "heads": 2, "steps": 8, "vocabulary": 300, "context": 32}},
-        {"name": "b", "train": {"width": 8, "depth": 1, "heads": 2, "steps": 4, "vocabulary": 300, "context": 32}},
+        {
+            "name": "a",
+            "train": {
+                "width": 16,
+                "depth": 2,
+                "heads": 2,
+                "steps": 8,
+                "vocabulary": 300,
+                "context": 32,
+            },
+        },
+        {
+            "name": "b",
+            "train": {
+                "width": 8,
+                "depth": 1,
+                "heads": 2,
+                "steps": 4,
+                "vocabulary": 300,
+                "context": 32,
+            },
+        },
     ],
     "corpus": {"prompts": 24},
     "tasks": ["stdlib:order", "stdlib:package"],
@@ -39,7 +59,11 @@ class Place:
         self.path, self.run_folder = path, path / "runs" / config["name"]
         self.journal = self.run_folder / "journal.jsonl"
         (path / "config.yaml").write_text(yaml.safe_dump(config))
-        self.environment = {**os.environ, "DASKMETRICS_CACHE": str(path / "cache"), "COLUMNS": "200"}
+        self.environment = {
+            **os.environ,
+            "DASKMETRICS_CACHE": str(path / "cache"),
+            "COLUMNS": "200",
+        }
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "daskmetrics", *words]
@@ -56,12 +80,22 @@ class Place:
         return {name: value for name, value in vars(found).items() if name != "location"}
 
     def picks(self) -> list:
-        picks = [entry.pick for entry in read(self.journal) if isinstance(entry, UnitAsked) and entry.pick]
+        picks = [
+            entry.pick
+            for entry in read(self.journal)
+            if isinstance(entry, UnitAsked) and entry.pick
+        ]
         return sorted({pick["index"]: pick for pick in picks}.items())
 
     def arrays(self) -> dict[str, np.ndarray]:
-        tree = xarray.open_datatree(self.run_folder / "store.zarr", engine="zarr", chunks=None).load()
-        return {f"{node.path}/{name}": array.values for node in tree.leaves for name, array in node.data_vars.items()}
+        tree = xarray.open_datatree(
+            self.run_folder / "store.zarr", engine="zarr", chunks=None
+        ).load()
+        return {
+            f"{node.path}/{name}": array.values
+            for node in tree.leaves
+            for name, array in node.data_vars.items()
+        }
 
 
 @pytest.fixture(scope="module")
@@ -86,18 +120,20 @@ def test_the_summary_names_the_best_arm_and_all_files(undisturbed):
 def test_the_store_holds_the_scores_of_the_best_arm(undisturbed):
     run = dm.open(undisturbed.run_folder)
     best = run.best()
-    for task, measured in best.scores.items():
-        stored = run.scores[task].sel(model=best.arm.model, checkpoint=best.arm.revision, layer=best.arm.layer)
-        assert float(stored) == measured["score"]
+    for task, measured in best.answer.best.scores.items():
+        stored = run.scores[task].sel(
+            model=best.arm.model, checkpoint=best.arm.revision, layer=best.arm.layer
+        )
+        assert float(stored) == measured.score
     assert np.isfinite(run.metrics.prompt_entropy.sel(model="a")).all()
     assert run.metrics.curvature.attrs["units"]
     assert run.metrics.sizes == {"model": 2, "checkpoint": 5, "layer": 3}
 
 
-def test_the_snippet_loads_the_best_arm(undisturbed):
+def test_the_code_loads_the_best_arm(undisturbed):
     namespace: dict = {}
     exec(dm.open(undisturbed.run_folder).best().code, namespace)
-    assert namespace["embed"](["one", "two words"]).shape[0] == 2
+    assert namespace["encoder"].encode(["one", "two words"]).shape[0] == 2
 
 
 def test_a_finished_run_is_not_changed(undisturbed):
@@ -135,14 +171,18 @@ def test_a_run_that_is_killed_and_resumed_has_the_same_result(tmp_path):
 
 
 def _kill_when(place: Place, lines: int, kind: signal.Signals) -> None:
-    """Run, and send the driver a signal once the journal has so many lines; its workers must end too."""
+    """Run, and send the driver a signal once the journal has so many lines; its workers must end
+    too.
+    """
     process = place.start("run", "config.yaml")
     deadline = time.monotonic() + 400
     while process.poll() is None and time.monotonic() < deadline:
         if place.journal.exists() and place.journal.read_bytes().count(b"\n") >= lines:
             break
         time.sleep(0.005)
-    children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    children = (
+        psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    )
     process.send_signal(kind)
     _, err = process.communicate()
     assert kind == signal.SIGKILL or "run the same command again to resume" in err
@@ -152,7 +192,11 @@ def _kill_when(place: Place, lines: int, kind: signal.Signals) -> None:
 
 def test_the_next_run_repairs_a_damaged_store(undisturbed):
     arrays = undisturbed.arrays()
-    chunk = next(path for path in (undisturbed.run_folder / "store.zarr/a/metrics/c").rglob("*") if path.is_file())
+    chunk = next(
+        path
+        for path in (undisturbed.run_folder / "store.zarr/a/metrics/c").rglob("*")
+        if path.is_file()
+    )
     chunk.write_bytes(chunk.read_bytes()[:-4])
     assert undisturbed.call("run", "config.yaml", "--set", "search.budget=0.9")[0] == 0
     repaired = undisturbed.arrays()
@@ -177,5 +221,7 @@ def test_a_real_encoder_has_all_its_seven_layers_measured(tmp_path, minilm):
     assert code == 0, err
     run = dm.open(place.run_folder)
     assert run.metrics.layer.values.tolist() == list(range(7))
-    assert all(np.isfinite(run.metrics[name]).all() for name in ("prompt_entropy", "curvature", "infonce"))
+    assert all(
+        np.isfinite(run.metrics[name]).all() for name in ("prompt_entropy", "curvature", "infonce")
+    )
     assert str(run.best().arm) in out

@@ -21,7 +21,9 @@ CHECKS = {
 
 @pytest.mark.parametrize("command", CHECKS.values(), ids=CHECKS.keys())
 def test_check(command):
-    done = subprocess.run([BIN / command[0], *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [BIN / command[0], *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -14,7 +14,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from tests.config.weights import files
+from tests.checkpoints.weights import files
 from tests.hub import Fault, commit, name_of, serve, use
 
 FILES = files(0)
@@ -33,12 +33,18 @@ def test_branches_files_and_heads_are_those_of_the_repository(hub):
     branches = {each.name: each.target_commit for each in api.list_repo_refs("org/suite").branches}
     assert branches == {"main": commit(files(1)), "step0": commit(FILES)}
     listed = {each.path: each for each in api.list_repo_tree("org/suite", revision="step0")}
-    assert {path: each.size for path, each in listed.items()} == {name: len(data) for name, data in FILES.items()}
+    assert {path: each.size for path, each in listed.items()} == {
+        name: len(data) for name, data in FILES.items()
+    }
     assert listed[WEIGHTS].lfs.sha256 == name_of(WEIGHTS, FILES[WEIGHTS])
     paths = api.get_paths_info("org/suite", [WEIGHTS], revision="step0")
     assert listed[WEIGHTS].blob_id in {each.blob_id for each in paths}
     head = client.get_hf_file_metadata(client.hf_hub_url("org/suite", WEIGHTS, revision="step0"))
-    assert (head.commit_hash, head.etag, head.size) == (commit(FILES), name_of(WEIGHTS, FILES[WEIGHTS]), 80_088 - 11)
+    assert (head.commit_hash, head.etag, head.size) == (
+        commit(FILES),
+        name_of(WEIGHTS, FILES[WEIGHTS]),
+        80_088 - 11,
+    )
 
 
 @pytest.mark.parametrize("redirects", [False, True])
@@ -60,7 +66,9 @@ def test_a_download_equals_the_repository(hub, tmp_path, redirects):
 )
 def test_the_client_recovers_from_a_fault(hub, tmp_path, fault):
     hub.faults.append(fault)
-    path = client.hf_hub_download("org/suite", WEIGHTS, revision="step0", local_dir=tmp_path / "here")
+    path = client.hf_hub_download(
+        "org/suite", WEIGHTS, revision="step0", local_dir=tmp_path / "here"
+    )
     assert Path(path).read_bytes() == FILES[WEIGHTS]
     assert fault.times == 0
 
@@ -87,5 +95,9 @@ def test_a_gated_repository_is_served_to_the_token_of_the_file(hub, tmp_path):
     hub.token, hub.redirects = "hf_secret", True
     (tmp_path / "token").write_text("hf_secret")
     client.hf_hub_download("org/suite", WEIGHTS, revision="step0", local_dir=tmp_path / "here")
-    asked = {path.split("/")[1]: headers.get("Authorization") for method, path, headers in hub.seen if method == "GET"}
+    asked = {
+        path.split("/")[1]: headers.get("Authorization")
+        for method, path, headers in hub.seen
+        if method == "GET"
+    }
     assert asked["lfs"] is None

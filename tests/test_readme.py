@@ -37,15 +37,24 @@ PROGRAM = COUNT + readme_block() + RESULT
 
 @pytest.fixture(scope="module")
 def caches(tmp_path_factory: pytest.TempPathFactory, minilm: Path) -> dict[str, str]:
-    """An environment without a network whose caches hold README's model, as the hub's own client downloads it."""
+    """An environment without a network whose caches hold README's model, as the hub's own client
+    downloads it.
+    """
     folder = tmp_path_factory.mktemp("caches")
-    files = {path.relative_to(minilm).as_posix(): path for path in minilm.rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(minilm).as_posix(): path for path in minilm.rglob("*") if path.is_file()
+    }
     (folder / "config.yaml").write_text(f"name: readme\nmodels: ['{MODEL}']\n", encoding="utf-8")
     with serve({MODEL: {"main": files}}) as hub:
         environment = hub.environment(folder / "home")
-        for words in (["-c", DOWNLOAD], ["-m", "daskmetrics", "prefetch", str(folder / "config.yaml")]):
+        for words in (
+            ["-c", DOWNLOAD],
+            ["-m", "daskmetrics", "runs", "prefetch", str(folder / "config.yaml")],
+        ):
             command = [sys.executable, *words]
-            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+            )
             assert done.returncode == 0, done.stdout + done.stderr
     return {**environment, "HF_HUB_OFFLINE": "1", "MPLBACKEND": "agg"}
 
@@ -58,7 +67,11 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def home(tmp_path: Path, caches: dict[str, str], random_model: Path) -> Home:
     """A working folder with the files that the block names."""
-    rows = [(text.format("long", number), stars) for number in range(30) for stars, text in TEXTS.items()]
+    rows = [
+        (text.format("long", number), stars)
+        for number in range(30)
+        for stars, text in TEXTS.items()
+    ]
     pandas.DataFrame(rows, columns=["body", "stars"]).to_csv(tmp_path / "reviews.csv", index=False)
     (tmp_path / "mine").symlink_to(random_model)
     return Home(tmp_path, caches)
@@ -92,7 +105,12 @@ def test_from_standard_input(home):
 def test_under_pytest(home):
     body = "".join(f"    {line}" for line in PROGRAM.splitlines(keepends=True))
     (home.folder / "test_block.py").write_text(f"def test_block():\n{body}", encoding="utf-8")
-    require_ended(home, home.run("-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-W", "error", "test_block.py"))
+    require_ended(
+        home,
+        home.run(
+            "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-W", "error", "test_block.py"
+        ),
+    )
 
 
 def test_in_a_notebook(home, monkeypatch):
@@ -100,6 +118,10 @@ def test_in_a_notebook(home, monkeypatch):
         monkeypatch.setenv(name, value)
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(PROGRAM)])
     resources = {"metadata": {"path": str(home.folder)}}
-    NotebookClient(notebook, kernel_name="python3", timeout=MOST_SECONDS, resources=resources).execute()
-    texts = [output["text"] for output in notebook.cells[0].outputs if output["output_type"] == "stream"]
+    NotebookClient(
+        notebook, kernel_name="python3", timeout=MOST_SECONDS, resources=resources
+    ).execute()
+    texts = [
+        output["text"] for output in notebook.cells[0].outputs if output["output_type"] == "stream"
+    ]
     require_result(home, "".join(texts))

@@ -1,4 +1,6 @@
-"""The learner of a live search and of a simulated one: it decides on cells and learns from scores, in any order."""
+"""The learner of a live search and of a simulated one: it decides on cells and learns from scores,
+in any order.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +11,27 @@ from typing import Any, Literal
 
 import numpy as np
 
-from daskmetrics.bandit._clock import AssumedWorkers
-from daskmetrics.bandit._costs import PaidCosts
-from daskmetrics.bandit._coverage import MissingLooks, cover, covering_costs
-from daskmetrics.bandit._incremental import IncrementalPosterior
-from daskmetrics.bandit._policy import Choice, Policy, State, Why, ask
-from daskmetrics.bandit._problem import ROUNDING, Outcome, Problem
-from daskmetrics.bandit._recommend import WITHIN, Recommendation, leader_confidence, recommend
-from daskmetrics.core._text import plural
+from daskmetrics.bandit._state import (
+    Choice,
+    MissingLooks,
+    Policy,
+    State,
+    Why,
+    ask,
+    cover,
+    covering_costs,
+)
+from daskmetrics.bandit.costs import AssumedWorkers, PaidCosts
+from daskmetrics.bandit.model import IncrementalPosterior
+from daskmetrics.bandit.problem import ROUNDING, Outcome, Problem
+from daskmetrics.bandit.recommend import WITHIN, Recommendation, leader_confidence, recommend
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Cell, without_default
+from daskmetrics.core.text import plural
 
-Stage = Literal["baseline", "cover", "search", "confirm"]
+Stage = Literal["cover", "search", "confirm"]
+Ending = Literal["sure", "confidence", "budget", "cells", "complete", "stopped"]
 
-BASELINE = 0.25  #: share of the budget that the baseline stage may take
 CHECK = 8  #: number of outcomes after which the confidence is computed again
 
 
@@ -53,7 +62,8 @@ class Budget:
         limits = [limit for limit in (self.share, self.cost, self.cells) if limit is not None]
         if not limits or not min(limits) > 0 or (self.share or 0) > 1:
             raise ConfigError(
-                f"A search needs a budget: a share in (0, 1], a cost or a number of cells above 0; got {self}."
+                "A search needs a budget: a share in (0, 1], a cost or a number of cells above 0; "
+                f"got {self}."
             )
 
     def within(self, exhaustive: float) -> float:
@@ -62,35 +72,45 @@ class Budget:
         return min(share, exhaustive if self.cost is None else self.cost, exhaustive)
 
     def require_cover(self, problem: Problem) -> None:
-        """Check that the budget pays for a score of each model on each kind of task; a `ConfigError` otherwise."""
-        costs, whole = covering_costs(problem), problem.exhaustive_cost
-        allowed, least = self.within(whole) / whole, least_budget(problem) / whole
+        """Check that the budget pays for a score of each model on each kind of task; a
+        `ConfigError` otherwise.
+        """
+        costs, exhaustive = covering_costs(problem), problem.exhaustive_cost
+        allowed = self.within(exhaustive) / exhaustive
+        needed = least_budget(problem) / exhaustive
         models, kinds = costs.shape
-        what = "a single score, with its encoding"
+        look = "a single score, with its encoding"
         if models > 1:
-            each = f"each of {models} models on {'each kind' if kinds > 1 else 'one kind'} of task"
-            what = f"a first score of {each}, without which no model can be ruled out"
-        if allowed < least * (1 - ROUNDING):
+            of_kinds = "each kind" if kinds > 1 else "one kind"
+            look = (
+                f"a first score of each of {models} models on {of_kinds} of task, without which no "
+                "model can be ruled out"
+            )
+        if allowed < needed * (1 - ROUNDING):
+            enough = min(1.0, math.ceil(1000 * needed) / 1000)
             raise ConfigError(
-                f"The search may spend {allowed:.1%} of the cost of every score, but {what}, takes {least:.1%}. Allow "
-                f"that with search.budget={min(1.0, math.ceil(1000 * least) / 1000):g}, or let the search choose its "
-                "budget with search.budget=auto."
+                f"The search may spend {allowed:.1%} of the cost of every score, but {look}, takes "
+                f"{needed:.1%}. Allow that with search.budget={enough:g}, or let the search choose "
+                "its budget with search.budget=auto."
             )
         if self.cells is not None and self.cells < costs.size:
             raise ConfigError(
-                f"The search may compute {plural(self.cells, 'score')}, but {what}, takes {costs.size}: set "
-                f"search.cells={costs.size} or more."
+                f"The search may compute {plural(self.cells, 'score')}, but {look}, takes "
+                f"{costs.size}: set search.cells={costs.size} or more."
             )
 
 
 def least_budget(problem: Problem) -> float:
-    """The cost of a score of each model on each kind of task, each with an encoding and a load of its own."""
+    """The cost of a score of each model on each kind of task, each with an encoding and a load of
+    its own.
+    """
     return min(float(covering_costs(problem).sum()), problem.exhaustive_cost)
 
 
 @dataclass(frozen=True)
 class Pick:
-    """A decision: the cell to pay for, the stage, its cost (an encoding that exists is free) and the reason.
+    """A decision: the cell to pay for, the stage, its cost (an encoding that exists is free) and
+    the reason.
 
     ``known`` is the number of outcomes on which the decision is based.
     """
@@ -110,27 +130,35 @@ class Pick:
     def from_dict(cls, plain: Mapping[str, Any]) -> Pick:
         """The inverse of `as_dict`."""
         cell = Cell(Arm(**plain["cell"]["arm"]), plain["cell"]["task"])
-        return cls(plain["index"], cell, plain["stage"], plain["cost"], dict(plain["why"]), plain.get("known", 0))
+        return cls(
+            plain["index"],
+            cell,
+            plain["stage"],
+            plain["cost"],
+            dict(plain["why"]),
+            plain.get("known", 0),
+        )
 
 
 class Learner:
     """A search as a sequence of decisions: `ask` for cells to score, `tell` their outcomes.
 
-    A search has four stages. (1) ``baseline``, for the reward ``zscore`` only: all layers of the baseline checkpoint
-    on one task after the other, cheapest first, with at most a quarter of the budget; the other tasks take their scale
-    from these. (2) ``cover``: the cheapest score of each model, before any comparison. (3) ``search``: the policy
-    chooses until no cell is worth its cost, the required confidence is reached, or the budget is spent, less what is
-    kept for a score of each model on each kind of task, and for confirming the leader (if that is at most a tenth of
-    the budget). Then these scores are paid for, again as ``cover``, and the policy is asked again. (4) ``confirm``: the
-    missing cells of the leader, of a new leader if it changes, and then of the arm that it is compared with, as far as
-    the budget allows. A search that is to spend more than that goes on with the most informative cells of the
-    negligible rivals, and then with the cheapest ones. A budget that pays for every cell is spent on every cell, unless
-    a ``confidence`` is required.
+    A search has three stages. (1) ``cover``: the cheapest score of each model, before any
+    comparison. (2) ``search``: the policy chooses until no cell is worth its cost, the required
+    confidence is reached, or the budget is spent, less what is kept for a score of each model on
+    each kind of task, and for confirming the leader (if that is at most a tenth of the budget).
+    Then these scores are paid for, again as ``cover``, and the policy is asked again. (3)
+    ``confirm``: the missing cells of the leader, of a new leader if it changes, and then of the
+    arm that it is compared with, as far as the budget allows. A search that is to spend more than
+    that goes on with the most informative cells of the negligible rivals, and then with the
+    cheapest ones. A budget that pays for every cell is spent on every cell, unless a ``confidence``
+    is required.
 
-    Decision i is based on the outcomes that would have arrived if ``window`` workers had processed the earlier
-    decisions and each cell had taken as long as it costs; all other outcomes count as pending, even if they have
-    arrived. So the decisions are a pure function of the problem, the seed, the window and the outcomes. If these
-    outcomes leave nothing to decide, further outcomes are added one by one, in the order of their assumed ends.
+    Decision i is based on the outcomes that would have arrived if ``window`` workers had processed
+    the earlier decisions and each cell had taken as long as it costs; all other outcomes count as
+    pending, even if they have arrived. So the decisions are a pure function of the problem, the
+    seed, the window and the outcomes. If these outcomes leave nothing to decide, further outcomes
+    are added one by one, in the order of their assumed ends.
 
     Parameters
     ----------
@@ -139,36 +167,38 @@ class Learner:
     budget : float or Budget
         A number is a share of the exhaustive cost, in (0, 1].
     window : int
-        Number of decisions that may be open at once, ideally the number of workers; 1 waits for each outcome.
+        Number of decisions that may be open at once, ideally the number of workers; 1 waits for
+        each outcome.
     seed : int
     decided : sequence of Pick
-        Decisions of an interrupted search. They are repeated without calling the policy, and `open` lists them until
-        their outcomes are reported.
+        Decisions of an interrupted search. They are repeated without calling the policy, and `open`
+        lists them until their outcomes are reported.
     confidence : float or None
         Stop once the recommended arm is within ``within`` of the best with this probability.
     within : float
         Share of the best arm's mean score.
     spend : float
-        Share of the exhaustive cost to spend even if no rival is worth its cost, or the confidence is reached.
+        Share of the exhaustive cost to spend even if no rival is worth its cost, or the confidence
+        is reached.
     free_running : bool
-        Base decisions on every outcome that has arrived. This is faster if some cells take much longer than assumed,
-        and it is not reproducible.
+        Base decisions on every outcome that has arrived. This is faster if some cells take much
+        longer than assumed, and it is not reproducible.
 
     Raises
     ------
     ConfigError
-        If the budget, the window or the confidence is out of range, or if the budget does not pay for the stage
-        ``cover``.
+        If the budget, the window or the confidence is out of range, or if the budget does not pay
+        for the stage ``cover``.
     DataError
         If ``decided`` does not fit the problem.
 
     Examples
     --------
-    >>> from daskmetrics.core.names import Checkpoint, Suite
+    >>> from daskmetrics.core.names import Suite
     >>> from daskmetrics.bandit import arm_features, policy_named
     >>> suite = Suite("m", ("step0", "step1", "step2"), (0, 1), 1)
     >>> cost = np.ones((6, 2))
-    >>> problem = Problem(suite.arms(), ("s", "t"), arm_features([suite]), cost, cost, Checkpoint("m", "step2"), "mean")
+    >>> problem = Problem(suite.arms(), ("s", "t"), arm_features([suite]), cost, cost)
     >>> learner = Learner(problem, policy_named("race"), budget=0.8, window=2, seed=0)
     >>> while not learner.done:
     ...     for pick in learner.ask(2):
@@ -195,28 +225,37 @@ class Learner:
         if window < 1:
             raise ConfigError(f"A search needs a window of at least 1 decision, got {window}.")
         if confidence is not None and not 0 < confidence < 1:
-            raise ConfigError(f"The confidence at which a search stops must be between 0 and 1, got {confidence}.")
+            raise ConfigError(
+                f"The confidence at which a search stops must be between 0 and 1, got {confidence}."
+            )
         if not 0 <= spend <= 1:
-            raise ConfigError(f"The share that a search is to spend must be between 0 and 1, got {spend}.")
+            raise ConfigError(
+                f"The share that a search is to spend must be between 0 and 1, got {spend}."
+            )
         self.problem, self.seed, self.window = problem, seed, window
         self.budget = limits.within(problem.exhaustive_cost)  # from here on in units of cost
         if not decided:
             limits.require_cover(problem)
         self.confidence, self.within, self.free_running = confidence, within, free_running
-        is_whole = limits.share == 1 and self.budget >= problem.exhaustive_cost and confidence is None
+        is_whole = (
+            limits.share == 1 and self.budget >= problem.exhaustive_cost and confidence is None
+        )
         # loading a checkpoint twice may cost more than the exhaustive cost, in which it counts once
         self._least = math.inf if is_whole or spend == 1 else spend * problem.exhaustive_cost
         self._max_cells = math.inf if limits.cells is None else limits.cells
         self._policy = policy
         self._costs, self._workers = PaidCosts(problem), AssumedWorkers(window)
-        # three sets of outcomes grow at different times: those of decisions, of `state` and of the confidence
-        self._deciding, self._reporting, self._checking = (IncrementalPosterior(problem) for _ in range(3))
+        # three sets of outcomes grow at different times: those of decisions, of `state` and of the
+        # confidence
+        self._deciding, self._reporting, self._checking = (
+            IncrementalPosterior(problem) for _ in range(3)
+        )
         self._picks: list[Pick] = []
         self._cells: list[tuple[int, int]] = []  # indices of the picks' cells
         self._outcomes: dict[int, Outcome] = {}  # in the order of arrival
-        self._arrived = 0  # of the outcomes that the next decision needs, how many of the first ones have arrived
+        # of the outcomes that the next decision needs, how many of the first ones have arrived
+        self._arrived = 0
         self._look_costs = covering_costs(problem)
-        self._baseline = _baseline(problem, min(BASELINE * self.budget, self.budget - least_budget(problem)))
         self._is_confident: dict[int, bool] = {}  # by number of outcomes
         self._decided_on = -1  # number of outcomes that the next decision was computed from
         self._choice: tuple[Stage, Choice] | None = None
@@ -265,21 +304,25 @@ class Learner:
         """
         if not 0 <= index < len(self._picks) or index in self._outcomes:
             raise DataError(
-                f"Decision {index} already has an outcome or does not exist; there are {len(self._picks)} decisions."
+                f"Decision {index} already has an outcome or does not exist; there are "
+                f"{len(self._picks)} decisions."
             )
         self._outcomes[index] = outcome
         if self.free_running:
             self._workers.release(index)
-        # outcomes that later decisions certainly need are added now, so that no decision has much to add
+        # outcomes that later decisions certainly need are added now, so that no decision has much
+        # to add
         needed = self._needed()
-        if self._deciding.is_used or self._baseline:  # some policies use no posterior
+        if self._deciding.is_used:  # some policies use no posterior
             self._add(self._deciding, needed[: self._arrived])
         if self._checking.is_used:  # it is not computed from fewer outcomes than these
             checked = max(self._is_confident, default=0) + CHECK
             self._add(self._checking, needed[: min(self._arrived, checked)])
 
     def rebuild_posterior(self) -> None:
-        """Compute the posterior of `state` again, so that its last bits do not depend on when `state` was read."""
+        """Compute the posterior of `state` again, so that its last bits do not depend on when
+        `state` was read.
+        """
         self._reporting = IncrementalPosterior(self.problem)
 
     def recommendation(self) -> Recommendation:
@@ -293,6 +336,28 @@ class Learner:
         return recommend(self.state, self.budget, self.spent, self.within)
 
     @property
+    def ending(self) -> Ending:
+        """Why nothing is left to decide; ``stopped`` if something is, since the search was ended
+        from outside.
+
+        ``sure``: the policy found no cell worth its cost; ``confidence``: the required confidence
+        was reached; ``budget``: it would have gone on with a larger budget; ``cells``: the largest
+        number of cells; ``complete``: every cell was paid for.
+        """
+        if self._next() is not None:
+            return "stopped"
+        needed = self._needed()
+        state = self._state(needed)
+        if state.paid.all():
+            return "complete"
+        if len(self._picks) >= self._max_cells:
+            return "cells"
+        if self._has_confidence(needed, state):
+            return "confidence"
+        unlimited = replace(state, remaining=math.inf, budget=math.inf)
+        return "budget" if ask(self._policy, unlimited) else "sure"
+
+    @property
     def outcome_order(self) -> list[int]:
         """Decisions with an outcome, in the order in which decisions take outcomes into account."""
         if self.free_running:
@@ -300,7 +365,9 @@ class Learner:
         return [i for i in self._workers.order if i in self._outcomes]
 
     def _next(self) -> tuple[Stage, Choice] | None:
-        """The next decision; None if too many are open, an outcome that it needs is missing, or the search is over."""
+        """The next decision; None if too many are open, an outcome that it needs is missing, or the
+        search is over.
+        """
         while self._choice is None:
             needed = self._needed()
             if self._arrived < len(needed) or len(self._picks) - len(needed) >= self.window:
@@ -312,7 +379,9 @@ class Learner:
         return self._choice
 
     def _needed(self) -> list[int]:
-        """Decisions whose outcomes the next decision is based on, of which it counts those that have arrived."""
+        """Decisions whose outcomes the next decision is based on, of which it counts those that
+        have arrived.
+        """
         needed = list(self._outcomes) if self.free_running else self._workers.finished  # only grows
         while self._arrived < len(needed) and needed[self._arrived] in self._outcomes:
             self._arrived += 1
@@ -325,14 +394,14 @@ class Learner:
         """The next decision: a pure function of the ``known`` outcomes and of the decisions so far."""
         if len(self._picks) >= self._max_cells:
             return None
-        if len(self._picks) < len(self._baseline) and self._cells == self._baseline[: len(self._cells)]:
-            return "baseline", Choice(*self._baseline[len(self._picks)])
         state = self._state(known)
         looks, kept = MissingLooks.of(state), self.kept_for_looks(state)
         if choice := cover(state, looks.first, kept):
             return "cover", choice
         is_confident = self._has_confidence(known, state)
-        if not is_confident and (choice := ask(self._policy, replace(state, remaining=state.remaining - kept))):
+        if not is_confident and (
+            choice := ask(self._policy, replace(state, remaining=state.remaining - kept))
+        ):
             return "search", choice
         if choice := cover(state, looks.all, kept):
             return "cover", choice
@@ -340,12 +409,18 @@ class Learner:
             return None
         if choice := _confirmation(state):
             return "confirm", choice
-        if self._insists and (choice := ask(self._policy, replace(state, insists=True)) or _cheapest(state)):
-            return "search", replace(choice, why={**choice.why, "spend": "although no rival is worth its cost"})
+        if self._insists and (
+            choice := ask(self._policy, replace(state, insists=True)) or _cheapest(state)
+        ):
+            return "search", replace(
+                choice, why={**choice.why, "spend": "although no rival is worth its cost"}
+            )
         return None
 
     def kept_for_looks(self, state: State) -> float:
-        """What a state may not spend: the cost of the scores of models on kinds of task that are still missing."""
+        """What a state may not spend: the cost of the scores of models on kinds of task that are
+        still missing.
+        """
         return float(self._look_costs[MissingLooks.of(state).all].sum())
 
     @property
@@ -361,7 +436,9 @@ class Learner:
         if count not in self._is_confident:
             then = state if count == len(known) else self._state(known[:count], self._checking)
             is_scored = len(then.observations) > 0
-            self._is_confident[count] = is_scored and leader_confidence(then, self.within).within >= self.confidence
+            self._is_confident[count] = (
+                is_scored and leader_confidence(then, self.within).within >= self.confidence
+            )
         return self._is_confident[count]
 
     def _state(self, known: Sequence[int], cache: IncrementalPosterior | None = None) -> State:
@@ -394,22 +471,37 @@ class Learner:
 
     def _repeat(self, pick: Pick) -> None:
         if pick.index != len(self._picks):
-            raise DataError(f"Decision {len(self._picks)} is missing: the next recorded decision is {pick.index}.")
+            raise DataError(
+                f"Decision {len(self._picks)} is missing: the next recorded decision is {pick.index}."
+            )
         choice = Choice(*self.problem.locate(pick.cell), pick.why)
-        while not self.free_running and len(self._workers.finished) < pick.known and self._workers.advance():
+        while (
+            not self.free_running
+            and len(self._workers.finished) < pick.known
+            and self._workers.advance()
+        ):
             pass  # until as many decisions have ended as were known then
         self._commit(pick.stage, choice, pick.known)
 
 
 def _confirmation(state: State) -> Choice | None:
-    """The cheapest missing cell of the leader, or else of what is compared with it, if all of these are affordable."""
+    """The cheapest missing cell of the leader, or else of what is compared with it, if all of these
+    are affordable.
+    """
     needed = state.problem.in_objective
     for arm in (state.leader, int(state.problem.default_arms[state.recommended])):
         missing = np.flatnonzero(~state.paid[arm] & needed)
         if len(missing) and state.usable[arm]:
-            affordable = state.cost[arm, needed].sum() <= state.remaining + 1e-9 * state.problem.exhaustive_cost
+            affordable = (
+                state.cost[arm, needed].sum()
+                <= state.remaining + 1e-9 * state.problem.exhaustive_cost
+            )
             # expensive cells come last: they are saved if the leader changes before
-            return Choice(arm, int(missing[np.argmin(state.cost[arm, missing])])) if affordable else None
+            return (
+                Choice(arm, int(missing[np.argmin(state.cost[arm, missing])]))
+                if affordable
+                else None
+            )
     return None
 
 
@@ -418,15 +510,3 @@ def _cheapest(state: State) -> Choice | None:
     cost = np.where(state.open, state.cost, np.inf)
     arm, task = np.unravel_index(int(cost.argmin()), cost.shape)
     return Choice(int(arm), int(task)) if state.open.any() else None
-
-
-def _baseline(problem: Problem, allowance: float) -> list[tuple[int, int]]:
-    """Cells of the baseline stage, cheapest task first; the layers of a task share an encoding and stay together."""
-    if problem.reward != "zscore":
-        return []
-    arms = problem.baseline_arms
-    cost = problem.encode_cost[arms[-1]] + problem.score_cost[arms].sum(axis=0)
-    order = np.argsort(cost, kind="stable")
-    order = order[problem.in_objective[order]]
-    count = int(np.searchsorted(np.cumsum(cost[order]), allowance * (1 + 1e-9), side="right"))
-    return [(int(arm), int(task)) for task in order[:count] for arm in arms]

@@ -1,22 +1,23 @@
-"""The command line: each command imports what it needs when it is called, so that ``--help`` is fast.
+"""The command line: each command imports what it needs when it is called, so that ``--help`` is
+fast.
 
-=========== ============================================================
-`_run`      run an experiment, submit it, attach to it, follow a training
-`_init`     a first configuration
-`_layers`   every layer of one model on one's own data
-`_plan`     duration and cost of a run; checks of the machine
-`_cluster`  start and list clusters
-`_train`    train suites
-`_map`      run any function over any items
-`_show`     status, results and catalogues
-`_maintain` verify, repair, retry and remove
-`_replay`   searches on known scores
-`_data`     prefetch, export and import
-`_serve`    pages of all runs in a folder
-`_common`   what commands share; help in sections, with examples
-=========== ============================================================
+========== ======================================================
+`_run`     run an experiment, submit it, follow a training
+`_init`    a first configuration
+`_layers`  every layer of one model on one's own data
+`_plan`    duration and cost of a run; checks of the machine
+`_cluster` profiles of places to run
+`_train`   train suites
+`_map`     run any function over any items
+`_show`    status and results of a run; `_follow`: its progress
+`_list`    tasks, metrics, policies and profiles
+`_runs`    pages of all runs; logs, verify, repair, retry, unlock
+`_data`    prefetch, export and import
+`_replay`  searches on known scores
+`_common`  what commands share; help in sections, with examples
+========== ======================================================
 
-Modules with a leading underscore are internal; a command is added to ``COMMANDS`` of its module.
+A command is added to ``COMMANDS`` of its module.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from daskmetrics.cli import (
     _data,
     _init,
     _layers,
-    _maintain,
+    _list,
     _map,
     _plan,
     _replay,
     _run,
-    _serve,
+    _runs,
     _show,
     _train,
 )
@@ -43,12 +44,30 @@ __all__ = ["main"]
 
 
 SECTIONS = {
-    "Start here": ("run", "layers", "watch", "init"),
-    "Look at a run": ("status", "report", "best", "explain", "compare", "serve"),
-    "Before a run": ("tasks", "metrics", "prefetch", "plan", "bench"),
-    "Cluster": ("cluster", "worker", "doctor", "attach"),
-    "Other work": ("train", "map", "replay"),
-    "Upkeep": ("logs", "journal", "retry", "verify", "repair", "unlock", "export", "import-results"),
+    "Start here": ("run", "layers", "watch", "init", "list"),
+    "Look at a run": ("status", "report", "best", "compare", "runs"),
+    "Before a run": ("plan", "bench", "doctor", "cluster"),
+    "Other work": ("train", "map"),
+}
+
+#: What replaces the commands of earlier versions.
+MOVED = {
+    "attach": "status --follow RUN",
+    "explain": "best RUN --arm ARM",
+    "tasks": "list tasks",
+    "metrics": "list metrics",
+    "serve": "runs serve FOLDER",
+    "replay": "runs replay SCORES",
+    "worker": "runs worker RUN",
+    "logs": "runs logs RUN KEY",
+    "journal": "runs journal RUN",
+    "retry": "runs retry RUN",
+    "verify": "runs verify RUN",
+    "repair": "runs repair RUN",
+    "unlock": "runs unlock RUN",
+    "export": "runs export RUN",
+    "import-results": "runs import-results RESULTS CONFIG",
+    "prefetch": "runs prefetch CONFIG",
 }
 
 
@@ -56,6 +75,7 @@ SECTIONS = {
     "metrics",
     cls=Sections,
     sections=SECTIONS,
+    moved=MOVED,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog=example(
         "daskmetrics run                    # the demo; then: daskmetrics status demo",
@@ -69,12 +89,15 @@ def main() -> None:
 
     Begin with `daskmetrics run`: a demo on this machine that needs neither a network nor a GPU.
 
-    A suite is the checkpoints of one model. An arm is one candidate embedding: a layer of a checkpoint, written
-    `MODEL@REVISION/LAYER`. A cell is the score of one arm on one task. A work unit is one call that Dask runs, and a
-    record is its stored result.
+    A suite is the checkpoints of one model. An arm is one candidate embedding: a layer of a
+    checkpoint, written `MODEL@REVISION/LAYER`. A cell is the score of one arm on one task. A work
+    unit is one call that Dask runs, and a record is its stored result.
     """
 
 
-for module in (_run, _init, _layers, _plan, _cluster, _train, _map, _show, _serve, _maintain, _replay, _data):
+for module in (_run, _init, _layers, _list, _plan, _cluster, _train, _map, _show, _runs):
     for command in module.COMMANDS:
         main.add_command(command)
+for module in (_data, _replay):
+    for command in module.COMMANDS:
+        _runs.runs.add_command(command)

@@ -1,4 +1,4 @@
-"""Commands about places to run: list profiles, write one, print its job script, test it."""
+"""Commands about places to run: write a profile, show it, print its job script, test it."""
 
 from __future__ import annotations
 
@@ -8,38 +8,18 @@ from pathlib import Path
 
 import click
 
-from daskmetrics.cli._common import PATH, RUN, Sections, end_as_by_ctrl_c, example, friendly, say
-from daskmetrics.core._table import Table
-from daskmetrics.core._text import plural
+from daskmetrics.cli._common import PATH, Sections, end_as_by_ctrl_c, example, friendly, say
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.table import Table
 
 
-@click.group(cls=Sections, epilog=example("daskmetrics cluster list", "daskmetrics cluster test local"))
+@click.group(
+    cls=Sections,
+    moved={"list": "list profiles"},
+    epilog=example("daskmetrics cluster show l40s", "daskmetrics cluster test local"),
+)
 def cluster() -> None:
-    """List profiles of places to run, write one, print its job script, test it."""
-
-
-@cluster.command("list", epilog=example("daskmetrics cluster list"))
-@friendly
-def list_() -> None:
-    """List the profiles."""
-    import dask.config
-
-    from daskmetrics import config
-
-    folder = config.folder() / "clusters"
-    rows = []
-    for path in sorted(folder.glob("*.yaml")):
-        profile = config.cluster(str(path))
-        gpu = f"1 {profile.gpu_type or 'GPU'}, " if profile.kind == "slurm" and profile.gpus_per_job else ""
-        memory = f", {profile.memory}" if profile.memory else ""
-        resources = f"{gpu}{plural(profile.threads, 'CPU')}{memory}"
-        rows.append((path.stem, profile.kind, str(profile.workers), resources, profile.partition or "", path.name))
-    Table(("profile", "kind", "workers", "resources of each", "partition", "file"), tuple(rows)).show()
-    say(f"These files are in {folder}. You can also use your own file: --cluster FILE.")
-    if settings := dask.config.get("daskmetrics.cluster", {}):
-        keys = ", ".join(f"{key}: {value}" for key, value in settings.items())
-        say(f"Settings of your site (from Dask's configuration), which replace those of a profile: {keys}")
+    """Write a profile of a place to run, show its keys and job script, test it."""
 
 
 @cluster.command(epilog=example("daskmetrics cluster show l40s"))
@@ -48,12 +28,12 @@ def list_() -> None:
 def show(profile: str) -> None:
     """Show each key of PROFILE with its value and where it comes from.
 
-    PROFILE is a name or a YAML file. Keys that it leaves open can come from Dask's configuration, among them some of
-    dask-jobqueue's file jobqueue.yaml.
+    PROFILE is a name or a YAML file. Keys that it leaves open can come from Dask's configuration,
+    among them some of dask-jobqueue's file jobqueue.yaml.
     """
     import json
 
-    from daskmetrics.config._load import JOBQUEUE, cluster_origins, jobqueue_settings
+    from daskmetrics.config.loading import JOBQUEUE, cluster_origins, jobqueue_settings
 
     loaded, origins = cluster_origins(profile)
     rows = [
@@ -61,7 +41,11 @@ def show(profile: str) -> None:
         for key, value in loaded.model_dump(mode="json").items()
     ]
     rows.sort(key=lambda row: row[2] == "default")
-    unused = [key for key in jobqueue_settings() if key not in JOBQUEUE] if loaded.kind == "slurm" else []
+    unused = (
+        [key for key in jobqueue_settings() if key not in JOBQUEUE]
+        if loaded.kind == "slurm"
+        else []
+    )
     notes = (f"Not used of jobqueue.yaml: {', '.join(unused)}.",) if unused else ()
     Table(("key", "value", "from"), tuple(rows), notes=notes).show()
 
@@ -72,18 +56,25 @@ def show(profile: str) -> None:
 def script(profile: str) -> None:
     """Print the job scripts of PROFILE.
 
-    PROFILE is a name or a YAML file. The output is exactly what Slurm gets, except for words in capitals: they stand
-    for values that only a running scheduler knows.
+    PROFILE is a name or a YAML file. The output is exactly what Slurm gets, except for words in
+    capitals: they stand for values that only a running scheduler knows.
     """
     from daskmetrics import config
-    from daskmetrics.cluster.slurm import _script
 
     loaded = config.cluster(profile)
     if loaded.kind != "slurm":
-        raise ConfigError(f"Profile '{profile}' is of kind '{loaded.kind}', which has no jobs. See: cluster list")
+        raise ConfigError(
+            f"Profile '{profile}' is of kind '{loaded.kind}', which has no jobs. See: daskmetrics "
+            "list profiles"
+        )
+    from daskmetrics.cluster.slurm.script import LaunchInfo, pools
+    from daskmetrics.cluster.slurm.script import script as job_script
+
     loaded = loaded.model_copy(update={"logs": str(Path(loaded.logs).absolute())})
-    launch = _script.LaunchInfo(python=sys.executable, tls={"ca-file": "CA", "cert": "CERTIFICATE", "key": "KEY"})
-    say("\n".join(_script.script(loaded, pool, launch) for pool in _script.pools(loaded)), nl=False)
+    launch = LaunchInfo(
+        python=sys.executable, tls={"ca-file": "CA", "cert": "CERTIFICATE", "key": "KEY"}
+    )
+    say("\n".join(job_script(loaded, pool, launch) for pool in pools(loaded)), nl=False)
 
 
 @cluster.command(epilog=example("daskmetrics cluster init -o site.yaml"))
@@ -92,20 +83,21 @@ def script(profile: str) -> None:
 def init(output: Path | None) -> None:
     """Write a profile for the Slurm of this machine.
 
-    It is made from the output of sinfo and scontrol; the site's other partitions are listed in comments. What your
-    jobqueue.yaml sets (queue, account, interface, prologue) is used, and named in comments.
+    It is made from the output of sinfo and scontrol; the site's other partitions are listed in
+    comments. What your jobqueue.yaml sets (queue, account, interface, prologue) is used, and named
+    in comments.
     """
-    from daskmetrics.cluster.slurm import _partitions as partitions
-    from daskmetrics.cluster.slurm._profile import choose, profile_text
-    from daskmetrics.config._load import jobqueue_settings
+    from daskmetrics.cluster.slurm import partitions as partitions
+    from daskmetrics.cluster.slurm.profile import choose, profile_text
+    from daskmetrics.config.loading import jobqueue_settings
 
     if output is not None and output.exists():
         raise ConfigError(f"'{output}' already exists: choose another file, or remove it.")
     site = partitions.read_site()
-    own = jobqueue_settings()
-    partition, nodes = choose(site, own.get("queue"))
+    jobqueue = jobqueue_settings()
+    partition, nodes = choose(site, jobqueue.get("queue"))
     _, address = partitions.first_node(nodes.names)
-    text = profile_text(site, partition, nodes, partitions.interface_to(address), own)
+    text = profile_text(site, partition, nodes, partitions.interface_to(address), jobqueue)
     if output is None:
         say(text, nl=False)
         return
@@ -119,14 +111,15 @@ def init(output: Path | None) -> None:
 def test_(profile: str) -> None:
     """Test PROFILE with one worker.
 
-    PROFILE is a name or a YAML file. One worker is started, everything that a run needs from it is checked, and it
-    ends. The exit code is 0 if no check failed, 1 if one failed, 2 if no worker arrived.
+    PROFILE is a name or a YAML file. One worker is started, everything that a run needs from it is
+    checked, and it ends. The exit code is 0 if no check failed, 1 if one failed, 2 if no worker
+    arrived.
     """
     from daskmetrics import config
     from daskmetrics.cluster import connect
-    from daskmetrics.cluster._selftest import SelfTestResult, SelfTestStatus, run_checks
-    from daskmetrics.core._machine import workers
-    from daskmetrics.execution import _handshake as handshake
+    from daskmetrics.cluster.selftest import SelfTestResult, SelfTestStatus, run_checks
+    from daskmetrics.core.machine import workers
+    from daskmetrics.execution import handshake as handshake
 
     loaded = config.cluster(profile, workers=1, fewest=None, scoring=None)
     say(f"Waiting for one worker ({loaded.kind}) ...", err=True)
@@ -134,33 +127,20 @@ def test_(profile: str) -> None:
     began = time.perf_counter()
     with connect(loaded, "selftest", lambda text: say(text, err=True)) as client:
         name = next(iter(workers(client).values()))["name"]
-        arrival = SelfTestResult("worker", SelfTestStatus.OK, time.perf_counter() - began, f"'{name}' has arrived")
-        results = [arrival, *run_checks(client, loaded, handshake.question(), handshake.require_same)]
-    rows = tuple((each.name, each.status.value, f"{each.seconds:.2f} s", each.message) for each in results)
+        arrival = SelfTestResult(
+            "worker", SelfTestStatus.OK, time.perf_counter() - began, f"'{name}' has arrived"
+        )
+        results = [
+            arrival,
+            *run_checks(client, loaded, handshake.question(), handshake.require_same),
+        ]
+    rows = tuple(
+        (check.name, check.status.value, f"{check.seconds:.2f} s", check.message)
+        for check in results
+    )
     Table(("check", "", "took", "result"), rows).show()
-    if any(each.status is SelfTestStatus.FAILED for each in results):
+    if any(check.status is SelfTestStatus.FAILED for check in results):
         sys.exit(1)
 
 
-@click.group(cls=Sections, epilog=example("daskmetrics worker join step"))
-def worker() -> None:
-    """Add workers to a running map by hand."""
-
-
-@worker.command(epilog=example("daskmetrics worker join step --workers 2"))
-@click.argument("run", type=RUN)
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="How many.")
-@click.option("--memory", metavar="SIZE", help="Limit of each worker, such as 16GiB.  [default: as of the run's]")
-@friendly
-def join(run: Path, workers: int, memory: str | None) -> None:
-    """Start workers on this machine that take part in the running map RUN.
-
-    They end with the map. With Ctrl-C they leave: each finishes and reports what it runs, and takes nothing more; a
-    second Ctrl-C ends them at once. This machine must see the folder of the run and have the same packages.
-    """
-    from daskmetrics.cluster._join import join
-
-    join(run, workers, memory, lambda line: say(line, err=True))
-
-
-COMMANDS = (cluster, worker)
+COMMANDS = (cluster,)

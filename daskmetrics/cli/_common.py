@@ -1,4 +1,6 @@
-"""What commands share: errors as messages, answers as text or JSON, arguments and options, help in sections."""
+"""What commands share: errors as messages, answers as text or JSON, arguments and options, help in
+sections.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,20 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from daskmetrics.core._files import RUNS, run_names
-from daskmetrics.core._table import printable_lines
-from daskmetrics.core.errors import NO_ROOM, UNWRITABLE, ConfigError, DaskmetricsError, LockedError
+from daskmetrics.core.errors import (
+    NO_ROOM,
+    UNWRITABLE,
+    ConfigError,
+    DaskmetricsError,
+    LockedError,
+    did_you_mean,
+)
+from daskmetrics.core.files import RUNS, run_names
+from daskmetrics.core.table import printable_lines
 
 if TYPE_CHECKING:
     from daskmetrics.config import Config
+    from daskmetrics.report import Run
 
 INTERRUPTED = 130  # exit code of a command that was ended by Ctrl-C
 
@@ -36,7 +46,9 @@ class RunPath(click.Path):
         is_name = len(path.parts) == 1 and not path.exists()
         return RUNS / path if is_name and (RUNS / path).exists() else path
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         """The names that begin so; files and folders if there is none."""
         names = [CompletionItem(name) for name in run_names(RUNS) if name.startswith(incomplete)]
         return names or [CompletionItem(incomplete, type="file")]
@@ -52,12 +64,18 @@ config_file = click.argument("config", type=PATH, required=False)
 
 #: The option --set, which changes CONFIG.
 settings_option = click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Such as search.budget=0.1; may be repeated."
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Such as search.budget=0.1; may be repeated.",
 )
 
 
 def say(text: object = "", err: bool = False, nl: bool = True) -> None:
-    """Print a text, parts of which may come from foreign files and code: without what controls a terminal."""
+    """Print a text, parts of which may come from foreign files and code: without what controls a
+    terminal.
+    """
     click.echo(printable_lines(str(text)), err=err, nl=nl)
 
 
@@ -75,8 +93,18 @@ def configuration(config: Path | None, settings: Sequence[str]) -> Config:
     return load(path_of(config), settings)
 
 
+def show_summary(run: Run) -> None:
+    """Print what a run found, and where its files are."""
+    from daskmetrics import report
+
+    say(report.summary_text(run))
+    say(report.whereabouts(run.folder))
+
+
 def friendly(command: Callable[..., None]) -> Callable[..., None]:
-    """Print errors of this package as one message, without a traceback; exit code 2 if nothing was started."""
+    """Print errors of this package as one message, without a traceback; exit code 2 if nothing was
+    started.
+    """
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -86,10 +114,15 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
             say(f"Error: {error}", err=True)
             sys.exit(2 if isinstance(error, (ConfigError, LockedError)) else 1)
         except KeyboardInterrupt:
-            say("Stopped. Recorded results are safe: run the same command again to resume.", err=True)
+            say(
+                "Stopped. Recorded results are safe: run the same command again to resume.",
+                err=True,
+            )
             sys.exit(INTERRUPTED)
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader, such as head, has ended
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+            )  # the reader, such as head, has ended
         except OSError as error:
             if error.errno not in UNWRITABLE | NO_ROOM or error.filename is None:
                 raise
@@ -100,8 +133,9 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a command says: a document for other programs, and what prints the same for a reader; each made on demand.
+class Output:
+    """What a command says: a document for other programs, and what prints the same for a reader;
+    each made on demand.
 
     The exit code belongs to both.
     """
@@ -111,18 +145,22 @@ class Answer:
     code: int = 0
 
 
-def answering(command: Callable[..., Answer]) -> Callable[..., None]:
-    """Print what a command returns: for a reader or, with --json, as one JSON document and nothing else."""
+def answering(command: Callable[..., Output]) -> Callable[..., None]:
+    """Print what a command returns: for a reader or, with --json, as one JSON document and nothing
+    else.
+    """
 
-    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document; see docs/json.md.")
+    @click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON document; see docs/json.md."
+    )
     @friendly
     @wraps(command)
     def run(*args: Any, as_json: bool, **kwargs: Any) -> None:
         answer = command(*args, **kwargs)
         if as_json:
-            from daskmetrics.core import _json
+            from daskmetrics.core.serialization import as_json as as_document
 
-            click.echo(_json.as_json(answer.document()))
+            click.echo(as_document(answer.document()))
         else:
             answer.show()
         sys.exit(answer.code)
@@ -144,7 +182,9 @@ def example(*lines: str) -> str:
     ['Example:', '  daskmetrics status demo']
     """
     heading = "Example:" if len(lines) == 1 else "Examples:"
-    return "\n".join(["\b", heading, *(f"  {line}" for line in lines)])  # \b: click keeps these lines as they are
+    return "\n".join(
+        ["\b", heading, *(f"  {line}" for line in lines)]
+    )  # \b: click keeps these lines as they are
 
 
 def sentence(command: click.Command) -> str:
@@ -156,19 +196,42 @@ def sentence(command: click.Command) -> str:
 class Sections(click.Group):
     """A group whose help lists its commands under headings, each with a whole sentence.
 
-    ``sections`` has the names of the commands by heading; names without a command are skipped. Without it, all
-    commands are under one heading.
+    ``sections`` has the names of the commands by heading; names without a command are skipped.
+    Without it, all commands are under one heading. ``moved`` names what replaces a command of an
+    earlier version.
     """
 
-    def __init__(self, *given: Any, sections: Mapping[str, Sequence[str]] | None = None, **others: Any) -> None:
-        super().__init__(*given, **others)
+    def __init__(
+        self,
+        *arguments: Any,
+        sections: Mapping[str, Sequence[str]] | None = None,
+        moved: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(*arguments, **options)
         self._sections = sections
+        self._moved = moved or {}
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the words name; an error that names the one that was meant, or moved."""
+        name = args[0]
+        if name in self._moved and name not in self.commands:
+            ctx.fail(f"No command '{name}'. Use: daskmetrics {self._moved[name]}")
+        if name not in self.commands and not name.startswith("-"):
+            hint = did_you_mean(name, self.commands)
+            ctx.fail(f"No command '{name}'.{hint} See: {ctx.command_path} --help")
+        return super().resolve_command(ctx, args)
 
     @property
     def sections(self) -> Mapping[str, Sequence[str]]:
         """Names of the commands by heading."""
         given = self._sections or {"Commands": list(self.commands)}
-        present = {heading: [name for name in names if name in self.commands] for heading, names in given.items()}
+        present = {
+            heading: [name for name in names if name in self.commands]
+            for heading, names in given.items()
+        }
         return {heading: names for heading, names in present.items() if names}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -176,4 +239,6 @@ class Sections(click.Group):
         width = max(map(len, self.commands))
         for heading, names in self.sections.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(width), sentence(self.commands[name])) for name in names])
+                formatter.write_dl(
+                    [(name.ljust(width), sentence(self.commands[name])) for name in names]
+                )

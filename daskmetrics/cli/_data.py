@@ -18,36 +18,46 @@ from daskmetrics.cli._common import (
     say,
     settings_option,
 )
-from daskmetrics.core._text import size_text
+from daskmetrics.core.text import size_text
 
 if TYPE_CHECKING:
-    from daskmetrics.experiment._prefetch import Download
-    from daskmetrics.experiment._prepare import Experiment
+    from daskmetrics.experiment.prefetch import MissingFiles
+    from daskmetrics.experiment.preparation import Experiment
 
 
-@click.command(epilog=example("daskmetrics prefetch mine.yaml --dry-run"))
+@click.command(epilog=example("daskmetrics runs prefetch mine.yaml --dry-run"))
 @config_file
 @settings_option
-@click.option("--task", "tasks", multiple=True, metavar="NAME", help="Only the data of this task; may be repeated.")
-@click.option("--dry-run", is_flag=True, help="Show what is missing and its size, and download nothing.")
+@click.option(
+    "--task",
+    "tasks",
+    multiple=True,
+    metavar="NAME",
+    help="Only the data of this task; may be repeated.",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Show what is missing and its size, and download nothing."
+)
 @friendly
-def prefetch(config: Path | None, settings: tuple[str, ...], tasks: tuple[str, ...], dry_run: bool) -> None:
+def prefetch(
+    config: Path | None, settings: tuple[str, ...], tasks: tuple[str, ...], dry_run: bool
+) -> None:
     """Download the models and data sets that CONFIG needs.
 
-    Workers then need no network. Files on this machine are not downloaded again, and an interrupted download resumes.
+    Workers then need no network. Files on this machine are not downloaded again, and an interrupted
+    download resumes.
     """
-    from daskmetrics.core._table import Table
     from daskmetrics.core.errors import ConfigError
-    from daskmetrics.experiment import _prefetch
+    from daskmetrics.core.table import Table
+    from daskmetrics.experiment import prefetch as downloading
     from daskmetrics.tasks import resolve
 
     experiment = None if tasks else _prepared(config, settings)
-    missing = _prefetch.downloads(experiment) if experiment else _prefetch.data_sets(resolve(tasks))
-    limited = [
-        f"{each.name} (through {each.disk} of disk)"
-        for each in (experiment.config.models if experiment else ())
-        if each.disk
-    ]
+    missing = (
+        downloading.downloads(experiment) if experiment else downloading.data_sets(resolve(tasks))
+    )
+    models = experiment.config.models if experiment else ()
+    limited = [f"{model.name} (through {model.disk} of disk)" for model in models if model.disk]
     if limited:
         say(f"The run itself downloads the checkpoints of {', '.join(limited)}, as it needs them.")
     if not missing:
@@ -55,38 +65,45 @@ def prefetch(config: Path | None, settings: tuple[str, ...], tasks: tuple[str, .
         return
     sizes = [download.size() for download in missing]
     texts = ["unknown" if size is None else size_text(size) for size in sizes]
-    rows = [(each.kind, each.name, text) for each, text in zip(missing, texts, strict=True)]
+    rows = [
+        (download.kind, download.name, text) for download, text in zip(missing, texts, strict=True)
+    ]
     Table(("what", "name", "size"), tuple(rows)).show()
     unknown = f", and {sizes.count(None)} of unknown size" if None in sizes else ""
-    say(f"{size_text(sum(size or 0 for size in sizes))} to download into '{_prefetch.cache()}'{unknown}.")
+    say(
+        f"{size_text(sum(size or 0 for size in sizes))} to download into "
+        f"'{downloading.cache()}'{unknown}."
+    )
     if dry_run:
         sys.exit(1)
-    _prefetch.require_space(sizes, _prefetch.cache())
+    downloading.require_space(sizes, downloading.cache())
     if failed := _download(missing):
         reasons = "\n".join(f"  {name}: {reason}" for name, reason in failed.items())
         raise ConfigError(
-            f"{len(failed)} of {len(missing)} could not be downloaded; run the same command to try again.\n{reasons}"
+            f"{len(failed)} of {len(missing)} could not be downloaded; run the same command to "
+            f"try again.\n{reasons}"
         )
 
 
-def _download(missing: list[Download]) -> dict[str, str]:
+def _download(missing: list[MissingFiles]) -> dict[str, str]:
     """Download with a progress bar; return the reasons of failures, by name."""
     from rich.console import Console
     from rich.progress import Progress
 
-    from daskmetrics.experiment import _prefetch
+    from daskmetrics.experiment import prefetch as downloading
 
     with Progress(console=Console(stderr=True)) as progress:
         bar = progress.add_task("downloading", total=len(missing))
 
-        def done(each: Download, reason: str | None) -> None:
+        def done(download: MissingFiles, reason: str | None) -> None:
             progress.advance(bar)
-            progress.console.print(f"{'failed' if reason else 'done  '} {each.kind} {each.name}", highlight=False)
+            outcome = "failed" if reason else "done  "
+            progress.console.print(f"{outcome} {download.kind} {download.name}", highlight=False)
 
-        return dict(_prefetch.fetch(missing, done))
+        return dict(downloading.fetch(missing, done))
 
 
-@click.command(epilog=example("daskmetrics export demo --output scores.csv"))
+@click.command(epilog=example("daskmetrics runs export demo --output scores.csv"))
 @run_folder
 @click.option(
     "--format",
@@ -103,49 +120,62 @@ def export(run: Path, kind: str, output: Path | None) -> None:
 
     The files are those of mteb's ResultCache, with one experiment per layer.
     """
-    from daskmetrics.core._files import RunFolder
-    from daskmetrics.experiment import _transfer
+    from daskmetrics.core.files import RunFolder
+    from daskmetrics.experiment import transfer
 
     folder = RunFolder(run).must_exist()
     if kind == "csv":
         path = output or run / "scores.csv"
-        say(f"{_transfer.to_csv(folder, path)} scores: {path}")
+        say(f"{transfer.to_csv(folder, path)} scores: {path}")
         return
     path = output or run / "export-mteb"
-    written, others = _transfer.to_mteb(folder, path)
+    written, others = transfer.to_mteb(folder, path)
     say(f"{written} scores: {path}")
     if others:
         say(f"{others} scores are of tasks that mteb does not have; --format csv exports them.")
 
 
-@click.command("import-results", epilog=example("daskmetrics import-results results mine.yaml"))
+@click.command(
+    "import-results", epilog=example("daskmetrics runs import-results results mine.yaml")
+)
 @click.argument("results", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @config_file
 @settings_option
 @click.option("--folder", type=PATH, help="Folder of the run.  [default: runs/NAME]")
 @friendly
-def import_results(results: Path, config: Path | None, settings: tuple[str, ...], folder: Path | None) -> None:
+def import_results(
+    results: Path, config: Path | None, settings: tuple[str, ...], folder: Path | None
+) -> None:
     """Import scores of mteb into the run of CONFIG, at no cost.
 
     RESULTS is a folder of mteb results by layer.
     """
-    from daskmetrics.core._files import RunFolder
-    from daskmetrics.experiment import _transfer
+    from daskmetrics.core.files import RunFolder
+    from daskmetrics.experiment import transfer
 
     experiment = _prepared(config, settings)
-    place = RunFolder(folder or Path("runs") / experiment.config.name)
-    counts = _transfer.import_results(experiment, place, results)
-    say(f"{counts.new} scores imported into '{place.path}'; {counts.known} were known.")
+    run = RunFolder(folder or Path("runs") / experiment.config.name)
+    counts = transfer.import_results(experiment, run, results)
+    say(f"{counts.new} scores imported into '{run.path}'; {counts.known} were known.")
     if counts.unmarked:
         say(f"{counts.unmarked} do not name their protocol; the protocol of the run is assumed.")
     if counts.reduced:
-        say(f"{counts.reduced} had more splits or subsets than the task; only those of the task are used.")
+        say(
+            f"{counts.reduced} had more splits or subsets than the task; only those of the task "
+            "are used."
+        )
     if counts.incomplete:
-        say(f"{counts.incomplete} lack a split or subset of the task and are left out; {counts.example}.")
+        say(
+            f"{counts.incomplete} lack a split or subset of the task and are left out; "
+            f"{counts.example}."
+        )
     if counts.other_protocol:
         say(f"{counts.other_protocol} were made with another protocol and are left out.")
     if counts.elsewhere:
-        say(f"{counts.elsewhere} are of models, revisions, layers or tasks that the configuration does not name.")
+        say(
+            f"{counts.elsewhere} are of models, revisions, layers or tasks that the configuration "
+            "does not name."
+        )
 
 
 def _prepared(config: Path | None, settings: tuple[str, ...]) -> Experiment:

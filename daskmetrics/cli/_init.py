@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +15,81 @@ from daskmetrics.core.errors import ConfigError
 
 TASKS, BUDGET, CLUSTER = "stdlib:demo", "auto", "local"
 
+_MODEL = """\
+  - name: {name}
+    source: {source}
+    revisions: {revisions}
+    layers: all # or blocks, without the embeddings; or a list such as [4, 5, 6]
+"""
+
+_FILE = """\
+# {name}: which layer of which checkpoint gives the best embeddings?
+#
+#   daskmetrics run {path} --dry-run    # counts, disk and time; nothing is started
+#   daskmetrics run {path}              # again to resume
+#   daskmetrics best {name}
+
+name: {name} # results are in runs/{name}
+
+models: # each is a folder of one model, a folder with a sub-folder per revision, or a hub id
+{models}
+# What the texts of a task are scored by. `daskmetrics list tasks` lists the built-in ones; others are mteb:NAME,
+# preset:layer-by-layer-32, and your own files: file:PATH(text=COLUMN, label=COLUMN).
+tasks: {tasks}
+
+# Label-free metrics of every layer: `daskmetrics list metrics` lists them, `all` measures them all, `[]` none.
+# metrics: [prompt_entropy, curvature, effective_rank]
+
+# Texts on which the metrics are measured: those of Python's library, or a file with one prompt per line.
+# corpus: {{source: prompts.txt, prompts: 500}}
+
+search:
+  budget: {budget} # a share of the cost of every score; auto: all of a small grid, else 0.3; 1: every score
+  # confidence: 0.95 # end earlier, when the best arm is known with this probability
+
+cluster: {cluster} # where to run: a profile of `daskmetrics list profiles`, or your own YAML file
+"""
+
 Ask = Callable[..., Any]
 
 
 @click.command(
     epilog=example(
         "daskmetrics init",
-        "daskmetrics init --model ./all-MiniLM-L6-v2 --data reviews.csv --text body --label stars -o mine.yaml --yes",
+        "daskmetrics init --model ./all-MiniLM-L6-v2 --data reviews.csv --text body --label stars "
+        "-o mine.yaml --yes",
     )
 )
-@click.option("--model", "models", multiple=True, metavar="SOURCE", help="A folder or a hub id; may be repeated.")
-@click.option("--data", type=PATH, help="Your labelled texts: .csv, .tsv, .jsonl, .parquet or a folder.")
-@click.option("--text", metavar="COLUMN", help="The column of --data with the texts.  [default: recognised by name]")
-@click.option("--label", metavar="COLUMN", help="The column of --data with the labels.  [default: recognised by name]")
-@click.option("--tasks", metavar="NAME,NAME,...", help=f"Tasks, as `tasks` lists them.  [default: {TASKS}, or --data]")
-@click.option("--budget", metavar="SHARE", help=f"Share of the cost of every score, or auto.  [default: {BUDGET}]")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="SOURCE",
+    help="A folder or a hub id; may be repeated.",
+)
+@click.option(
+    "--data", type=PATH, help="Your labelled texts: .csv, .tsv, .jsonl, .parquet or a folder."
+)
+@click.option(
+    "--text",
+    metavar="COLUMN",
+    help="The column of --data with the texts.  [default: recognised by name]",
+)
+@click.option(
+    "--label",
+    metavar="COLUMN",
+    help="The column of --data with the labels.  [default: recognised by name]",
+)
+@click.option(
+    "--tasks",
+    metavar="NAME,NAME,...",
+    help=f"Tasks, as `list tasks` shows them.  [default: {TASKS}, or --data]",
+)
+@click.option(
+    "--budget",
+    metavar="SHARE",
+    help=f"Share of the cost of every score, or auto.  [default: {BUDGET}]",
+)
 @click.option("--cluster", metavar="PROFILE", help=f"Where to run.  [default: {CLUSTER}]")
 @click.option("-o", "--output", type=PATH, help="File to write.  [default: NAME-OF-THE-MODEL.yaml]")
 @click.option("--yes", is_flag=True, help="Ask nothing: take the defaults for what is not given.")
@@ -49,16 +111,18 @@ def init(
 
     What is not given by an option is asked for. Nothing is started or downloaded.
     """
-    from daskmetrics.config import _starter as starter
-
     ask: Ask = (lambda _, default: default) if yes else _prompt
-    sources = [starter.require_source(source) for source in models or _asked_model(ask)]
+    sources = [require_source(source) for source in models or _asked_model(ask)]
     names = _tasks(ask, data, text, label, tasks)
     if budget is None:
-        budget = str(ask("Share of the cost of every score to spend, between 0 and 1, or auto", BUDGET))
+        budget = str(
+            ask("Share of the cost of every score to spend, between 0 and 1, or auto", BUDGET)
+        )
     cluster = cluster or ask("Cluster profile, or its YAML file", CLUSTER)
-    output = output or Path(ask("File to write", f"{Path(sources[0]).expanduser().resolve().name}.yaml"))
-    content = starter.starter(output, sources, names, budget, cluster)
+    output = output or Path(
+        ask("File to write", f"{Path(sources[0]).expanduser().resolve().name}.yaml")
+    )
+    content = starter(output, sources, names, budget, cluster)
     _write(output, content, force)
     say(f"Wrote '{output}'. See what it takes with: daskmetrics run {output} --dry-run")
 
@@ -74,14 +138,20 @@ def _asked_model(ask: Ask) -> list[str]:
     return [source]
 
 
-def _tasks(ask: Ask, data: Path | None, text: str | None, label: str | None, tasks: str | None) -> list[str]:
+def _tasks(
+    ask: Ask, data: Path | None, text: str | None, label: str | None, tasks: str | None
+) -> list[str]:
     """The names of the tasks, each of which is resolved: a file is read and checked."""
     from daskmetrics.tasks import resolve
 
     if (text or label) and data is None:
         raise ConfigError("--text and --label name columns of a file: add --data FILE.")
     names = [name.strip() for name in (tasks or "").split(",") if name.strip()]
-    if data is None and not names and (given := ask("Your labelled texts, a file (empty: built-in tasks)", "")):
+    if (
+        data is None
+        and not names
+        and (given := ask("Your labelled texts, a file (empty: built-in tasks)", ""))
+    ):
         data = Path(given)
     if data is not None:
         names.insert(0, _file(ask, data, text, label))
@@ -119,11 +189,64 @@ def _write(output: Path, content: str, force: bool) -> None:
     from daskmetrics.config import parse
 
     if output.exists() and not force:
-        raise ConfigError(f"'{output}' already exists: choose another file with -o, or replace it with --force.")
+        raise ConfigError(
+            f"'{output}' already exists: choose another file with -o, or replace it with --force."
+        )
     if not output.parent.is_dir():
         raise ConfigError(f"No folder '{output.parent}' for '{output.name}': create it first.")
     parse(yaml.safe_load(content), where=str(output))
     output.write_text(content, encoding="utf-8")
+
+
+def starter(
+    path: Path, sources: Sequence[str], tasks: Sequence[str], budget: str, cluster: str
+) -> str:
+    """The text of a configuration that is to be written to a path, which gives it its name.
+
+    >>> text = starter(Path("mine.yaml"), ["EleutherAI/pythia-14m"], ["stdlib:demo"], "auto", "local")
+    >>> print(text.splitlines()[6])
+    name: mine # results are in runs/mine
+    """
+    from daskmetrics.checkpoints.locations import is_hub_id
+    from daskmetrics.config.schema import name_of
+
+    name = name_of(path.stem)
+    names = [name_of(str(Path(source).expanduser().resolve())) for source in sources]
+    models = [
+        _MODEL.format(
+            name=model_name if names.count(model_name) == 1 else f"{model_name}-{number}",
+            source=_quoted(source),
+            revisions="main # or all, log, every 1000, every 1000 to 143000; or a list of names"
+            if is_hub_id(source)
+            else "all # or log, every 1000, every 1000 to 143000; or a list of names",
+        )
+        for number, (model_name, source) in enumerate(zip(names, sources, strict=True), 1)
+    ]
+    lists = f"[{', '.join(map(_quoted, tasks))}]"
+    return _FILE.format(
+        name=name,
+        path=path,
+        models="".join(models),
+        tasks=lists,
+        budget=budget,
+        cluster=_quoted(cluster),
+    )
+
+
+def require_source(source: str) -> str:
+    """The source of a model; ConfigError if it is neither a folder nor looks like a hub id."""
+    from daskmetrics.checkpoints.locations import is_hub_id
+
+    if not Path(source).expanduser().is_dir() and not is_hub_id(source):
+        raise ConfigError(
+            f"--model '{source}' is neither a folder nor a hub id such as EleutherAI/pythia-14m."
+        )
+    return source
+
+
+def _quoted(text: str) -> str:
+    """A text as a YAML scalar: every JSON text is one."""
+    return text if re.fullmatch(r"[A-Za-z][\w./-]*", text) else json.dumps(text, ensure_ascii=False)
 
 
 COMMANDS = (init,)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from daskmetrics.cli._common import Answer, answering, example, say
+from daskmetrics.cli._common import Output, answering, example, say
 from daskmetrics.core.errors import ConfigError
 
 _TRUTH = {"true": True, "false": False}
@@ -17,18 +17,38 @@ _TRUTH = {"true": True, "false": False}
 
 @click.command(
     epilog=example(
-        "daskmetrics layers sentence-transformers/all-MiniLM-L6-v2 --data reviews.csv --text body --label stars",
+        "daskmetrics layers sentence-transformers/all-MiniLM-L6-v2 --data reviews.csv --text body "
+        "--label stars",
         "daskmetrics layers models/mine --task stdlib:order --json",
-        "daskmetrics layers models/mine --task stdlib:order --readouts pooling=mean,last --readouts dimensions=all,64",
+        "daskmetrics layers models/mine --task stdlib:order --readouts pooling=mean,last "
+        "--readouts dimensions=all,64",
     )
 )
 @click.argument("model")
-@click.option("--data", metavar="FILE", help="Labelled texts: CSV, TSV, JSON Lines, Parquet or a folder.")
+@click.option(
+    "--data", metavar="FILE", help="Labelled texts: CSV, TSV, JSON Lines, Parquet or a folder."
+)
 @click.option("--text", metavar="COLUMN", help="Column of the texts.  [default: text]")
 @click.option("--label", metavar="COLUMN", help="Column of the labels.  [default: label]")
-@click.option("--task", "tasks", multiple=True, metavar="NAME", help="A task in place of a file; may be repeated.")
-@click.option("--layers", default="all", show_default=True, metavar="N,N,...", help="Layers to score; 0: embeddings.")
-@click.option("--pooling", type=click.Choice(["as_shipped", "mean", "last", "cls"]), help="In place of the model's.")
+@click.option(
+    "--task",
+    "tasks",
+    multiple=True,
+    metavar="NAME",
+    help="A task in place of a file; may be repeated.",
+)
+@click.option(
+    "--layers",
+    default="all",
+    show_default=True,
+    metavar="N,N,...",
+    help="Layers to score; 0: embeddings.",
+)
+@click.option(
+    "--pooling",
+    type=click.Choice(["as_shipped", "mean", "last", "cls"]),
+    help="In place of the model's.",
+)
 @click.option(
     "--readouts",
     multiple=True,
@@ -36,7 +56,9 @@ _TRUTH = {"true": True, "false": False}
     help="Compare readouts: pooling, layers, dimensions, whitening or storage; may be repeated.",
 )
 @click.option("--max-length", type=click.IntRange(2), help="Tokens of a text that are read.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of folds, draws and starting points.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Of folds, draws and starting points."
+)
 @answering
 def layers(
     model: str,
@@ -49,18 +71,21 @@ def layers(
     readouts: tuple[str, ...],
     max_length: int | None,
     seed: int,
-) -> Answer:
+) -> Output:
     """Score every layer of MODEL on your own data, on this machine.
 
-    MODEL is a folder or a hub id; ID@REVISION names another revision than main. The scores are those of a run with the
-    same data and seed.
+    MODEL is a folder or a hub id; ID@REVISION names another revision than main. The scores are
+    those of a run with the same data and seed.
     """
     import daskmetrics
 
     if (data is None) == (not tasks):
-        raise ConfigError("Give either --data FILE with your labelled texts, or --task NAME, such as stdlib:order.")
-    given = {"pooling": pooling, "max_length": max_length}
-    protocol: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        raise ConfigError(
+            "Give either --data FILE with your labelled texts, or --task NAME, such as "
+            "stdlib:order."
+        )
+    options = {"pooling": pooling, "max_length": max_length}
+    protocol: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     with warnings.catch_warnings(record=True) as caught:
         board = daskmetrics.layers(
             model,
@@ -74,7 +99,7 @@ def layers(
         )
     for warning in caught:
         say(f"Warning: {warning.message}", err=True)
-    return Answer(lambda: {"layers": _plain(board.to_frame())}, lambda: say(str(board)))
+    return Output(lambda: {"layers": _plain(board.to_frame())}, lambda: say(str(board)))
 
 
 def _numbers(text: str) -> str | list[int]:
@@ -84,16 +109,23 @@ def _numbers(text: str) -> str | list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise ConfigError(f"--layers: got '{text}'; write all, blocks, or numbers such as 0,3,6.") from None
+        raise ConfigError(
+            f"--layers: got '{text}'; write all, blocks, or numbers such as 0,3,6."
+        ) from None
 
 
 def _part(text: str) -> tuple[str, list[Any]]:
     """A part of the readouts and its values: numbers, words, or calls such as ``concat(3, 7)``."""
     name, equals, values = text.partition("=")
     if not equals:
-        raise ConfigError(f"'--readouts {text}' is not PART=VALUE,VALUE, for instance --readouts pooling=mean,last.")
+        raise ConfigError(
+            f"'--readouts {text}' is not PART=VALUE,VALUE, for instance --readouts "
+            "pooling=mean,last."
+        )
     words = (word.strip() for word in re.split(r",(?![^(]*\))", values))
-    return name.strip(), [int(word) if word.isdecimal() else _TRUTH.get(word, word) for word in words]
+    return name.strip(), [
+        int(word) if word.isdecimal() else _TRUTH.get(word, word) for word in words
+    ]
 
 
 def _plain(frame: Any) -> list[dict[str, Any]]:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import click
 
 from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, example, friendly, say
-from daskmetrics.core._files import RunFolder
-from daskmetrics.core._table import Table
-from daskmetrics.core._text import plural
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.table import Table
+from daskmetrics.core.text import plural
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from daskmetrics.config import Cluster
     from daskmetrics.execution import Journal
     from daskmetrics.execution.map import ItemResult
-    from daskmetrics.execution.map._source import MapSpec
+    from daskmetrics.execution.map.source import MapSpec
     from daskmetrics.experiment import Display
 
 SOME_FAILED = 3  # exit code if every item has a result and some of them failed
@@ -32,7 +32,9 @@ SHOWN_FAILURES = 10
 
 
 def _click(help: str, *names: str, **settings: Any) -> dict[str, Any]:
-    """Settings of the click option of a field of `MapCommand`; the field gives its name and default."""
+    """Settings of the click option of a field of `MapCommand`; the field gives its name and
+    default.
+    """
     return {"names": names, "help": help, "show_default": True, **settings}
 
 
@@ -42,38 +44,68 @@ def _number(help: str, least: int = 1) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class MapCommand:
-    """The arguments of ``daskmetrics map``; each field but the function is an option of the command line."""
+    """The arguments of ``daskmetrics map``; each field but the function is an option of the command
+    line.
+    """
 
     function: str
     iterations: Annotated[int | None, _number("The items are 0, 1, ..., N-1.")] = None
-    items: Annotated[Path | None, _click("Read the items from a file: .jsonl, .csv, .parquet, .txt.", type=PATH)] = None
-    types: Annotated[str, _click("Columns of a CSV file that are numbers: rate=float,steps=int.", metavar="TYPES")] = ""
-    workers: Annotated[int | None, _number("Number of workers.  [default: 2, or the profile's]")] = None
+    items: Annotated[
+        Path | None, _click("Read the items from a file: .jsonl, .csv, .parquet, .txt.", type=PATH)
+    ] = None
+    types: Annotated[
+        str,
+        _click("Columns of a CSV file that are numbers: rate=float,steps=int.", metavar="TYPES"),
+    ] = ""
+    workers: Annotated[
+        int | None, _number("Number of workers.  [default: 2, or the profile's]")
+    ] = None
     batch_size: Annotated[int, _number("Items per Dask task.")] = 10
     max_retries: Annotated[int, _number("How often a failed item is tried again.", 0)] = 3
     timeout: Annotated[str, _click("For one item: 90s, 5m, 2h, none.", metavar="TIME")] = "5m"
-    seed: Annotated[int, _click("Seed of the run; a parameter 'seed' of FUNCTION receives one per item.")] = 0
-    version: Annotated[str | None, _click("Version of FUNCTION, instead of a hash of its source.")] = None
-    resume: Annotated[bool, _click("Continue the run in the folder, or refuse to.", "--resume/--no-resume")] = True
+    seed: Annotated[
+        int, _click("Seed of the run; a parameter 'seed' of FUNCTION receives one per item.")
+    ] = 0
+    version: Annotated[
+        str | None, _click("Version of FUNCTION, instead of a hash of its source.")
+    ] = None
+    resume: Annotated[
+        bool, _click("Continue the run in the folder, or refuse to.", "--resume/--no-resume")
+    ] = True
     resume_from: Annotated[
         str | None,
-        _click("Continue from an older state: N items, or a time; later results are set aside.", metavar="N|TIME"),
+        _click(
+            "Continue from an older state: N items, or a time; later results are set aside.",
+            metavar="N|TIME",
+        ),
     ] = None
     checkpoint_interval: Annotated[int, _number("Wait for the disk once for N items.")] = 1
     retry_failed: Annotated[bool, _click("Run items that failed again.")] = False
-    output: Annotated[Path | None, _click("Write .parquet, .csv, .jsonl, .json, .zarr or .nc.", type=PATH)] = None
-    cluster: Annotated[str | None, _click("Profile, or its YAML file.  [default: local]", metavar="PROFILE")] = None
+    output: Annotated[
+        Path | None, _click("Write .parquet, .csv, .jsonl, .json, .zarr or .nc.", type=PATH)
+    ] = None
+    cluster: Annotated[
+        str | None, _click("Profile, or its YAML file.  [default: local]", metavar="PROFILE")
+    ] = None
     cpus_per_worker: Annotated[int | None, _number("Pin each worker to N CPUs of its own.")] = None
     gpus_per_worker: Annotated[int | None, _number("Show each worker N GPUs of its own.", 0)] = None
     dashboard_port: Annotated[
-        int | None, _click("Port of the dashboard and of /metrics.", type=click.IntRange(1, 65535), metavar="N")
+        int | None,
+        _click(
+            "Port of the dashboard and of /metrics.", type=click.IntRange(1, 65535), metavar="N"
+        ),
     ] = None
-    folder: Annotated[Path | None, _click("Folder of the journal.  [default: runs/FUNCTION]", type=PATH)] = None
-    serial: Annotated[bool, _click("Debug: run in this process, without workers and timeouts.")] = False
+    folder: Annotated[
+        Path | None, _click("Folder of the journal.  [default: runs/FUNCTION]", type=PATH)
+    ] = None
+    serial: Annotated[bool, _click("Debug: run in this process, without workers and timeouts.")] = (
+        False
+    )
     dry_run: Annotated[bool, _click("Show what would run, and start nothing.")] = False
     verify: Annotated[int | None, _number("Check the map: run N of its items again.", 0)] = None
     ignore: Annotated[
-        tuple[str, ...], _click("With --verify: a field that may differ.", metavar="FIELD", show_default=False)
+        tuple[str, ...],
+        _click("With --verify: a field that may differ.", metavar="FIELD", show_default=False),
     ] = ()
     tolerance: Annotated[float, _click("With --verify: the relative difference allowed.")] = 0.0
 
@@ -95,7 +127,10 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command(
-    "map", epilog=example("daskmetrics map bench.py:step --iterations 500 --workers 10 --output results.csv")
+    "map",
+    epilog=example(
+        "daskmetrics map bench.py:step --iterations 500 --workers 10 --output results.csv"
+    ),
 )
 @click.argument("function")
 @_with_options
@@ -103,11 +138,12 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
 def map_(**arguments: Any) -> None:
     """Run FUNCTION once per item, and record each item exactly once.
 
-    FUNCTION is module.py:function or package.module:function. Run the same command again to resume. An item that
-    raises an exception is tried again. An item that kills its worker, hangs or runs out of memory is found by
-    halving its batch; the other items run again. The exit code is 3 if items failed.
+    FUNCTION is module.py:function or package.module:function. Run the same command again to resume.
+    An item that raises an exception is tried again. An item that kills its worker, hangs or runs
+    out of memory is found by halving its batch; the other items run again. The exit code is 3 if
+    items failed.
     """
-    from daskmetrics.execution.map._results import check_output, summary_text, write
+    from daskmetrics.execution.map.result_table import check_output, summary_text, write
 
     command = MapCommand(**arguments)
     if command.verify is not None:
@@ -129,26 +165,43 @@ def map_(**arguments: Any) -> None:
 
 
 def _spec(command: MapCommand) -> MapSpec:
-    from daskmetrics.execution.map._function import load
-    from daskmetrics.execution.map._items import numeric_columns, read_items
-    from daskmetrics.execution.map._source import MapOptions, make_spec
+    from daskmetrics.execution.map.function import load
+    from daskmetrics.execution.map.items import numeric_columns, read_items
+    from daskmetrics.execution.map.source import MapOptions, make_spec
 
     if (command.iterations is None) == (command.items is None):
         raise ConfigError("Give the items: either --iterations N, or --items FILE.")
     options = MapOptions(
-        command.batch_size, command.max_retries, command.timeout, checkpoint_interval=command.checkpoint_interval
+        command.batch_size,
+        command.max_retries,
+        command.timeout,
+        checkpoint_interval=command.checkpoint_interval,
     )
     function = load(command.function)
-    values = read_items(command.items, _types(command.types)) if command.items else range(command.iterations or 0)
+    values = (
+        read_items(command.items, _types(command.types))
+        if command.items
+        else range(command.iterations or 0)
+    )
     for column in numeric_columns(values) if command.items else ():
         say(f"Column '{column}' holds texts. For numbers add --types {column}=float.", err=True)
-    return make_spec(function, values, options, seed=command.seed, version=command.version, reference=command.function)
+    return make_spec(
+        function,
+        values,
+        options,
+        seed=command.seed,
+        version=command.version,
+        reference=command.function,
+    )
 
 
 def _types(text: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in text.split(",") if part]
     if not all(name and kind for name, _, kind in pairs):
-        raise ConfigError(f"'--types {text}' is not columns and their types. Write for instance rate=float,steps=int.")
+        raise ConfigError(
+            f"'--types {text}' is not columns and their types. Write for instance "
+            "rate=float,steps=int."
+        )
     return {name.strip(): kind.strip() for name, _, kind in pairs}
 
 
@@ -162,34 +215,44 @@ def _cluster(command: MapCommand) -> tuple[Cluster, Pins]:
     }
     if command.gpus_per_worker == 0:
         settings["gpus_per_job"] = 0
-    profile = config.cluster(command.cluster, **{name: value for name, value in settings.items() if value is not None})
+    profile = config.cluster(
+        command.cluster, **{name: value for name, value in settings.items() if value is not None}
+    )
     if profile.kind == "slurm" and (command.gpus_per_worker or 0) > 1:
         raise ConfigError(
-            f"--gpus-per-worker {command.gpus_per_worker}: a worker on Slurm has one GPU. Omit the option."
+            f"--gpus-per-worker {command.gpus_per_worker}: a worker on Slurm has one GPU. Omit "
+            "the option."
         )
     # Slurm shows each job only its GPUs, and their numbers on the node are unknown
-    pins = cluster.Pins(command.cpus_per_worker, command.gpus_per_worker if profile.kind == "local" else None)
+    pins = cluster.Pins(
+        command.cpus_per_worker, command.gpus_per_worker if profile.kind == "local" else None
+    )
     if profile.kind == "local" and not command.serial:
         cluster.require(pins, profile.workers)
     return profile, pins
 
 
 def _run(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -> list[ItemResult]:
-    from daskmetrics.execution._journal import read
-    from daskmetrics.execution.map._api import open_journal, run
-    from daskmetrics.execution.map._folder import earlier_state, retry_failed, set_aside
-    from daskmetrics.execution.map._tracker import ItemTracker
+    from daskmetrics.execution.journal import read
+    from daskmetrics.execution.map.api import open_journal, run
+    from daskmetrics.execution.map.folder import earlier_state, retry_failed, set_aside
+    from daskmetrics.execution.map.source import ItemTracker
     from daskmetrics.experiment import Display
 
     end_as_by_ctrl_c()
     folder = command.run_folder
     if folder.journal.exists() and not command.resume:
-        raise ConfigError(f"'{folder.path}' already holds a run: choose another --folder, or omit --no-resume.")
+        raise ConfigError(
+            f"'{folder.path}' already holds a run: choose another --folder, or omit --no-resume."
+        )
     if command.resume_from:
         entries = tuple(read(folder.must_exist().journal))
         keep = earlier_state(spec, entries, command.resume_from)
         aside = set_aside(folder.journal, folder.lock, keep)
-        say(f"Continues after entry {keep} of {len(entries)}; the whole journal is '{aside}'.", err=True)
+        say(
+            f"Continues after entry {keep} of {len(entries)}; the whole journal is '{aside}'.",
+            err=True,
+        )
     with open_journal(folder.path) as journal, Display() as display:
         if command.retry_failed:
             retry_failed(spec, journal)
@@ -204,7 +267,9 @@ def _run(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -> li
 
 
 def _progress(display: Display, failed: int) -> Callable[[ItemResult], None]:
-    """A callback that shows the progress and the first failures; the end of the run lists all of them by cause."""
+    """A callback that shows the progress and the first failures; the end of the run lists all of
+    them by cause.
+    """
     from rich.markup import escape
 
     shown = 0
@@ -215,22 +280,29 @@ def _progress(display: Display, failed: int) -> Callable[[ItemResult], None]:
         if not result.ok and shown < SHOWN_FAILURES:
             shown += 1
             last = "  (further failures at the end)" if shown == SHOWN_FAILURES else ""
-            display.message(f"[yellow]{escape(result.name)}: {result.status}, {escape(str(result.reason))}{last}[/]")
+            display.message(
+                f"[yellow]{escape(result.name)}: {result.status}, "
+                f"{escape(str(result.reason))}{last}[/]"
+            )
         display.advance("map", f"{failed} failed" if failed else "")
 
     return on_result
 
 
 def _report_earlier_runs(spec: MapSpec, journal: Journal, finished: int, display: Display) -> None:
-    from daskmetrics.core._events import MapStarted, latest
+    from daskmetrics.core.events import MapStarted, latest
 
     if finished:
         display.message(f"{finished} of {len(spec.items)} items are recorded already.")
     header = latest(journal.entries, MapStarted)
     if header and header.function != spec.function.name:
-        display.message(f"[yellow]The folder was last used by {header.function}; its results are kept.[/]")
+        display.message(
+            f"[yellow]The folder was last used by {header.function}; its results are kept.[/]"
+        )
     elif header and header.version != spec.function.version:
-        display.message("[yellow]The function's source has changed: results of the old source are not used.[/]")
+        display.message(
+            "[yellow]The function's source has changed: results of the old source are not used.[/]"
+        )
 
 
 @contextmanager
@@ -238,13 +310,17 @@ def _client(profile: Cluster, pins: Pins, folder: RunFolder, display: Display) -
     from rich.markup import escape
 
     from daskmetrics.cluster import connect, pin_workers
-    from daskmetrics.cluster._join import admitting
+    from daskmetrics.cluster.join import admitting
 
     name = folder.path.resolve().name
-    with connect(profile, name, lambda text: display.message(escape(text)), on_start=display.message) as client:
+    with connect(
+        profile, name, lambda text: display.message(escape(text)), on_start=display.message
+    ) as client:
         for worker, pinned in pin_workers(client, pins).items() if pins else ():
             shown = ", ".join(
-                f"{what} {' '.join(pinned[what]) or 'none'}" for what in ("cpus", "gpus") if pinned[what] is not None
+                f"{what} {' '.join(pinned[what]) or 'none'}"
+                for what in ("cpus", "gpus")
+                if pinned[what] is not None
             )
             node = "" if pinned["node"] is None else f", memory of node {pinned['node']}"
             display.message(f"Worker {worker}: {pinned['problem'] or shown + node}")
@@ -253,15 +329,18 @@ def _client(profile: Cluster, pins: Pins, folder: RunFolder, display: Display) -
 
 
 def _preview(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -> None:
-    from daskmetrics.execution._journal import read
-    from daskmetrics.execution.map._folder import earlier_state
-    from daskmetrics.execution.map._tracker import ItemTracker
+    from daskmetrics.execution.journal import read
+    from daskmetrics.execution.map.folder import earlier_state
+    from daskmetrics.execution.map.source import ItemTracker
 
     journal, size = command.run_folder.journal, spec.options.batch_size
     entries = tuple(read(journal)) if journal.exists() else ()
     if command.resume_from:
         entries = entries[: earlier_state(spec, entries, command.resume_from)]
-    total, left = len(spec.items), len(ItemTracker(spec.items, spec.options.retries, entries).unfinished())
+    total, left = (
+        len(spec.items),
+        len(ItemTracker(spec.items, spec.options.retries, entries).unfinished()),
+    )
     counts = ((pins.cpus, "CPU"), (pins.gpus, "GPU"))
     each = [f"{plural(n, what)} of its own" for n, what in counts if n is not None]
     if profile.kind == "slurm":
@@ -272,7 +351,10 @@ def _preview(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -
         ("items", f"{total}, of which {total - left} are recorded already"),
         ("batches", f"{-(-left // size)} of up to {size} items"),
         ("each item", f"at most {command.timeout}; {spec.options.retries} retries"),
-        ("workers", "none: in this process" if command.serial else f"{profile.workers} ({profile.kind})"),
+        (
+            "workers",
+            "none: in this process" if command.serial else f"{profile.workers} ({profile.kind})",
+        ),
         ("each worker", ", ".join(each) or "not pinned"),
         ("threads", f"{profile.threads} per worker"),
         ("journal", str(journal)),

@@ -4,55 +4,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import PATH, RUN, Answer, answering, example, say
+from daskmetrics.cli._common import RUN, Output, answering, example, say
 
 if TYPE_CHECKING:
-    from daskmetrics.bandit.replay import ReplayPlan, ReplayTrial, Setting
+    from daskmetrics.bandit.replay import CurvePoint, ReplayPlan, ReplayTrial, Setting
+    from daskmetrics.core.table import Table
 
 MOST_WORKERS = 10_000  #: that are simulated
 
 
-@click.command(epilog=example("daskmetrics replay demo --policy race,random --seeds 20"))
-@click.argument("scores", type=RUN, nargs=-1, required=True)
+@click.command(epilog=example("daskmetrics runs replay demo --policy race --seeds 20"))
+@click.argument("scores", type=RUN)
 @click.option(
     "--policy",
-    "policies",
-    multiple=True,
-    default=("race,random",),
+    default="race",
     show_default=True,
-    metavar="NAME,NAME,...",
-    help="Policies to compare; may be repeated.",
+    metavar="NAME",
+    help="A policy, or package.module:function.",
 )
-@click.option("--seeds", type=click.IntRange(1), default=100, show_default=True, help="Searches per policy.")
-@click.option("--workers", default="1", show_default=True, metavar="N,N,...", help="Number of simulated workers.")
-@click.option("--budget", type=float, default=0.2, show_default=True, help="Share of the exhaustive cost.")
 @click.option(
-    "--costs",
-    type=click.Choice(["published", "shared", "unit"]),
-    help="Cost of a cell: the table's seconds, the same with shared encodings, or 1.  [default: the most precise]",
+    "--seeds", type=click.IntRange(1), default=20, show_default=True, help="Number of searches."
 )
-@click.option("--overhead", type=float, default=0.0, metavar="SECONDS", help="Seconds added to every cell.")
 @click.option(
-    "--load", type=float, default=0.0, metavar="SECONDS", help="Seconds to load a checkpoint that no worker holds."
-)
-@click.option("--subset", type=click.IntRange(1), metavar="N", help="Number of tasks that each seed draws.")
-@click.option(
-    "--reward",
-    type=click.Choice(["mean", "zscore", "running", "rank", "harmonic", "robust"]),
-    default="mean",
-    show_default=True,
-    help="How the scores of different tasks become comparable.",
-)
-@click.option("--objective", default="all", show_default=True, help="All tasks, a kind of task, or one task.")
-@click.option(
-    "--baseline",
-    metavar="MODEL@REVISION",
-    help="Baseline of the reward 'zscore'.  [default: last checkpoint of the last model]",
+    "--budget", type=float, default=0.2, show_default=True, help="Share of the exhaustive cost."
 )
 @click.option(
     "--models",
@@ -60,112 +40,110 @@ MOST_WORKERS = 10_000  #: that are simulated
     "models",
     multiple=True,
     metavar="NAME,NAME,...",
-    help="Use only these models of the tables; may be repeated.",
-)
-@click.option("--complete", is_flag=True, help="Leave out arms without a score on every task of the objective.")
-@click.option(
-    "--metrics", type=PATH, multiple=True, help="CSV file of label-free metrics, one value per line; may be repeated."
+    help="Use only these models of the table; may be repeated.",
 )
 @click.option(
-    "--prior", type=PATH, help="Scores of other models on the same tasks, from which to learn how alike they are."
+    "--objective", default="all", show_default=True, help="All tasks, a kind of task, or one task."
 )
-@click.option("--ablate", type=click.Choice(["metrics"]), help="Compare searches with and without metrics as features.")
-@click.option("--jobs", type=click.IntRange(1), help="Number of processes.  [default: one per core]")
-@click.option("--output", type=PATH, help="Folder for CSV files and a plot.")
+@click.option(
+    "--subset", type=click.IntRange(1), metavar="N", help="Number of tasks that each seed draws."
+)
+@click.option(
+    "--costs",
+    type=click.Choice(["published", "shared", "unit"]),
+    help="Cost of a cell: the table's seconds, the same with shared encodings, or 1.  [default: the most precise]",
+)
+@click.option(
+    "--overhead", type=float, default=0.0, metavar="SECONDS", help="Seconds added to every cell."
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, MOST_WORKERS),
+    default=1,
+    show_default=True,
+    help="Number of simulated workers.",
+)
+@click.option(
+    "--jobs", type=click.IntRange(1), help="Number of processes.  [default: one per core]"
+)
 @answering
 def replay(
-    scores: tuple[Path, ...],
-    policies: tuple[str, ...],
+    scores: Path,
+    policy: str,
     seeds: int,
-    workers: str,
     budget: float,
     models: tuple[str, ...],
-    complete: bool,
-    metrics: tuple[Path, ...],
-    prior: Path | None,
-    ablate: str | None,
+    workers: int,
     jobs: int | None,
-    output: Path | None,
     **scenario: Any,
-) -> Answer:
+) -> Output:
     """Search the known SCORES, to see what a policy would have found and at what cost.
 
-    SCORES is a CSV file, the folder of a run, or a folder of mteb results; several are joined. The searches run the
+    SCORES is a CSV file, the folder of a run, or a folder of mteb results. The searches run the
     code of a live search.
     """
-    from daskmetrics.bandit import replay as replays
-    from daskmetrics.bandit.replay._statistics import as_lines
-    from daskmetrics.core.errors import ConfigError
-    from daskmetrics.execution import _score_tables as score_tables
+    from daskmetrics.bandit.replay import (
+        COST_SHARES,
+        ReplayPlan,
+        Scenario,
+        Setting,
+        curve,
+        ground_truth,
+    )
+    from daskmetrics.experiment import score_tables
 
-    known = score_tables.read(scores, _names(models), metrics)
-    if ablate and known.metrics is None:
-        raise ConfigError(
-            f"'{', '.join(map(str, scores))}' has no metrics to leave out. Name a file of metrics with --metrics."
-        )
-    posed = replays.Scenario(**scenario, prior=score_tables.read(prior) if prior else None)
-    plan = replays.ReplayPlan(known.complete(posed.needed(known)) if complete else known, posed, budget)
-    settings = [
-        replays.Setting(policy, number, with_metrics)
-        for policy in _names(policies)
-        for number in _numbers(workers)
-        for with_metrics in ((True, False) if ablate else (True,))
-    ]
-    trials = _run(plan, settings, seeds, jobs or os.cpu_count() or 1)
-    shares = [share for share in replays.COST_SHARES if share <= budget * (1 + 1e-9)]
-    files = _save(trials, shares, output) if output else []
-    problem = replays.describe(plan)
+    chosen = [name.strip() for names in models for name in names.split(",")]
+    table = score_tables.read(scores, chosen)
+    plan = ReplayPlan(table, Scenario(**scenario), budget, confidence_at=())
+    trials = _searched(plan, Setting(policy, workers), seeds, jobs or os.cpu_count() or 1)
+    shares = [share for share in COST_SHARES if share < budget * (1 - 1e-9)]
+    points = curve(trials, [*shares, budget])
+    truth = ground_truth(table, plan.scenario.build_problem(table))
+    best = str(table.arms[truth.best])
+    sentence = (
+        f"With {budget:.3g} of the cost of every score, {points[-1].found} of {seeds} searches by "
+        f"{policy} recommended a candidate within 1 % of the best, {best}."
+    )
+    document = {
+        "candidates": len(table.arms),
+        "tasks": len(table.tasks),
+        "scores": table.known,
+        "best": best,
+        "curve": [asdict(point) for point in points],
+        "sentence": sentence,
+    }
 
     def show() -> None:
-        say(problem)
-        for table in replays.summary_tables(trials, shares, plan.scenario.costs_for(known) != "unit"):
-            say()
-            table.show()
-        for path in files:
-            say(path)
+        _as_table(points, len(table.arms), len(table.tasks), table.known).show()
+        say()
+        say(sentence)
 
-    return Answer(lambda: {"problem": problem, **as_lines(trials, shares), "files": files}, show)
+    return Output(lambda: document, show)
 
 
-def _names(given: Sequence[str]) -> list[str]:
-    """The names in options that may be repeated, each with one name or several after commas."""
-    return [name.strip() for text in given for name in text.split(",")]
-
-
-def _numbers(text: str) -> list[int]:
-    from daskmetrics.core.errors import ConfigError
-
-    parts = text.split(",")
-    if not all(part.strip().isdecimal() and 0 < int(part[:20]) <= MOST_WORKERS for part in parts):
-        raise ConfigError(
-            f"'--workers {text[:40]}' is not a list of numbers from 1 to {MOST_WORKERS}. Write for instance 1,8,32."
-        )
-    return [int(part) for part in parts]
-
-
-def _run(plan: ReplayPlan, settings: Sequence[Setting], seeds: int, jobs: int) -> list[ReplayTrial]:
+def _searched(plan: ReplayPlan, setting: Setting, seeds: int, jobs: int) -> list[ReplayTrial]:
     from rich.console import Console
     from rich.progress import track
 
-    from daskmetrics.bandit import replay as replays
+    from daskmetrics.bandit.replay import run_trials
 
-    trials = replays.run_trials(plan, settings, range(seeds), jobs)
     console = Console(stderr=True)
-    total = len(settings) * seeds
-    return list(track(trials, "searching", total, console=console, transient=True, disable=not console.is_terminal))
+    trials = run_trials(plan, [setting], range(seeds), jobs)
+    is_hidden = not console.is_terminal
+    return list(
+        track(trials, "searching", seeds, console=console, transient=True, disable=is_hidden)
+    )
 
 
-def _save(trials: Sequence[ReplayTrial], shares: Sequence[float], folder: Path) -> list[Path]:
-    """Write the CSV files and the plot; returns their paths."""
-    from daskmetrics.bandit.replay import _report as report
-    from daskmetrics.bandit.replay import write_csv
+def _as_table(points: Sequence[CurvePoint], candidates: int, tasks: int, scores: int) -> Table:
+    from daskmetrics.core.table import Table
 
-    paths = write_csv(trials, shares, folder)
-    try:
-        paths.append(report.draw(trials, folder / "replay.png"))
-    except ImportError:
-        say("No plot: matplotlib is not installed. Install daskmetrics[plot].", err=True)
-    return paths
+    rows = tuple(
+        (f"{100 * p.share:.3g} %", f"{p.found} of {p.searches}", f"{100 * p.loss:.2f} %")
+        for p in points
+    )
+    title = f"{candidates:,} candidates x {tasks} tasks, {scores:,} scores known"
+    return Table(("cost", "within 1 % of the best", "median loss"), rows, title)
 
 
 COMMANDS = (replay,)

@@ -12,32 +12,42 @@ from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, example, friendly, s
 
 if TYPE_CHECKING:
     from daskmetrics.config import Config
-    from daskmetrics.experiment._train import TrainedSuite
+    from daskmetrics.experiment.train import TrainedSuite
 
 
 @click.command(epilog=example("daskmetrics train configs/train-and-search.yaml --workers 2"))
 @click.argument("config", type=PATH)
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Such as models.0.train.ranks=4.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Such as models.0.train.ranks=4."
+)
 @click.option("--workers", type=int, help="Number of workers; short for --set cluster.workers=N.")
-@click.option("--folder", help="Where suites are kept, by name; short for --set ddp.folder=DIR.  [default: the cache]")
+@click.option(
+    "--folder",
+    help="Where suites are kept, by name; short for --set ddp.folder=DIR.  [default: the cache]",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and start nothing.")
 @friendly
-def train(config: Path, settings: tuple[str, ...], workers: int | None, folder: str | None, dry_run: bool) -> None:
+def train(
+    config: Path, settings: tuple[str, ...], workers: int | None, folder: str | None, dry_run: bool
+) -> None:
     """Train the suites of CONFIG on the workers of its cluster.
 
-    They are its models with a `train` section. Run the same command again to resume. `run` with the same CONFIG
-    measures and searches the trained suites.
+    They are its models with a `train` section. Run the same command again to resume. `run` with the
+    same CONFIG measures and searches the trained suites.
     """
     from daskmetrics import config as configuration
     from daskmetrics.core.errors import ConfigError
-    from daskmetrics.experiment import _train as training
+    from daskmetrics.experiment import train as training
 
     options = {"cluster.workers": workers, "ddp.folder": folder}
-    given = [f"{key}={value}" for key, value in options.items() if value is not None]
-    loaded = configuration.load(config, (*settings, *given))
+    short_forms = [f"{key}={value}" for key, value in options.items() if value is not None]
+    loaded = configuration.load(config, (*settings, *short_forms))
     suites = training.suites_to_train(loaded)
     if not suites:
-        raise ConfigError(f"'{config}' trains nothing: no model has a 'train' section, such as train: {{size: 14m}}.")
+        raise ConfigError(
+            f"'{config}' trains nothing: no model has a 'train' section, such as train: "
+            f"{{size: 14m}}."
+        )
     if dry_run:
         _preview(loaded, suites)
         return
@@ -46,20 +56,24 @@ def train(config: Path, settings: tuple[str, ...], workers: int | None, folder: 
     from daskmetrics.dashboard import TRAINING_PAGE as page
 
     end_as_by_ctrl_c()
-    if not all(each.is_done for each in training.ddp_trainings(loaded, suites)):
+    if not all(suite.is_done for suite in training.ddp_trainings(loaded, suites)):
         with (
             experiment.Display() as display,
-            connect(loaded.cluster, loaded.name, display.message, on_start=display.message, page=page) as client,
+            connect(
+                loaded.cluster, loaded.name, display.message, on_start=display.message, page=page
+            ) as client,
         ):
             training.train(client, loaded, display, suites)
     _summary(suites)
 
 
 def _preview(config: Config, suites: Mapping[str, TrainedSuite]) -> None:
-    from daskmetrics.training import _estimate as estimate
+    from daskmetrics.training import estimate as estimate
 
     for name, suite in suites.items():
-        for quantity, text in estimate.rows(name, suite.recipe, suite.folder, config.cluster.workers):
+        for quantity, text in estimate.rows(
+            name, suite.recipe, suite.folder, config.cluster.workers
+        ):
             say(f"{quantity:<16} {text}")
         say()
     say("Nothing was started.")
@@ -70,11 +84,15 @@ def _summary(suites: Mapping[str, TrainedSuite]) -> None:
 
     for name, suite in suites.items():
         saved = training.revisions(suite.recipe)
-        first, last = (training.summary(suite.folder, revision)["loss"] for revision in (saved[0], saved[-1]))
-        say(f"{name}: {len(saved)} checkpoints, loss {first:.3f} -> {last:.3f}: {suite.folder}")
+        losses = [
+            training.summary(suite.folder, revision)["loss"] for revision in (saved[0], saved[-1])
+        ]
+        say(
+            f"{name}: {len(saved)} checkpoints, loss {losses[0]:.3f} -> {losses[1]:.3f}: {suite.folder}"
+        )
     try:
-        from daskmetrics.report.plots._figures import write_telemetry
-        from daskmetrics.report.plots._lines import write_losses
+        from daskmetrics.report.plots.figures import write_telemetry
+        from daskmetrics.report.plots.lines import write_losses
     except ImportError:
         say("No figure of the losses: it needs matplotlib, pip install 'daskmetrics[plot]'.")
         return

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import threading
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import dask
 
-from daskmetrics.cluster import _preload_clock as preload_clock
-from daskmetrics.cluster import _preload_scheduler as preload_scheduler
-from daskmetrics.cluster import _preload_worker as preload_worker
-from daskmetrics.cluster._preload_scheduler import PREFIX
+from daskmetrics.cluster import _preload as preload
 from daskmetrics.config import Cluster
 
 RESOURCES = {"GPU": 1, "CPU": 1}
-"""What each worker offers. Encoding takes GPU, scoring takes CPU, so that a probe never holds a GPU."""
+"""What each worker offers: encoding takes GPU, scoring CPU, so that a probe never holds a GPU."""
 
 PAGES = "daskmetrics.dashboard._preload"
-"""Module that adds our pages to the dashboard: named, not imported, since only the scheduler loads it."""
+"""Module that adds our pages to the dashboard; only the scheduler imports it."""
 
 WORKER_SETTINGS = {
     "DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE": "False",
@@ -28,27 +26,41 @@ WORKER_SETTINGS = {
     "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "120s",
     "DASK_DISTRIBUTED__ADMIN__TICK__LIMIT": "1 minute",
 }
-"""The settings of workers in Slurm jobs, which do not inherit this process's configuration: environment variables."""
+"""Variables of workers in Slurm jobs, which do not inherit this process's configuration."""
 
 DEATH_TIMEOUT = 60  # seconds without a scheduler after which a worker ends, and its job with it
 
 
 def worker_command(
-    scheduler: str, name: str, memory: str | None, interface: str | None, resources: Mapping[str, int] = RESOURCES
+    scheduler: str,
+    name: str,
+    memory: str | None,
+    interface: str | None,
+    resources: Mapping[str, int] = RESOURCES,
 ) -> list[str]:
-    """The command, after that of Python, of a worker that runs one unit at a time under a nanny that restarts it."""
-    return [
-        *("-P", "-m", "distributed.cli.dask_worker"),  # -P: no module of the working folder replaces one of Python's
-        *(scheduler, "--name", name, "--preload", preload_worker.__name__, "--nthreads", "1"),
+    """The command, after that of Python, of a worker that runs one unit at a time under a nanny
+    that restarts it.
+    """
+    words = [
+        # -P: no module of the working folder replaces one of Python's
+        *("-P", "-m", "distributed.cli.dask_worker", scheduler),
+        *("--name", name),
+        *("--preload", preload.__name__),
+        *("--nthreads", "1"),
         *("--nanny", "--death-timeout", str(DEATH_TIMEOUT), "--memory-limit", memory or "0"),
-        *("--no-dashboard", "--dashboard-address", "127.0.0.1:0"),  # a worker's pages would be open to the network
-        *("--resources", ",".join(f"{each}={amount}" for each, amount in resources.items())),
-        *(["--interface", interface] if interface else []),
+        # a worker's pages would be open to the network
+        *("--no-dashboard", "--dashboard-address", "127.0.0.1:0"),
+        *("--resources", ",".join(f"{name}={amount}" for name, amount in resources.items())),
     ]
+    if interface:
+        words += ["--interface", interface]
+    return words
 
 
 def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
-    """Configuration in force while the cluster runs; for an existing one, only what its client needs."""
+    """Configuration in force while the cluster runs; for an existing one, only what its client
+    needs.
+    """
     timeouts = {
         "distributed.comm.timeouts.connect": "60s",
         "distributed.comm.timeouts.tcp": "120s",
@@ -57,35 +69,33 @@ def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:
     }
     if profile.kind == "existing":
         return timeouts
+    environment = "distributed.nanny.pre-spawn-environ"
     settings = {
+        **timeouts,
         # our own retry policy decides about retries, and needs to know of the first death
         "distributed.scheduler.allowed-failures": 0,
-        # a paused worker would keep its waiting tasks for ever; its nanny ends it if memory runs out
+        # a paused worker would keep its waiting tasks for ever; its nanny ends it if memory runs
+        # out
         "distributed.worker.memory.pause": False,
         # otherwise a worker that was disconnected for 15 s is closed
         "distributed.deploy.lost-worker-timeout": "1 hour",
         "distributed.scheduler.preload": [PAGES],
-        **{
-            f"distributed.nanny.pre-spawn-environ.{name}": value
-            for name, value in {"OMP_NUM_THREADS": profile.threads, **profile.allocator}.items()
-        },
-        **timeouts,
+        f"{environment}.OMP_NUM_THREADS": profile.threads,
     }
-    logging = "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED"
     if profile.kind == "factory":
         # SSHCluster waits for a line of the log, also beside a cluster that hides it
-        return {**settings, logging: "info"}
+        return {**settings, f"{environment}.DASK_LOGGING__DISTRIBUTED": "info"}
     return {
         **settings,
         # every link that Dask shows needs the private prefix
         "distributed.dashboard.link": "{scheme}://127.0.0.1:{port}" + prefix + "/status",
-        PREFIX: prefix,
-        "distributed.scheduler.preload": [preload_scheduler.__name__, PAGES],
-        "distributed.worker.preload": [preload_clock.__name__],
+        preload.PREFIX: prefix,
+        "distributed.scheduler.preload": [preload.__name__, PAGES],
+        "distributed.worker.preload": [preload.__name__],
         # workers' pages would listen on all interfaces
         "distributed.worker.http.routes": [],
         # tasks cancelled when a run is stopped would be logged as errors
-        logging: "error",
+        f"{environment}.DASK_LOGGING__DISTRIBUTED": "error",
     }
 
 
@@ -96,20 +106,23 @@ _set = ExitStack()  # undoes what `in_force` has set
 
 @contextmanager
 def in_force(settings: Mapping[str, Any]) -> Iterator[None]:
-    """Dask's configuration with these settings; such blocks, of several clusters, may end in any order."""
-    own = dict(settings)
+    """Dask's configuration with these settings; such blocks, of several clusters, may end in any
+    order.
+    """
+    block = dict(settings)
     with _LOCK:
-        _IN_FORCE.append(own)
+        _IN_FORCE.append(block)
         _apply()
     try:
         yield
     finally:
         with _LOCK:
-            _IN_FORCE[:] = [each for each in _IN_FORCE if each is not own]
+            # by identity: two clusters may have equal settings
+            _IN_FORCE[:] = [other for other in _IN_FORCE if other is not block]
             _apply()
 
 
 def _apply() -> None:
     _set.close()
     if _IN_FORCE:
-        _set.enter_context(dask.config.set({name: value for each in _IN_FORCE for name, value in each.items()}))
+        _set.enter_context(dask.config.set(dict(ChainMap(*map(dict, reversed(_IN_FORCE))))))

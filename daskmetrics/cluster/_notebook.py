@@ -10,13 +10,13 @@ from typing import Any
 
 from distributed import Client
 
-from daskmetrics.cluster._connect import connect, import_early
-from daskmetrics.cluster._links import here, link_lines
-from daskmetrics.cluster.slurm._commands import queue_text
-from daskmetrics.cluster.slurm._script import job_name
+from daskmetrics.cluster.connection import connect, import_early
+from daskmetrics.cluster.links import here, link_lines
+from daskmetrics.cluster.slurm.commands import queue_text
+from daskmetrics.cluster.slurm.script import job_name
 from daskmetrics.config import Cluster
 from daskmetrics.config import cluster as read_profile
-from daskmetrics.core._machine import workers
+from daskmetrics.core.machine import workers
 
 BOX = (
     "display: inline-block; padding: .7em 1em; border: 1px solid rgba(128, 128, 128, .45); border-radius: 6px; "
@@ -36,7 +36,8 @@ class ProfileCluster:
     run : str
         Part of the names of its jobs.
     asynchronous : bool
-        Whether it is used within an event loop, with ``await`` and ``async with``, as JupyterLab's extension does.
+        Whether it is used within an event loop, with ``await`` and ``async with``, as JupyterLab's
+        extension does.
     **changes
         Keys that replace those of the profile, such as ``workers=4``.
 
@@ -60,8 +61,11 @@ class ProfileCluster:
         asynchronous: bool = False,
         **changes: Any,
     ) -> None:
-        self.profile = read_profile(profile.model_dump() if isinstance(profile, Cluster) else profile, **changes)
-        self.run, self.asynchronous = run, asynchronous
+        if isinstance(profile, Cluster):
+            profile = profile.model_dump()
+        self.profile = read_profile(profile, **changes)
+        self.run = run
+        self.asynchronous = asynchronous
         self._stack = ExitStack()
         self._client: Client | None = None
         import_early(self.profile)
@@ -164,24 +168,26 @@ class ProfileCluster:
         return self.client.cluster.adapt(**limits)
 
     def __repr__(self) -> str:
-        return f"<ProfileCluster {', '.join(f'{name}: {text}' for name, text in self._facts().items())}>"
+        facts = ", ".join(f"{name}: {text}" for name, text in self._facts().items())
+        return f"<ProfileCluster {facts}>"
 
     def _repr_html_(self) -> str:
-        facts = {name: escape(text) for name, text in self._facts().items()}
-        if self._client is not None:
-            first, *others = link_lines(self.dashboard_link, self.profile.kind, here())
-            link = escape(first.removeprefix("Dashboard: "))
-            facts["dashboard"] = f'<a href="{link}" target="_blank">{link}</a>'
-            for line in others:
-                label, _, text = line.strip().partition(":")
-                facts[escape(label)] = f"<code>{escape(text.strip())}</code>"
+        cells = {name: escape(text) for name, text in self._facts().items()}
+        if link := self.dashboard_link:
+            cells["dashboard"] = f'<a href="{escape(link)}" target="_blank">{escape(link)}</a>'
+            for line in link_lines(link, self.profile.kind, here())[1:]:
+                name, _, text = line.strip().partition(":")
+                cells[escape(name)] = f"<code>{escape(text.strip())}</code>"
         rows = "".join(
             f'<tr style="background: none"><td style="{CELL}; opacity: .7; white-space: nowrap">{name}</td>'
             f'<td style="{CELL}">{text}</td></tr>'
-            for name, text in facts.items()
+            for name, text in cells.items()
         )
-        table = f'<table style="border-collapse: collapse; margin: 0; background: none; color: inherit">{rows}</table>'
-        return f'<div style="{BOX}"><div style="font-weight: 600">Cluster: {escape(self.name)}</div>{table}</div>'
+        return (
+            f'<div style="{BOX}"><div style="font-weight: 600">Cluster: {escape(self.name)}</div>'
+            '<table style="border-collapse: collapse; margin: 0; background: none; color: inherit">'
+            f"{rows}</table></div>"
+        )
 
     def _facts(self) -> dict[str, str]:
         if self._client is None:

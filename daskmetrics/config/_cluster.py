@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_serializer, model_validator
 
-from daskmetrics.config._section import (
+from daskmetrics.config.section import (
     Constraint,
     Directive,
     DottedName,
@@ -17,7 +17,6 @@ from daskmetrics.config._section import (
     SharedFolder,
     Size,
     SlurmName,
-    Source,
     Variable,
     Walltime,
     Word,
@@ -33,66 +32,50 @@ def _bytes(size: str) -> int:
 
 
 class Pool(Section):
-    """CPU jobs beside the main jobs, for scoring. A key that is left out has the value of the main jobs."""
+    """CPU jobs beside the main jobs, for scoring. A key that is left out has the value of the main
+    jobs.
+    """
 
     workers: int = Field(2, ge=1, description="Largest number of workers.", examples=[16])
     fewest: int | None = Field(
         None,
         ge=1,
-        description="Smallest number of workers. With it, the number follows the work, up to `workers`.",
+        description="Smallest number of workers. With it, the number follows the work, up to "
+        "`workers`.",
         examples=[2],
     )
     threads: int = Field(1, ge=1, description="CPU threads per worker.", examples=[4])
-    memory: Size | None = Field(None, description="Memory per worker. By default no limit.", examples=["16GiB"])
-    partition: Partitions | None = Field(None, description="Slurm partition, or several.", examples=["cpu"])
-    account: SlurmName | None = Field(None, description="Slurm account.", examples=["proj42"])
-    walltime: Walltime | None = Field(None, description="Time limit of a job.", examples=["12:00:00"])
-    qos: SlurmName | None = Field(
-        None, description="Slurm QOS. The QOS of the main jobs is not used: it may require GPUs.", examples=["normal"]
+    memory: Size | None = Field(
+        None, description="Memory per worker. By default no limit.", examples=["16GiB"]
     )
-    constraint: Constraint | None = Field(
-        None, description="Features that a node must have. Not taken from the main jobs.", examples=["epyc"]
+    partition: Partitions | None = Field(
+        None, description="Slurm partition, or several.", examples=["cpu"]
     )
     directives: tuple[Directive, ...] = Field(
         (),
         description="Further #SBATCH lines, without the prefix. Not taken from the main jobs.",
         examples=[["--exclusive"]],
     )
-    max_jobs: int | None = Field(
-        None, ge=1, description="Largest number of jobs in the queue, pending jobs included.", examples=[8]
-    )
-
-
-class Driver(Section):
-    """The job in which `run --submit` drives a run; it needs neither a GPU nor torch."""
-
-    partition: SlurmName | None = Field(
-        None, description="Slurm partition. By default the default partition of the site.", examples=["long"]
-    )
-    account: SlurmName | None = Field(
-        None, description="Slurm account. By default the account of the workers.", examples=["proj42"]
-    )
-    qos: SlurmName | None = Field(None, description="Slurm QOS.", examples=["long"])
-    walltime: Walltime = Field("1-00:00:00", description="Time limit of the job.", examples=["3-00:00:00"])
-    cpus: int = Field(2, ge=1, description="CPU cores of the job.", examples=[4])
-    memory: Size | None = Field(
-        "4GiB", description="Memory of the job; null where a site does not accept --mem.", examples=["8GiB"]
-    )
-    directives: tuple[Directive, ...] = Field(
-        (), description="Further #SBATCH lines, without the prefix.", examples=[["--mail-type=END"]]
-    )
 
 
 class Factory(Section):
-    """A class that makes a cluster of Dask, with the keys that Dask's JupyterLab extension has for it."""
+    """A class that makes a cluster of Dask, with the keys that Dask's JupyterLab extension has for
+    it.
+    """
 
-    module: DottedName = Field(description="Module that has the class.", examples=["dask_jobqueue", "dask_cuda"])
+    module: DottedName = Field(
+        description="Module that has the class.", examples=["dask_jobqueue", "dask_cuda"]
+    )
     class_: DottedName = Field(
-        alias="class", description="Class of the cluster, or a function.", examples=["PBSCluster", "LocalCUDACluster"]
+        alias="class",
+        description="Class of the cluster, or a function.",
+        examples=["PBSCluster", "LocalCUDACluster"],
     )
     args: tuple[Any, ...] = Field((), description="Its positional arguments.", examples=[["a100"]])
     kwargs: dict[str, Any] = Field(
-        {}, description="Its keyword arguments.", examples=[{"cores": 8, "memory": "64GB", "queue": "gpu"}]
+        {},
+        description="Its keyword arguments.",
+        examples=[{"cores": 8, "memory": "64GB", "queue": "gpu"}],
     )
 
     @model_serializer(mode="wrap")
@@ -100,87 +83,97 @@ class Factory(Section):
         return {name.rstrip("_"): value for name, value in handler(self).items()}
 
 
-class TLS(Section):
-    """Files in PEM format with which a client is admitted by a scheduler that demands TLS."""
-
-    ca: Source = Field(description="Certificate of the authority that signed the scheduler's.", examples=["ca.pem"])
-    cert: Source = Field(description="Certificate of the client.", examples=["client.pem"])
-    key: Source = Field(description="Private key of the client.", examples=["client-key.pem"])
-
-
 class Cluster(Section):
-    """Where the work runs: this machine, Slurm jobs, the present Slurm job, a running scheduler, or any other class."""
+    """Where the work runs: this machine, Slurm jobs, the present Slurm job, a running scheduler, or
+    any other class.
+    """
 
     kind: Literal["local", "slurm", "allocation", "existing", "factory"] = Field(
         "local",
-        description="`local` for this machine, `slurm` for jobs that are submitted, `allocation` for the Slurm job "
-        "that this process runs in, `existing` for a scheduler that is already running, `factory` for a cluster of any "
+        description="`local` for this machine, `slurm` for jobs that are submitted, `allocation` "
+        "for the Slurm job "
+        "that this process runs in, `existing` for a scheduler that is already running, `factory` "
+        "for a cluster of any "
         "class.",
         examples=["slurm"],
     )
-    workers: int = Field(2, ge=1, description="Number of workers, or the largest number with `fewest`.", examples=[32])
+    workers: int = Field(
+        2,
+        ge=1,
+        description="Number of workers, or the largest number with `fewest`.",
+        examples=[32],
+    )
     fewest: int | None = Field(
         None,
         ge=1,
-        description="Smallest number of workers (Slurm). With it, the number follows the work, up to `workers`.",
+        description="Smallest number of workers (Slurm). With it, the number follows the work, up "
+        "to `workers`.",
         examples=[4],
     )
     threads: int = Field(1, ge=1, description="CPU threads per worker.", examples=[8])
-    memory: Size | None = Field(None, description="Memory per worker. By default no limit.", examples=["16GiB"])
+    memory: Size | None = Field(
+        None, description="Memory per worker. By default no limit.", examples=["16GiB"]
+    )
     max_memory: Size | None = Field(
         None,
-        description="Largest memory per worker (Slurm). With it, a job whose worker was killed for its memory is "
+        description="Largest memory per worker (Slurm). With it, a job whose worker was killed "
+        "for its memory is "
         "replaced by one with twice as much, up to this; for the scoring workers, too.",
         examples=["64GiB"],
     )
     embeddings: Size = Field(
         "1GiB",
-        description="Memory of a worker for embeddings. Those that do not fit are written to the run folder.",
+        description="Memory of a worker for embeddings. Those that do not fit are written to the "
+        "run folder.",
         examples=["8GiB"],
     )
     address: str | None = Field(
         None,
-        description="Address of a running scheduler, or path of its scheduler file (`kind: existing`).",
+        description="Address of a running scheduler, or path of its scheduler file (`kind: "
+        "existing`).",
         examples=["tcp://10.0.0.1:8786", "scheduler.json"],
-    )
-    tls: TLS | None = Field(
-        None,
-        description="Certificates for a running scheduler that demands TLS (`kind: existing`). By default those of "
-        "Dask's configuration.",
-        examples=[{"ca": "ca.pem", "cert": "client.pem", "key": "client-key.pem"}],
     )
     factory: Factory | None = Field(
         None,
-        description="The class of the cluster (`kind: factory`), which then gets `workers` workers.",
+        description="The class of the cluster (`kind: factory`), which then gets `workers` "
+        "workers.",
         examples=[{"module": "dask_jobqueue", "class": "PBSCluster", "kwargs": {"queue": "gpu"}}],
     )
     partition: Partitions | None = Field(
         None,
-        description="Slurm partition, or several: jobs go to those that accept them, and start in the first with room.",
+        description="Slurm partition, or several: jobs go to those that accept them, and start in "
+        "the first with room.",
         examples=["gpu", ["gpu", "preempt"]],
     )
     account: SlurmName | None = Field(None, description="Slurm account.", examples=["proj42"])
     qos: SlurmName | None = Field(None, description="Slurm QOS.", examples=["normal"])
-    constraint: Constraint | None = Field(None, description="Features that a node must have.", examples=["a100|h100"])
-    walltime: Walltime = Field("04:00:00", description="Time limit of a job.", examples=["12:00:00"])
+    constraint: Constraint | None = Field(
+        None, description="Features that a node must have.", examples=["a100|h100"]
+    )
+    walltime: Walltime = Field(
+        "04:00:00", description="Time limit of a job.", examples=["12:00:00"]
+    )
     gpus_per_job: int = Field(
         1,
         ge=0,
-        description="GPUs of a job, with one worker process for each. The number of GPUs of a node gives whole-node "
+        description="GPUs of a job, with one worker process for each. The number of GPUs of a "
+        "node gives whole-node "
         "jobs; 0 gives CPU workers.",
         examples=[4],
     )
-    gpus_per_node: int | None = Field(
-        None, ge=1, description="GPUs that a node has; no job may request more.", examples=[4]
+    gpu_type: Word | None = Field(
+        None, description="Type of GPU, as in --gres=gpu:TYPE.", examples=["a100"]
     )
-    gpu_type: Word | None = Field(None, description="Type of GPU, as in --gres=gpu:TYPE.", examples=["a100"])
     scoring: Pool | None = Field(
         None,
-        description="CPU workers beside the GPU workers. If they exist, GPU workers never score tasks.",
+        description="CPU workers beside the GPU workers. If they exist, GPU workers never score "
+        "tasks.",
         examples=[{"workers": 16, "partition": "cpu"}],
     )
     interface: Word | None = Field(
-        None, description="Network interface through which nodes reach each other.", examples=["ib0"]
+        None,
+        description="Network interface through which nodes reach each other.",
+        examples=["ib0"],
     )
     prologue: tuple[Line, ...] = Field(
         (),
@@ -192,12 +185,6 @@ class Cluster(Section):
         description="Environment variables of the workers. Values are used literally.",
         examples=[{"HF_HUB_OFFLINE": "1"}],
     )
-    expandable_segments: bool = Field(
-        False,
-        description="Let PyTorch's allocator enlarge the blocks of GPU memory that it has, so that memory is not lost "
-        "to fragments. Of Slurm jobs, job steps and local workers.",
-        examples=[True],
-    )
     directives: tuple[Directive, ...] = Field(
         (), description="Further #SBATCH lines, without the prefix.", examples=[["--exclusive"]]
     )
@@ -207,58 +194,89 @@ class Cluster(Section):
         examples=["/scratch/me/logs"],
     )
     scratch: SharedFolder | None = Field(
-        None, description="Folder on each node for temporary files of the workers.", examples=["/local/scratch"]
+        None,
+        description="Folder on each node for temporary files of the workers.",
+        examples=["/local/scratch"],
     )
     max_jobs: int | None = Field(
-        None, ge=1, description="Largest number of jobs in the queue, pending jobs included.", examples=[16]
+        None,
+        ge=1,
+        description="Largest number of jobs in the queue, pending jobs included.",
+        examples=[16],
     )
     dashboard_port: int | None = Field(
         None,
         ge=1,
         le=65535,
-        description="Port of the dashboard and of /metrics, below a private path that stays the same for your runs. "
+        description="Port of the dashboard and of /metrics, below a private path that stays the "
+        "same for your runs. "
         "Refused if the port is taken. By default a free port and a new path.",
         examples=[8790],
     )
-    poll_seconds: float = Field(30.0, gt=0, description="Seconds between two looks at the queue.", examples=[60])
-    failures: int = Field(
-        5, ge=1, description="Jobs that may fail in a row before no more are submitted.", examples=[3]
+    poll_seconds: float = Field(
+        30.0, gt=0, description="Seconds between two looks at the queue.", examples=[60]
     )
     connect_within: float = Field(
-        300.0, gt=0, description="Seconds within which the worker of a running job must connect.", examples=[600]
+        300.0,
+        gt=0,
+        description="Seconds within which the worker of a running job must connect.",
+        examples=[600],
     )
     arrive_within: float | None = Field(
         None,
         gt=0,
-        description="Seconds within which the first worker must connect. By default 600, with Slurm a week.",
+        description="Seconds within which the first worker must connect. By default 600, with "
+        "Slurm a week.",
         examples=[3600],
     )
     downloads: Literal["driver", "workers"] = Field(
         "driver",
-        description="Who downloads the checkpoints of models with `disk`: the machine that drives the run, such as a "
+        description="Who downloads the checkpoints of models with `disk`: the machine that drives "
+        "the run, such as a "
         "login node, or the workers, if they have a network.",
         examples=["workers"],
     )
     unit_minutes: float | None = Field(
-        None, gt=0, description="Minutes after which an attempt at a work unit is stopped.", examples=[30]
+        None,
+        gt=0,
+        description="Minutes after which an attempt at a work unit is stopped.",
+        examples=[30],
     )
-    driver: Driver = Field(
-        Driver(), description="The job in which `run --submit` drives a run.", examples=[{"partition": "long"}]
+
+    driver_directives: tuple[Directive, ...] = Field(
+        (),
+        description="#SBATCH lines of the job in which `run --submit` drives a run, without the "
+        "prefix. By default it "
+        "has the account of the workers, the site's partition, 2 CPUs, 4 GiB and one day.",
+        examples=[["--partition=long", "--time=3-00:00:00"]],
     )
 
     @model_validator(mode="after")
     def _check_counts(self) -> Cluster:
         for pool in (self, self.scoring):
             if pool and pool.fewest and pool.fewest > pool.workers:
-                raise ValueError(f"fewest is {pool.fewest}, which is more than the {pool.workers} workers")
-        if self.gpus_per_node and self.gpus_per_job > self.gpus_per_node:
-            raise ValueError(f"gpus_per_job is {self.gpus_per_job}, but a node has {self.gpus_per_node}")
-        if self.max_memory and self.kind == "slurm" and not (self.memory and _bytes(self.memory) <= self.most_memory):
-            raise ValueError(f"max_memory is {self.max_memory}, so memory, with which jobs begin, must be set, to less")
+                raise ValueError(
+                    f"fewest is {pool.fewest}, which is more than the {pool.workers} workers"
+                )
+        if (
+            self.max_memory
+            and self.kind == "slurm"
+            and not (self.memory and _bytes(self.memory) <= self.most_memory)
+        ):
+            raise ValueError(
+                f"max_memory is {self.max_memory}, so memory, with which jobs begin, must be set, "
+                "to less"
+            )
         if self.kind in ("existing", "factory") and self.dashboard_port:
-            raise ValueError(f"dashboard_port is for our own schedulers; kind is '{self.kind}', whose owner chooses it")
+            raise ValueError(
+                f"dashboard_port is for our own schedulers; kind is '{self.kind}', whose owner "
+                "chooses it"
+            )
         if self.kind == "factory" and self.factory is None:
-            raise ValueError("kind is 'factory': name the class, such as factory: {module: dask_cuda, class: ...}")
+            raise ValueError(
+                "kind is 'factory': name the class, such as factory: "
+                "{module: dask_cuda, class: ...}"
+            )
         return self
 
     @property
@@ -268,7 +286,9 @@ class Cluster(Section):
 
     @property
     def most_memory(self) -> int:
-        """Bytes that a worker can have after others were killed for their memory; 0 if none gets more than others."""
+        """Bytes that a worker can have after others were killed for their memory; 0 if none gets
+        more than others.
+        """
         return _bytes(self.max_memory) if self.kind == "slurm" and self.max_memory else 0
 
     @property
@@ -277,12 +297,8 @@ class Cluster(Section):
         return self.gpu_type or "gpu" if self.kind == "slurm" and self.gpus_per_job else "cpu"
 
     @property
-    def allocator(self) -> dict[str, str]:
-        """Environment variables of workers for PyTorch's allocator on GPUs."""
-        names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # torch 2.9 renamed it
-        return dict.fromkeys(names, "expandable_segments:True") if self.expandable_segments else {}
-
-    @property
     def patience(self) -> float:
-        """Seconds that work may wait for a worker. A queue may take days, and problems in it are reported meanwhile."""
+        """Seconds that work may wait for a worker. A queue may take days, and problems in it are
+        reported meanwhile.
+        """
         return self.arrive_within or (WEEK if self.kind == "slurm" else 600.0)

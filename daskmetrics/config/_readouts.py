@@ -1,4 +1,6 @@
-"""The readouts that a configuration compares: a product of poolings, layers, dimensions, whitening and storage."""
+"""The readouts that a configuration compares: a product of poolings, layers, dimensions, whitening
+and storage.
+"""
 
 from __future__ import annotations
 
@@ -9,49 +11,64 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from daskmetrics.config._section import Section, matching
-from daskmetrics.core._readouts import Readout, joined_name
+from daskmetrics.config.section import Section, matching
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.readouts import Readout, joined_name
 
 EACH = "each"
 _JOIN = re.compile(r"(mean|concat)\( *(?:(-?\d*) *: *(-?\d*)|(-?\d+(?: *, *-?\d+)+)) *\)")
 
 Joined = Annotated[
-    str, matching(f"{EACH}|{_JOIN.pattern}", "'each', or layers that are read together: 'mean(-4:)', 'concat(3, 7)'")
+    str,
+    matching(
+        f"{EACH}|{_JOIN.pattern}",
+        "'each', or layers that are read together: 'mean(-4:)', 'concat(3, 7)'",
+    ),
 ]
-Components = Annotated[str, matching(r"all|pca[1-9]\d*", "'all', a number such as 256, or components such as pca128")]
+Components = Annotated[
+    str, matching(r"all|pca[1-9]\d*", "'all', a number such as 256, or components such as pca128")
+]
 Count = Annotated[int, Field(ge=1, strict=True)]
 
 
 class Readouts(Section):
-    """How vectors are read from the states: an arm is a layer with one of each list. All share one forward pass."""
+    """How vectors are read from the states: an arm is a layer with one of each list. All share one
+    forward pass.
+    """
 
-    pooling: tuple[Literal["protocol", "as_shipped", "mean", "last", "cls", "weighted", "max"], ...] = Field(
+    pooling: tuple[
+        Literal["protocol", "as_shipped", "mean", "last", "cls", "weighted", "max"], ...
+    ] = Field(
         ("protocol",),
         min_length=1,
-        description="How token states become one vector: as the task or the protocol says, as a folder of "
-        "sentence-transformers says, their mean, the last or the first token, a mean weighted by position, or the "
+        description="How token states become one vector: as the task or the protocol says, as a "
+        "folder of "
+        "sentence-transformers says, their mean, the last or the first token, a mean weighted by "
+        "position, or the "
         "maximum.",
         examples=[["mean", "last", "cls", "weighted", "max"]],
     )
     layers: tuple[Joined, ...] = Field(
         (EACH,),
         min_length=1,
-        description="Which layers are read: `each` alone, or several together, by their mean or one after the other. "
+        description="Which layers are read: `each` alone, or several together, by their mean or "
+        "one after the other. "
         "As in Python, `3:6` leaves out 6, and -1 is the last layer.",
         examples=[[EACH, "mean(-4:)", "concat(3, 7)"]],
     )
     dimensions: tuple[Count | Components, ...] = Field(
         ("all",),
         min_length=1,
-        description="Which dimensions are kept: `all`, the first so many, or so many principal components, `pca128`, "
+        description="Which dimensions are kept: `all`, the first so many, or so many principal "
+        "components, `pca128`, "
         "fitted on the corpus.",
         examples=[["all", 256, "pca128"]],
     )
     whitening: tuple[bool, ...] = Field(
         (False,),
         min_length=1,
-        description="Whether vectors are whitened: centred, rotated and scaled to the identity as covariance of the "
+        description="Whether vectors are whitened: centred, rotated and scaled to the identity as "
+        "covariance of the "
         "corpus.",
         examples=[[False, True]],
     )
@@ -68,7 +85,10 @@ class Readouts(Section):
         """``pooling: last`` stands for a list of one."""
         if not isinstance(data, Mapping):
             return data
-        return {name: value if isinstance(value, list | tuple) else [value] for name, value in data.items()}
+        return {
+            name: value if isinstance(value, list | tuple) else [value]
+            for name, value in data.items()
+        }
 
     @property
     def is_fitted(self) -> bool:
@@ -77,7 +97,8 @@ class Readouts(Section):
         return any(Readout.parse(name).is_fitted for name in of_layers.names(depth=1))
 
     def names(self, depth: int) -> tuple[str, ...]:
-        """Names of the readouts of a model with this many blocks; the first listed value of each part comes first.
+        """Names of the readouts of a model with this many blocks; the first listed value of each
+        part comes first.
 
         Raises
         ------
@@ -107,7 +128,8 @@ class Readouts(Section):
 
 
 def _together(text: str, depth: int) -> str:
-    """The name of layers that are read together, such as ``mean(-4:)``, of a model with this many blocks.
+    """The name of layers that are read together, such as ``mean(-4:)``, of a model with this many
+    blocks.
 
     >>> _together("mean(-4:)", 12), _together("mean(3:6)", 12), _together("concat(3, -1)", 12)
     ('mean9-12', 'mean3-5', 'concat3+12')
@@ -120,7 +142,9 @@ def _together(text: str, depth: int) -> str:
         start, end = (end + depth + 1 if end < 0 else end for end in ends)
         chosen = list(range(start, end))
     else:
-        chosen = [int(each) if int(each) >= 0 else int(each) + depth + 1 for each in listed.split(",")]
+        chosen = [
+            int(each) if int(each) >= 0 else int(each) + depth + 1 for each in listed.split(",")
+        ]
     name = joined_name(join, tuple(sorted(chosen)))
     if not name or chosen[0] < 0 or not all(0 <= layer <= depth for layer in chosen):
         raise ConfigError(

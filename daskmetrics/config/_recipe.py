@@ -7,22 +7,29 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from daskmetrics.config._section import Line, Section, Seed, Source, Word, matching
+from daskmetrics.config.section import Section, Seed, Source, Word
 
 
 class Recipe(Section):
     """How a suite is trained: everything that decides its weights; equal recipes give equal suites.
 
-    One step learns from ``batch x accumulate x ranks`` sequences, however many processes compute it.
+    One step learns from ``batch x accumulate x ranks`` sequences, however many processes compute
+    it.
     """
 
     size: str | None = Field(
-        None, description="Name of a Pythia shape; sets `width`, `depth` and `heads`.", examples=["70m"]
+        None,
+        description="Name of a Pythia shape; sets `width`, `depth` and `heads`.",
+        examples=["70m"],
     )
     width: int = Field(64, ge=8, le=65_536, description="Hidden size.", examples=[512])
     depth: int = Field(4, ge=1, le=1000, description="Number of transformer blocks.", examples=[6])
-    heads: int = Field(2, ge=1, description="Number of attention heads; divides `width`.", examples=[8])
-    context: int = Field(64, ge=8, le=1_000_000, description="Tokens in a training sequence.", examples=[2048])
+    heads: int = Field(
+        2, ge=1, description="Number of attention heads; divides `width`.", examples=[8]
+    )
+    context: int = Field(
+        64, ge=8, le=1_000_000, description="Tokens in a training sequence.", examples=[2048]
+    )
     vocabulary: int = Field(
         1024,
         ge=300,
@@ -31,7 +38,9 @@ class Recipe(Section):
         examples=[32000],
     )
     tokenizer: Source | None = Field(
-        None, description="Folder of an existing tokenizer. By default one is fitted.", examples=["tokenizers/bpe"]
+        None,
+        description="Folder of an existing tokenizer. By default one is fitted.",
+        examples=["tokenizers/bpe"],
     )
     init_from: Source | None = Field(
         None,
@@ -43,58 +52,85 @@ class Recipe(Section):
     )
     corpus: Source = Field(
         "stdlib",
-        description="Training texts: `stdlib`, a .txt, .jsonl, .csv or .parquet file, or a folder of such files.",
+        description="Training texts: `stdlib`, a .txt, .jsonl, .csv or .parquet file, or a folder "
+        "of such files.",
         examples=["texts/"],
     )
     text: str = Field("text", description="Column of the texts.", examples=["body"])
-    label: str = Field("label", description="Column of the classes, for classification.", examples=["topic"])
+    label: str = Field(
+        "label", description="Column of the classes, for classification.", examples=["topic"]
+    )
     ranks: int = Field(
         1,
         ge=1,
         le=10_000,
-        description="Processes that train together, one per worker. Training goes on with fewer if some are lost.",
+        description="Processes that train together, one per worker. Training goes on with fewer "
+        "if some are lost.",
         examples=[8],
     )
-    batch: int = Field(8, ge=1, le=1_000_000, description="Sequences per rank and forward pass.", examples=[16])
-    accumulate: int = Field(1, ge=1, le=1_000_000, description="Forward passes per optimizer step.", examples=[4])
-    steps: int = Field(512, ge=1, le=10**9, description="Number of optimizer steps.", examples=[10000])
+    batch: int = Field(
+        8, ge=1, le=1_000_000, description="Sequences per rank and forward pass.", examples=[16]
+    )
+    accumulate: int = Field(
+        1, ge=1, le=1_000_000, description="Forward passes per optimizer step.", examples=[4]
+    )
+    steps: int = Field(
+        512, ge=1, le=10**9, description="Number of optimizer steps.", examples=[10000]
+    )
     epochs: float | None = Field(
         None,
         gt=0,
         le=10**6,
-        description="Passes over the corpus, in place of `steps`. The corpus is then counted before anything starts.",
+        description="Passes over the corpus, in place of `steps`. The corpus is then counted "
+        "before anything starts.",
         examples=[3],
     )
-    checkpoints: Literal["log"] | Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=0)], ...] = Field(
+    checkpoints: (
+        Literal["log"] | Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=0)], ...]
+    ) = Field(
         "log",
-        description="Steps at which a checkpoint is saved: `log` for 0, 1, 2, 4, 8, ..., a number N for every N steps, "
+        description="Steps at which a checkpoint is saved: `log` for 0, 1, 2, 4, 8, ..., a number "
+        "N for every N steps, "
         "or a list of steps. The last step is always saved.",
         examples=[1000, [0, 100, 1000]],
     )
     learning_rate: float = Field(1e-2, gt=0, description="Peak learning rate.", examples=[1e-3])
-    scale_learning_rate: Literal["none", "linear", "sqrt"] = Field(
-        "none", description="How the learning rate grows with the number of ranks.", examples=["sqrt"]
-    )
     schedule: Literal["cosine", "linear", "constant"] = Field(
         "cosine", description="How the learning rate falls after the warmup.", examples=["linear"]
     )
     warmup: float = Field(
-        1 / 16, ge=0, lt=1, description="Share of the steps during which the learning rate rises.", examples=[0.01]
+        1 / 16,
+        ge=0,
+        lt=1,
+        description="Share of the steps during which the learning rate rises.",
+        examples=[0.01],
     )
-    floor: float = Field(0.1, ge=0, le=1, description="Final learning rate, as a share of the peak.", examples=[0.0])
-    weight_decay: float = Field(0.1, ge=0, description="Weight decay of AdamW.", examples=[0.01])
-    clip: float = Field(1.0, ge=0, description="Largest norm of the gradient; 0 turns clipping off.", examples=[0.5])
+    clip: float = Field(
+        1.0, ge=0, description="Largest norm of the gradient; 0 turns clipping off.", examples=[0.5]
+    )
     precision: Literal["float32", "bfloat16", "float16"] = Field(
-        "float32", description="Number format of the forward and backward pass.", examples=["bfloat16"]
+        "float32",
+        description="Number format of the forward and backward pass.",
+        examples=["bfloat16"],
     )
     activation_checkpointing: bool = Field(
-        False, description="Compute activations again in the backward pass, which saves memory.", examples=[True]
+        False,
+        description="Compute activations again in the backward pass, which saves memory.",
+        examples=[True],
     )
-    compile: bool = Field(False, description="Use torch.compile, which needs a C++ compiler.", examples=[True])
+    compile: bool = Field(
+        False, description="Use torch.compile, which needs a C++ compiler.", examples=[True]
+    )
     threads: int = Field(
-        1, ge=1, le=1024, description="CPU threads per rank. The last bits of the weights depend on it.", examples=[4]
+        1,
+        ge=1,
+        le=1024,
+        description="CPU threads per rank. The last bits of the weights depend on it.",
+        examples=[4],
     )
-    seed: Seed = Field(0, description="Seed of the initial weights and of the order of the texts.", examples=[1])
+    seed: Seed = Field(
+        0, description="Seed of the initial weights and of the order of the texts.", examples=[1]
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -112,10 +148,14 @@ class Recipe(Section):
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not divisible by {self.heads} heads")
         if self.objective == "classification" and self.corpus == "stdlib":
-            raise ValueError("classification needs a 'corpus' with labels: a .jsonl, .csv or .parquet file")
+            raise ValueError(
+                "classification needs a 'corpus' with labels: a .jsonl, .csv or .parquet file"
+            )
         if self.epochs is not None and self.steps != type(self).model_fields["steps"].default:
             raise ValueError("'epochs' sets the number of steps: leave out 'steps'")
-        saved = self.checkpoints if isinstance(self.checkpoints, tuple) and self.epochs is None else ()
+        saved = (
+            self.checkpoints if isinstance(self.checkpoints, tuple) and self.epochs is None else ()
+        )
         if any(step > self.steps for step in saved):
             raise ValueError(f"checkpoint {max(saved)} is after the last step, {self.steps}")
         if self.init_from and self.tokenizer:
@@ -123,7 +163,8 @@ class Recipe(Section):
         return self
 
 
-# width, depth, heads of the Pythia suite (Biderman et al., 2023, table 1; the two smallest from their model cards)
+# width, depth, heads of the Pythia suite (Biderman et al., 2023, table 1; the two smallest from
+# their model cards)
 SIZES: Mapping[str, tuple[int, int, int]] = {
     "14m": (128, 6, 4),
     "31m": (256, 6, 8),
@@ -143,36 +184,41 @@ class DDP(Section):
 
     folder: Source | None = Field(
         None,
-        description="Folder in which each suite gets a sub-folder by its name. By default suites are in the cache.",
+        description="Folder in which each suite gets a sub-folder by its name. By default suites "
+        "are in the cache.",
         examples=["suites"],
     )
     timeout: float = Field(
-        60.0, gt=0, description="Seconds without a sign of life after which a rank counts as lost.", examples=[120]
+        60.0,
+        gt=0,
+        description="Seconds without a sign of life after which a rank counts as lost.",
+        examples=[120],
     )
     patience: float = Field(
-        60.0, ge=0, description="Seconds to wait for missing ranks before training with fewer.", examples=[600]
+        60.0,
+        ge=0,
+        description="Seconds to wait for missing ranks before training with fewer.",
+        examples=[600],
     )
-    restarts: int = Field(
-        3, ge=0, description="Failures in a row, without a step between them, before training stops.", examples=[10]
+    save_every: int = Field(
+        100, ge=1, description="Steps between two resume states.", examples=[1000]
     )
-    save_every: int = Field(100, ge=1, description="Steps between two resume states.", examples=[1000])
-    loaders: Literal["measured"] | Annotated[int, Field(ge=0)] = Field(
-        "measured",
-        description="Data loader processes per rank; `measured` times a few numbers and keeps the fastest.",
+    loaders: int = Field(
+        0,
+        ge=0,
+        description="Data loader processes per rank; `bench --workload loader` recommends a "
+        "number.",
         examples=[2],
     )
     stage: Source | None = Field(
         None,
-        description="Folder of each node, such as `$TMPDIR`, into which the tokens of the corpus are copied before "
+        description="Folder of each node, such as `$TMPDIR`, into which the tokens of the corpus "
+        "are copied before "
         "training, where the shared file system is slow. The copy is removed at the end.",
         examples=["$TMPDIR"],
     )
-    backend: Literal["auto", "gloo", "nccl"] = Field(
-        "auto", description="Backend of torch.distributed; `auto` uses NCCL on GPUs.", examples=["gloo"]
-    )
     interface: Word | None = Field(
-        None, description="Network interface between ranks. By default the cluster's `interface`.", examples=["ib0"]
+        None,
+        description="Network interface between ranks. By default the cluster's `interface`.",
+        examples=["ib0"],
     )
-    environment: Mapping[
-        Annotated[str, matching(r"(NCCL|GLOO|TORCH|CUDA|OMP|UCX)_[A-Z0-9_]+", "a NCCL_... name")], Line
-    ] = Field({}, description="Environment variables of the ranks.", examples=[{"NCCL_IB_HCA": "mlx5"}])

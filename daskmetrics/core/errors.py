@@ -24,12 +24,14 @@ __all__ = [
 
 #: Error numbers for a full disk, an exceeded quota, and a file that is too large.
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-#: Error numbers for a place that takes no writing: read-only, forbidden, failing or gone from the network.
+#: Error numbers for a place that takes no writing: read-only, forbidden, failing or gone from the
+#: network.
 UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE})
 
 
 _LONGEST = 2000  # characters of each end of a message
-# Of what CUDA's libraries say in a plain RuntimeError when they get no memory, and of what a CPU says.
+# Of what CUDA's libraries say in a plain RuntimeError when they get no memory, and of what a CPU
+# says.
 _NO_MEMORY = ("_ALLOC_FAILED", "out of memory", "can't allocate memory")
 
 
@@ -37,7 +39,9 @@ class DaskmetricsError(Exception):
     """Base of all exceptions of this package."""
 
     def __str__(self) -> str:
-        """The message; of one that quotes a long value, the begin and the end, which has the remedy."""
+        """The message; of one that quotes a long value, the begin and the end, which has the
+        remedy.
+        """
         text = super().__str__()
         return text if len(text) <= 2 * _LONGEST else f"{text[:_LONGEST]} ... {text[-_LONGEST:]}"
 
@@ -86,12 +90,14 @@ def room_for(what: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in NO_ROOM:
             raise DiskFullError(
-                f"No room for {what} ({error.strerror}). Recorded results are safe: free some space and run the same "
+                f"No room for {what} ({error.strerror}). Recorded results are safe: free some "
+                "space and run the same "
                 "command again."
             ) from error
         if error.errno in UNWRITABLE:
             raise StorageError(
-                f"Cannot write {what} ({error.strerror}). Recorded results are safe: make the place writable and run "
+                f"Cannot write {what} ({error.strerror}). Recorded results are safe: make the "
+                "place writable and run "
                 "the same command again."
             ) from error
         raise
@@ -122,7 +128,9 @@ def unknown(kind: str, name: str, valid: Iterable[str]) -> ConfigError:
     """
     names = sorted(valid)
     name = name if len(name) <= 100 else f"{name[:100]} ..."
-    return ConfigError(f"Unknown {kind} '{name}'.{did_you_mean(name, names)} Valid: {', '.join(names)}.")
+    return ConfigError(
+        f"Unknown {kind} '{name}'.{did_you_mean(name, names)} Valid: {', '.join(names)}."
+    )
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from daskmetrics.core._readouts import Readout
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.readouts import Readout
 
 __all__ = [
     "Arm",
@@ -76,13 +76,16 @@ class Checkpoint:
         """
         model, at, revision = text.partition("@")
         if not (model and at and revision):
-            raise ValueError(f"'{text}' is not a checkpoint: write MODEL@REVISION, for instance tiny@step8.")
+            raise ValueError(
+                f"'{text}' is not a checkpoint: write MODEL@REVISION, for instance tiny@step8."
+            )
         return cls(model, revision)
 
 
 @dataclass(frozen=True, order=True)
 class Arm:
-    """One candidate embedding: a layer of a checkpoint (0 is the embedding output, 1...n the blocks), and its readout.
+    """One candidate embedding: a layer of a checkpoint (0 is the embedding output, 1...n the
+    blocks), and its readout.
 
     Attributes
     ----------
@@ -90,7 +93,7 @@ class Arm:
     layer : int
         The deepest that is read.
     readout : str
-        Name of a `daskmetrics.core._readouts.Readout`; empty: as the protocol says.
+        Name of a `daskmetrics.core.readouts.Readout`; empty: as the protocol says.
     """
 
     model: str
@@ -108,16 +111,20 @@ class Arm:
         return asdict(self, dict_factory=without_default)
 
     def __str__(self) -> str:
-        return f"{self.model}@{self.revision}/{self.layer}" + (f"/{self.readout}" if self.readout else "")
+        return f"{self.model}@{self.revision}/{self.layer}" + (
+            f"/{self.readout}" if self.readout else ""
+        )
 
     @classmethod
     def parse(cls, text: str) -> Arm:
-        """The arm with a name such as ``tiny@step8/3`` or ``tiny@step8/3/last,256d``; the inverse of ``str``.
+        """The arm with a name such as ``tiny@step8/3`` or ``tiny@step8/3/last,256d``; the inverse
+        of ``str``.
 
         Raises
         ------
         ValueError
-            If the text is not of the form ``MODEL@REVISION/LAYER`` or ``MODEL@REVISION/LAYER/READOUT``.
+            If the text is not of the form ``MODEL@REVISION/LAYER`` or
+            ``MODEL@REVISION/LAYER/READOUT``.
 
         Examples
         --------
@@ -135,13 +142,21 @@ class Arm:
         except ConfigError as error:
             raise ValueError(f"'{text}' is not an arm: {error}") from None
         if not (model and at and revision and layer.isdecimal()):
-            raise ValueError(f"'{text}' is not an arm: write MODEL@REVISION/LAYER, for instance tiny@step8/3.")
+            raise ValueError(
+                f"'{text}' is not an arm: write MODEL@REVISION/LAYER, for instance tiny@step8/3."
+            )
         return cls(model, revision, int(layer), readout)
 
 
 def without_default(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """A ``dict_factory`` for `dataclasses.asdict` that leaves out the default readout of arms and suites."""
-    return {name: value for name, value in items if (name, value) not in (("readout", ""), ("readouts", ("",)))}
+    """A ``dict_factory`` for `dataclasses.asdict` that leaves out the default readout of arms and
+    suites.
+    """
+    return {
+        name: value
+        for name, value in items
+        if (name, value) not in (("readout", ""), ("readouts", ("",)))
+    }
 
 
 @dataclass(frozen=True, order=True)
@@ -197,17 +212,23 @@ class Suite:
         missing = [layer for layer in self.layers if not 0 <= layer <= self.depth]
         if missing:
             raise ConfigError(
-                f"Model '{self.model}' has layers 0...{self.depth}, but not {missing}. Correct its 'layers'."
+                f"Model '{self.model}' has layers 0...{self.depth}, but not {missing}. Correct "
+                "its 'layers'."
             )
         if not self.revisions or not self.layers:
             raise ConfigError(f"Model '{self.model}' needs at least one revision and one layer.")
         if wrong := [name for name in (self.model, *self.revisions) if not name.isprintable()]:
-            raise ConfigError(f"{wrong[0]!r} has control characters, which no name of a model or revision may have.")
+            raise ConfigError(
+                f"{wrong[0]!r} has control characters, which no name of a model or revision may "
+                "have."
+            )
         for readout in self.reads:
             if unread := set(readout.together) - set(self.layers):
                 raise ConfigError(
-                    f"Readout '{readout}' of model '{self.model}' reads layers {sorted(unread)}, which are not among "
-                    f"its layers {list(self.layers)}. Add them to its 'layers', or read others together."
+                    f"Readout '{readout}' of model '{self.model}' reads layers {sorted(unread)}, "
+                    "which are not among "
+                    f"its layers {list(self.layers)}. Add them to its 'layers', or read others "
+                    "together."
                 )
         if not self.rows:
             raise ConfigError(f"Model '{self.model}' needs at least one readout.")
@@ -216,7 +237,9 @@ class Suite:
     def of(cls, plain: Mapping[str, Any]) -> Suite:
         """The suite that a journal or an event holds as plain JSON values."""
         revisions, layers = tuple(plain["revisions"]), tuple(plain["layers"])
-        return cls(plain["model"], revisions, layers, plain["depth"], tuple(plain.get("readouts", ("",))))
+        return cls(
+            plain["model"], revisions, layers, plain["depth"], tuple(plain.get("readouts", ("",)))
+        )
 
     @property
     def has_readouts(self) -> bool:
@@ -246,9 +269,16 @@ class Suite:
 
     @cached_property
     def rows(self) -> tuple[tuple[int, str], ...]:
-        """Layer and readout of the arms of each checkpoint; layers read together belong to the deepest of them."""
+        """Layer and readout of the arms of each checkpoint; layers read together belong to the
+        deepest of them.
+        """
         deepest = {name: max(Readout.parse(name).together, default=None) for name in self.readouts}
-        return tuple((layer, name) for layer in self.layers for name in self.readouts if deepest[name] in (None, layer))
+        return tuple(
+            (layer, name)
+            for layer in self.layers
+            for name in self.readouts
+            if deepest[name] in (None, layer)
+        )
 
     def _repr_html_(self) -> str:
         """The suite in a notebook, in the colours of its theme."""
@@ -263,7 +293,9 @@ class Suite:
             f'<td style="text-align: left">{html.escape(text)}</td></tr>'
             for name, text in rows.items()
         )
-        return f'<b>Suite {html.escape(self.model)}</b><table style="color: inherit">{cells}</table>'
+        return (
+            f'<b>Suite {html.escape(self.model)}</b><table style="color: inherit">{cells}</table>'
+        )
 
     def checkpoints(self) -> tuple[Checkpoint, ...]:
         """All checkpoints, oldest first."""
@@ -271,11 +303,14 @@ class Suite:
 
     def arms(self) -> tuple[Arm, ...]:
         """All arms: checkpoint by checkpoint, layer by layer, readout by readout."""
-        return tuple(Arm(self.model, revision, *row) for revision in self.revisions for row in self.rows)
+        return tuple(
+            Arm(self.model, revision, *row) for revision in self.revisions for row in self.rows
+        )
 
 
 def grid(suites: Iterable[Suite]) -> tuple[Arm, ...]:
-    """All arms of all suites: model by model, checkpoint by checkpoint, layer by layer, readout by readout.
+    """All arms of all suites: model by model, checkpoint by checkpoint, layer by layer, readout by
+    readout.
 
     Examples
     --------
@@ -288,7 +323,9 @@ def grid(suites: Iterable[Suite]) -> tuple[Arm, ...]:
 
 
 def step_of(revision: str) -> int | None:
-    """The training step of a revision: 512 for ``step512`` and a trainer's ``checkpoint-512``, None for ``main``."""
+    """The training step of a revision: 512 for ``step512`` and a trainer's ``checkpoint-512``, None
+    for ``main``.
+    """
     match = re.fullmatch(r"(?:step|checkpoint-)(\d{1,18})", revision)
     return int(match.group(1)) if match else None
 
@@ -310,16 +347,19 @@ def log_steps(last: int) -> Iterator[int]:
 _RANGE = re.compile(r"(?P<kind>all|log|every\s+(?P<stride>\d+))(\s+to\s+(?P<last>\d+))?")
 
 
-def select_revisions(requested: str | Sequence[str], available: Sequence[str] | None) -> tuple[str, ...]:
+def select_revisions(
+    requested: str | Sequence[str], available: Sequence[str] | None
+) -> tuple[str, ...]:
     """The revisions in a list or a range.
 
     Parameters
     ----------
     requested : str or sequence of str
-        Revision names, or a range: ``all``, ``log``, ``every 1000``, each with an optional ``to STEP``.
+        Revision names, or a range: ``all``, ``log``, ``every 1000``, each with an optional ``to
+        STEP``.
     available : sequence of str or None
-        The revisions of the suite, if known; a range keeps those that exist. If not known (a hub id), a range needs
-        its ``to STEP``.
+        The revisions of the suite, if known; a range keeps those that exist. If not known (a hub
+        id), a range needs its ``to STEP``.
 
     Raises
     ------
@@ -343,13 +383,17 @@ def select_revisions(requested: str | Sequence[str], available: Sequence[str] | 
     if match["last"]:
         last = int(match["last"])
     elif available is None:
-        raise ConfigError(f"Revisions '{requested}' of a hub id need an end, for instance '{requested} to 143000'.")
+        raise ConfigError(
+            f"Revisions '{requested}' of a hub id need an end, for instance '{requested} to "
+            "143000'."
+        )
     else:
         last = max((step_of(name) or 0 for name in available), default=0)
     if match["kind"] == "all":
         if available is None:
             raise ConfigError(
-                f"Revisions '{requested}' need a local folder; for a hub id write a range with 'to STEP'."
+                f"Revisions '{requested}' need a local folder; for a hub id write a range with "
+                "'to STEP'."
             )
         return tuple(name for name in available if (step_of(name) or 0) <= last)
     steps = log_steps(last) if match["kind"] == "log" else every(max(1, int(match["stride"])), last)
@@ -367,11 +411,14 @@ def _check_exist(names: tuple[str, ...], available: Sequence[str] | None) -> tup
     if missing:
         raise ConfigError(
             f"Revision {', '.join(repr(name) for name in missing)} does not exist. "
-            f"Available: {', '.join(available or ())}; or a range such as 'all', 'log' or 'every 1000'."
+            f"Available: {', '.join(available or ())}; or a range such as 'all', 'log' or 'every "
+            "1000'."
         )
     return names
 
 
 def training_order(revisions: Iterable[str]) -> tuple[str, ...]:
     """Revisions by training step, those without a step (``main``) last."""
-    return tuple(sorted(revisions, key=lambda name: (step_of(name) is None, step_of(name) or 0, name)))
+    return tuple(
+        sorted(revisions, key=lambda name: (step_of(name) is None, step_of(name) or 0, name))
+    )

@@ -48,7 +48,8 @@ FLAGS = {
 
 
 def cause(reason: str) -> str:
-    """A reason without its quoted names, paths, addresses and numbers, so that equal causes give equal texts.
+    """A reason without its quoted names, paths, addresses and numbers, so that equal causes give
+    equal texts.
 
     Examples
     --------

@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from bokeh.models import ColumnDataSource, DataRange1d, DatetimeTickFormatter, LinearAxis, NumeralTickFormatter, Range1d
+from bokeh.models import (
+    ColumnDataSource,
+    DataRange1d,
+    DatetimeTickFormatter,
+    LinearAxis,
+    NumeralTickFormatter,
+    Range1d,
+)
 from bokeh.plotting import figure
 from numpy.typing import NDArray
 
@@ -15,7 +22,15 @@ from daskmetrics.dashboard._curves import TrainingCurves
 from daskmetrics.dashboard._plugin import WorkerLoad
 from daskmetrics.dashboard._state import LiveState
 
-COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000")  # Okabe and Ito (2008)
+COLOURS = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#cc79a7",
+    "#d55e00",
+    "#56b4e9",
+    "#000000",
+)  # Okabe and Ito (2008)
 COST = "cost spent, % of the exhaustive sweep (assumed)"
 SHOWN = 1800.0  # latest seconds that are shown
 DASHES = ("solid", "dashed", "dotdash", "dotted")
@@ -26,13 +41,19 @@ LOADS = {
     "gpu": "GPU utilisation",
 }
 TRAFFIC = {"network": "network, both directions", "disk": "disk, both directions"}
-LEAST_SCORE, LEAST_REGRET, LEAST_LOSS = 0.05, 0.02, 0.5  # smallest spans of axes: less is noise, not a finding
+LEAST_SCORE, LEAST_REGRET, LEAST_LOSS = (
+    0.05,
+    0.02,
+    0.5,
+)  # smallest spans of axes: less is noise, not a finding
 MOST_NAMED = 16  # ranks that the legend of a training names
 
 
 def plain_figure(title: str, x_label: str, y_label: str, **options: Any) -> Any:
     """An empty figure in the style of the pages."""
-    fig = figure(title=title, height=230, min_width=340, sizing_mode="stretch_width", tools="save", **options)
+    fig = figure(
+        title=title, height=230, min_width=340, sizing_mode="stretch_width", tools="save", **options
+    )
     fig.toolbar.logo = None
     fig.toolbar.autohide = True
     fig.title.text_font_size = "14px"
@@ -57,7 +78,9 @@ class CostLine:
 
     def __init__(self) -> None:
         self.source = ColumnDataSource({"cost": [], "best": [], "regret": []})
-        self.figure = fig = plain_figure("Best so far", COST, "mean raw score", x_range=(0, 100), y_range=(0, 1))
+        self.figure = fig = plain_figure(
+            "Best so far", COST, "mean raw score", x_range=(0, 100), y_range=(0, 1)
+        )
         fig.extra_y_ranges = {"regret": Range1d(0, 1)}
         right = LinearAxis(y_range_name="regret", axis_label="possible regret, reward")
         right.axis_label_text_font_style = "normal"
@@ -84,7 +107,9 @@ class CostLine:
         self.figure.x_range.end = max(whole, cost.max(initial=0.0)) or 100
         low, high = span(best, LEAST_SCORE)
         self.figure.y_range.update(start=low, end=high)
-        self.figure.extra_y_ranges["regret"].end = max(1.1 * np.nanmax(regret, initial=0.0), LEAST_REGRET)
+        self.figure.extra_y_ranges["regret"].end = max(
+            1.1 * np.nanmax(regret, initial=0.0), LEAST_REGRET
+        )
 
 
 def span(values: NDArray[Any], least: float, margin: float = 0.12) -> tuple[float, float]:
@@ -102,7 +127,9 @@ def span(values: NDArray[Any], least: float, margin: float = 0.12) -> tuple[floa
 
 
 class BusyLines:
-    """Quantities of the workers over the last half hour: by default used shares of slots, processors and GPUs."""
+    """Quantities of the workers over the last half hour: by default used shares of slots,
+    processors and GPUs.
+    """
 
     def __init__(
         self,
@@ -127,7 +154,9 @@ class BusyLines:
         else:
             self.figure.y_range = DataRange1d(start=0)
         self.figure.xaxis.ticker.desired_num_ticks = 4  # times are long
-        self.figure.xaxis.formatter = DatetimeTickFormatter(minutes="%H:%M", seconds="%H:%M:%S", minsec="%H:%M:%S")
+        self.figure.xaxis.formatter = DatetimeTickFormatter(
+            minutes="%H:%M", seconds="%H:%M:%S", minsec="%H:%M:%S"
+        )
         legend_above(self.figure)
         self._last = 0.0
         self._show_gpu(False)  # until a worker reports one
@@ -143,8 +172,12 @@ class BusyLines:
         added = {name: [getattr(one, name) / self._unit for one in new] for name in self._names}
         offset = time.localtime(self._last).tm_gmtoff  # bokeh shows Universal Time
         start = max(first, self._last - SHOWN)
-        self.figure.x_range.update(start=(start + offset) * 1000, end=(max(self._last, start + 60) + offset) * 1000)
-        self.source.stream({"time": [(one.time + offset) * 1000 for one in new], **added}, rollover=900)
+        self.figure.x_range.update(
+            start=(start + offset) * 1000, end=(max(self._last, start + 60) + offset) * 1000
+        )
+        self.source.stream(
+            {"time": [(one.time + offset) * 1000 for one in new], **added}, rollover=900
+        )
 
     def _show_gpu(self, visible: bool) -> None:
         line = self._lines.get("gpu")
@@ -161,7 +194,9 @@ class TrainingLines:
         self._sources: dict[str, ColumnDataSource] = {}
         ranges: dict[str, Any] = {"x_range": (0, 1), "y_range": (0, 1)}
         self.loss = plain_figure("Training loss", "training step", "nats per token", **ranges)
-        self.speed = plain_figure("Training speed", "training step", "tokens per second and rank", **ranges)
+        self.speed = plain_figure(
+            "Training speed", "training step", "tokens per second and rank", **ranges
+        )
         for fig in (self.loss, self.speed):
             fig.update(height=height, visible=False)
 
@@ -180,7 +215,9 @@ class TrainingLines:
 
     def _set_ranges(self) -> None:
         columns = [source.data for source in self._sources.values()]
-        step, loss, speed = (np.concatenate([data[name] for data in columns]) for name in ("step", "loss", "speed"))
+        step, loss, speed = (
+            np.concatenate([data[name] for data in columns]) for name in ("step", "loss", "speed")
+        )
         low, high = span(loss, LEAST_LOSS)
         self.loss.y_range.update(start=low, end=high)
         self.speed.y_range.end = 1.1 * np.nanmax(speed, initial=0.0) or 1.0
@@ -192,7 +229,11 @@ class TrainingLines:
         number = len(self._sources)
         source = self._sources[name] = ColumnDataSource({"step": [], "loss": [], "speed": []})
         dash = DASHES[number // len(COLOURS) % len(DASHES)]
-        style: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "line_dash": dash, "line_width": 1.8}
+        style: dict[str, Any] = {
+            "color": COLOURS[number % len(COLOURS)],
+            "line_dash": dash,
+            "line_width": 1.8,
+        }
         if number < MOST_NAMED:
             style["legend_label"] = name
         self.loss.line("step", "loss", source=source, **style)

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 RECENT = 60.0  # seconds after which a rank that reports nothing no longer counts
-MAX_POINTS = 1000  # points of one rank; beyond it every other point is dropped and the stride doubles
+MAX_POINTS = (
+    1000  # points of one rank; beyond it every other point is dropped and the stride doubles
+)
 
 
 class RankPoint(NamedTuple):
@@ -21,7 +23,9 @@ class RankPoint(NamedTuple):
 
 
 class TrainingCurves:
-    """Loss and tokens per second by model and rank, oldest first; ``version`` increases with every event."""
+    """Loss and tokens per second by model and rank, oldest first; ``version`` increases with every
+    event.
+    """
 
     def __init__(self) -> None:
         self.version = 0
@@ -32,17 +36,22 @@ class TrainingCurves:
         self._received: Counter[str] = Counter()
 
     def receive(self, event: Mapping[str, Any], now: float) -> None:
-        """Add an event with ``step``, ``loss``, ``tokens_per_second``, and ``model``, ``rank`` or both.
+        """Add an event with ``step``, ``loss``, ``tokens_per_second``, and ``model``, ``rank`` or
+        both.
 
         Other events are ignored: they come from other code.
         """
         model = event.get("model")
-        name = " ".join([*([model] if model else []), *([f"rank {event['rank']}"] if "rank" in event else [])])
+        name = " ".join(
+            [*([model] if model else []), *([f"rank {event['rank']}"] if "rank" in event else [])]
+        )
         if "step" not in event or not name:
             return
         loss, speed = (_number(event.get(part)) for part in ("loss", "tokens_per_second"))
         point = RankPoint(int(event["step"]), loss, speed, now)
-        is_again = name in self.last and point.step <= self.last[name].step  # perhaps with fewer ranks
+        is_again = (
+            name in self.last and point.step <= self.last[name].step
+        )  # perhaps with fewer ranks
         for other, latest in list(self.last.items()):
             if now - latest.time > RECENT or (is_again and self._models[other] == model):
                 del self.last[other]

@@ -1,4 +1,6 @@
-"""The live pages: of a run (heat map, decisions of the search, progress, load) and of trainings (loss, speed)."""
+"""The live pages: of a run (heat map, decisions of the search, progress, load) and of trainings
+(loss, speed).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from bokeh.layouts import column, row
 from bokeh.models import CustomJS, Div, Select
 from distributed.dashboard.components.scheduler import env
 
-from daskmetrics.core._text import duration, plural
+from daskmetrics.core.text import duration, plural
 from daskmetrics.dashboard._charts import TRAFFIC, BusyLines, CostLine, TrainingLines
 from daskmetrics.dashboard._curves import TrainingCurves
 from daskmetrics.dashboard._heatmap import Heatmap
@@ -92,7 +94,10 @@ def _fill(doc: Any, extra: dict[str, Any], title: str, page: Page | TrainingPage
     doc.template = TEMPLATE
     doc.template_variables.update(extra)
     doc.add_root(page.root)
-    doc.js_on_event("document_ready", CustomJS(args={"figures": page.figures, "mapper": page.mapper}, code=PAINT))
+    doc.js_on_event(
+        "document_ready",
+        CustomJS(args={"figures": page.figures, "mapper": page.mapper}, code=PAINT),
+    )
     page.update()
     doc.add_periodic_callback(page.update, INTERVAL)
 
@@ -151,7 +156,11 @@ class Page:
             part.visible = live is not None
         if live is None:
             items = self.plugin.items
-            counts = ", ".join(f"{count} {status}" for status, count in items["counts"].items()) if items else ""
+            counts = (
+                ", ".join(f"{count} {status}" for status, count in items["counts"].items())
+                if items
+                else ""
+            )
             title = f"Map of {items['items']} items: {counts}" if items else "Waiting for a run"
             self.head.text = f'<p class="title">{title}</p>'
             return
@@ -179,12 +188,18 @@ class Page:
         self.decisions.text = _table(
             "Latest decisions",
             ("number", "cell", "stage", "score", "cost"),
-            [(f"{one.index:,}", one.name, one.stage, _score_text(one), duration(one.cost)) for one in latest],
+            [
+                (f"{one.index:,}", one.name, one.stage, _score_text(one), duration(one.cost))
+                for one in latest
+            ],
         )
         self.failures.text = _table(
             "Failures",
             ("count", "what", "status", "reason", "first"),
-            [(f"{one.count:,}", one.kind, one.status, one.reason, one.example) for one in live.failures],
+            [
+                (f"{one.count:,}", one.kind, one.status, one.reason, one.example)
+                for one in live.failures
+            ],
         )
 
 
@@ -224,12 +239,20 @@ def _workers(readings: Mapping[str, Mapping[str, float]]) -> str:
     reported = {quantity for own in readings.values() for quantity in own}
     columns = {name: part for name, part in USED.items() if part[0] in reported}
     shown = sorted(readings, key=lambda name: (len(name), name))[:MOST_WORKERS]
-    more = f", the first {MOST_WORKERS} of {len(readings):,}" if len(readings) > MOST_WORKERS else ""
+    more = (
+        f", the first {MOST_WORKERS} of {len(readings):,}" if len(readings) > MOST_WORKERS else ""
+    )
     return _table(
         f"Workers now{more} (network and disk: of the machine)",
         ("worker", *columns),
         [
-            (name, *(form.format(own[q] / unit) if q in own else "" for q, unit, form in columns.values()))
+            (
+                name,
+                *(
+                    form.format(own[q] / unit) if q in own else ""
+                    for q, unit, form in columns.values()
+                ),
+            )
             for name, own in ((name, readings[name]) for name in shown)
         ],
     )
@@ -262,12 +285,18 @@ def _head(live: LiveState, plugin: DashboardPlugin) -> str:
 def _progress(live: LiveState) -> list[tuple[str, str]]:
     """Values and labels of the finished units and of the cost."""
     facts = []
-    words = {"train": "checkpoints trained", "measure": "checkpoints measured", "score": "cells scored"}
+    words = {
+        "train": "checkpoints trained",
+        "measure": "checkpoints measured",
+        "score": "cells scored",
+    }
     for kind in (kind for kind in KINDS if kind != "measure" or live.grid.metrics):
         done, total = live.counts[kind, "ok"], live.planned.get(kind, 0)
         failed = live.done(kind) - done
         if total or done:
-            facts.append((f"{done:,} of {total:,}", words[kind] + (f", {failed:,} failed" if failed else "")))
+            facts.append(
+                (f"{done:,} of {total:,}", words[kind] + (f", {failed:,} failed" if failed else ""))
+            )
     if live.budget == live.budget:
         shares = f"{live.spent / live.exhaustive:.1%} of {live.budget / live.exhaustive:.1%}"
         facts.append((shares.replace("%", " %"), "of the exhaustive cost spent"))
@@ -282,7 +311,11 @@ class TrainingPage:
         self.head = Div(stylesheets=[STYLE], sizing_mode="stretch_width")
         self.lines = TrainingLines(height=340)
         self.root = column(
-            self.head, self.lines.loss, self.lines.speed, margin=(8, 14, 14, 14), sizing_mode="stretch_width"
+            self.head,
+            self.lines.loss,
+            self.lines.speed,
+            margin=(8, 14, 14, 14),
+            sizing_mode="stretch_width",
         )
         self.figures, self.mapper = [self.lines.loss, self.lines.speed], None
 
@@ -298,6 +331,12 @@ class TrainingPage:
         if not last:
             return "The training has ended."
         steps = ", ".join(f"{escape(name)}: step {point.step:,}" for name, point in last.items())
-        total = sum(point.tokens_per_second for point in last.values() if point.tokens_per_second > 0)
-        steps = steps if len(last) < 3 else f"{plural(len(last), 'rank')}, step {max(p.step for p in last.values()):,}"
+        total = sum(
+            point.tokens_per_second for point in last.values() if point.tokens_per_second > 0
+        )
+        steps = (
+            steps
+            if len(last) < 3
+            else f"{plural(len(last), 'rank')}, step {max(p.step for p in last.values()):,}"
+        )
         return f"{steps}, {total:,.0f} tokens per second in total"

@@ -1,4 +1,6 @@
-"""The scheduler's side: a plugin that receives the messages of a run and holds its state for the pages."""
+"""The scheduler's side: a plugin that receives the messages of a run and holds its state for the
+pages.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from typing import Any
 from distributed import SchedulerPlugin
 from tornado.ioloop import PeriodicCallback
 
-from daskmetrics.core._events import CLUSTER, MAP, TRAIN, StorePlanned, message_from_json
-from daskmetrics.core._telemetry import readings
+from daskmetrics.core.events import CLUSTER, MAP, TRAIN, StorePlanned, message_from_json
+from daskmetrics.core.telemetry import readings
 from daskmetrics.dashboard._curves import TrainingCurves
 from daskmetrics.dashboard._state import Grid, LiveState
 
@@ -24,7 +26,9 @@ MAX_LOADS = 900  # measurements that are kept: half an hour
 
 @dataclass(frozen=True)
 class WorkerLoad:
-    """The load of the workers at one time, as used shares; NaN for a resource that no worker has or reports."""
+    """The load of the workers at one time, as used shares; NaN for a resource that no worker has or
+    reports.
+    """
 
     time: float
     workers: int
@@ -83,7 +87,9 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
 
     def readings(self) -> dict[str, dict[str, float]]:
         """What each worker reported last, by its name."""
-        return {str(worker.name): readings(worker.metrics) for worker in self.scheduler.workers.values()}
+        return {
+            str(worker.name): readings(worker.metrics) for worker in self.scheduler.workers.values()
+        }
 
     def measure_load(self) -> None:
         """Record the current load of the workers, as the scheduler knows it."""
@@ -92,7 +98,9 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         used = self.readings()
         cpu = sum(each.get("cpu", 0.0) for each in used.values())
         gpu = [each["gpu"] for each in used.values() if "gpu" in each]
-        hosts = {worker.host: used[str(worker.name)] for worker in workers}  # whose traffic each of its workers reports
+        hosts = {
+            worker.host: used[str(worker.name)] for worker in workers
+        }  # whose traffic each of its workers reports
         load = WorkerLoad(
             time=time.time(),
             workers=len(workers),
@@ -101,14 +109,18 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
             cpu=cpu / 100 / processors if processors else math.nan,
             gpu=sum(gpu) / len(gpu) / 100 if gpu else math.nan,
             memory=sum(each.get("memory", 0.0) for each in used.values()),
-            network=sum(each.get("received", 0.0) + each.get("sent", 0.0) for each in hosts.values()),
+            network=sum(
+                each.get("received", 0.0) + each.get("sent", 0.0) for each in hosts.values()
+            ),
             disk=sum(each.get("read", 0.0) + each.get("written", 0.0) for each in hosts.values()),
         )
         self.load.append(load)
 
 
 def plugin_of(scheduler: Any) -> DashboardPlugin:
-    """The plugin of a scheduler; a new one if another scheduler of this process has added the pages."""
+    """The plugin of a scheduler; a new one if another scheduler of this process has added the
+    pages.
+    """
     plugin = scheduler.extensions.get(NAME)
     return plugin if isinstance(plugin, DashboardPlugin) else DashboardPlugin(scheduler)
 
@@ -116,5 +128,8 @@ def plugin_of(scheduler: Any) -> DashboardPlugin:
 def _used_share(workers: Sequence[Any], resource: str) -> float:
     """Used share of a resource; units that wait at a worker also use it, up to what the worker has."""
     total = sum(worker.resources.get(resource, 0.0) for worker in workers)
-    used = sum(min(worker.used_resources.get(resource, 0.0), worker.resources.get(resource, 0.0)) for worker in workers)
+    used = sum(
+        min(worker.used_resources.get(resource, 0.0), worker.resources.get(resource, 0.0))
+        for worker in workers
+    )
     return used / total if total else math.nan

@@ -1,6 +1,7 @@
 """Preload of a scheduler: adds the pages of daskmetrics to its dashboard.
 
-Dask does not document its table of pages. If that table changes, the pages are missing and everything else works.
+Dask does not document its table of pages. If that table changes, the pages are missing and
+everything else works.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ def _register() -> None:
         dashboard.applications[f"/{RUN_PAGE}"] = pages.run_doc
         dashboard.applications[f"/{TRAINING_PAGE}"] = pages.training_doc
     except Exception as error:  # another version of Dask or bokeh may raise anything
-        log.warning("The dashboard has no pages of daskmetrics: %s: %s", type(error).__name__, error)
+        log.warning(
+            "The dashboard has no pages of daskmetrics: %s: %s", type(error).__name__, error
+        )
 
 
 _register()

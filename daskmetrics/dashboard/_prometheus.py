@@ -66,7 +66,9 @@ def _load(plugin: DashboardPlugin) -> Iterator[MetricFamily]:
         yield _labelled("busy_ratio", "Used share of the workers' resources", busy, "of")
     reported = plugin.readings()
     for quantity, (name, about) in USED.items():
-        if values := {(worker,): own[quantity] for worker, own in reported.items() if quantity in own}:
+        if values := {
+            (worker,): own[quantity] for worker, own in reported.items() if quantity in own
+        }:
             yield _labelled(f"worker_{name}", about, values, "worker")
 
 
@@ -77,28 +79,47 @@ def _training(plugin: DashboardPlugin) -> Iterator[MetricFamily]:
         (1, "loss_nats", "Latest training loss, nats per token"),
         (2, "tokens_per_second", "Latest training throughput"),
     ):
-        yield _labelled(f"training_{name}", about, {rank: point[place] for rank, point in last.items()}, "rank")
+        yield _labelled(
+            f"training_{name}", about, {rank: point[place] for rank, point in last.items()}, "rank"
+        )
 
 
 def _run(live: LiveState) -> Iterator[MetricFamily]:
-    yield _labelled("run_info", "The run that the dashboard shows", {(live.name, live.phase): 1}, "run", "state")
+    yield _labelled(
+        "run_info", "The run that the dashboard shows", {(live.name, live.phase): 1}, "run", "state"
+    )
     units = {unit: count for unit, count in live.counts.items() if count}
     yield _labelled("units", "Recorded work units", units, "kind", "state")
     planned = {(kind,): live.planned[kind] for kind in KINDS if kind in live.planned}
-    yield _labelled("units_planned", "Planned work units; for scores, those of the exhaustive sweep", planned, "kind")
-    failures = CounterMetricFamily("daskmetrics_failures", "Failed units, by cause", labels=["kind", "cause"])
+    yield _labelled(
+        "units_planned",
+        "Planned work units; for scores, those of the exhaustive sweep",
+        planned,
+        "kind",
+    )
+    failures = CounterMetricFamily(
+        "daskmetrics_failures", "Failed units, by cause", labels=["kind", "cause"]
+    )
     for (kind, status), count in units.items():
         if status != "ok":
             failures.add_metric([kind, status], count)
     yield failures
     yield _gauge("cells_scored", "Cells that have a score", live.counts["score", "ok"])
     yield _gauge("best_score", "Greatest mean raw score of an arm scored on every task", live.best)
-    yield _gauge("shortfall", "Possible regret of the leading arm, in units of the reward", live.shortfall)
-    yield CounterMetricFamily("daskmetrics_cost_spent_seconds", "Assumed seconds spent by the search", live.spent)
+    yield _gauge(
+        "shortfall", "Possible regret of the leading arm, in units of the reward", live.shortfall
+    )
+    yield CounterMetricFamily(
+        "daskmetrics_cost_spent_seconds", "Assumed seconds spent by the search", live.spent
+    )
     yield _gauge("cost_budget_seconds", "Budget of the search in assumed seconds", live.budget)
-    yield _gauge("cost_exhaustive_seconds", "Assumed seconds of scoring every cell", live.exhaustive)
+    yield _gauge(
+        "cost_exhaustive_seconds", "Assumed seconds of scoring every cell", live.exhaustive
+    )
     left = live.left(time.monotonic())
-    yield _gauge("eta_seconds", "Remaining seconds of the current phase", math.nan if left is None else left)
+    yield _gauge(
+        "eta_seconds", "Remaining seconds of the current phase", math.nan if left is None else left
+    )
 
 
 def _gauge(name: str, about: str, value: float) -> MetricFamily:

@@ -1,4 +1,6 @@
-"""The driver's side: sends journal entries and other messages to the scheduler, at most once a second."""
+"""The driver's side: sends journal entries and other messages to the scheduler, at most once a
+second.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,23 @@ from typing import Any
 
 from distributed import Client
 
-from daskmetrics.core import _events as events
+from daskmetrics.core import events as events
 
 INTERVAL = 1.0  # seconds between messages
 MAX_ENTRIES = 500  # entries of one call: the scheduler handles them within some milliseconds
 COMPUTING = 0.02  # share of the driver's time that computed messages may take
 LAST_SEND = 5.0  # seconds to send the end of a run
 SHOWN = (
-    events.RunStarted | events.UnitAsked | events.Record | events.UnitsRetried | events.SearchEnded | events.RunFinished
+    events.RunStarted
+    | events.UnitAsked
+    | events.Record
+    | events.UnitsRetried
+    | events.SearchEnded
+    | events.RunFinished
 )
-FIRST = events.StorePlanned | events.ObjectiveSet  # what a page needs to know before the first record
+FIRST = (
+    events.StorePlanned | events.ObjectiveSet
+)  # what a page needs to know before the first record
 HIDDEN = ("worker", "attempts", "seconds")  # fields of records that no page shows ...
 HIDDEN_VALUES = ("outcomes", "detail")  # ... and the large parts of their values
 
@@ -30,8 +39,8 @@ log = logging.getLogger(__name__)
 class Publisher:
     """Context manager that publishes a run to the pages of a cluster's dashboard.
 
-    It reads the journal in the client's event loop, so the run never waits for it. It sends nothing to a scheduler
-    without the pages, such as one that another program has started.
+    It reads the journal in the client's event loop, so the run never waits for it. It sends nothing
+    to a scheduler without the pages, such as one that another program has started.
 
     Parameters
     ----------
@@ -43,7 +52,10 @@ class Publisher:
     """
 
     def __init__(
-        self, client: Client, entries: Sequence[events.Event], weights: Mapping[str, float] | None = None
+        self,
+        client: Client,
+        entries: Sequence[events.Event],
+        weights: Mapping[str, float] | None = None,
     ) -> None:
         self._client, self._entries, self._weights = client, entries, weights
         self._messages: list[events.LiveMessage] = []
@@ -52,7 +64,9 @@ class Publisher:
         self._task: Future[None] | None = None
 
     def __enter__(self) -> Publisher:
-        self._task = asyncio.run_coroutine_threadsafe(self._publish(), self._client.loop.asyncio_loop)
+        self._task = asyncio.run_coroutine_threadsafe(
+            self._publish(), self._client.loop.asyncio_loop
+        )
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -108,13 +122,16 @@ class Publisher:
 
     async def _call(self, messages: Sequence[events.LiveMessage]) -> None:
         if messages:
-            await self._client.scheduler.daskmetrics_receive(news=[_shown(message) for message in messages])
+            await self._client.scheduler.daskmetrics_receive(
+                news=[_shown(message) for message in messages]
+            )
 
 
 def _shown(message: events.LiveMessage) -> dict[str, Any]:
     plain = {name: part for name, part in events.to_json(message).items() if name not in HIDDEN}
-    if isinstance(message, events.Record) and isinstance(message.value, dict):
-        plain["value"] = {name: part for name, part in message.value.items() if name not in HIDDEN_VALUES}
+    if "value" in plain and isinstance(plain["value"], dict):
+        for name in HIDDEN_VALUES:
+            plain["value"].pop(name, None)
     return plain
 
 

@@ -11,14 +11,20 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.core import _events as events
+from daskmetrics.core import events as events
 from daskmetrics.core.names import Arm, Cell, Suite, grid
+from daskmetrics.core.results import Measured, Scored
 from daskmetrics.core.status import cause
 
 LATEST = 60  # decisions that are listed
 MAX_CURVE = 2000  # points of the curve of costs
 KINDS = ("train", "measure", "score")
-MEAN, SCORED, POSTERIOR_MEAN, POSTERIOR_SD = "mean score", "tasks scored", "posterior mean", "posterior sd"
+MEAN, SCORED, POSTERIOR_MEAN, POSTERIOR_SD = (
+    "mean score",
+    "tasks scored",
+    "posterior mean",
+    "posterior sd",
+)
 REWARD = "units of the reward"
 UNITS = {MEAN: "mean raw score", SCORED: "tasks", POSTERIOR_MEAN: REWARD, POSTERIOR_SD: REWARD}
 
@@ -112,9 +118,9 @@ class PhaseTimer:
 class LiveState:
     """The state of a run, as arrays; A arms, M metrics, T tasks.
 
-    It receives the entries of the journal in order, and messages that are not in the journal: `ObjectiveSet`,
-    `UnitsPlanned`, `SearchStarted`, `PosteriorUpdated` and `HistorySent`. ``version`` increases with every change that
-    a page shows.
+    It receives the entries of the journal in order, and messages that are not in the journal:
+    `ObjectiveSet`, `UnitsPlanned`, `SearchStarted`, `PosteriorUpdated` and `HistorySent`.
+    ``version`` increases with every change that a page shows.
     """
 
     def __init__(self, grid: Grid) -> None:
@@ -123,19 +129,26 @@ class LiveState:
         self.name, self.phase, self.version = "", "measuring", 0
         self.counts: Counter[tuple[str, str]] = Counter()
         self.planned: dict[str, int] = {}
-        self.metrics = np.full((len(grid.metrics), arms), np.nan, np.float32)  # (M, A); NaN: no value
+        self.metrics = np.full(
+            (len(grid.metrics), arms), np.nan, np.float32
+        )  # (M, A); NaN: no value
         self.scores = np.full((len(grid.tasks), arms), np.nan, np.float32)  # (T, A)
         self.posterior = np.full((2, arms), np.nan, np.float32)  # mean and standard deviation
         # first and last decision for an arm, numbered from 1, and the number of its decisions
         self.first, self.last, self.paid = (np.zeros(arms, int) for _ in range(3))
         self.latest: dict[int, Decision] = {}
-        self.curve: list[tuple[float, float, float]] = []  # cost spent, best mean score, possible regret
+        self.curve: list[
+            tuple[float, float, float]
+        ] = []  # cost spent, best mean score, possible regret
         self.best = self.shortfall = math.nan
         self.leader = ""
         self.confirmed = False  # whether the recommended arm was scored on every task
         self.spent, self.budget, self.exhaustive = 0.0, math.nan, math.nan
         self.weights = np.ones(len(grid.tasks))  # of the tasks in the objective (T,)
-        self._rows = {part: {name: i for i, name in enumerate(getattr(grid, part))} for part in ("metrics", "tasks")}
+        self._rows = {
+            part: {name: i for i, name in enumerate(getattr(grid, part))}
+            for part in ("metrics", "tasks")
+        }
         self._failures: dict[tuple[str, str, str], FailureGroup] = {}
         self._units: dict[tuple[str, str], UnitRecord] = {}
         self._searched: str | None = None
@@ -169,7 +182,11 @@ class LiveState:
             case events.Record():
                 self._record(message)
             case events.SearchStarted():
-                self.phase, self.budget, self.exhaustive = "searching", message.budget, message.exhaustive
+                self.phase, self.budget, self.exhaustive = (
+                    "searching",
+                    message.budget,
+                    message.exhaustive,
+                )
                 self.spent = message.spent
                 self._timer = PhaseTimer(now, self.spent)
             case events.PosteriorUpdated():
@@ -207,14 +224,22 @@ class LiveState:
         return np.asarray(self.metrics[self._rows["metrics"][name]])
 
     def _means(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The objective of arms, from their scores (T, ...); NaN for an arm that lacks one of its tasks."""
+        """The objective of arms, from their scores (T, ...); NaN for an arm that lacks one of its
+        tasks.
+        """
         part = self.weights > 0
-        return np.asarray(np.tensordot(self.weights[part] / self.weights[part].sum(), scores[part], axes=1), np.float32)
+        return np.asarray(
+            np.tensordot(self.weights[part] / self.weights[part].sum(), scores[part], axes=1),
+            np.float32,
+        )
 
     @property
     def failures(self) -> list[FailureGroup]:
         """The reasons of failures, the most frequent first."""
-        return sorted((group for group in self._failures.values() if group.count), key=lambda group: -group.count)
+        return sorted(
+            (group for group in self._failures.values() if group.count),
+            key=lambda group: -group.count,
+        )
 
     def done(self, kind: str) -> int:
         """The number of recorded units of a kind, failed ones included."""
@@ -234,14 +259,17 @@ class LiveState:
         if pick is None:
             return
         if ask.note.get("search") != self._searched:
-            # remove the decisions of an earlier search, whose numbers would be confused with new ones
+            # remove the decisions of an earlier search, whose numbers would be confused with new
+            # ones
             self._searched, self._asked, self.spent = ask.note.get("search"), 0, 0.0
             self.latest.clear()
             self.curve.clear()
             for numbers in (self.first, self.last, self.paid):
                 numbers[:] = 0
         arm = str(Arm(**pick["cell"]["arm"]))
-        decision = Decision(pick["index"] + 1, f"{arm}:{pick['cell']['task']}", pick["stage"], pick["cost"])
+        decision = Decision(
+            pick["index"] + 1, f"{arm}:{pick['cell']['task']}", pick["stage"], pick["cost"]
+        )
         self._open[ask.key] = decision
         if decision.index <= self._asked:
             return  # a decision of an interrupted search, asked for again
@@ -266,8 +294,8 @@ class LiveState:
         self.counts[record.kind, record.status] += 1
         if record.kind == "score":
             self._scored(record)
-        elif record.kind == "measure" and record.ok:
-            self._measured(record)
+        elif isinstance(record.value, Measured):
+            self._measured(record.name, record.value)
 
     def _forget(self, unit: tuple[str, str]) -> None:
         """Subtract the record of a unit that is reset or computed again."""
@@ -276,10 +304,10 @@ class LiveState:
             if known.failed is not None:
                 known.failed.count -= 1
 
-    def _measured(self, record: events.Record) -> None:
-        columns = [self._rows["metrics"].get(name) for name in record.value["names"]]
-        for layer, row in zip(record.value["layers"], record.value["values"], strict=True):
-            arms = self.grid.of_layer.get(f"{record.name}/{layer}", [])
+    def _measured(self, checkpoint: str, measured: Measured) -> None:
+        columns = [self._rows["metrics"].get(name) for name in measured.names]
+        for layer, row in zip(measured.layers, measured.values, strict=True):
+            arms = self.grid.of_layer.get(f"{checkpoint}/{layer}", [])
             for column, value in zip(columns, row, strict=True):
                 if column is not None and value is not None:
                     self.metrics[column, arms] = value
@@ -289,9 +317,9 @@ class LiveState:
         self.spent += decision.cost if decision else 0.0
         cell = Cell.parse(record.name)
         i, row = self.grid.index.get(str(cell.arm)), self._rows["tasks"].get(cell.task)
-        if i is None or row is None or not record.ok:
+        if i is None or row is None or not isinstance(record.value, Scored):
             return
-        score = float(record.value["score"])
+        score = record.value.score
         self.scores[row, i] = score
         if decision and decision.index in self.latest:
             self.latest[decision.index] = replace(decision, score=score)

@@ -1,7 +1,9 @@
-"""The lock of a run: a lock of the kernel, and an owner file for machines that the kernel's lock does not reach.
+"""The lock of a run: a lock of the kernel, and an owner file for machines that the kernel's lock
+does not reach.
 
-``flock`` ends with its process, but not every network file system shares it with other machines. The owner file, which
-only one process can create, is visible to them. It outlives a killed process, so its owner is checked before it counts.
+``flock`` ends with its process, but not every network file system shares it with other machines.
+The owner file, which only one process can create, is visible to them. It outlives a killed process,
+so its owner is checked before it counts.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from daskmetrics.core._json import build, parse
 from daskmetrics.core.errors import LockedError
+from daskmetrics.core.serialization import build, parse
 
 NO_FLOCK = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # errors of file systems without flock
 
@@ -30,7 +32,9 @@ class Holder:
     pid: int
     host: str
     since: str  # local time of the lock with the offset from UTC
-    born: str | None  # its start as the kernel counts it: tells it from a later process of this number
+    born: (
+        str | None
+    )  # its start as the kernel counts it: tells it from a later process of this number
     nonce: str
 
     def __str__(self) -> str:
@@ -75,7 +79,8 @@ def _born(pid: int) -> str | None:
 
 
 class RunLock:
-    """The exclusive right to drive a run until it is released; raises LockedError, naming the holder, if it is taken.
+    """The exclusive right to drive a run until it is released; raises LockedError, naming the
+    holder, if it is taken.
 
     The kernel locks the file ``lock``; the owner file lies beside it (`owner_file`).
     """
@@ -104,15 +109,21 @@ class RunLock:
         raise _locked(self.path, _read(self.path))
 
     def check(self) -> None:
-        """Raise LockedError if this process does not hold the lock any more: ``unlock`` or another process took it."""
+        """Raise LockedError if this process does not hold the lock any more: ``unlock`` or another
+        process took it.
+        """
         now = _read(self.path)
         if now is None or now.nonce != self.holder.nonce:
-            by = f"is held by {now} now" if now else "was removed (daskmetrics unlock)"
-            raise LockedError(f"The lock '{self.path}' {by}. This process stops, so that only one process writes.")
+            by = f"is held by {now} now" if now else "was removed (daskmetrics runs unlock)"
+            raise LockedError(
+                f"The lock '{self.path}' {by}. This process stops, so that only one process writes."
+            )
 
     def release(self) -> None:
         """Release the lock for the next driver."""
-        with suppress(LockedError, OSError):  # this process ends, so its lock does not count any more
+        with suppress(
+            LockedError, OSError
+        ):  # this process ends, so its lock does not count any more
             self.check()
             self.path.unlink(missing_ok=True)
         os.close(self._lock)
@@ -130,12 +141,16 @@ def holder(lock: Path) -> str | None:
 
 
 def unlock(lock: Path) -> str | None:
-    """Remove the lock of a process that has ended and return its holder; raises LockedError if that is alive here."""
+    """Remove the lock of a process that has ended and return its holder; raises LockedError if that
+    is alive here.
+    """
     owner = _read(owner_file(lock))
     if owner is None:
         return None
     if not owner.is_elsewhere and not owner.is_dead:
-        raise LockedError(f"The run in '{lock.parent}' is being driven by {owner}, which is alive. Stop it first.")
+        raise LockedError(
+            f"The run in '{lock.parent}' is being driven by {owner}, which is alive. Stop it first."
+        )
     _remove(owner_file(lock), owner)
     return str(owner)
 
@@ -143,10 +158,12 @@ def unlock(lock: Path) -> str | None:
 def _locked(path: Path, by: Holder | None) -> LockedError:
     run = path.parent
     if by is None or not by.is_elsewhere:
-        return LockedError(f"The run in '{run}' is being driven by {by or 'another process'}. Wait for it, or stop it.")
+        return LockedError(
+            f"The run in '{run}' is being driven by {by or 'another process'}. Wait for it, or stop it."
+        )
     return LockedError(
         f"The run in '{run}' is being driven by {by}. Whether that process is alive is not visible from here: if it "
-        f"has ended, remove its lock with: daskmetrics unlock {run}"
+        f"has ended, remove its lock with: daskmetrics runs unlock {run}"
     )
 
 

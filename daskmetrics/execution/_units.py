@@ -1,15 +1,19 @@
-"""Work units, and the protocols of the source that asks for them and of the log that keeps their records."""
+"""Work units, the sources that ask for them, and the settings of a run."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
 
-from daskmetrics.core._events import Event, Record
+from daskmetrics.core.events import Record
 from daskmetrics.core.names import Key
+from daskmetrics.core.retry import RetryPolicy
+
+TaskId: TypeAlias = str  #: names one attempt, so that late messages of an earlier one are dropped
 
 
 @dataclass(frozen=True)
@@ -31,15 +35,15 @@ class WorkUnit:
     requires : tuple of str
         Keys of units whose success must be recorded first.
     input : WorkUnit or None
-        A unit whose result is the first argument. It runs once for all units that share it, and is not recorded: it
-        can always be computed again.
+        A unit whose result is the first argument. It runs once for all units that share it, and is
+        not recorded: it can always be computed again.
     note : mapping
         Why the source asked for it; kept in the journal.
     timeout : float or None
         Seconds after which an attempt is stopped; None for no limit.
     keeps : str or None
-        Names what stays in the memory of the worker, such as a loaded checkpoint: the next unit with the same name
-        runs there if it can start at once.
+        Names what stays in the memory of the worker, such as a loaded checkpoint: the next unit
+        with the same name runs there if it can start at once.
     """
 
     key: Key
@@ -59,24 +63,12 @@ class Source(Protocol):
     """Supplies units and receives their records. It does not know Dask."""
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
-        """At most ``n`` units to run now. No unit, while none is running, means that the source is exhausted."""
+        """At most ``n`` units to run now. No unit, while none is running, means that the source is
+        exhausted.
+        """
 
     def tell(self, record: Record) -> None:
         """Receive the record of a unit: computed now, or recorded before an interruption."""
-
-
-class EventLog(Protocol):
-    """The part of a journal that the loop uses."""
-
-    @property
-    def entries(self) -> Sequence[Event]:
-        """All entries so far."""
-
-    def append(self, *entries: Event, wait: bool = True) -> None:
-        """Commit entries together; without waiting, with the next ones that wait."""
-
-    def records(self) -> Iterator[Record]:
-        """The records that count."""
 
 
 class Sweep:
@@ -98,8 +90,12 @@ class Sweep:
 
     def __init__(self, units: Iterable[WorkUnit]) -> None:
         self._open = dict(enumerate({unit.key: unit for unit in units}.values()))
-        self._missing = {number: set(unit.requires) for number, unit in self._open.items() if unit.requires}
-        self._ready = [number for number in self._open if number not in self._missing]  # sorted, and so a heap
+        self._missing = {
+            number: set(unit.requires) for number, unit in self._open.items() if unit.requires
+        }
+        self._ready = [
+            number for number in self._open if number not in self._missing
+        ]  # sorted, and so a heap
         self._dependents: defaultdict[Key, list[int]] = defaultdict(list)
         for number, missing in self._missing.items():
             for key in missing:
@@ -117,3 +113,59 @@ class Sweep:
     def blocked(self) -> list[WorkUnit]:
         """Units that were skipped because a unit that they require failed."""
         return list(self._open.values())
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of `run`; all times in seconds.
+
+    Attributes
+    ----------
+    slots : int or None
+        Most units in flight; None for one per thread of the workers, and `ahead` more per worker.
+    retry : RetryPolicy
+    spare_inputs : int
+        Shared inputs that stay on the workers although no unit in flight needs them.
+    ahead : int
+        Units that may wait on a worker behind the running ones, so that it is not idle while the
+        driver decides.
+    grace : float
+        How long after a deadline the driver waits for the timer of the worker before it kills the
+        worker: a stopped process has no timer.
+    margin : float
+        A unit starts on a worker with a walltime only if ``margin`` times the longest unit of its
+        kind still fits.
+    patience : float
+        How long no unit may run because no worker can take one, before `run` raises an error.
+    pause : float
+        Pause after a full disk.
+    stop_grace : float
+        How long running units may continue after SIGTERM or SIGHUP. The first Ctrl-C at a terminal
+        waits for all.
+    scratch : Path or None
+        A folder that driver and workers share, for tracebacks of stopped units; None for one beside
+        the journal.
+    most_memory : float
+        Bytes that a worker can have in this run. A unit that was killed for memory on one with less
+        waits for more.
+    alone : bool
+        Whether a worker that was started without our resources runs one unit at a time, however
+        many threads it has.
+    commit_every : int
+        Results after which the driver waits until they are on disk. A killed driver loses none of
+        them; a power failure can lose fewer than this.
+    """
+
+    slots: int | None = None
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    spare_inputs: int = 4
+    ahead: int = 1
+    grace: float = 5.0
+    margin: float = 1.5
+    patience: float = 600.0
+    pause: float = 5.0
+    stop_grace: float = 2.0
+    scratch: Path | None = None
+    alone: bool = False
+    most_memory: float = 0.0
+    commit_every: int = 1

@@ -1,13 +1,23 @@
-"""Runs one attempt on a worker: reports its start, keeps its deadline, and classifies its errors."""
+"""Runs one attempt on a worker: reports its start, keeps its deadline, and classifies its errors.
+
+A deadline stops any call, even a C call that never returns or that holds the interpreter's lock. In
+such a call no Python code runs, and a thread receives no signals. ``faulthandler`` has a timer in C
+that writes the traceback of all threads and ends the process; a nanny starts it again. A process
+has one such timer, so it is always set to the earliest deadline of its threads.
+"""
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import pickle
 import signal
+import threading
 import time
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,18 +25,29 @@ from typing import Any
 from distributed import get_worker
 from distributed.utils import sync
 
-from daskmetrics.core._text import unsigned
-from daskmetrics.core.errors import NO_ROOM, ConfigError, DataError, StorageError, UndefinedError, is_out_of_memory
-from daskmetrics.execution._deadline import DEADLINES, LONGEST_TRACE, trace_file
-from daskmetrics.execution._messages import TaskId
-from daskmetrics.execution._retry import Fault
+from daskmetrics.core.errors import (
+    NO_ROOM,
+    ConfigError,
+    DataError,
+    StorageError,
+    UndefinedError,
+    is_out_of_memory,
+)
+from daskmetrics.core.names import content_key
+from daskmetrics.core.results import result_as_json
+from daskmetrics.core.retry import Fault
+from daskmetrics.core.text import unsigned
+from daskmetrics.execution._units import TaskId
 
 SHORT = 10_000  # characters of a result that its worker sends along with the report of the end
+LONGEST_TRACE = 8000  # characters of a traceback that are kept
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """An attempt as it is sent to a worker; function and arguments are pickled, so that only the attempt loads them."""
+    """An attempt as it is sent to a worker; function and arguments are pickled, so that only the
+    attempt loads them.
+    """
 
     task: TaskId
     packed: bytes  # pickle of the function and its arguments
@@ -48,14 +69,17 @@ class AttemptError(Exception):
 
 
 def perform(assignment: Assignment, *given: Any) -> Any:
-    """Run an attempt; returns the JSON of its value and its seconds, or the result of a shared input itself.
+    """Run an attempt; returns the JSON of its value and its seconds, or the result of a shared
+    input itself.
 
-    A short value is reported instead, before the end of the task: the driver needs no request to get it. Raises
-    AttemptError for any exception of the function.
+    A short value is reported instead, before the end of the task: the driver needs no request to
+    get it. Raises AttemptError for any exception of the function.
     """
     worker = get_worker()
-    with DEADLINES.within(assignment.task, assignment.timeout, trace_file(Path(assignment.scratch), worker.address)):
-        # wait for the answer: if the function kills this process at once, the driver knows what was running
+    path = trace_file(Path(assignment.scratch), worker.address)
+    with DEADLINES.within(assignment.task, assignment.timeout, path):
+        # wait for the answer: if the function kills this process at once, the driver knows what was
+        # running
         sync(worker.loop, worker.scheduler.log_event, topic=assignment.topic, msg=assignment.task)
         started = time.perf_counter()
         try:
@@ -76,12 +100,13 @@ def _unpack(packed: bytes) -> Any:
     try:
         return pickle.loads(packed)
     except ImportError as error:
-        raise ConfigError(f"The worker cannot import what it is to run ({describe(error)}).") from error
+        text = f"The worker cannot import what it is to run ({describe(error)})."
+        raise ConfigError(text) from error
 
 
 def _as_json(value: Any) -> str:
     try:
-        return json.dumps(value, allow_nan=False)
+        return json.dumps(result_as_json(value), allow_nan=False)
     except TypeError as error:
         raise ConfigError(f"A unit must return what JSON can hold: {error}.") from None
     except ValueError as error:
@@ -90,14 +115,17 @@ def _as_json(value: Any) -> str:
 
 def blame(error: BaseException) -> Fault:
     """The kind of fault that an exception means."""
-    if isinstance(error, UndefinedError):
-        return Fault.UNDEFINED
-    if is_out_of_memory(error):
-        return Fault.MEMORY
-    if isinstance(error, StorageError) or (isinstance(error, OSError) and error.errno in NO_ROOM):
-        return Fault.DISK
-    if isinstance(error, ConfigError | DataError):
-        return Fault.PERMANENT
+    match error:
+        case UndefinedError():
+            return Fault.UNDEFINED
+        case _ if is_out_of_memory(error):
+            return Fault.MEMORY
+        case StorageError():
+            return Fault.DISK
+        case OSError() if error.errno in NO_ROOM:
+            return Fault.DISK
+        case ConfigError() | DataError():
+            return Fault.PERMANENT
     return Fault.EXCEPTION
 
 
@@ -116,5 +144,74 @@ def trace_of(error: BaseException) -> str:
 
 
 def kill(dask_worker: Any) -> None:
-    """Runs in a nanny: kill the process of the worker, even a stopped one. The nanny then starts another."""
+    """Runs in a nanny: kill the process of the worker, even a stopped one. The nanny then starts
+    another.
+    """
     os.kill(dask_worker.process.pid, signal.SIGKILL)
+
+
+class Deadlines:
+    """The deadlines of a process's threads; the clock is monotonic, so a change of the system time
+    affects none.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._open: dict[TaskId, tuple[float, Path]] = {}
+        self._file = -1  # the file at this path
+        self._path: Path | None = None
+
+    @contextmanager
+    def within(self, task: TaskId, seconds: float | None, path: Path) -> Iterator[None]:
+        """End this process if the block takes longer; None sets no deadline."""
+        if seconds is None:
+            yield
+            return
+        with self._lock:
+            self._open[task] = self._clock() + seconds, path
+            self._arm()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._open[task]
+                self._arm()
+
+    def _arm(self) -> None:
+        faulthandler.cancel_dump_traceback_later()
+        if not self._open:
+            return
+        task = min(self._open, key=lambda task: self._open[task][0])
+        deadline, path = self._open[task]
+        if path != self._path:
+            if self._path is not None:
+                os.close(self._file)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file, self._path = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), path
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"{json.dumps(task)}\n".encode(), 0)
+        os.lseek(self._file, 0, os.SEEK_END)
+        seconds = max(0.001, deadline - self._clock())
+        faulthandler.dump_traceback_later(seconds, exit=True, file=self._file)
+
+
+DEADLINES = Deadlines()  #: the deadlines of this process
+
+
+def trace_file(scratch: Path, worker: str) -> Path:
+    """The file for the traceback of a worker at its deadline; the driver reads it."""
+    return scratch / f"{content_key(worker)}.trace"
+
+
+def last_words(scratch: Path, worker: str) -> dict[TaskId, str]:
+    """The attempt at whose deadline a worker ended itself, and its traceback; empty if it died
+    otherwise.
+    """
+    path = trace_file(scratch, worker)
+    try:
+        task, _, trace = path.read_text(encoding="utf-8", errors="replace").partition("\n")
+        path.unlink()
+    except FileNotFoundError:
+        return {}
+    return {json.loads(task): trace[:LONGEST_TRACE]} if trace else {}

@@ -9,13 +9,13 @@ from typing import Any
 
 from daskmetrics import config as configuration
 from daskmetrics.config import Config
-from daskmetrics.config._schema import name_of
-from daskmetrics.core._files import RunFolder, atomic_write
-from daskmetrics.core._text import plural
+from daskmetrics.config.schema import name_of
 from daskmetrics.core.errors import ConfigError, room_for, unknown
+from daskmetrics.core.files import RunFolder, atomic_write
 from daskmetrics.core.names import content_key
-from daskmetrics.tasks._file import ROLES
-from daskmetrics.tasks._registry import FILE
+from daskmetrics.core.text import plural
+from daskmetrics.tasks.file import ROLES
+from daskmetrics.tasks.registry import FILE
 
 ARGUMENTS = ("models", "tasks", "budget")  # beside the sections of a configuration
 OPTIONS = ("kind", "probe")  # of a task, beside the columns
@@ -30,13 +30,15 @@ def configured(
 ) -> tuple[Config, RunFolder]:
     """The configuration of the arguments of `daskmetrics.run`, and the folder of the run.
 
-    A table among the tasks is written into the folder: as its key is its content, equal tables are the same task. An
-    argument that is unknown or not valid is a `ConfigError` that names it.
+    A table among the tasks is written into the folder: as its key is its content, equal tables are
+    the same task. An argument that is unknown or not valid is a `ConfigError` that names it.
     """
     given = {name: value for name, value in arguments.items() if value is not None}
     for name in given:
         if name not in Config.model_fields and name not in ARGUMENTS:
-            raise unknown("argument", name, [*ARGUMENTS, *(set(Config.model_fields) - set(ARGUMENTS))])
+            raise unknown(
+                "argument", name, [*ARGUMENTS, *(set(Config.model_fields) - set(ARGUMENTS))]
+            )
     tasks = _listed("tasks", given.pop("tasks")) if "tasks" in given else None
     changes = _changes(given)
     source: str | Path | Mapping[str, Any]
@@ -53,9 +55,13 @@ def configured(
     if tasks is None:
         parsed = configuration.load(source, settings, changes)
         return parsed, _folder(parsed, folder)
-    checked = configuration.load(source, settings, {**changes, "tasks": []})  # before anything is written
+    checked = configuration.load(
+        source, settings, {**changes, "tasks": []}
+    )  # before anything is written
     place = _folder(checked, folder)
-    return configuration.load(source, settings, {**changes, "tasks": list(_tasks(tasks, place))}), place
+    return configuration.load(
+        source, settings, {**changes, "tasks": list(_tasks(tasks, place))}
+    ), place
 
 
 def _folder(config: Config, folder: str | Path | None) -> RunFolder:
@@ -66,17 +72,23 @@ def _changes(given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments as sections of a configuration."""
     changes = dict(given)
     if "models" in changes:
-        changes["models"] = [_model(number, each) for number, each in enumerate(_listed("models", changes["models"]))]
+        changes["models"] = [
+            _model(number, each) for number, each in enumerate(_listed("models", changes["models"]))
+        ]
     if "budget" in changes:
         budget, search = changes.pop("budget"), changes.get("search", {})
-        is_share = isinstance(budget, int | float) and not isinstance(budget, bool) and 0 < budget <= 1
+        is_share = (
+            isinstance(budget, int | float) and not isinstance(budget, bool) and 0 < budget <= 1
+        )
         if budget != "auto" and not is_share:
             raise ConfigError(
                 f"budget: got {budget!r}; pass the share of the cost of every score that may be spent, such as 0.2, or "
                 "'auto'."
             )
         if not isinstance(search, Mapping) or "budget" in search:
-            raise ConfigError("budget: the argument 'search' has one, too, or is no mapping. Pass one of them.")
+            raise ConfigError(
+                "budget: the argument 'search' has one, too, or is no mapping. Pass one of them."
+            )
         changes["search"] = {**search, "budget": budget}
     return changes
 
@@ -86,12 +98,16 @@ def _listed(name: str, value: Any) -> list[Any]:
     if isinstance(value, str | Path | Mapping) or _is_table(value):
         return [value]
     if not isinstance(value, Sequence) or not value:
-        raise ConfigError(f"{name}: got {_type(value)} {value!r:.60}; pass a list with at least one item.")
+        raise ConfigError(
+            f"{name}: got {_type(value)} {value!r:.60}; pass a list with at least one item."
+        )
     return list(value)
 
 
 def _model(number: int, given: Any) -> Mapping[str, Any]:
-    """The section of a model: a hub id or folder, or a mapping; the name is by default the last part of its source."""
+    """The section of a model: a hub id or folder, or a mapping; the name is by default the last
+    part of its source.
+    """
     if isinstance(given, str | Path):
         given = {"source": str(Path(given).expanduser()) if isinstance(given, Path) else given}
     if not isinstance(given, Mapping):
@@ -106,7 +122,11 @@ def _model(number: int, given: Any) -> Mapping[str, Any]:
 
 def _name_of_run(models: Sequence[Mapping[str, Any]]) -> str:
     first = str(models[0].get("name", "run"))
-    return first if len(models) == 1 else f"{first[:80]}-and-{plural(len(models) - 1, 'model').replace(' ', '-')}"
+    return (
+        first
+        if len(models) == 1
+        else f"{first[:80]}-and-{plural(len(models) - 1, 'model').replace(' ', '-')}"
+    )
 
 
 def _tasks(given: Sequence[Any], folder: RunFolder) -> Iterator[str]:
@@ -131,20 +151,26 @@ def _tasks(given: Sequence[Any], folder: RunFolder) -> Iterator[str]:
 
 
 def _written(place: str, about: dict[str, Any], folder: RunFolder) -> str:
-    """Write a table into the run's folder, with the columns under the names of their roles; returns the task's name."""
+    """Write a table into the run's folder, with the columns under the names of their roles; returns
+    the task's name.
+    """
     for key in about:
         if key not in ("data", "name", *ROLES, *OPTIONS):
             raise unknown(f"key of {place}", key, ("data", "name", *ROLES, *OPTIONS))
     name, data = about["name"], about.get("data")
     if not isinstance(name, str) or UNSUITABLE.search(name) or not name.strip("."):
-        raise ConfigError(f"{place}: the name {name!r} is not valid; use letters, digits, '.', '_' and '-'.")
+        raise ConfigError(
+            f"{place}: the name {name!r} is not valid; use letters, digits, '.', '_' and '-'."
+        )
     options = [f"{key}={about[key]}" for key in OPTIONS if key in about]
     roles = {role: column for role, column in about.items() if role in ROLES}
     if isinstance(data, str | Path):
         options = [*(f"{role}={column}" for role, column in roles.items()), *options]
         return f"{FILE}{data}" + (f"({', '.join(options)})" if options else "")
     if not _is_table(data):
-        raise ConfigError(f"{place}: 'data' is a {_type(data)}; pass a DataFrame, or the path of a file.")
+        raise ConfigError(
+            f"{place}: 'data' is a {_type(data)}; pass a DataFrame, or the path of a file."
+        )
     lines = _lines(place, data, roles)
     file = (folder.create().path / "data" / content_key(lines)[:12] / f"{name}.jsonl").absolute()
     with room_for(f"'{file}'"):
@@ -159,20 +185,32 @@ def _lines(place: str, data: Any, roles: Mapping[str, Any]) -> str:
     frame = data if isinstance(data, pandas.DataFrame) else data.to_pandas()
     for role, column in roles.items():
         if column not in frame.columns:
-            raise unknown(f"column in {place} (as '{role}')", str(column), list(map(str, frame.columns)))
+            raise unknown(
+                f"column in {place} (as '{role}')", str(column), list(map(str, frame.columns))
+            )
     if roles:
         others = [name for role, names in ROLES.items() if role not in roles for name in names]
-        free = [c for c in frame.columns if str(c).strip().lower() in others and c not in roles.values()]
+        free = [
+            c for c in frame.columns if str(c).strip().lower() in others and c not in roles.values()
+        ]
         frame = pandas.concat(
-            [frame[list(roles.values())].set_axis([ROLES[r][0] for r in roles], axis=1), frame[free]], axis=1
+            [
+                frame[list(roles.values())].set_axis([ROLES[r][0] for r in roles], axis=1),
+                frame[free],
+            ],
+            axis=1,
         )
     if not len(frame):
         raise ConfigError(f"{place}: the table has no rows.")
     try:
-        text: str = frame.to_json(orient="records", lines=True, force_ascii=False, date_format="iso")
+        text: str = frame.to_json(
+            orient="records", lines=True, force_ascii=False, date_format="iso"
+        )
         text.encode()
     except (ValueError, OverflowError, TypeError) as error:
-        raise ConfigError(f"{place}: the table cannot be written as JSON lines ({error}).") from None
+        raise ConfigError(
+            f"{place}: the table cannot be written as JSON lines ({error})."
+        ) from None
     return text
 
 

@@ -1,7 +1,9 @@
-"""Vectors of a task's texts at all layers: in a worker's memory up to a budget of bytes, otherwise in files.
+"""Vectors of a task's texts at all layers: in a worker's memory up to a budget of bytes, otherwise
+in files.
 
-A file holds one layer and pooling, with rows in the order of the batches; an index gives the row of each text. Files
-are therefore only appended to, and scoring a layer reads the file of that layer alone.
+A file holds one layer and pooling, with rows in the order of the batches; an index gives the row of
+each text. Files are therefore only appended to, and scoring a layer reads the file of that layer
+alone.
 """
 
 from __future__ import annotations
@@ -19,20 +21,28 @@ from numpy.typing import NDArray
 
 from daskmetrics.core.errors import DataError, room_for
 from daskmetrics.core.names import Key
+from daskmetrics.core.results import NetworkSize
 
 _LOCK = RLock()  # Dask unpickles the inputs of a unit in other threads while another unit runs
 
 
 class LayerEmbeddings:
-    """Vectors (layers, texts, D) of float32 by pooling, with the seconds, the worker and the tokens of their encoding.
+    """Vectors (layers, texts, D) of float32 by pooling, with the seconds, the worker and the tokens
+    of their encoding.
 
-    They are in memory if the process's budget allows it, after moving those that were unused for longest to files.
-    Files outlive this object, since Dask may delete it and keep a copy; the driver removes them with `remove` when no
-    unit can need them any more. The content key is part of their names.
+    They are in memory if the process's budget allows it, after moving those that were unused for
+    longest to files. Files outlive this object, since Dask may delete it and keep a copy; the
+    driver removes them with `remove` when no unit can need them any more. The content key is part
+    of their names.
     """
 
     def __init__(
-        self, layers: Sequence[int], texts: int, widths: int | Mapping[str, int], budget: MemoryBudget, key: Key
+        self,
+        layers: Sequence[int],
+        texts: int,
+        widths: int | Mapping[str, int],
+        budget: MemoryBudget,
+        key: Key,
     ) -> None:
         self.layers, self.texts, self.key = tuple(layers), texts, key
         self.widths = {"": widths} if isinstance(widths, int) else dict(widths)
@@ -40,15 +50,22 @@ class LayerEmbeddings:
         self.read_seconds = 0.0  # of these, without loading the model
         self.worker: str | None = None
         self.tokens: float | None = None  # read per text of the task, in the mean
-        self.size: Mapping[str, Any] | None = None  # of the network: see `LoadedModel.size`
-        self.places: NDArray[np.intp] | None = None  # of the task's texts among these, if some share a vector
-        self.corpus: Path | None = None  # file of the corpus's vectors, if readouts are fitted on them
+        self.size: NetworkSize | None = None  # of the network
+        self.places: NDArray[np.intp] | None = (
+            None  # of the task's texts among these, if some share a vector
+        )
+        self.corpus: Path | None = (
+            None  # file of the corpus's vectors, if readouts are fitted on them
+        )
         self._budget = budget
         self._vectors: list[NDArray[np.float32]] | None = None  # by pooling
         self._folder: Path | None = None
         self._rows = np.full(texts, -1, dtype=np.int64)
         if budget.admits(self):
-            self._vectors = [np.empty((len(self.layers), texts, w), dtype=np.float32) for w in self.widths.values()]
+            self._vectors = [
+                np.empty((len(self.layers), texts, w), dtype=np.float32)
+                for w in self.widths.values()
+            ]
         else:
             self._make_folder()
 
@@ -62,7 +79,9 @@ class LayerEmbeddings:
         return sum(each.nbytes for each in self._vectors or ())
 
     def put(self, texts: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]]) -> None:
-        """Add the vectors (layers, B, D) of B texts, by pooling, replacing earlier ones of these texts."""
+        """Add the vectors (layers, B, D) of B texts, by pooling, replacing earlier ones of these
+        texts.
+        """
         with _LOCK:
             if self._vectors is not None:
                 for kept, vectors in zip(self._vectors, pooled, strict=True):
@@ -77,11 +96,15 @@ class LayerEmbeddings:
             self._rows[texts] = start + np.arange(len(texts))
 
     def at(self, layer: int, pooling: str = "") -> NDArray[np.float32]:
-        """The vectors of a layer, shape (texts, D), by `places`; `DataError` if their file cannot be read."""
+        """The vectors of a layer, shape (texts, D), by `places`; `DataError` if their file cannot
+        be read.
+        """
         with _LOCK:
             self._budget.mark_used(self)
             if self._vectors is not None:
-                kept = np.asarray(self._vectors[[*self.widths].index(pooling)][self.layers.index(layer)])
+                kept = np.asarray(
+                    self._vectors[[*self.widths].index(pooling)][self.layers.index(layer)]
+                )
                 return kept if self.places is None else kept[self.places]
         path = self._file(layer, pooling)
         try:
@@ -115,7 +138,9 @@ class LayerEmbeddings:
             return dict(self.__dict__)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A copy counts against the budget of its process, and is moved to files if the budget is exceeded."""
+        """A copy counts against the budget of its process, and is moved to files if the budget is
+        exceeded.
+        """
         self.__dict__.update(state)
         self._budget = memory_budget(self._budget.folder, self._budget.limit)
         if self._vectors is not None and not self._budget.admits(self):
@@ -123,7 +148,9 @@ class LayerEmbeddings:
 
 
 class MemoryBudget:
-    """The ``limit`` bytes that all embeddings of one process share; others go to a folder that all workers share."""
+    """The ``limit`` bytes that all embeddings of one process share; others go to a folder that all
+    workers share.
+    """
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder, self.limit = folder, limit
@@ -149,7 +176,9 @@ class MemoryBudget:
         return sum(each.in_memory for each in self._living())
 
     def _living(self) -> list[LayerEmbeddings]:
-        living = {place: each for place, ref in self._admitted.items() if (each := ref()) is not None}
+        living = {
+            place: each for place, ref in self._admitted.items() if (each := ref()) is not None
+        }
         self._admitted = {place: self._admitted[place] for place in living}
         return list(living.values())
 

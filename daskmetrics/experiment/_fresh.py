@@ -1,7 +1,9 @@
-"""The finalists of a search, scored on items that were kept back from it: what `search.confirm: fresh` adds.
+"""The finalists of a search, scored on items that were kept back from it: what `search.confirm:
+fresh` adds.
 
-The search has chosen its arm by its scores, so the score of that arm is too high on average, the more so the more arms
-there are. The items kept back have not influenced the choice, so scores on them are unbiased by it.
+The search has chosen its arm by its scores, so the score of that arm is too high on average, the
+more so the more arms there are. The items kept back have not influenced the choice, so scores on
+them are unbiased by it.
 """
 
 from __future__ import annotations
@@ -9,25 +11,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from daskmetrics.bandit import Budget, Problem, Recommendation
-from daskmetrics.bandit._costs import PaidCosts
-from daskmetrics.core._outcomes import difference, mean_difference
-from daskmetrics.core._text import duration
+from daskmetrics.bandit.costs import PaidCosts
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
+from daskmetrics.core.outcomes import difference, mean_difference
+from daskmetrics.core.results import Scored
+from daskmetrics.core.text import duration
 from daskmetrics.execution import WorkUnit
-from daskmetrics.experiment import _search as search
-from daskmetrics.experiment._prepare import Experiment
+from daskmetrics.experiment import search as search
+from daskmetrics.experiment.preparation import Experiment
 
-FINALISTS = 5  #: arms that are scored at most: the leader, arms that are within its error, and the default arm
+#: arms that are scored at most: the leader, arms that are within its error, and the default arm
+FINALISTS = 5
 RESERVED = 0.25  #: share of the budget that is reserved for them, unless two arms cost more
-TIED = 2.0  #: standard errors of a paired difference, within which an arm counts as good as the leader
+TIED = (
+    2.0  #: standard errors of a paired difference, within which an arm counts as good as the leader
+)
 
-Scores = Mapping[Arm, Mapping[str, Mapping[str, Any]]]
+Scores = Mapping[Arm, Mapping[str, Scored]]
 """Recorded scores by arm and task."""
 
 
@@ -46,9 +51,11 @@ class Allotment:
 
 
 def allotment(limits: Budget, exhaustive: float, few: float, most: float) -> Allotment:
-    """Divide a budget, given the costs of all cells of the search, and of two and of `FINALISTS` arms on fresh items.
+    """Divide a budget, given the costs of all cells of the search, and of two and of `FINALISTS`
+    arms on fresh items.
 
-    It is a `ConfigError` if two arms on fresh items would leave less than half of the budget for the search.
+    It is a `ConfigError` if two arms on fresh items would leave less than half of the budget for
+    the search.
 
     >>> allotment(Budget(share=0.5), exhaustive=100.0, few=4.0, most=10.0)
     Allotment(exhaustive=110.0, total=55.0, reserved=10.0)
@@ -68,35 +75,45 @@ def allotment(limits: Budget, exhaustive: float, few: float, most: float) -> All
 
 
 def allotment_of(experiment: Experiment, exhaustive: float | None = None) -> Allotment:
-    """The division of an experiment's budget, for a search whose cells cost ``exhaustive`` on some device."""
+    """The division of an experiment's budget, for a search whose cells cost ``exhaustive`` on some
+    device.
+    """
     preview = search.build_problem(experiment, experiment.suites)
     assumed = preview.exhaustive_cost
     scale = 1.0 if exhaustive is None else exhaustive / assumed
     fresh = problem(experiment)
     few, most = (scale * _dearest(fresh, arms) for arms in (2, FINALISTS))
-    divided = allotment(search.budget(experiment.config.search, preview), scale * assumed, few, most)
+    divided = allotment(
+        search.budget(experiment.config.search, preview), scale * assumed, few, most
+    )
     Budget(cost=divided.search / scale).require_cover(preview)
     return divided
 
 
 def problem(experiment: Experiment) -> Problem:
     """All arms and tasks with the costs of fresh items."""
-    return search.build_problem(replace(experiment, tasks=experiment.fresh, fresh=()), experiment.suites)
+    return search.build_problem(
+        replace(experiment, tasks=experiment.fresh, fresh=()), experiment.suites
+    )
 
 
 def _dearest(fresh: Problem, arms: int) -> float:
-    """Cost of the most expensive arms on the objective, of different checkpoints as far as there are so many."""
+    """Cost of the most expensive arms on the objective, of different checkpoints as far as there
+    are so many.
+    """
     encode = (fresh.encode_cost + fresh.load_costs[:, None])[np.unique(fresh.first_of_checkpoint)]
     each = [costs[:, fresh.in_objective].sum(axis=1) for costs in (encode, fresh.score_cost)]
     return float(sum(np.sort(costs)[::-1][:arms].sum() for costs in each))
 
 
-def finalists(best: Recommendation, scores: Scores, fresh: Problem, remaining: float) -> tuple[tuple[Arm, ...], float]:
+def finalists(
+    best: Recommendation, scores: Scores, fresh: Problem, remaining: float
+) -> tuple[tuple[Arm, ...], float]:
     """The arms to score on fresh items, the recommended one first, and what they cost.
 
-    The others are the arms that the posterior cannot tell from it, most likely first; those that paired differences of
-    the scores cannot tell from it; the runner-up if there are none; and the default arm. At least two arms are chosen,
-    and as many others as the remaining cost allows.
+    The others are the arms that the posterior cannot tell from it, most likely first; those that
+    paired differences of the scores cannot tell from it; the runner-up if there are none; and the
+    default arm. At least two arms are chosen, and as many others as the remaining cost allows.
     """
     tasks = np.flatnonzero(fresh.in_objective)
     named = [fresh.tasks[task] for task in tasks]
@@ -119,13 +136,22 @@ def _tied(leader: Arm, scores: Scores, tasks: Sequence[str]) -> list[Arm]:
     complete = {arm: each for arm, each in scores.items() if set(tasks) <= set(each)}
     if (best := complete.pop(leader, None)) is None:
         return []
-    means = {arm: mean_difference([difference(best[t], own[t]) for t in tasks]) for arm, own in complete.items()}
-    apart = {arm: mean.value for arm, mean in means.items() if mean and mean.value <= TIED * mean.stderr}
+    means = {
+        arm: mean_difference([difference(best[t], own[t]) for t in tasks])
+        for arm, own in complete.items()
+    }
+    apart = {
+        arm: mean.value for arm, mean in means.items() if mean and mean.value <= TIED * mean.stderr
+    }
     return sorted(apart, key=lambda arm: apart[arm])
 
 
-def units(experiment: Experiment, arms: tuple[Arm, ...], fresh: Problem, scratch: Path) -> Iterator[WorkUnit]:
-    """The units that score the finalists; arms of one checkpoint follow each other, since they share encodings."""
+def units(
+    experiment: Experiment, arms: tuple[Arm, ...], fresh: Problem, scratch: Path
+) -> Iterator[WorkUnit]:
+    """The units that score the finalists; arms of one checkpoint follow each other, since they
+    share encodings.
+    """
     for task, needed in zip(experiment.fresh, fresh.in_objective, strict=True):
         for arm in sorted(arms) if needed else ():
             yield search.score_unit(experiment, arm, task, scratch, "fresh", {"fresh": str(arm)})

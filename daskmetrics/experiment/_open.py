@@ -1,4 +1,6 @@
-"""From what a user calls a model (a folder, a hub id, a model in memory) to an encoder that reads as a run does."""
+"""From what a user calls a model (a folder, a hub id, a model in memory) to an encoder that reads
+as a run does.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +14,24 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from daskmetrics import config as configuration
+from daskmetrics.checkpoints import locations as checkpoints
+from daskmetrics.checkpoints import shipped as shipped
+from daskmetrics.checkpoints.locations import Location
+from daskmetrics.checkpoints.protocol import ModelProtocol, protocol_of
 from daskmetrics.config import Config, Protocol
-from daskmetrics.config import _checkpoints as checkpoints
-from daskmetrics.config import _shipped as shipped
-from daskmetrics.config._checkpoints import Location
-from daskmetrics.config._prompts import Prompts
-from daskmetrics.config._protocol import ModelProtocol, protocol_of
-from daskmetrics.config._schema import name_of
+from daskmetrics.config.prompts import Prompts
+from daskmetrics.config.schema import name_of
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.names import Checkpoint, Suite
-from daskmetrics.experiment import _prefetch as prefetch
+from daskmetrics.experiment import prefetch as prefetch
 
 if TYPE_CHECKING:
     from daskmetrics.models import Encoder
 
-_OWN = ("max_length", "pooling")  # keys that a model sets for itself: they also replace what its folder ships
+_OWN = (
+    "max_length",
+    "pooling",
+)  # keys that a model sets for itself: they also replace what its folder ships
 _HOOKED = ("pooling", "max_length")  # keys that hold for a network that is read by hooks
 _MAIN = "main"
 
@@ -67,8 +72,14 @@ def opened(
 
 @contextmanager
 def _evaluating(model: Any) -> Iterator[None]:
-    """Put a model in memory into evaluation mode, and each of its modules back into training at the end."""
-    training = [] if isinstance(model, (str, Path)) else [each for each in model.modules() if each.training]
+    """Put a model in memory into evaluation mode, and each of its modules back into training at the
+    end.
+    """
+    training = (
+        []
+        if isinstance(model, (str, Path))
+        else [each for each in model.modules() if each.training]
+    )
     for each in training:
         each.training = False
     try:
@@ -82,30 +93,42 @@ def _is_of(library: str, model: Any) -> bool:
     return any(kind.__module__.partition(".")[0] == library for kind in type(model).__mro__)
 
 
-def _settings(name: str, source: str, revision: str, layers: Any, protocol: Mapping[str, Any]) -> Config:
+def _settings(
+    name: str, source: str, revision: str, layers: Any, protocol: Mapping[str, Any]
+) -> Config:
     """These arguments as a configuration of one model, which checks them."""
     chosen = layers if isinstance(layers, str) else [int(layer) for layer in layers]
     own = {key: protocol[key] for key in _OWN if key in protocol}
     about = {"name": name, "source": source, "revisions": revision, "layers": chosen, **own}
-    return configuration.parse({"name": "direct", "models": [about], "protocol": dict(protocol)}, where="arguments")
+    return configuration.parse(
+        {"name": "direct", "models": [about], "protocol": dict(protocol)}, where="arguments"
+    )
 
 
 def _from_place(place: str, layers: Any, protocol: Mapping[str, Any]) -> tuple[Encoder, Checkpoint]:
-    """The encoder of a folder or of a hub id, whose files are downloaded if they are not on this machine."""
+    """The encoder of a folder or of a hub id, whose files are downloaded if they are not on this
+    machine.
+    """
     from daskmetrics.models import Encoder, LoadedModel
 
-    source, _, revision = (place, "", "") if Path(place).expanduser().is_dir() else place.partition("@")
+    source, _, revision = (
+        (place, "", "") if Path(place).expanduser().is_dir() else place.partition("@")
+    )
     on_hub = checkpoints.is_hub_id(source)
     # a trainer's checkpoints may lie in the folder of the model with which it ended
     is_model = on_hub or checkpoints.is_model(Path(source).expanduser())
-    settings = _settings(name_of(source), source, revision or (_MAIN if is_model else "all"), layers, protocol)
+    settings = _settings(
+        name_of(source), source, revision or (_MAIN if is_model else "all"), layers, protocol
+    )
     if on_hub and checkpoints.folder_of(Location(source, revision or _MAIN, "")) is None:
         _download(source, revision or _MAIN)
     (about,) = settings.models
     located = checkpoints.locate(about)
     if len(located.suite.revisions) > 1:
         names = located.suite.revisions
-        raise ConfigError(f"'{place}' has {len(names)} checkpoints. Name one, such as '{place}@{names[-1]}'.")
+        raise ConfigError(
+            f"'{place}' has {len(names)} checkpoints. Name one, such as '{place}@{names[-1]}'."
+        )
     if located.missing:
         _download(source, located.missing[0])
     (location,), (checkpoint,) = located.locations, located.suite.checkpoints()
@@ -124,7 +147,11 @@ def _download(source: str, revision: str) -> None:
 
 
 def _from_transformers(
-    model: Any, layers: Any, tokenizer: Any, protocol: Mapping[str, Any], modules: shipped.Shipped | None = None
+    model: Any,
+    layers: Any,
+    tokenizer: Any,
+    protocol: Mapping[str, Any],
+    modules: shipped.Shipped | None = None,
 ) -> tuple[Encoder, Checkpoint]:
     """The encoder of a model of transformers in memory, without its head."""
     from daskmetrics.models import Encoder, InMemory, LoadedModel
@@ -132,7 +159,9 @@ def _from_transformers(
     name = name_of(str(getattr(model, "name_or_path", "") or type(model).__name__))
     kept = {"dtype": str(model.dtype).removeprefix("torch."), **protocol}
     if kept.get("pooling") == "as_shipped" and modules is None:
-        raise ConfigError("A model of transformers ships no pooling: choose 'mean', 'last' or 'cls'.")
+        raise ConfigError(
+            "A model of transformers ships no pooling: choose 'mean', 'last' or 'cls'."
+        )
     own = {key: value for key, value in kept.items() if (key, value) != ("pooling", "as_shipped")}
     settings = _settings(name, f"./{name}", _MAIN, layers, own)
     (about,), base = settings.models, settings.protocol
@@ -140,7 +169,9 @@ def _from_transformers(
         modules, base = None, base.model_copy(update={"pooling": about.pooling or "mean"})
     else:
         base = base.model_copy(update={"padding": modules.padding})
-        base = base.model_copy(update={"max_length": about.max_length or modules.max_length or base.max_length})
+        base = base.model_copy(
+            update={"max_length": about.max_length or modules.max_length or base.max_length}
+        )
     prompts = Prompts(modules.prompts, modules.default_prompt) if modules else Prompts({})
     read = ModelProtocol(base, prompts, modules)
     loaded = LoadedModel(InMemory(model.base_model, tokenizer or _tokenizer_of(model), name), base)
@@ -155,21 +186,29 @@ def _tokenizer_of(model: Any) -> Any:
     with suppress(OSError, ValueError):
         if place := getattr(model, "name_or_path", ""):
             return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
-    raise ConfigError(f"No tokenizer was found beside this {type(model).__name__}: give it as 'tokenizer'.")
+    raise ConfigError(
+        f"No tokenizer was found beside this {type(model).__name__}: give it as 'tokenizer'."
+    )
 
 
 def _from_sentence_transformer(
     model: Any, layers: Any, tokenizer: Any, protocol: Mapping[str, Any]
 ) -> tuple[Encoder, Checkpoint]:
-    """The encoder of a SentenceTransformer in memory: what follows its network is read from what it would save."""
+    """The encoder of a SentenceTransformer in memory: what follows its network is read from what it
+    would save.
+    """
     first, *rest = model
     network = getattr(first, "auto_model", None) or getattr(first, "model", None)
     if network is None:
-        raise ConfigError(f"The first module of this SentenceTransformer is a {type(first).__name__}, no Transformer.")
+        raise ConfigError(
+            f"The first module of this SentenceTransformer is a {type(first).__name__}, no Transformer."
+        )
     place = TemporaryDirectory()
     try:
         modules = _shipped_by(model, first, rest, network, Path(place.name))
-        encoder, checkpoint = _from_transformers(network, layers, tokenizer or model.tokenizer, protocol, modules)
+        encoder, checkpoint = _from_transformers(
+            network, layers, tokenizer or model.tokenizer, protocol, modules
+        )
     except BaseException:
         place.cleanup()
         raise
@@ -177,11 +216,19 @@ def _from_sentence_transformer(
     return encoder, checkpoint
 
 
-def _shipped_by(model: Any, first: Any, rest: Sequence[Any], network: Any, folder: Path) -> shipped.Shipped:
+def _shipped_by(
+    model: Any, first: Any, rest: Sequence[Any], network: Any, folder: Path
+) -> shipped.Shipped:
     """What the modules after the network do, from the files that they save."""
-    kinds = [type(module).__module__.partition(".")[0] + f".models.{type(module).__name__}" for module in model]
+    kinds = [
+        type(module).__module__.partition(".")[0] + f".models.{type(module).__name__}"
+        for module in model
+    ]
     paths = ["", *(str(number) for number in range(1, len(kinds)))]
-    entries = [{"idx": i, "path": path, "type": kind} for i, (path, kind) in enumerate(zip(paths, kinds, strict=True))]
+    entries = [
+        {"idx": i, "path": path, "type": kind}
+        for i, (path, kind) in enumerate(zip(paths, kinds, strict=True))
+    ]
     (folder / shipped.MODULES).write_text(json.dumps(entries), encoding="utf-8")
     about = {
         "prompts": dict(model.prompts or {}),
@@ -211,18 +258,32 @@ def _from_modules(
         if key not in _HOOKED:
             raise unknown("argument for layers that are modules", key, _HOOKED)
     if not layers:
-        raise ConfigError("No layers: name at least one module, such as layers={'first': model.blocks[0]}.")
+        raise ConfigError(
+            "No layers: name at least one module, such as layers={'first': model.blocks[0]}."
+        )
     inside = set(model.modules())
     if wrong := next((name for name, module in layers.items() if module not in inside), None):
         raise ConfigError(f"Layer '{wrong}' is not a module of this {type(model).__name__}.")
     name = name_of(type(model).__name__)
-    base: Protocol = _settings(name, f"./{name}", _MAIN, "all", {"pooling": "mean", **protocol}).protocol
+    base: Protocol = _settings(
+        name, f"./{name}", _MAIN, "all", {"pooling": "mean", **protocol}
+    ).protocol
     if base.pooling == "as_shipped":
-        raise ConfigError("A network that is read by its modules ships no pooling: choose 'mean', 'last' or 'cls'.")
-    prepare = partial(_tokenized, tokenizer, base.max_length) if hasattr(tokenizer, "model_max_length") else tokenizer
+        raise ConfigError(
+            "A network that is read by its modules ships no pooling: choose 'mean', 'last' or 'cls'."
+        )
+    prepare = (
+        partial(_tokenized, tokenizer, base.max_length)
+        if hasattr(tokenizer, "model_max_length")
+        else tokenizer
+    )
     read = ModelProtocol(base)
-    return Encoder(HookedModel(model, layers, prepare), read, range(len(layers)), list(layers)), Checkpoint(name, _MAIN)
+    return Encoder(
+        HookedModel(model, layers, prepare), read, range(len(layers)), list(layers)
+    ), Checkpoint(name, _MAIN)
 
 
 def _tokenized(tokenizer: Any, max_length: int, texts: list[str]) -> Mapping[str, Any]:
-    return dict(tokenizer(texts, padding=True, truncation=True, max_length=max_length, return_tensors="pt"))
+    return dict(
+        tokenizer(texts, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
+    )

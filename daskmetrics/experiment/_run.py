@@ -15,12 +15,20 @@ from distributed import Client
 from rich.markup import escape
 
 from daskmetrics import store
-from daskmetrics.bandit import Learner, Pick, Problem, Recommendation, champions, metrics_worth, outlook
-from daskmetrics.cluster._connect import connect
-from daskmetrics.config._checkpoints import recorded
-from daskmetrics.config._hub import require_on_hub
-from daskmetrics.config._protocol import require_known
-from daskmetrics.core._events import (
+from daskmetrics.bandit import (
+    Learner,
+    Pick,
+    Problem,
+    Recommendation,
+    champions,
+)
+from daskmetrics.checkpoints import rolling
+from daskmetrics.checkpoints.hub import require_on_hub
+from daskmetrics.checkpoints.locations import recorded
+from daskmetrics.checkpoints.protocol import require_known
+from daskmetrics.cluster.connection import connect
+from daskmetrics.core.errors import room_for
+from daskmetrics.core.events import (
     RunFinished,
     RunStarted,
     SearchEnded,
@@ -28,28 +36,31 @@ from daskmetrics.core._events import (
     UnitsPlanned,
     is_finished,
     latest,
+    scored,
 )
-from daskmetrics.core._files import RunFolder, private
-from daskmetrics.core._machine import environment, usage, workers
-from daskmetrics.core.errors import room_for
+from daskmetrics.core.files import RunFolder, private
+from daskmetrics.core.machine import environment, usage, workers
 from daskmetrics.core.names import Arm, Key, without_default
+from daskmetrics.core.results import Scored
 from daskmetrics.dashboard import RUN_PAGE, Publisher
 from daskmetrics.execution import Journal, Record, Settings, Sweep
 from daskmetrics.execution import run as run_source
-from daskmetrics.execution._display import Display
-from daskmetrics.execution._journal import read
+from daskmetrics.execution.display import Display
+from daskmetrics.execution.journal import read
+from daskmetrics.experiment import _downloads
 from daskmetrics.experiment import _fresh as fresh
-from daskmetrics.experiment import _maintain as maintain
-from daskmetrics.experiment import _measure as measure
-from daskmetrics.experiment import _rolling as rolling
-from daskmetrics.experiment import _search as search
-from daskmetrics.experiment import _train as train
-from daskmetrics.experiment._clients import require_workers
-from daskmetrics.experiment._prepare import VERSION, Experiment
+from daskmetrics.experiment import maintenance as maintain
+from daskmetrics.experiment import measure as measure
+from daskmetrics.experiment import search as search
+from daskmetrics.experiment import train as train
 from daskmetrics.experiment._worker import record_text
+from daskmetrics.experiment.clients import require_workers
+from daskmetrics.experiment.preparation import VERSION, Experiment
 
 PACKAGES = ("daskmetrics", "torch", "transformers", "distributed", "zarr", "numpy", "scikit-learn")
-UNITS_PER_WORKER = 2  # one running and one waiting, so that no worker is idle while the driver decides
+UNITS_PER_WORKER = (
+    2  # one running and one waiting, so that no worker is idle while the driver decides
+)
 
 
 @dataclass(frozen=True)
@@ -64,12 +75,15 @@ class RunResult:
         return self.computed == 0 and self.failed == 0
 
 
-def run(experiment: Experiment, folder: RunFolder, display: Display, client: Client | None = None) -> RunResult:
+def run(
+    experiment: Experiment, folder: RunFolder, display: Display, client: Client | None = None
+) -> RunResult:
     """Measure every checkpoint, search the best arm, and record the recommendation in the journal.
 
-    Recorded units are not computed again; a finished run is not changed. The workers of a given ``client`` are checked
-    first; by default the run starts the configured cluster and ends it. After a `DiskFullError` or a `ClusterLostError`
-    the same call resumes; a `DaskmetricsError` says that no checkpoint could be measured.
+    Recorded units are not computed again; a finished run is not changed. The workers of a given
+    ``client`` are checked first; by default the run starts the configured cluster and ends it.
+    After a `DiskFullError` or a `ClusterLostError` the same call resumes; a `DaskmetricsError` says
+    that no checkpoint could be measured.
     """
     entries = list(read(folder.journal)) if folder.journal.exists() else []
     if is_finished(entries, experiment.key):
@@ -99,14 +113,17 @@ def continue_run(
 ) -> RunResult:
     """`run` for an open journal, after `require_inputs`.
 
-    With ``grows`` the search goes on from the cells of earlier searches; ``on_record`` is called with each new record.
+    With ``grows`` the search goes on from the cells of earlier searches; ``on_record`` is called
+    with each new record.
     """
     with room_for(f"the files of the run in '{folder.path}'"):
         begin(experiment, folder, journal)
     shutil.rmtree(folder.embeddings, ignore_errors=True)  # also those of killed workers
     try:
         with rolling.offline_workers(experiment.missing_locations):
-            result = _RunDriver(experiment, folder, journal, display, on_record, grows).drive(client)
+            result = _RunDriver(experiment, folder, journal, display, on_record, grows).drive(
+                client
+            )
     finally:
         shutil.rmtree(folder.embeddings, ignore_errors=True)
     journal.append(RunFinished(experiment.key, time.time()))
@@ -124,11 +141,15 @@ def require_inputs(experiment: Experiment) -> None:
         require_on_hub(model, missing)
         require_known(experiment.config.protocol, model, missing)
     if experiment.fresh:
-        fresh.allotment_of(experiment)  # a budget that is too small is an error now, not after the search
+        fresh.allotment_of(
+            experiment
+        )  # a budget that is too small is an error now, not after the search
 
 
 def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
-    """Write configuration, prompts and start into the run, and create the store with all recorded metrics."""
+    """Write configuration, prompts and start into the run, and create the store with all recorded
+    metrics.
+    """
     config = experiment.config.as_dict()
     maintain.write_files(folder, config, experiment.prompts)
     journal.append(
@@ -138,13 +159,15 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
             name=experiment.config.name,
             arms=len(experiment.arms),
             checkpoints=len(experiment.checkpoints),
-            tasks={task.name: {"kind": task.kind, "main_score": task.main_score} for task in experiment.tasks},
+            tasks={
+                task.name: {"kind": task.kind, "main_score": task.main_score}
+                for task in experiment.tasks
+            },
             widths=dict(experiment.widths),
             window=search.window(experiment, journal.entries),
             environment=environment(*PACKAGES),
             aliases={str(checkpoint): names for checkpoint, names in experiment.aliases.items()},
             warnings=experiment.warnings,
-            likeness=experiment.likeness,
             config=config,
         )
     )
@@ -168,7 +191,9 @@ def _plan(experiment: Experiment) -> store.StorePlan:
         seed=experiment.config.seed,
         measure={str(checkpoint): key for checkpoint, key in experiment.measure_keys.items()},
         encode={
-            str(checkpoint): tuple(experiment.encode_key(checkpoint, task) for task in experiment.tasks)
+            str(checkpoint): tuple(
+                experiment.encode_key(checkpoint, task) for task in experiment.tasks
+            )
             for checkpoint in experiment.checkpoints
         },
     )
@@ -203,22 +228,33 @@ class _RunDriver:
         config = self.experiment.config
         cluster: AbstractContextManager[Client] = nullcontext(given)
         if given is None:
-            cluster = connect(config.cluster, config.name, self._say, on_start=self.display.message, page=RUN_PAGE)
-        downloads = self.downloads = rolling.Downloads(self.experiment.locations.values(), self._say)
+            cluster = connect(
+                config.cluster, config.name, self._say, on_start=self.display.message, page=RUN_PAGE
+            )
+        downloads = self.downloads = rolling.Downloads(
+            self.experiment.locations.values(), self._say
+        )
         with (
             cluster as client,
             Publisher(client, self.journal.entries, self.experiment.task_weights) as publisher,
             downloads,
         ):
             if given is not None or config.cluster.kind in ("existing", "factory"):
-                scoring = require_workers(client, self.folder.path, self._files(), config.cluster.patience)
+                scoring = require_workers(
+                    client, self.folder.path, self._files(), config.cluster.patience
+                )
                 if scoring != self.experiment.scored_on:
-                    self._say("No worker offers the resource CPU: the workers that offer GPU also score the tasks.")
+                    self._say(
+                        "No worker offers the resource CPU: the workers that offer GPU also score the tasks."
+                    )
                     self.experiment = replace(self.experiment, scored_on=scoring)
             self._train(client)
             slots = UNITS_PER_WORKER * max(config.cluster.workers, len(workers(client)))
             # alone: two threads that import transformers at once get half of it
-            patience, memory = config.cluster.patience, config.cluster.most_memory if given is None else 0
+            patience, memory = (
+                config.cluster.patience,
+                config.cluster.most_memory if given is None else 0,
+            )
             settings = Settings(slots=slots, patience=patience, alone=True, most_memory=memory)
             self._measure(client, settings, publisher)
             if self.experiment.tasks:
@@ -232,17 +268,30 @@ class _RunDriver:
 
     def _files(self) -> list[str]:
         """Files and folders of this machine that workers must see."""
-        places = [place for each in self.experiment.locations.values() for place in (each, each.base) if place]
-        sources = {str(Path(each.rolling.folder).parent) if each.rolling else each.path for each in places}
+        places = [
+            place
+            for each in self.experiment.locations.values()
+            for place in (each, each.base)
+            if place
+        ]
+        sources = {
+            str(Path(each.rolling.folder).parent) if each.rolling else each.path for each in places
+        }
         tasks = [str(getattr(task, "path", self.folder.path)) for task in self.experiment.tasks]
         paths = {Path(path).absolute() for path in (str(self.folder.path), *sources, *tasks)}
         return sorted(str(path) for path in paths if path.exists())
 
     def _train(self, client: Client) -> None:
-        """Train the suites of several ranks by process groups; suites of one rank are work units of `_measure`."""
+        """Train the suites of several ranks by process groups; suites of one rank are work units of
+        `_measure`.
+        """
         for suite in self.experiment.trainings.values():
             suite.claim()
-        suites = {name: suite for name, suite in self.experiment.trainings.items() if suite.recipe.ranks > 1}
+        suites = {
+            name: suite
+            for name, suite in self.experiment.trainings.items()
+            if suite.recipe.ranks > 1
+        }
         train.train(client, self.experiment.config, self.display, suites, self.folder.telemetry)
         known = {record.key for record in self.journal.records()}
         for record in train.records(suites):
@@ -252,7 +301,9 @@ class _RunDriver:
     def _measure(self, client: Client, settings: Settings, publisher: Publisher) -> None:
         units = measure.units(self.experiment, self.folder, self.journal.records())
         known = {record.key for record in self.journal.records()}
-        planned = {kind: [unit for unit in units if unit.kind == kind] for kind in ("train", "measure")}
+        planned = {
+            kind: [unit for unit in units if unit.kind == kind] for kind in ("train", "measure")
+        }
         shown = planned if self.experiment.metrics else {"train": planned["train"], "measure": []}
         publisher.send(UnitsPlanned({kind: len(of_kind) for kind, of_kind in shown.items()}))
         for kind, of_kind in shown.items():
@@ -262,8 +313,10 @@ class _RunDriver:
         sweep = Sweep(units)
         run_source(sweep, client, self.journal, settings, self._show, self.display.message)
         for unit in sweep.blocked():
-            self.display.message(f"[yellow]{unit.name} was not measured: the training of its suite failed[/]")
-        if text := rolling.spared(self.journal.records()):
+            self.display.message(
+                f"[yellow]{unit.name} was not measured: the training of its suite failed[/]"
+            )
+        if text := _downloads.spared(self.journal.records()):
             self._say(text)
 
     def _search(self, client: Client, settings: Settings, publisher: Publisher) -> None:
@@ -281,14 +334,15 @@ class _RunDriver:
             self.experiment.policy,
             budget=limits,
             window=search.window(self.experiment, self.journal.entries),
-            seed=self.experiment.search_seed,
+            seed=self.experiment.config.seed,
             decided=self._decided(problem, key),
             confidence=config.confidence,
             within=config.within,
             spend=config.spend or 0.0,
-            free_running=config.free_running,
         )
-        source = search.SearchSource(self.experiment, learner, key, self.folder.embeddings.resolve())
+        source = search.SearchSource(
+            self.experiment, learner, key, self.folder.embeddings.resolve()
+        )
         share = 100 / learner.budget
         self.display.phase("search", 100, min(100, int(learner.spent * share)), unit="% of budget")
         publisher.send(SearchStarted(learner.budget, problem.exhaustive_cost, learner.spent))
@@ -297,11 +351,11 @@ class _RunDriver:
             self._show(record, min(100.0, learner.spent * share))
             publisher.send_computed(partial(search.posterior, self.experiment, learner))
 
-        ahead = rolling.Expecting(source, self.downloads, self.journal.records())
+        ahead = _downloads.Expecting(source, self.downloads, self.journal.records())
         run_source(ahead, client, self.journal, settings, show, self.display.message)
         self.display.finish("search")
         learner.rebuild_posterior()  # the live posterior depends on the clock
-        best, worth = learner.recommendation(), metrics_worth(learner.state, config.within)
+        best = learner.recommendation()
         finalists, plain = tuple[Arm, ...](), partial(asdict, dict_factory=without_default)
         if allotted:
             finalists, best = self._score_fresh(client, settings, learner, best, allotted)
@@ -312,39 +366,58 @@ class _RunDriver:
                 **best.as_dict(),
                 order=learner.outcome_order,
                 kinds=list(map(plain, champions(learner.state, self.experiment.kinds))),
-                outlook=outlook(learner).as_dict(),
-                without_metrics=plain(worth) if worth else {},
+                ending=learner.ending,
                 fresh=[str(arm) for arm in finalists],
             )
         )
 
     def _decided(self, problem: Problem, key: Key) -> list[Pick]:
         decided = search.decided(self.journal.entries, key)
-        return search.carried_on(self.experiment, problem, decided, self.journal.records()) if self.grows else decided
+        return (
+            search.carried_on(self.experiment, problem, decided, self.journal.records())
+            if self.grows
+            else decided
+        )
 
     def _score_fresh(
-        self, client: Client, settings: Settings, learner: Learner, best: Recommendation, allotted: fresh.Allotment
+        self,
+        client: Client,
+        settings: Settings,
+        learner: Learner,
+        best: Recommendation,
+        allotted: fresh.Allotment,
     ) -> tuple[tuple[Arm, ...], Recommendation]:
-        """Score the finalists on the items kept back; returns them, and the recommendation with the whole cost."""
+        """Score the finalists on the items kept back; returns them, and the recommendation with the
+        whole cost.
+        """
         experiment, problem = self.experiment, fresh.problem(self.experiment)
-        cells = {experiment.score_key(p.cell.arm, experiment.by_task[p.cell.task]): p.cell for p in learner.picks}
-        scores: dict[Arm, dict[str, Any]] = {}
-        for record in self.journal.records():
-            if record.ok and (cell := cells.get(record.key)):
-                scores.setdefault(cell.arm, {})[cell.task] = record.value
+        cells = {
+            experiment.score_key(p.cell.arm, experiment.by_task[p.cell.task]): p.cell
+            for p in learner.picks
+        }
+        scores: dict[Arm, dict[str, Scored]] = {}
+        for record, result in scored(self.journal.records()):
+            if cell := cells.get(record.key):
+                scores.setdefault(cell.arm, {})[cell.task] = result
         arms, cost = fresh.finalists(best, scores, problem, allotted.total - best.spent)
         units = list(fresh.units(experiment, arms, problem, self.folder.embeddings.resolve()))
         known = {record.key for record in self.journal.records()}
         self.display.phase("fresh", len(units), sum(unit.key in known for unit in units))
         run_source(Sweep(units), client, self.journal, settings, self._show, self.display.message)
         spent = best.spent + cost
-        return arms, replace(best, spent=spent, budget=allotted.total, exhaustive=allotted.exhaustive)
+        return arms, replace(
+            best, spent=spent, budget=allotted.total, exhaustive=allotted.exhaustive
+        )
 
     def _location(self, arm: Arm) -> dict[str, Any]:
         """Where an arm's weights are, for readers of the run."""
         location = self.experiment.locations[arm.checkpoint]
         protocol = self.experiment.protocols[arm.checkpoint].as_dict()
-        return {**recorded(location), "depth": self.experiment.by_model[arm.model].depth, "protocol": protocol}
+        return {
+            **recorded(location),
+            "depth": self.experiment.by_model[arm.model].depth,
+            "protocol": protocol,
+        }
 
     def _show(self, record: Record, spent: float | None = None) -> None:
         self.computed += record.ok
@@ -352,8 +425,12 @@ class _RunDriver:
         self.on_record(record)
         if not record.ok:
             reason = escape(str(record.reason))
-            self.display.message(f"[yellow]{record.kind} {record.name}: {record.status}, {reason}[/]")
-        self.display.advance("search" if record.kind == "score" else record.kind, record_text(record), spent)
+            self.display.message(
+                f"[yellow]{record.kind} {record.name}: {record.status}, {reason}[/]"
+            )
+        self.display.advance(
+            "search" if record.kind == "score" else record.kind, record_text(record), spent
+        )
 
     def _complete_store(self) -> None:
         """Make the store equal to the journal and ready for readers."""
@@ -368,7 +445,8 @@ class _RunDriver:
 def _lay_out(planned: store.StorePlan, folder: RunFolder, journal: Journal) -> None:
     """Create the store of this plan with all recorded metrics.
 
-    An existing store of the same plan is kept unless its metadata is damaged; the journal records a new store.
+    An existing store of the same plan is kept unless its metadata is damaged; the journal records a
+    new store.
     """
     known = store.StorePlan.latest(journal.entries)
     same = known is not None and known.template.key == planned.template.key

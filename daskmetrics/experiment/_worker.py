@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,26 +16,28 @@ import numpy as np
 from distributed import get_worker
 from numpy.typing import NDArray
 
+from daskmetrics.checkpoints import rolling
+from daskmetrics.checkpoints.locations import Location
+from daskmetrics.checkpoints.protocol import ModelProtocol
 from daskmetrics.config import Recipe
-from daskmetrics.config._checkpoints import Location
-from daskmetrics.config._prompts import Prompts
-from daskmetrics.config._protocol import ModelProtocol
-from daskmetrics.core._corpus import digest
-from daskmetrics.core._events import TRAIN, succeeded
-from daskmetrics.core._files import atomic_write
-from daskmetrics.core._fitted import Fitted, fit, joined
-from daskmetrics.core._outcomes import pack
-from daskmetrics.core._readouts import Readout
+from daskmetrics.config.prompts import Prompts
+from daskmetrics.core import events
+from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError, UndefinedError, room_for
+from daskmetrics.core.events import TRAIN
+from daskmetrics.core.files import atomic_write
+from daskmetrics.core.fitted import Fitted, fit, joined
 from daskmetrics.core.names import Checkpoint, Key, content_key
+from daskmetrics.core.outcomes import pack
+from daskmetrics.core.readouts import Readout
+from daskmetrics.core.results import Measured, NetworkSize, Reading, Row, Scored, Trained
 from daskmetrics.core.status import EQUAL
 from daskmetrics.execution import Record
-from daskmetrics.experiment import _rolling as rolling
 from daskmetrics.experiment._embeddings import LayerEmbeddings, memory_budget
 
 if TYPE_CHECKING:
     from daskmetrics.metrics import Metric
-    from daskmetrics.metrics._engine import Reducer
+    from daskmetrics.metrics.engine import Reducer
     from daskmetrics.models import Encoder
     from daskmetrics.tasks import Task
 
@@ -56,9 +58,9 @@ class MeasureSpec:
     store: str
     seed: int
     states_key: Key  # of the states from which metrics are computed
-    states: str | None = None  # folder of kept pooled states
-    known: Mapping[Key, Column] = field(default_factory=dict)  # of earlier records: only others are computed
-    size: Mapping[str, Any] | None = None  # of the network, from an earlier record: see `LoadedModel.size`
+    # metrics of earlier records: only others are computed
+    known: Mapping[Key, Column] = field(default_factory=dict)
+    size: NetworkSize | None = None  # from an earlier record
     following: Location | None = None  # probably measured next: read ahead, which changes no result
 
     @property
@@ -83,18 +85,24 @@ class EncodeSpec:
     sized: bool = False  # whether scores record the size of the network, since no measuring does
 
 
-def train_to(recipe: Recipe, folder: str, revision: str, model: str) -> dict[str, float]:
+def train_to(recipe: Recipe, folder: str, revision: str, model: str) -> Trained:
     """Train a suite up to a revision and save it."""
     from daskmetrics import training
 
-    return training.train_to(recipe, Path(folder), revision, _TrainingEvents(recipe, model))
+    reporter = _TrainingEvents(recipe, model)
+    return Trained(**training.train_to(recipe, Path(folder), revision, reporter))
 
 
 class _TrainingEvents:
-    """Logs the steps of a training on this worker, for the live page; the last step of a revision is always logged."""
+    """Logs the steps of a training on this worker, for the live page; the last step of a revision
+    is always logged.
+    """
 
     def __init__(self, recipe: Recipe, model: str) -> None:
-        self.model, self.tokens = model, recipe.batch * recipe.accumulate * recipe.ranks * recipe.context
+        self.model, self.tokens = (
+            model,
+            recipe.batch * recipe.accumulate * recipe.ranks * recipe.context,
+        )
         self._step, self._time = 0, 0.0  # of the latest event
         self._pending: tuple[int, float] | None = None
 
@@ -112,56 +120,65 @@ class _TrainingEvents:
             return
         (step, loss), now = self._pending, time.perf_counter()
         speed = self.tokens * (step - self._step) / (now - self._time)
-        get_worker().log_event(TRAIN, {"model": self.model, "step": step, "loss": loss, "tokens_per_second": speed})
+        get_worker().log_event(
+            TRAIN, {"model": self.model, "step": step, "loss": loss, "tokens_per_second": speed}
+        )
         self._step, self._time, self._pending = step, now, None
 
 
-def measure(spec: MeasureSpec) -> dict[str, Any]:
-    """All metrics of all layers of one checkpoint, from one load and one forward pass over each view of the prompts.
+def measure(spec: MeasureSpec) -> Measured:
+    """All metrics of all layers of one checkpoint, from one load and one forward pass over each
+    view of the prompts.
 
-    There is no forward pass if kept states suffice for the metrics that are not known. The worker writes the
-    checkpoint's chunk of the store; the chunk is committed when the returned values are in the journal. Without
-    metrics there is no such chunk.
+    There is no forward pass if all metrics are known. The worker writes the checkpoint's chunk of the store; the chunk is committed when the returned values are
+    in the journal. Without metrics there is no such chunk.
     """
     from daskmetrics import store
 
-    missing = spec.missing
-    reduced = _reduce(spec, tuple(missing.values())) if missing else {}
-    computed = columns_of({"metrics": list(missing), **reduced}) if missing else {}
-    value = value_of({key: computed.get(key) or spec.known[key] for key in spec.metrics}, len(spec.layers))
+    columns = dict(spec.known)
+    size, download = spec.size, None
+    if spec.missing:
+        computed = _reduce(spec, spec.missing)
+        columns |= columns_of(computed)
+        size, download = computed.size or size, computed.download
+    result = measured_of({key: columns[key] for key in spec.metrics}, spec.layers)
     if spec.metrics:
-        store.write(Path(spec.store), "metrics", spec.checkpoint, store.Block.of(value))
-    about = {"size": reduced.get("size") or spec.size, "download": reduced.get("download")}
-    known = {name: each for name, each in about.items() if each}
-    return {"states": spec.states_key, "layers": list(spec.layers), **known, **value}
+        store.write(Path(spec.store), "metrics", spec.checkpoint, store.Block.of(result))
+    return replace(result, states=spec.states_key, size=size, download=download)
 
 
-def _reduce(spec: MeasureSpec, metrics: tuple[Metric, ...]) -> dict[str, Any]:
-    """The values of these metrics, as plain JSON values."""
-    from daskmetrics import store
-    from daskmetrics.metrics import _engine as engine
-    from daskmetrics.store import _states as states
+def _reduce(spec: MeasureSpec, metrics: Mapping[Key, Metric]) -> Measured:
+    """The values of these metrics."""
+    from daskmetrics.metrics import engine as engine
 
     prompts: list[str] = json.loads(Path(spec.prompts).read_text(encoding="utf-8"))
     if digest(prompts) != spec.prompts_key:
-        raise DataError(f"'{spec.prompts}' does not hold the prompts of the run: run the same command again.")
-    reducer = engine.Reducer(metrics, spec.layers, len(prompts), halves=spec.states is not None)
-    kept = states.read(Path(spec.states), spec.checkpoint, spec.states_key) if spec.states else None
-    if kept is not None and all(metric.takes in ("pooled", "layers") for metric in metrics):
-        reducer.put_vectors(kept, spec.protocol.base.dtype)
-        size = download = None
-    else:
-        with rolling.held(spec.location, spec.following) as download:
-            size = _forward(spec, prompts, reducer)
-        if spec.states:
-            states.write(Path(spec.states), spec.checkpoint, spec.states_key, spec.layers, reducer.vectors())
+        raise DataError(
+            f"'{spec.prompts}' does not hold the prompts of the run: run the same command again."
+        )
+    reducer = engine.Reducer(tuple(metrics.values()), spec.layers, len(prompts))
+    with rolling.held(spec.location, spec.following) as download:
+        size = _forward(spec, prompts, reducer)
     reduced = reducer.finish()
-    reasons = [[layer, name, reason] for (layer, name), reason in sorted(reduced.reasons.items())]
-    block = store.Block(reduced.values, reduced.stderr, reduced.status)
-    return {"names": list(reduced.metrics), **block.as_json(), "reasons": reasons, "size": size, "download": download}
+    return Measured(
+        layers=spec.layers,
+        names=tuple(reduced.metrics),
+        values=_rows(reduced.values),
+        stderr=_rows(reduced.stderr),
+        status=tuple(map(tuple, reduced.status.tolist())),
+        reasons=tuple((*place, reason) for place, reason in sorted(reduced.reasons.items())),
+        metrics=tuple(metrics),
+        size=size,
+        download=download,
+    )
 
 
-def _forward(spec: MeasureSpec, prompts: list[str], reducer: Reducer) -> dict[str, Any] | None:
+def _rows(numbers: NDArray[np.float64]) -> tuple[Row, ...]:
+    """Rows of an array, with None for NaN."""
+    return tuple(tuple(None if x != x else x for x in row) for row in numbers.tolist())
+
+
+def _forward(spec: MeasureSpec, prompts: list[str], reducer: Reducer) -> NetworkSize | None:
     """One forward pass over each view of the prompts; returns the size of the network."""
     from daskmetrics.models import Encoder, LoadedModel
 
@@ -188,7 +205,9 @@ def encode(spec: EncodeSpec) -> LayerEmbeddings:
 
 
 def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
-    """A task's texts as vectors of all layers of an encoder, by pooling; an empty one is the task's or protocol's."""
+    """A task's texts as vectors of all layers of an encoder, by pooling; an empty one is the task's
+    or protocol's.
+    """
     from daskmetrics.models import Pooler
 
     (prompts, texts), places = _distinct(spec.task, encoder.protocol.prompts)
@@ -199,7 +218,9 @@ def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
     embeddings.places = places
     tokens = np.zeros(len(texts))
 
-    def keep(rows: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]], count: NDArray[np.int64]) -> None:
+    def keep(
+        rows: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]], count: NDArray[np.int64]
+    ) -> None:
         embeddings.put(rows, pooled)
         tokens[rows] = count
 
@@ -224,13 +245,21 @@ def _keep_corpus(encoder: Encoder, spec: EncodeSpec) -> Path:
     from daskmetrics.models import Pooler
 
     poolings, texts = _poolings(spec), spec.corpus
-    identity = content_key(spec.location.identity, spec.protocol.key, spec.layers, spec.poolings, poolings, texts)
+    identity = content_key(
+        spec.location.identity, spec.protocol.key, spec.layers, spec.poolings, poolings, texts
+    )
     path = Path(spec.scratch) / f"corpus-{identity}.npz"
     if path.exists():
         return path
-    pooler = Pooler(encoder.model, encoder.protocol, texts, encoder.protocol.prompts.of(None), poolings)
+    pooler = Pooler(
+        encoder.model, encoder.protocol, texts, encoder.protocol.prompts.of(None), poolings
+    )
     kept = zip(spec.poolings, pooler.vectors(encoder.layers), strict=True)
-    blocks = {f"{layer}{name}": v for name, vs in kept for layer, v in zip(encoder.layers, vs, strict=True)}
+    blocks = {
+        f"{layer}{name}": v
+        for name, vs in kept
+        for layer, v in zip(encoder.layers, vs, strict=True)
+    }
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **blocks)
     with room_for(f"the corpus's vectors in '{path}'"):
@@ -258,24 +287,33 @@ def _fitted(corpus: Path | None, layer: int, name: str) -> Fitted:
     return fit(readout, joined(readout, pooled, layer))
 
 
-def _distinct(task: Task, prompts: Prompts) -> tuple[tuple[Sequence[str], Sequence[str]], NDArray[np.intp] | None]:
-    """Prompts and texts of a task, each pair once, and the place of each of its texts among them; None if all differ.
+def _distinct(
+    task: Task, prompts: Prompts
+) -> tuple[tuple[Sequence[str], Sequence[str]], NDArray[np.intp] | None]:
+    """Prompts and texts of a task, each pair once, and the place of each of its texts among them;
+    None if all differ.
 
     A text that is both a query and a document is read twice only if its prompts differ.
     """
-    from daskmetrics.tasks._task import roles_of
+    from daskmetrics.tasks.task import roles_of
 
     name, texts = getattr(task, "benchmark_name", task.name), task.texts()
-    pairs = [(prompts.of(role, name, task.kind), text) for role, text in zip(roles_of(task), texts, strict=True)]
+    pairs = [
+        (prompts.of(role, name, task.kind), text)
+        for role, text in zip(roles_of(task), texts, strict=True)
+    ]
     index = {pair: i for i, pair in enumerate(dict.fromkeys(pairs))}
     before, distinct = ([pair[side] for pair in index] for side in (0, 1))
-    return (before, distinct), None if len(index) == len(pairs) else np.array([index[pair] for pair in pairs])
+    return (before, distinct), None if len(index) == len(pairs) else np.array(
+        [index[pair] for pair in pairs]
+    )
 
 
 def score(
     embeddings: LayerEmbeddings, task: Task, layer: int, seed: int, protocol: Key, readout: str = ""
-) -> dict[str, Any]:
-    """The task's score of one layer and readout, with its outcomes, the protocol and versions behind it.
+) -> Scored:
+    """The task's score of one layer and readout, with its outcomes, the protocol and versions
+    behind it.
 
     Raises `UndefinedError` if there is no score.
     """
@@ -283,45 +321,61 @@ def score(
     if not np.isfinite(vectors).all():
         raise UndefinedError(f"The embeddings of layer {layer} are not finite.")
     if len(vectors) > 1 and np.ptp(vectors, axis=0).max() <= EQUAL * np.abs(vectors).max():
-        raise UndefinedError(f"The embeddings of layer {layer} are equal for all {len(vectors)} texts.")
+        raise UndefinedError(
+            f"The embeddings of layer {layer} are equal for all {len(vectors)} texts."
+        )
     result = task.evaluate(vectors, seed)
     if not np.isfinite(result.value):
         raise UndefinedError(f"{task.name} gave {result.value} at layer {layer}.")
-    return {
-        "score": float(result.value),
-        "stderr": float(result.stderr),
-        "n": result.n,
-        "encode_seconds": embeddings.seconds,
-        "encoded_on": embeddings.worker,
-        "bytes": embeddings.nbytes,
-        "dimensions": vectors.shape[1],
-        "tokens": embeddings.tokens,
-        "reading": {"texts": embeddings.texts, "layer": max(embeddings.layers), "seconds": embeddings.read_seconds},
-        "protocol": protocol,
-        "versions": _scoring_versions(),
-        **({"size": _size_for(layer, embeddings)} if embeddings.size else {}),
-        **({"detail": result.detail} if result.detail else {}),
-        **({} if result.outcomes is None else {"outcomes": pack(result.outcomes, result.value, _items(task, seed))}),
-    }
+    outcomes = None
+    if result.outcomes is not None:
+        outcomes = pack(result.outcomes, result.value, _items(task, seed))
+    deepest = max(embeddings.layers)
+    return Scored(
+        score=float(result.value),
+        stderr=float(result.stderr),
+        n=result.n,
+        encode_seconds=embeddings.seconds,
+        encoded_on=embeddings.worker,
+        bytes=embeddings.nbytes,
+        dimensions=vectors.shape[1],
+        tokens=embeddings.tokens,
+        reading=Reading(embeddings.texts, deepest, embeddings.read_seconds),
+        protocol=protocol,
+        versions=_scoring_versions(),
+        size=_size_for(layer, embeddings),
+        detail=result.detail or None,
+        outcomes=outcomes,
+    )
 
 
-def _size_for(layer: int, embeddings: LayerEmbeddings) -> dict[str, Any]:
+def _size_for(layer: int, embeddings: LayerEmbeddings) -> NetworkSize | None:
     """The size of the network, and what this layer and the deepest one that was read take of it."""
-    assert embeddings.size is not None
+    size = embeddings.size
+    if size is None:
+        return None
     layers = sorted({layer, max(embeddings.layers)})
-    places = [embeddings.layers.index(each) for each in layers]
-    taken = {part: [embeddings.size[part][place] for place in places] for part in ("parameters", "computed")}
-    return {**embeddings.size, **taken, "layers": layers}
+    rows = [embeddings.layers.index(number) for number in layers]
+    return replace(
+        size,
+        parameters=tuple(size.parameters[row] for row in rows),
+        computed=tuple(size.computed[row] for row in rows),
+        layers=tuple(layers),
+    )
 
 
 def _items(task: Task, seed: int) -> Key:
-    """Key of the items and draws of a task; outcomes with equal keys are about the same ones, in the same order."""
+    """Key of the items and draws of a task; outcomes with equal keys are about the same ones, in
+    the same order.
+    """
     return content_key("items", task.key, seed)
 
 
 @cache
 def _scoring_versions() -> dict[str, str]:
-    """Versions of the libraries that score; the journal holds this worker's other versions beside its name."""
+    """Versions of the libraries that score; the journal holds this worker's other versions beside
+    its name.
+    """
     from importlib.metadata import distributions
 
     names = ("scikit-learn", "mteb", "xgboost-cpu", "xgboost", "lightgbm")
@@ -330,56 +384,65 @@ def _scoring_versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Column:
-    """One metric at all layers of a checkpoint, as plain JSON values; None for an undefined number."""
+    """One metric at all layers of a checkpoint; None for an undefined number."""
 
     name: str
-    values: tuple[float | None, ...]
-    stderr: tuple[float | None, ...]
+    values: Row
+    stderr: Row
     status: tuple[int, ...]
     reasons: tuple[tuple[int, str, str], ...]  # layer, metric and why it is undefined
 
 
-def columns_of(value: Mapping[str, Any]) -> dict[Key, Column]:
-    """The columns of a recorded value, by metric key.
+def columns_of(result: Measured) -> dict[Key, Column]:
+    """The columns of a result, by metric key.
 
-    >>> parts = {"values": [[0.5]], "stderr": [[None]], "status": [[1]], "reasons": []}
-    >>> columns_of({"names": ["a"], "metrics": ["k"], **parts})["k"].values
+    >>> columns_of(Measured((0,), ("a",), ((0.5,),), ((None,),), ((1,),), metrics=("k",)))["k"].values
     (0.5,)
     """
     columns = {}
-    for i, (key, name) in enumerate(zip(value["metrics"], value["names"], strict=True)):
-        values, stderr, status = (tuple(row[i] for row in value[part]) for part in ("values", "stderr", "status"))
-        reasons = tuple((layer, metric, reason) for layer, metric, reason in value["reasons"] if metric == name)
-        columns[key] = Column(name, values, stderr, status, reasons)
+    for i, (key, name) in enumerate(zip(result.metrics, result.names, strict=True)):
+        columns[key] = Column(
+            name,
+            values=tuple(row[i] for row in result.values),
+            stderr=tuple(row[i] for row in result.stderr),
+            status=tuple(row[i] for row in result.status),
+            reasons=tuple(reason for reason in result.reasons if reason[1] == name),
+        )
     return columns
 
 
-def value_of(columns: Mapping[Key, Column], layers: int) -> dict[str, Any]:
-    """The inverse of `columns_of`, with a row for each of so many layers; columns keep their order."""
+def measured_of(columns: Mapping[Key, Column], layers: tuple[int, ...]) -> Measured:
+    """The inverse of `columns_of`; columns keep their order."""
 
-    def rows(part: str) -> list[list[Any]]:
+    def rows(part: str) -> Any:
         numbers = [getattr(column, part) for column in columns.values()]
-        return [list(row) for row in zip(*numbers, strict=True)] or [[]] * layers
+        return tuple(zip(*numbers, strict=True)) or ((),) * len(layers)
 
-    parts = {part: rows(part) for part in ("values", "stderr", "status")}
-    reasons = sorted(reason for column in columns.values() for reason in column.reasons)
-    names = [column.name for column in columns.values()]
-    return {"names": names, "metrics": list(columns), **parts, "reasons": [list(reason) for reason in reasons]}
+    return Measured(
+        layers=layers,
+        names=tuple(column.name for column in columns.values()),
+        values=rows("values"),
+        stderr=rows("stderr"),
+        status=rows("status"),
+        reasons=tuple(sorted(reason for column in columns.values() for reason in column.reasons)),
+        metrics=tuple(columns),
+    )
 
 
-def known_sizes(records: Iterable[Record]) -> dict[Key, Mapping[str, Any]]:
+def known_sizes(records: Iterable[Record]) -> dict[Key, NetworkSize]:
     """The sizes of networks, by the key of the states that they gave."""
-    values = (record.value or {} for record in succeeded(records, "measure"))
-    return {value["states"]: value["size"] for value in values if "size" in value}
+    results = [result for _, result in events.measured(records)]
+    return {result.states: result.size for result in results if result.states and result.size}
 
 
 def known_columns(records: Iterable[Record]) -> dict[Key, dict[Key, Column]]:
     """All recorded columns, by the key of the states from which they were computed."""
     known: dict[Key, dict[Key, Column]] = {}
-    for record in succeeded(records, "measure"):
-        if "states" in (record.value or {}):  # older records name none
-            columns = known.setdefault(record.value["states"], {})
-            columns.update({key: column for key, column in columns_of(record.value).items() if key not in columns})
+    for _, result in events.measured(records):
+        if result.states:  # older records name none
+            columns = known.setdefault(result.states, {})
+            for key, column in columns_of(result).items():
+                columns.setdefault(key, column)
     return known
 
 
@@ -387,9 +450,13 @@ def record_text(record: Record) -> str:
     """A record in a few words: its name and its first values."""
     if not record.ok:
         return f"{record.name}  {record.status}"
-    if record.kind == "train":
-        return f"{record.name}  loss {record.value['loss']:.2f}"
-    if record.kind in ("score", "fresh"):
-        return f"{record.name}  {record.value['score']:.3f}"
-    last = list(zip(record.value["names"], record.value["values"][-1], strict=True))
-    return "  ".join([record.name, *(f"{name} {number:.3g}" for name, number in last[:2] if number is not None)])
+    match record.value:
+        case Trained(loss=loss):
+            return f"{record.name}  loss {loss:.2f}"
+        case Scored(score=score):
+            return f"{record.name}  {score:.3f}"
+        case Measured(names=names, values=(*_, deepest)):
+            metrics = zip(names[:2], deepest, strict=False)
+            shown = (f"  {name} {number:.3g}" for name, number in metrics if number is not None)
+            return record.name + "".join(shown)
+    return record.name

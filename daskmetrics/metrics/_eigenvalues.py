@@ -1,4 +1,6 @@
-"""Eigenvalues of many matrices at once: the library that computes them, and a check of what it returns."""
+"""Eigenvalues of many matrices at once: the library that computes them, and a check of what it
+returns.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _AT_ONCE = 32  # rows up to which torch before 2.12 solves a batch on a GPU in o
 
 
 def eigenvalues(matrix: Tensor) -> Tensor:
-    """Eigenvalues (..., m) of positive semi-definite matrices, ascending; all zero where one is not finite."""
+    """Eigenvalues (..., m) of positive semi-definite matrices, ascending; all zero where one is not
+    finite.
+    """
     # one bad prompt must not fail a batch: eigvalsh raises on NaN
     finite = matrix.abs().amax((-2, -1), keepdim=True).isfinite()
     matrix = matrix if finite.all() else matrix.where(finite, 0)
@@ -32,8 +36,8 @@ def eigenvalues(matrix: Tensor) -> Tensor:
 def solver(size: int, version: str, has_cupy: bool) -> Solver:
     """The library for a batch of matrices of this size on a GPU, with this version of torch.
 
-    Before 2.12 torch solves matrices of more than 32 rows one after the other, in about 2 ms each: CuPy solves them in
-    one call, and without it this machine's processors are faster.
+    Before 2.12 torch solves matrices of more than 32 rows one after the other, in about 2 ms each:
+    CuPy solves them in one call, and without it this machine's processors are faster.
 
     >>> solver(256, "2.11.0+cu130", has_cupy=True), solver(256, "2.12.0", has_cupy=False)
     ('cupy', 'torch')
@@ -55,7 +59,9 @@ def by_cupy(matrix: Tensor) -> Tensor:
     except ImportError:  # made for another version of CUDA
         return by_lapack(matrix)
     with cupy.cuda.ExternalStream(torch.cuda.current_stream(matrix.device).cuda_stream):
-        values: Tensor = torch.utils.dlpack.from_dlpack(cupy.linalg.eigvalsh(cupy.from_dlpack(matrix.contiguous())))
+        values: Tensor = torch.utils.dlpack.from_dlpack(
+            cupy.linalg.eigvalsh(cupy.from_dlpack(matrix.contiguous()))
+        )
     return values.sort().values
 
 
@@ -75,10 +81,12 @@ SOLVERS: Mapping[Solver, Callable[[Tensor], Tensor]] = {
 
 
 def checked(matrix: Tensor, values: Tensor) -> Tensor:
-    r"""Eigenvalues (..., m) of matrices (..., m, m), computed again by LAPACK in float64 where they leave a residual.
+    r"""Eigenvalues (..., m) of matrices (..., m, m), computed again by LAPACK in float64 where they
+    leave a residual.
 
-    What rotations leave beside the diagonal is missing in :math:`\sum_i \lambda_i^2 = \|A\|_F^2`, and
-    :math:`\sum_i \lambda_i = \operatorname{tr} A` (Golub & Van Loan, *Matrix Computations*, 8.5).
+    What rotations leave beside the diagonal is missing in :math:`\sum_i \lambda_i^2 = \|A\|_F^2`,
+    and :math:`\sum_i \lambda_i = \operatorname{tr} A` (Golub & Van Loan, *Matrix Computations*,
+    8.5).
 
     >>> checked(torch.tensor([[[2.0, 1.0], [1.0, 2.0]]]), torch.tensor([[2.0, 2.0]]))  # unrotated
     tensor([[1., 3.]])

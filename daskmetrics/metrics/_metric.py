@@ -1,6 +1,8 @@
-"""What a metric is (name, input, unit, parameters, place of its function), and what it gives; no torch.
+"""What a metric is (name, input, unit, parameters, place of its function), and what it gives; no
+torch.
 
-Configurations name a metric, or write a call with constants such as ``prompt_entropy(alpha=2, centred=false)``.
+Configurations name a metric, or write a call with constants such as ``prompt_entropy(alpha=2,
+centred=false)``.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.core._main_module import restore_state, state_with_main_object
 from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.main_module import restore_state, state_with_main_object
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +29,15 @@ class Reduced:
     layers: tuple[int, ...]  # of the rows
     metrics: tuple[str, ...]  # names of the columns
     values: NDArray[np.float64]  # (L, M), in the units of the metric; NaN if there is no value
-    stderr: NDArray[np.float64]  # (L, M), over prompts; NaN for functions of a spectrum and a single prompt
-    counts: NDArray[np.int64]  # (L, M), prompts in the value: a prompt of one token has no curvature
-    status: NDArray[np.uint8]  # (L, M), of `Status`: OK, NAN, or NOT_APPLICABLE without a next layer
+    stderr: NDArray[
+        np.float64
+    ]  # (L, M), over prompts; NaN for functions of a spectrum and a single prompt
+    counts: NDArray[
+        np.int64
+    ]  # (L, M), prompts in the value: a prompt of one token has no curvature
+    status: NDArray[
+        np.uint8
+    ]  # (L, M), of `Status`: OK, NAN, or NOT_APPLICABLE without a next layer
     reasons: Mapping[tuple[int, str], str]  # by layer and metric: why a value is NaN
 
 
@@ -79,9 +87,15 @@ class Parameter:
         if type(self.default) is float and type(value) is int:
             value = float(value)
         if type(value) is not type(self.default):
-            raise ConfigError(f"Metric '{metric}': {self.name} must be {self.valid}, got {text(value)}.")
-        if not isinstance(value, str) and not (math.isfinite(value) and value >= self.least and value > self.above):
-            raise ConfigError(f"Metric '{metric}': {self.name} must be {self.valid}, got {text(value)}.")
+            raise ConfigError(
+                f"Metric '{metric}': {self.name} must be {self.valid}, got {text(value)}."
+            )
+        if not isinstance(value, str) and not (
+            math.isfinite(value) and value >= self.least and value > self.above
+        ):
+            raise ConfigError(
+                f"Metric '{metric}': {self.name} must be {self.valid}, got {text(value)}."
+            )
         return value
 
     @property
@@ -106,30 +120,31 @@ class Metric:
     Parameters
     ----------
     name : str
-        In the configuration and the store. With parameters it is the text of the call, ``curvature(k=2)``.
+        In the configuration and the store. With parameters it is the text of the call,
+        ``curvature(k=2)``.
     takes : {"tokens", "pooled", "views", "layers"}
         Input of the function; `daskmetrics.metrics` lists the shapes.
     units : str
     description : str
         One line.
     function : str
-        ``package.module:function``, imported only by `load`, on a worker. A function ``__main__:function``, of the
-        calling script or notebook, is sent to the workers.
+        ``package.module:function``, imported only by `load`, on a worker. A function
+        ``__main__:function``, of the calling script or notebook, is sent to the workers.
     family : str
         A configuration may name all metrics of a family at once.
     formula, source, cost : str
         For the reader: the definition, its paper, and the operations per layer.
     parameters : tuple of Parameter
-        Keywords of the function, with their defaults. A parameter named ``views`` is not passed to the function: it is
-        the number of views of each prompt that the function reads.
+        Keywords of the function, with their defaults. A parameter named ``views`` is not passed to
+        the function: it is the number of views of each prompt that the function reads.
     settings : tuple of (str, value)
         Parameters whose value is not the default.
     spectral : bool
-        Whether the function also accepts a `daskmetrics.metrics._spectra.Spectra` in place of its rows, so that the
-        metrics of a layer share their spectra.
+        Whether the function also accepts a `daskmetrics.metrics._spectra.Spectra` in place of its
+        rows, so that the metrics of a layer share their spectra.
     jackknife : bool
-        Whether the function, called with ``leave_one_out=True``, returns the metric without each prompt in turn, (P,),
-        from which its standard error is computed.
+        Whether the function, called with ``leave_one_out=True``, returns the metric without each
+        prompt in turn, (P,), from which its standard error is computed.
 
     Raises
     ------
@@ -169,7 +184,9 @@ class Metric:
     @property
     def values(self) -> Mapping[str, Value]:
         """The value of every parameter."""
-        return {parameter.name: parameter.default for parameter in self.parameters} | dict(self.settings)
+        return {parameter.name: parameter.default for parameter in self.parameters} | dict(
+            self.settings
+        )
 
     @property
     def views(self) -> int:
@@ -201,7 +218,8 @@ class Metric:
         return partial(function, **keywords) if keywords else function
 
     def with_settings(self, values: Mapping[str, Value]) -> Metric:
-        """This metric with other parameters; its name becomes the text of the call, without defaults.
+        """This metric with other parameters; its name becomes the text of the call, without
+        defaults.
 
         Raises
         ------
@@ -222,9 +240,15 @@ class Metric:
                 raise unknown(f"parameter of metric '{self.name}'", name, known)
         checked = {name: known[name].check(value, self.name) for name, value in values.items()}
         # in the order of the parameters, so that equal settings give equal names
-        chosen = [(p.name, checked[p.name]) for p in self.parameters if checked.get(p.name, p.default) != p.default]
+        chosen = [
+            (p.name, checked[p.name])
+            for p in self.parameters
+            if checked.get(p.name, p.default) != p.default
+        ]
         call = ", ".join(f"{name}={text(value)}" for name, value in chosen)
-        return replace(self, name=f"{self.name}({call})", settings=tuple(chosen)) if chosen else self
+        return (
+            replace(self, name=f"{self.name}({call})", settings=tuple(chosen)) if chosen else self
+        )
 
 
 def text(value: Value) -> str:
@@ -239,7 +263,8 @@ def text(value: Value) -> str:
 
 
 def parse_call(call: str) -> tuple[str, dict[str, Value]]:
-    """Name and keywords of a call with constants, of which nothing is evaluated; raises ConfigError for other text.
+    """Name and keywords of a call with constants, of which nothing is evaluated; raises ConfigError
+    for other text.
 
     >>> parse_call("prompt_entropy(alpha=2, centred=false, norm=logN)")
     ('prompt_entropy', {'alpha': 2, 'centred': False, 'norm': 'logN'})
@@ -253,7 +278,9 @@ def parse_call(call: str) -> tuple[str, dict[str, Value]]:
         raise _not_a_call(call) from None
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args:
         raise _not_a_call(call)
-    keywords = {keyword.arg: _constant(keyword.value, call) for keyword in node.keywords if keyword.arg}
+    keywords = {
+        keyword.arg: _constant(keyword.value, call) for keyword in node.keywords if keyword.arg
+    }
     if len(keywords) < len(node.keywords):
         raise _not_a_call(call)
     return name.strip(), keywords

@@ -14,10 +14,11 @@ Step: TypeAlias = Literal["centred", "unit"]
 
 
 class Spectra:
-    """Rows (..., N, D) and which of them count (..., N), with Gram matrices and spectra, each computed once.
+    """Rows (..., N, D) and which of them count (..., N), with Gram matrices and spectra, each
+    computed once.
 
-    ``eps`` is the spacing of the numbers in which the rows were computed (`torch.finfo`), by default that of their
-    type: states in half precision keep its rounding when they are widened.
+    ``eps`` is the spacing of the numbers in which the rows were computed (`torch.finfo`), by
+    default that of their type: states in half precision keep its rounding when they are widened.
 
     >>> spectra = Spectra(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
     >>> spectra.values(), spectra.values("unit")
@@ -32,17 +33,25 @@ class Spectra:
         self._values: dict[tuple[Step, ...], Tensor] = {}
 
     def gram(self, *steps: Step) -> Tensor:
-        """The smaller of Gram matrix and covariance sum, (..., m, m), after these preparation steps in order."""
+        """The smaller of Gram matrix and covariance sum, (..., m, m), after these preparation steps
+        in order.
+        """
         if steps in self._grams:
             return self._grams[steps]
         if steps in (("unit",), ("centred", "unit")):
             flat = self.rows.reshape(-1, *self.rows.shape[-2:])
-            matrices = unit_gram(flat, self.keep.reshape(len(flat), -1), "centred" in steps, self.eps)
+            matrices = unit_gram(
+                flat, self.keep.reshape(len(flat), -1), "centred" in steps, self.eps
+            )
             matrix = matrices.reshape(*self.rows.shape[:-2], *matrices.shape[-2:])
         else:
             prepared = self.rows.where(self.keep[..., None], 0)
             for step in steps:
-                prepared = unit_rows(prepared) if step == "unit" else centred(prepared, self.keep, self.eps)
+                prepared = (
+                    unit_rows(prepared)
+                    if step == "unit"
+                    else centred(prepared, self.keep, self.eps)
+                )
             matrix = gram(prepared)
         self._grams[steps] = matrix
         return matrix
@@ -54,15 +63,17 @@ class Spectra:
         return self._values[steps]
 
     def noise(self) -> Tensor:
-        r"""Eigenvalue (scalar) up to which the spectrum of rows (N, D) in half precision is rounding; else 0.
+        r"""Eigenvalue (scalar) up to which the spectrum of rows (N, D) in half precision is
+        rounding; else 0.
 
         .. math:: \frac{\epsilon^2}{24} \operatorname{median}_j \Bigl(\frac1N \sum_i z_{ij}^2\Bigr)
                   \bigl(\sqrt N + \sqrt D\bigr)^2
 
-        Rounding adds independent errors of variance ulp(z)² / 12 (Widrow & Kollár, *Quantization Noise*, 2008), where
-        ulp(z)² is :math:`\epsilon^2 z^2 / 2` on average; the eigenvalues of such errors end at the edge of Marchenko
-        and Pastur (1967). The median ignores the few dimensions in which language models have huge values. In float32
-        the errors are below the rounding of the float64 spectrum, which `above_rounding` removes.
+        Rounding adds independent errors of variance ulp(z)² / 12 (Widrow & Kollár, *Quantization
+        Noise*, 2008), where ulp(z)² is :math:`\epsilon^2 z^2 / 2` on average; the eigenvalues of
+        such errors end at the edge of Marchenko and Pastur (1967). The median ignores the few
+        dimensions in which language models have huge values. In float32 the errors are below the
+        rounding of the float64 spectrum, which `above_rounding` removes.
         """
         if self.eps < HALF:
             return self.rows.new_zeros(())
@@ -89,12 +100,17 @@ def of_pooled(vectors: Tensor | Spectra, eps: float | None = None) -> Spectra:
 
 
 def of_covariance(
-    vectors: Tensor | Spectra, function: Callable[[Tensor], Tensor], centre: bool = True, above: float = 1.0
+    vectors: Tensor | Spectra,
+    function: Callable[[Tensor], Tensor],
+    centre: bool = True,
+    above: float = 1.0,
 ) -> Tensor:
-    """A function of the eigenvalues (m,) of prompts' vectors (P, D), ascending; NaN where all are zero.
+    """A function of the eigenvalues (m,) of prompts' vectors (P, D), ascending; NaN where all are
+    zero.
 
-    The eigenvalues are those of the smaller of Z Zᵀ and Zᵀ Z, centred first, with rounding set to zero: that of the
-    decomposition, and up to ``above`` times the noise of vectors in half precision (`Spectra.noise`).
+    The eigenvalues are those of the smaller of Z Zᵀ and Zᵀ Z, centred first, with rounding set to
+    zero: that of the decomposition, and up to ``above`` times the noise of vectors in half
+    precision (`Spectra.noise`).
     """
     spectra = of_pooled(vectors)
     # a root would turn rounding of 1e-16 into singular values of 1e-8
@@ -112,7 +128,9 @@ NORMS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def matrix_entropy(spectra: Spectra, steps: tuple[Step, ...], alpha: float) -> Tensor:
-    """Entropy (...) of rows after their preparation; of order 2 without an eigenvalue, ten times faster."""
+    """Entropy (...) of rows after their preparation; of order 2 without an eigenvalue, ten times
+    faster.
+    """
     if alpha != 2:
         return entropy(spectra.values(*steps), alpha)
     matrix = spectra.gram(*steps)
@@ -124,8 +142,9 @@ def matrix_entropy(spectra: Spectra, steps: tuple[Step, ...], alpha: float) -> T
 def published_entropy(rows: Tensor, alpha: float) -> Tensor:
     r"""Entropy of rows (N, D) as the code published with *Layer by Layer* computes it.
 
-    The smaller of Gram matrix and covariance, negative *entries* set to zero; then the positive eigenvalues, scaled to
-    sum to one; of order 2 :math:`\ln(m^2 / \sum_{ij} K_{ij}^2)` for a matrix of m rows, right only if its trace is m.
+    The smaller of Gram matrix and covariance, negative *entries* set to zero; then the positive
+    eigenvalues, scaled to sum to one; of order 2 :math:`\ln(m^2 / \sum_{ij} K_{ij}^2)` for a matrix
+    of m rows, right only if its trace is m.
     """
     matrix = gram(rows).clamp(min=0)
     if not len(rows) or not (matrix.isfinite().all() and (matrix > 0).any()):
@@ -148,7 +167,8 @@ NUMBERS = 2**20  # of a block: 8 MiB in float64, of which a few are held at a ti
 
 
 def blocks(rows: int, columns: int) -> Iterator[slice]:
-    """Slices of the rows that together are all rows, each with at most `NUMBERS` entries, but at least one row.
+    """Slices of the rows that together are all rows, each with at most `NUMBERS` entries, but at
+    least one row.
 
     >>> list(blocks(3, 2**19))
     [slice(0, 2, None), slice(2, 3, None)]
@@ -180,8 +200,9 @@ def unit_rows(rows: Tensor) -> Tensor:
 def centred(rows: Tensor, keep: Tensor | None = None, eps: float = 0.0) -> Tensor:
     """Rows (..., N, D) less the mean of those that ``keep`` (..., N) marks; the others become zero.
 
-    A row that differs from the mean by rounding only becomes zero too: scaled to length one it would be pure noise. In
-    half precision (``eps`` of `Spectra`) that is a row of which no entry differs by more than two units of its own.
+    A row that differs from the mean by rounding only becomes zero too: scaled to length one it
+    would be pure noise. In half precision (``eps`` of `Spectra`) that is a row of which no entry
+    differs by more than two units of its own.
 
     >>> centred(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
     tensor([[-1.,  0.],
@@ -194,20 +215,26 @@ def centred(rows: Tensor, keep: Tensor | None = None, eps: float = 0.0) -> Tenso
     rounding = 32 * torch.finfo(rows.dtype).eps * rows.abs().amax((-2, -1), keepdim=True)
     differs = kept[..., None] & (rest.abs().amax(-1, keepdim=True) > rounding)
     if eps > HALF:
-        differs &= (rest.abs() > 2 * eps * rows.abs()).any(-1, keepdim=True) | ~rest.isfinite().all(-1, keepdim=True)
+        differs &= (rest.abs() > 2 * eps * rows.abs()).any(-1, keepdim=True) | ~rest.isfinite().all(
+            -1, keepdim=True
+        )
     return rest * differs  # a product, unlike a choice, keeps NaN
 
 
 def gram(rows: Tensor) -> Tensor:
-    """The smaller of rows (..., N, D) times their transpose and the other way round, (..., m, m), m = min(N, D)."""
+    """The smaller of rows (..., N, D) times their transpose and the other way round, (..., m, m), m
+    = min(N, D).
+    """
     return rows @ rows.mT if rows.shape[-2] <= rows.shape[-1] else rows.mT @ rows
 
 
 def unit_gram(rows: Tensor, keep: Tensor, centre: bool, eps: float = 0.0) -> Tensor:
-    """`gram` of the unit rows (B, N, D) that ``keep`` (B, N) marks, optionally centred first, (B, m, m).
+    """`gram` of the unit rows (B, N, D) that ``keep`` (B, N) marks, optionally centred first, (B,
+    m, m).
 
-    Lengths are read from the diagonal, so that the rows are read once and not six times. Where this could lose digits
-    (rows that are only rounding, not finite, or whose squares overflow), rows are scaled first.
+    Lengths are read from the diagonal, so that the rows are read once and not six times. Where this
+    could lose digits (rows that are only rounding, not finite, or whose squares overflow), rows are
+    scaled first.
 
     >>> unit_gram(torch.tensor([[[3.0, 0.0, 0.0], [0.0, 2.0, 0.0]]]), torch.tensor([[True, True]]), centre=False)
     tensor([[[1.0000, 0.0000],
@@ -221,7 +248,9 @@ def unit_gram(rows: Tensor, keep: Tensor, centre: bool, eps: float = 0.0) -> Ten
     return matrix
 
 
-def _quick_unit_gram(rows: Tensor, keep: Tensor, centre: bool, half: float) -> tuple[Tensor, Tensor]:
+def _quick_unit_gram(
+    rows: Tensor, keep: Tensor, centre: bool, half: float
+) -> tuple[Tensor, Tensor]:
     """The matrices, and which of them (B,) may have lost digits."""
     rest, mean = rows, rows.new_zeros(len(rows), 1, rows.shape[-1])
     if centre:
@@ -230,7 +259,11 @@ def _quick_unit_gram(rows: Tensor, keep: Tensor, centre: bool, half: float) -> t
         rest = rows - mean  # also of rows that do not count, which get the weight zero below
     wide = rows.shape[-2] <= rows.shape[-1]
     matrix = gram(rest) if wide else rest
-    squared = matrix.diagonal(dim1=-2, dim2=-1) if wide else torch.linalg.vector_norm(rest, dim=-1).square()
+    squared = (
+        matrix.diagonal(dim1=-2, dim2=-1)
+        if wide
+        else torch.linalg.vector_norm(rest, dim=-1).square()
+    )
     scale = squared.where(keep, 0).amax(-1, keepdim=True) + mean.square().sum(-1)
     eps, tiny = torch.finfo(rows.dtype).eps, torch.finfo(rows.dtype).tiny
     sound = (squared > (32 * eps) ** 2 * scale) & (squared > tiny / eps) & (squared < eps / tiny)
@@ -245,7 +278,8 @@ def _quick_unit_gram(rows: Tensor, keep: Tensor, centre: bool, half: float) -> t
 
 
 def spectrum(rows: Tensor) -> Tensor:
-    """Squared singular values of rows (..., N, D), ascending, (..., min(N, D)); all zero where rows are not finite.
+    """Squared singular values of rows (..., N, D), ascending, (..., min(N, D)); all zero where rows
+    are not finite.
 
     >>> spectrum(torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
     tensor([1., 9.])
@@ -254,7 +288,8 @@ def spectrum(rows: Tensor) -> Tensor:
 
 
 def entropy(weights: Tensor, alpha: float = 1.0) -> Tensor:
-    r"""Rényi entropy in nats of non-negative weights (..., K), scaled to sum to one; NaN where all are zero.
+    r"""Rényi entropy in nats of non-negative weights (..., K), scaled to sum to one; NaN where all
+    are zero.
 
     .. math:: S_\alpha = \frac{1}{1 - \alpha} \ln \sum_i p_i^\alpha, \quad S_1 = -\sum_i p_i \ln p_i
 

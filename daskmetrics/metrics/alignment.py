@@ -10,7 +10,9 @@ from daskmetrics.metrics._spectra import unit_rows
 __all__ = ["alignment"]
 
 
-def alignment(first: Tensor, second: Tensor, *, power: float = 2.0, leave_one_out: bool = False) -> Tensor:
+def alignment(
+    first: Tensor, second: Tensor, *, power: float = 2.0, leave_one_out: bool = False
+) -> Tensor:
     r"""Mean distance between the directions of two views of a prompt, to a power.
 
     .. math:: \frac1P \sum_i \lVert \hat z_i - \hat z_i^+ \rVert^\alpha
@@ -18,7 +20,8 @@ def alignment(first: Tensor, second: Tensor, *, power: float = 2.0, leave_one_ou
     Parameters
     ----------
     first, second : Tensor (P, D)
-        Two views of the same prompts, row by row; computed in float64. A prompt of which either is zero is left out.
+        Two views of the same prompts, row by row; computed in float64. A prompt of which either is
+        zero is left out.
     power : float
         :math:`\alpha`, above 0.
     leave_one_out : bool
@@ -27,12 +30,13 @@ def alignment(first: Tensor, second: Tensor, *, power: float = 2.0, leave_one_ou
     Returns
     -------
     Tensor, scalar float64
-        Between 0 (equal directions) and :math:`2^\alpha`. NaN if no prompt is left, or values not finite.
+        Between 0 (equal directions) and :math:`2^\alpha`. NaN if no prompt is left, or values not
+        finite.
 
     References
     ----------
-    Wang and Isola (2020), *Understanding contrastive representation learning through alignment and uniformity on the
-    hypersphere*, section 4.1.1.
+    Wang and Isola (2020), *Understanding contrastive representation learning through alignment and
+    uniformity on the hypersphere*, section 4.1.1.
 
     Examples
     --------

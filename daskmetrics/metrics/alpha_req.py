@@ -15,9 +15,10 @@ def alpha_req(vectors: Tensor | Spectra, *, centred: bool = True) -> Tensor:
 
     .. math:: \lambda_i \propto i^{-\alpha}
 
-    fitted by least squares of :math:`\ln \lambda_i` against :math:`\ln i`, over all eigenvalues above rounding: above
-    min(P, D) times the float64 spacing of the largest one (as `numpy.linalg.matrix_rank`), and in half precision above
-    8 times the noise that `daskmetrics.metrics._spectra.Spectra.noise` derives.
+    fitted by least squares of :math:`\ln \lambda_i` against :math:`\ln i`, over all eigenvalues
+    above rounding: above min(P, D) times the float64 spacing of the largest one (as
+    `numpy.linalg.matrix_rank`), and in half precision above 8 times the noise that
+    `daskmetrics.metrics._spectra.Spectra.noise` derives.
 
     Parameters
     ----------
@@ -33,8 +34,8 @@ def alpha_req(vectors: Tensor | Spectra, *, centred: bool = True) -> Tensor:
 
     References
     ----------
-    Agrawal et al. (2022), *alpha-ReQ: assessing representation quality in self-supervised learning by measuring
-    eigenspectrum decay*; Stringer et al. (2019).
+    Agrawal et al. (2022), *alpha-ReQ: assessing representation quality in self-supervised learning
+    by measuring eigenspectrum decay*; Stringer et al. (2019).
 
     Examples
     --------

@@ -25,13 +25,13 @@ def anisotropy(vectors: Tensor, *, leave_one_out: bool = False) -> Tensor:
     Returns
     -------
     Tensor, scalar float64
-        1 where all prompts point the same way, about 0 where they point anywhere, never below -1 / (P - 1).
-        NaN for fewer than two vectors that are not zero, or values not finite.
+        1 where all prompts point the same way, about 0 where they point anywhere, never below -1 /
+        (P - 1). NaN for fewer than two vectors that are not zero, or values not finite.
 
     References
     ----------
-    Ethayarajh (2019), *How contextual are contextualized word representations?*, section 3, which averages over a
-    sample of pairs; here all pairs count.
+    Ethayarajh (2019), *How contextual are contextualized word representations?*, section 3, which
+    averages over a sample of pairs; here all pairs count.
 
     Examples
     --------

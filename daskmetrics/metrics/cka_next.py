@@ -20,18 +20,20 @@ def cka_next(here: Tensor, following: Tensor, *, debiased: bool = False) -> Tens
     here, following : Tensor (P, D1) and (P, D2)
         Vectors of the same prompts in two layers, row by row; computed in float64.
     debiased : bool
-        Whether each product is the unbiased estimate of HSIC, for fewer prompts than dimensions; needs four prompts.
+        Whether each product is the unbiased estimate of HSIC, for fewer prompts than dimensions;
+        needs four prompts.
 
     Returns
     -------
     Tensor, scalar float64
-        1 for a rotated and scaled copy, between 0 and 1 (debiased: about 0 for unrelated layers). NaN for fewer than
-        two prompts, a layer of equal prompts, or values not finite.
+        1 for a rotated and scaled copy, between 0 and 1 (debiased: about 0 for unrelated layers).
+        NaN for fewer than two prompts, a layer of equal prompts, or values not finite.
 
     References
     ----------
-    Kornblith et al. (2019), *Similarity of neural network representations revisited*, section 3; debiased as in
-    Nguyen et al. (2021), with the estimator of Song et al. (2012), *Feature selection via dependence maximization*.
+    Kornblith et al. (2019), *Similarity of neural network representations revisited*, section 3;
+    debiased as in Nguyen et al. (2021), with the estimator of Song et al. (2012), *Feature
+    selection via dependence maximization*.
 
     Examples
     --------
@@ -48,7 +50,9 @@ def cka_next(here: Tensor, following: Tensor, *, debiased: bool = False) -> Tens
 
 
 def _scaled(vectors: Tensor) -> Tensor:
-    """Centred and with a largest entry of 1, so that no fourth power overflows; what is only rounding becomes zero."""
+    """Centred and with a largest entry of 1, so that no fourth power overflows; what is only
+    rounding becomes zero.
+    """
     rows = vectors.double()
     rest = rows - rows.mean(0)
     rounding = 32 * torch.finfo(rows.dtype).eps * rows.abs().max()
@@ -57,14 +61,17 @@ def _scaled(vectors: Tensor) -> Tensor:
 
 
 def _biased(x: Tensor, y: Tensor) -> Tensor:
-    # the sum of the squared entries of XᵀY is the product of the Gram matrices; the smaller one is computed
+    # the sum of the squared entries of XᵀY is the product of the Gram matrices; the smaller one is
+    # computed
     if len(x) < min(x.shape[1], y.shape[1]):
         return ((x @ x.mT) * (y @ y.mT)).sum()
     return (x.mT @ y).square().sum()
 
 
 def _unbiased(x: Tensor, y: Tensor) -> Tensor:
-    """n (n - 3) times the unbiased HSIC, from centred rows: the terms i = j of the Gram matrices taken out."""
+    """n (n - 3) times the unbiased HSIC, from centred rows: the terms i = j of the Gram matrices
+    taken out.
+    """
     n = len(x)
     x_lengths, y_lengths = x.square().sum(1), y.square().sum(1)
     diagonal = n / (n - 2) * (x_lengths * y_lengths).sum()

@@ -15,7 +15,8 @@ def curvature(states: Tensor, mask: Tensor, *, k: int = 1, variant: str = "corre
 
     .. math:: c = \frac{1}{n} \sum_i \angle(v_i, v_{i+k}), \quad v_i = x_{i+1} - x_i
 
-    Steps of length zero are left out before neighbours are paired, so a repeated token changes nothing.
+    Steps of length zero are left out before neighbours are paired, so a repeated token changes
+    nothing.
 
     Parameters
     ----------
@@ -26,25 +27,28 @@ def curvature(states: Tensor, mask: Tensor, *, k: int = 1, variant: str = "corre
     k : int
         How many steps apart the two steps of an angle are, at least 1.
     variant : {"corrected", "paper"}
-        ``paper`` gives the angle between *states* k apart, centred over the prompt, as the published code does.
+        ``paper`` gives the angle between *states* k apart, centred over the prompt, as the
+        published code does.
 
     Returns
     -------
     Tensor (B,)
-        Between 0 (straight) and pi (back and forth). NaN for fewer than k + 1 steps, or values not finite.
+        Between 0 (straight) and pi (back and forth). NaN for fewer than k + 1 steps, or values not
+        finite.
 
     Notes
     -----
-    The angle is :math:`2 \operatorname{atan2}(|u - v|, |u + v|)` of unit steps: the arccos of a cosine loses half of
-    the digits near a straight line, and is NaN where rounding takes the cosine past 1, as it does in every published
-    file. The code published with *Layer by Layer* takes that arccos of states; here ``paper`` is the same angle without
-    the NaN. A later version of that code takes differences, but folds every angle to at most pi / 2 by an absolute
-    value.
+    The angle is :math:`2 \operatorname{atan2}(|u - v|, |u + v|)` of unit steps: the arccos of a
+    cosine loses half of the digits near a straight line, and is NaN where rounding takes the cosine
+    past 1, as it does in every published file. The code published with *Layer by Layer* takes that
+    arccos of states; here ``paper`` is the same angle without the NaN. A later version of that code
+    takes differences, but folds every angle to at most pi / 2 by an absolute value.
 
     References
     ----------
-    Hosseini and Fedorenko (2023), *Large language models implicitly learn to straighten neural sentence
-    trajectories*, after Hénaff et al. (2019). Kahan (2006), section 12, for the form of the angle.
+    Hosseini and Fedorenko (2023), *Large language models implicitly learn to straighten neural
+    sentence trajectories*, after Hénaff et al. (2019). Kahan (2006), section 12, for the form of
+    the angle.
 
     Examples
     --------
@@ -65,12 +69,16 @@ def curvature(states: Tensor, mask: Tensor, *, k: int = 1, variant: str = "corre
         # steps of length zero and tokens that do not count are taken out first
         path, real = _packed(rows[careful], mask[careful])
         steps = path.diff(dim=1)
-        value[careful] = _mean_angle(*_packed(unit_rows(steps), real[:, 1:] & (steps != 0).any(-1)), k)
+        value[careful] = _mean_angle(
+            *_packed(unit_rows(steps), real[:, 1:] & (steps != 0).any(-1)), k
+        )
     return value
 
 
 def _quick(rows: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The values (B,) from cosines, without unit steps; and where steps of length zero or gaps forbid that."""
+    """The values (B,) from cosines, without unit steps; and where steps of length zero or gaps
+    forbid that.
+    """
     steps = rows.diff(dim=1)
     real = mask[:, 1:] & mask[:, :-1]
     lengths = torch.linalg.vector_norm(steps, dim=-1)

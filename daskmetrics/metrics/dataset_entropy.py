@@ -32,8 +32,8 @@ def dataset_entropy(
 
     .. math:: S_1 = -\sum_i p_i \ln p_i, \quad p_i = \lambda_i / \textstyle\sum_j \lambda_j
 
-    with :math:`\lambda` the eigenvalues of the covariance of the prompts' directions: rows are first scaled to
-    length one, then centred. (Tokens, in `prompt_entropy`, are centred first.)
+    with :math:`\lambda` the eigenvalues of the covariance of the prompts' directions: rows are
+    first scaled to length one, then centred. (Tokens, in `prompt_entropy`, are centred first.)
 
     Parameters
     ----------
@@ -46,24 +46,27 @@ def dataset_entropy(
     norm : {"none", "logN", "logD", "logNlogD", "maxEntropy"}
         Divides by ln P, ln D, ln P ln D or ln min(P, D).
     variant : {"corrected", "paper", "histogram"}
-        ``paper`` computes what the published code does with the vectors it is given, ``histogram`` an older
-        definition (see Notes); ``centred`` has no part in them.
+        ``paper`` computes what the published code does with the vectors it is given, ``histogram``
+        an older definition (see Notes); ``centred`` has no part in them.
     bins : int
         Of the histogram, from -1 to 1.
 
     Returns
     -------
     Tensor, scalar float64
-        Between 0 and ln min(P - 1, D). NaN for fewer than two prompts, equal directions, or values not finite.
+        Between 0 and ln min(P - 1, D). NaN for fewer than two prompts, equal directions, or values
+        not finite.
 
     Notes
     -----
-    The published code neither scales nor centres the vectors, sets negative entries of their Gram matrix to zero, and
-    takes order 2 by a shortcut that needs a trace of m. Its vectors are means of tokens that were centred before,
-    which are zero up to the scaling of tokens; here every variant gets the vectors of the protocol.
+    The published code neither scales nor centres the vectors, sets negative entries of their Gram
+    matrix to zero, and takes order 2 by a shortcut that needs a trace of m. Its vectors are means
+    of tokens that were centred before, which are zero up to the scaling of tokens; here every
+    variant gets the vectors of the protocol.
 
-    ``histogram`` is the entropy of the histogram of the cosines between two prompts, once given the same name. It says
-    how the cosines are distributed, not over how many directions prompts spread, and it depends on the number of bins.
+    ``histogram`` is the entropy of the histogram of the cosines between two prompts, once given the
+    same name. It says how the cosines are distributed, not over how many directions prompts spread,
+    and it depends on the number of bins.
 
     References
     ----------
@@ -91,7 +94,9 @@ def _of_histogram(rows: Tensor, alpha: float, bins: int) -> Tensor:
         return rows.new_full((), torch.nan)
     counts = units.new_zeros(bins)
     for block in blocks(len(units), len(units)):
-        cosines = units[block] @ units[block.start :].mT  # of the pairs whose first prompt is in the block
+        cosines = (
+            units[block] @ units[block.start :].mT
+        )  # of the pairs whose first prompt is in the block
         first, second = torch.triu_indices(len(cosines), cosines.shape[1], 1, device=units.device)
         counts += torch.histc(cosines[first, second].clamp(-1, 1), bins, -1, 1)
     return entropy(counts, alpha)

@@ -45,19 +45,20 @@ def dime(
     Returns
     -------
     Tensor, scalar float64
-        About 0 where pairing does not matter; higher where the views share more. NaN for fewer than two prompts,
-        without a direction in common to any pair of views, or values not finite.
+        About 0 where pairing does not matter; higher where the views share more. NaN for fewer than
+        two prompts, without a direction in common to any pair of views, or values not finite.
 
     Notes
     -----
-    Prompts are sorted by their similarity to all others before they are permuted, so that the value does not depend
-    on their order. The code published with *Layer by Layer* does not scale vectors, draws the permutations without a
-    seed, and multiplies D x D covariances where P > D: entries then belong to dimensions, not prompts, and nothing is
-    paired.
+    Prompts are sorted by their similarity to all others before they are permuted, so that the value
+    does not depend on their order. The code published with *Layer by Layer* does not scale vectors,
+    draws the permutations without a seed, and multiplies D x D covariances where P > D: entries
+    then belong to dimensions, not prompts, and nothing is paired.
 
     References
     ----------
-    Skean et al. (2023), *DiME: maximizing mutual information by a difference of matrix-based entropies*.
+    Skean et al. (2023), *DiME: maximizing mutual information by a difference of matrix-based
+    entropies*.
 
     Examples
     --------
@@ -79,7 +80,9 @@ def dime(
     return _difference(first_gram, second_gram, orders, alpha)
 
 
-def _difference(first_gram: Tensor, second_gram: Tensor, orders: list[Tensor], alpha: float = 1.0) -> Tensor:
+def _difference(
+    first_gram: Tensor, second_gram: Tensor, orders: list[Tensor], alpha: float = 1.0
+) -> Tensor:
     """Mean entropy over these orders of the second view, less that of the order it has.
 
     >>> round(_difference(torch.eye(2), torch.eye(2), [torch.tensor([1, 0])]).item(), 6)

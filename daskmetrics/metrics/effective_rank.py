@@ -9,12 +9,15 @@ from daskmetrics.metrics._spectra import Spectra, entropy, of_covariance
 __all__ = ["effective_rank"]
 
 
-def effective_rank(vectors: Tensor | Spectra, *, centred: bool = True, squared: bool = False) -> Tensor:
+def effective_rank(
+    vectors: Tensor | Spectra, *, centred: bool = True, squared: bool = False
+) -> Tensor:
     r"""Exponential of the entropy of the singular values of centred prompts.
 
     .. math:: \operatorname{erank} = \exp \bigl(-\sum_i p_i \ln p_i\bigr), \; p_i = \sigma_i / \textstyle\sum_j \sigma_j
 
-    The singular values are not squared: exp of the spectral entropy :math:`S_1` is another, smaller number.
+    The singular values are not squared: exp of the spectral entropy :math:`S_1` is another, smaller
+    number.
 
     Parameters
     ----------
@@ -28,11 +31,13 @@ def effective_rank(vectors: Tensor | Spectra, *, centred: bool = True, squared: 
     Returns
     -------
     Tensor, scalar float64
-        Between 1 and min(P - 1, D). NaN for fewer than two prompts, equal prompts, or values not finite.
+        Between 1 and min(P - 1, D). NaN for fewer than two prompts, equal prompts, or values not
+        finite.
 
     References
     ----------
-    Roy and Vetterli (2007), *The effective rank: a measure of effective dimensionality*, definition 1.
+    Roy and Vetterli (2007), *The effective rank: a measure of effective dimensionality*, definition
+    1.
 
     Examples
     --------
@@ -43,4 +48,6 @@ def effective_rank(vectors: Tensor | Spectra, *, centred: bool = True, squared: 
     >>> round(effective_rank(torch.cat([half, -half])).item(), 6)
     1.754765
     """
-    return of_covariance(vectors, lambda values: entropy(values if squared else values.sqrt()).exp(), centred)
+    return of_covariance(
+        vectors, lambda values: entropy(values if squared else values.sqrt()).exp(), centred
+    )

@@ -25,8 +25,8 @@ def infonce(
     .. math:: \frac{1}{2P} \sum_i -\ln \frac{\exp(\hat z_i \cdot \hat z_{i'} / \tau)}
               {\sum_{k \ne i} \exp(\hat z_i \cdot \hat z_k / \tau)}
 
-    over all 2P vectors :math:`z_i`, with :math:`i'` the other view of the same prompt. Lower means that the layer
-    keeps the information that the two views share.
+    over all 2P vectors :math:`z_i`, with :math:`i'` the other view of the same prompt. Lower means
+    that the layer keeps the information that the two views share.
 
     Parameters
     ----------
@@ -35,22 +35,24 @@ def infonce(
     temperature : float
         :math:`\tau`, above 0, in units of cosine.
     centred : bool
-        Subtract the mean of all 2P vectors first; otherwise a direction common to all prompts hides the differences
-        between them.
+        Subtract the mean of all 2P vectors first; otherwise a direction common to all prompts hides
+        the differences between them.
     variant : {"corrected", "paper"}
-        ``paper`` leaves vectors as long as they are, as the code published with *Layer by Layer* does.
+        ``paper`` leaves vectors as long as they are, as the code published with *Layer by Layer*
+        does.
     leave_one_out : bool
         Return the value without each prompt in turn, (P,).
 
     Returns
     -------
     Tensor, scalar float64
-        ln(2P - 1) at chance. NaN for fewer than two prompts (nothing to confuse them with), or values not finite.
+        ln(2P - 1) at chance. NaN for fewer than two prompts (nothing to confuse them with), or
+        values not finite.
 
     References
     ----------
-    Chen et al. (2020), *A simple framework for contrastive learning of visual representations*, equation 1;
-    van den Oord et al. (2018), equation 4.
+    Chen et al. (2020), *A simple framework for contrastive learning of visual representations*,
+    equation 1; van den Oord et al. (2018), equation 4.
 
     Examples
     --------
@@ -72,7 +74,9 @@ def infonce(
 
 
 def _losses(units: Tensor, block: slice, temperature: float, leave_one_out: bool) -> Tensor:
-    """Sum of the losses of the vectors in one block; or, for each prompt, that sum without it, (P,)."""
+    """Sum of the losses of the vectors in one block; or, for each prompt, that sum without it,
+    (P,).
+    """
     prompts = len(units) // 2
     rows = torch.arange(block.start, block.stop, device=units.device)
     here = torch.arange(len(rows), device=units.device)

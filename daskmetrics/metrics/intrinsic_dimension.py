@@ -10,32 +10,38 @@ from daskmetrics.metrics._spectra import HALF, Spectra, blocks, of_pooled
 __all__ = ["intrinsic_dimension"]
 
 
-def intrinsic_dimension(vectors: Tensor | Spectra, *, fit: str = "line", discarded: float = 0.1) -> Tensor:
+def intrinsic_dimension(
+    vectors: Tensor | Spectra, *, fit: str = "line", discarded: float = 0.1
+) -> Tensor:
     r"""TwoNN estimate from the ratio of the distances to the two nearest prompts.
 
     .. math:: \mu = r_2 / r_1, \quad -\ln(1 - F(\mu)) = d \ln \mu
 
-    with F the empirical distribution, :math:`F(\mu_{(i)}) = i / N`; d is the slope of a line through the origin.
+    with F the empirical distribution, :math:`F(\mu_{(i)}) = i / N`; d is the slope of a line
+    through the origin.
 
     Parameters
     ----------
     vectors : Tensor (P, D) or Spectra
-        One vector per prompt; computed in float64. Equal vectors count once: their distance says nothing. So do vectors
-        in half precision closer than its rounding, which is :math:`\epsilon \lVert z \rVert / \sqrt{12}` on average.
+        One vector per prompt; computed in float64. Equal vectors count once: their distance says
+        nothing. So do vectors in half precision closer than its rounding, which is :math:`\epsilon
+        \lVert z \rVert / \sqrt{12}` on average.
     fit : {"line", "likelihood"}
         Least squares as in the paper, or :math:`(N - 1) / \sum_i \ln \mu_i`.
     discarded : float
-        Share of the largest ratios that the line leaves out, at least 0 and below 1; the largest one always is.
+        Share of the largest ratios that the line leaves out, at least 0 and below 1; the largest
+        one always is.
 
     Returns
     -------
     Tensor, scalar float64
-        NaN for fewer than three different vectors, where no ratio differs from 1, or values not finite.
+        NaN for fewer than three different vectors, where no ratio differs from 1, or values not
+        finite.
 
     References
     ----------
-    Facco et al. (2017), *Estimating the intrinsic dimension of datasets by a minimal neighborhood information*,
-    equation 5 and the algorithm below it.
+    Facco et al. (2017), *Estimating the intrinsic dimension of datasets by a minimal neighborhood
+    information*, equation 5 and the algorithm below it.
 
     Examples
     --------
@@ -60,12 +66,16 @@ def intrinsic_dimension(vectors: Tensor | Spectra, *, fit: str = "line", discard
     for block in blocks(len(points), len(points)):
         ratios[block] = _log_ratios(points, block)
     ratios = ratios[~ratios.isnan()].sort().values
-    dimension = (len(ratios) - 1) / ratios.sum() if fit == "likelihood" else _slope(ratios, discarded)
+    dimension = (
+        (len(ratios) - 1) / ratios.sum() if fit == "likelihood" else _slope(ratios, discarded)
+    )
     return torch.where(dimension.isfinite(), dimension, torch.nan)
 
 
 def _apart(points: Tensor, share: float) -> Tensor:
-    """The points (N, D) without those that are closer to an earlier one than a share of their length."""
+    """The points (N, D) without those that are closer to an earlier one than a share of their
+    length.
+    """
     near = points.new_zeros(len(points), dtype=torch.bool)
     for block in blocks(len(points), len(points)):
         distances = torch.cdist(points[block], points, compute_mode="donot_use_mm_for_euclid_dist")

@@ -10,7 +10,13 @@ from daskmetrics.metrics._spectra import entropy, spectrum, unit_rows
 __all__ = ["lidar"]
 
 
-def lidar(*views: Tensor, delta: float = 1e-4, relative: bool = False, unit: bool = True, log: bool = False) -> Tensor:
+def lidar(
+    *views: Tensor,
+    delta: float = 1e-4,
+    relative: bool = False,
+    unit: bool = True,
+    log: bool = False,
+) -> Tensor:
     r"""Effective rank of the between-prompt scatter, whitened by the within-prompt scatter.
 
     .. math:: \exp H\bigl(\operatorname{eig}(S_w^{-1/2} S_b S_w^{-1/2})\bigr), \quad
@@ -26,26 +32,28 @@ def lidar(*views: Tensor, delta: float = 1e-4, relative: bool = False, unit: boo
     relative : bool
         Whether ``delta`` counts in units of the mean eigenvalue of that scatter.
     unit : bool
-        Whether vectors are scaled to length one first, which makes ``delta`` mean the same at every layer.
+        Whether vectors are scaled to length one first, which makes ``delta`` mean the same at every
+        layer.
     log : bool
         Whether the entropy itself is given, in nats.
 
     Returns
     -------
     Tensor, scalar float64
-        Between 1 and min(P - 1, D). NaN for fewer than two prompts or two views, equal prompts, a within-prompt
-        scatter without inverse, or values not finite.
+        Between 1 and min(P - 1, D). NaN for fewer than two prompts or two views, equal prompts, a
+        within-prompt scatter without inverse, or values not finite.
 
     Notes
     -----
-    Only eigenvalues are needed, and those of :math:`L^{-1} S_b L^{-\top}` with :math:`S_w = L L^\top` are the same:
-    one Cholesky factor and the smaller Gram matrix of the whitened means in place of two eigendecompositions. The code
-    published with *Layer by Layer* is ``unit=false, log=true`` on means of tokens that were centred before.
+    Only eigenvalues are needed, and those of :math:`L^{-1} S_b L^{-\top}` with :math:`S_w = L
+    L^\top` are the same: one Cholesky factor and the smaller Gram matrix of the whitened means in
+    place of two eigendecompositions. The code published with *Layer by Layer* is ``unit=false,
+    log=true`` on means of tokens that were centred before.
 
     References
     ----------
-    Thilak et al. (2024), *LiDAR: sensing linear probing performance in joint embedding SSL architectures*,
-    equations 1 to 3.
+    Thilak et al. (2024), *LiDAR: sensing linear probing performance in joint embedding SSL
+    architectures*, equations 1 to 3.
 
     Examples
     --------

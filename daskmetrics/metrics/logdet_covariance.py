@@ -22,17 +22,19 @@ def logdet_covariance(vectors: Tensor | Spectra, *, ridge: float = 1e-6) -> Tens
     vectors : Tensor (P, D) or Spectra
         One vector per prompt; computed in float64.
     ridge : float
-        :math:`\epsilon`, above 0, in squared units of the states. Each direction without variance adds
-        :math:`\ln \epsilon`, so values are compared at equal D and P only.
+        :math:`\epsilon`, above 0, in squared units of the states. Each direction without variance
+        adds :math:`\ln \epsilon`, so values are compared at equal D and P only.
 
     Returns
     -------
     Tensor, scalar float64
-        It grows with the scale of the states. NaN for fewer than two prompts, equal prompts, or values not finite.
+        It grows with the scale of the states. NaN for fewer than two prompts, equal prompts, or
+        values not finite.
 
     References
     ----------
-    Zhouyin and Liu (2021), *Understanding neural networks with logarithm determinant entropy estimator* (the ridge).
+    Zhouyin and Liu (2021), *Understanding neural networks with logarithm determinant entropy
+    estimator* (the ridge).
 
     Examples
     --------

@@ -22,12 +22,13 @@ def nesum(vectors: Tensor | Spectra) -> Tensor:
     Returns
     -------
     Tensor, scalar float64
-        Between 1 (collapsed) and min(P - 1, D) (whitened). NaN for fewer than two prompts, equal prompts, or values
-        not finite.
+        Between 1 (collapsed) and min(P - 1, D) (whitened). NaN for fewer than two prompts, equal
+        prompts, or values not finite.
 
     References
     ----------
-    He and Ozay (2022), *Exploring the gap between collapsed and whitened features in self-supervised learning*.
+    He and Ozay (2022), *Exploring the gap between collapsed and whitened features in
+    self-supervised learning*.
 
     Examples
     --------

@@ -24,12 +24,13 @@ def participation_ratio(vectors: Tensor | Spectra, *, centred: bool = True) -> T
     Returns
     -------
     Tensor, scalar float64
-        Between 1 and min(P - 1, D). NaN for fewer than two prompts, equal prompts, or values not finite.
+        Between 1 and min(P - 1, D). NaN for fewer than two prompts, equal prompts, or values not
+        finite.
 
     References
     ----------
-    Gao et al. (2017), *A theory of multineuronal dimensionality, dynamics and measurement*; it is the
-    exponential of Rényi's entropy of order 2.
+    Gao et al. (2017), *A theory of multineuronal dimensionality, dynamics and measurement*; it is
+    the exponential of Rényi's entropy of order 2.
 
     Examples
     --------
@@ -38,4 +39,6 @@ def participation_ratio(vectors: Tensor | Spectra, *, centred: bool = True) -> T
     >>> round(participation_ratio(torch.cat([half, -half])).item(), 6)
     1.219512
     """
-    return of_covariance(vectors, lambda values: 1 / (values / values.sum()).square().sum(), centred)
+    return of_covariance(
+        vectors, lambda values: 1 / (values / values.sum()).square().sum(), centred
+    )

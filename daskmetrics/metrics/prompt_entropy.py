@@ -35,8 +35,8 @@ def prompt_entropy(
     .. math:: S_1 = -\sum_i p_i \ln p_i, \quad p_i = \lambda_i / \textstyle\sum_j \lambda_j, \quad
               S_\alpha = \frac{1}{1 - \alpha} \ln \sum_i p_i^\alpha
 
-    with :math:`\lambda` the eigenvalues of :math:`Z Z^\top`, where the rows of :math:`Z` are the prompt's tokens,
-    first centred, then scaled to length one.
+    with :math:`\lambda` the eigenvalues of :math:`Z Z^\top`, where the rows of :math:`Z` are the
+    prompt's tokens, first centred, then scaled to length one.
 
     Parameters
     ----------
@@ -51,29 +51,33 @@ def prompt_entropy(
     norm : {"none", "logN", "logD", "logNlogD", "maxEntropy"}
         Divides by ln T, ln D, ln T ln D or ln min(T, D), T being the tokens that count.
     variant : {"corrected", "paper", "histogram"}
-        ``paper`` computes what the published code does, ``histogram`` an older definition (see Notes).
+        ``paper`` computes what the published code does, ``histogram`` an older definition (see
+        Notes).
     bins : int
         Of the histogram, from the smallest to the largest projection.
 
     Returns
     -------
     Tensor (B,)
-        Between 0 and ln min(T - 1, D). NaN for a prompt of one token, of equal tokens, or that is not finite.
+        Between 0 and ln min(T - 1, D). NaN for a prompt of one token, of equal tokens, or that is
+        not finite.
 
     Notes
     -----
-    A token that equals the mean has no direction and adds nothing. The published code of *Layer by Layer* sets
-    negative entries of the Gram matrix to zero, which adds about 0.3 nats, and takes order 2 by a shortcut that is
-    wrong where T > D: published numbers reach 21 where ln 1000 = 6.9. It divides by zero where a token is the mean.
+    A token that equals the mean has no direction and adds nothing. The published code of *Layer by
+    Layer* sets negative entries of the Gram matrix to zero, which adds about 0.3 nats, and takes
+    order 2 by a shortcut that is wrong where T > D: published numbers reach 21 where ln 1000 = 6.9.
+    It divides by zero where a token is the mean.
 
-    ``histogram`` is the entropy of the histogram of the tokens' projections on their first principal direction, once
-    given the same name. It says how one coordinate is distributed, not over how many directions tokens spread, and it
-    depends on the number of bins.
+    ``histogram`` is the entropy of the histogram of the tokens' projections on their first
+    principal direction, once given the same name. It says how one coordinate is distributed, not
+    over how many directions tokens spread, and it depends on the number of bins.
 
     References
     ----------
     Wei et al. (2024), *Large Language Model Evaluation via Matrix Entropy* (centred, unit rows);
-    Skean et al. (2025), *Layer by Layer* (the same at every layer, orders and norms); Giraldo et al. (2015).
+    Skean et al. (2025), *Layer by Layer* (the same at every layer, orders and norms); Giraldo et
+    al. (2015).
 
     Examples
     --------
@@ -87,7 +91,9 @@ def prompt_entropy(
     if variant == "paper":
         # prompt by prompt: which matrix is the smaller one depends on the tokens that count
         prompts = (rows[keep] for rows, keep in zip(spectra.rows, spectra.keep, strict=True))
-        prepared = (unit_rows(less_mean(rows) if centred and len(rows) else rows) for rows in prompts)
+        prepared = (
+            unit_rows(less_mean(rows) if centred and len(rows) else rows) for rows in prompts
+        )
         value = torch.stack([published_entropy(rows, alpha) for rows in prepared])
     elif variant == "histogram":
         prompts = (rows[keep] for rows, keep in zip(spectra.rows, spectra.keep, strict=True))
@@ -105,5 +111,7 @@ def _of_histogram(rows: Tensor, alpha: float, bins: int) -> Tensor:
     if not rest.isfinite().all():
         return rows.new_full((), torch.nan)
     first = torch.linalg.eigh(gram(rest)).eigenvectors[:, -1]
-    along = first if len(rest) <= rest.shape[1] else rest @ first  # up to a factor, which no histogram shows
+    along = (
+        first if len(rest) <= rest.shape[1] else rest @ first
+    )  # up to a factor, which no histogram shows
     return entropy(torch.histc(along, bins, along.min().item(), along.max().item()), alpha)

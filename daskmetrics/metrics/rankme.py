@@ -29,8 +29,8 @@ def rankme(vectors: Tensor | Spectra, *, eps: float = 1e-7) -> Tensor:
 
     References
     ----------
-    Garrido et al. (2023), *RankMe: assessing the downstream performance of pretrained self-supervised
-    representations by their rank*, equation 1.
+    Garrido et al. (2023), *RankMe: assessing the downstream performance of pretrained
+    self-supervised representations by their rank*, equation 1.
 
     Examples
     --------

@@ -34,8 +34,9 @@ def uniformity(vectors: Tensor, *, t: float = 2.0, leave_one_out: bool = False) 
 
     References
     ----------
-    Wang and Isola (2020), *Understanding contrastive representation learning through alignment and uniformity on the
-    hypersphere*, section 4.1.2. Their code takes each pair once, which is the same mean.
+    Wang and Isola (2020), *Understanding contrastive representation learning through alignment and
+    uniformity on the hypersphere*, section 4.1.2. Their code takes each pair once, which is the
+    same mean.
 
     Examples
     --------

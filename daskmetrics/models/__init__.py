@@ -1,18 +1,18 @@
 """From a checkpoint to the hidden states of all its layers, in one forward pass over the texts.
 
-============ =====================================================================================
-`_encoder`   texts as vectors and metrics of layers, as runs compute them; what `daskmetrics.embed` uses
-`_save`      a model cut after a layer, in the format of sentence-transformers
-`_model`     a loaded checkpoint that reads texts
-`_hooks`     any network, read by forward hooks
-`_networks`  networks of this process, into which the weights of the next checkpoint are copied
-`_adapters`  what LoRA adapters make of the weights of their base model
-`_weights`   the tensors of safetensors files, read in the background if wanted
-`_forward`   one forward pass that hands out the states of each layer
-`_parts`     blocks, final norm and positions of a network, found by what they do
-`_tokens`    texts as token ids, cached by tokenizer; batches, padding and pooling
-`_pooler`    states as vectors: pooling, prompts, and the modules of a sentence-transformers folder
-============ =====================================================================================
+=========== ===========================================================================================
+`_encoder`  texts as vectors and metrics of layers, as runs compute them; what `daskmetrics.embed` uses
+`_save`     a model cut after a layer, in the format of sentence-transformers
+`_model`    a loaded checkpoint that reads texts
+`_hooks`    any network, read by forward hooks
+`_networks` networks of this process, into which the weights of the next checkpoint are copied
+`_adapters` what LoRA adapters make of the weights of their base model
+`_weights`  the tensors of safetensors files, read in the background if wanted
+`_forward`  one forward pass that hands out the states of each layer
+`_parts`    blocks, final norm and positions of a network, found by what they do
+`_tokens`   texts as token ids, cached by tokenizer; batches, padding and pooling
+`_pooler`   states as vectors: pooling, prompts, and the modules of a sentence-transformers folder
+=========== ===========================================================================================
 
 All of it is internal; runs use it through `daskmetrics.run`.
 """
@@ -25,4 +25,13 @@ from daskmetrics.models._model import LoadedModel
 from daskmetrics.models._pooler import Pooler
 from daskmetrics.models._tokens import InMemory, pad_batch, plan_batches, pool
 
-__all__ = ["Encoder", "HookedModel", "InMemory", "LoadedModel", "Pooler", "pad_batch", "plan_batches", "pool"]
+__all__ = [
+    "Encoder",
+    "HookedModel",
+    "InMemory",
+    "LoadedModel",
+    "Pooler",
+    "pad_batch",
+    "plan_batches",
+    "pool",
+]

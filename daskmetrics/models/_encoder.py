@@ -1,4 +1,6 @@
-"""A model that reads texts as runs do: vectors of its layers, their metrics, and a smaller model that ends at one."""
+"""A model that reads texts as runs do: vectors of its layers, their metrics, and a smaller model
+that ends at one.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from daskmetrics.checkpoints import shipped as shipped
+from daskmetrics.checkpoints.locations import Location, shipped_folder
+from daskmetrics.checkpoints.protocol import ModelProtocol
 from daskmetrics.config import Protocol
-from daskmetrics.config import _shipped as shipped
-from daskmetrics.config._checkpoints import Location, shipped_folder
-from daskmetrics.config._prompts import NO_PROMPTS, Prompts
-from daskmetrics.config._protocol import ModelProtocol
-from daskmetrics.core._fitted import Fitted, fit, joined
-from daskmetrics.core._readouts import Readout
-from daskmetrics.core._text import plural
+from daskmetrics.config.prompts import NO_PROMPTS, Prompts
 from daskmetrics.core.errors import DataError, unknown
+from daskmetrics.core.fitted import Fitted, fit, joined
 from daskmetrics.core.names import seed_of
+from daskmetrics.core.readouts import Readout
+from daskmetrics.core.text import plural
 from daskmetrics.metrics import Metric
-from daskmetrics.metrics import _views as views
-from daskmetrics.metrics._engine import Reducer
+from daskmetrics.metrics import views as views
+from daskmetrics.metrics.engine import Reducer
 from daskmetrics.models._hooks import HookedModel
 from daskmetrics.models._model import LoadedModel
 from daskmetrics.models._pooler import Pooler
@@ -42,7 +44,8 @@ DEFAULT = Readout()
 class Encoder:
     """Reads texts with one or more layers of a model, exactly as a run does.
 
-    ``run.best().load()`` gives one that reads a single layer. As a context manager, it frees the model at the end.
+    ``run.best().load()`` gives one that reads a single layer. As a context manager, it frees the
+    model at the end.
 
     Attributes
     ----------
@@ -88,12 +91,14 @@ class Encoder:
         corpus: Path | None = None,
         base: Mapping[str, Any] | None = None,
     ) -> Encoder:
-        """Load the arm that a run recorded: a layer of a folder or hub id, with the protocol as it was done then.
+        """Load the arm that a run recorded: a layer of a folder or hub id, with the protocol as it
+        was done then.
 
-        The weights of a LoRA adapter are added to the model whose ``path`` and ``revision`` are its ``base``. On the
-        prompts that the run measured (``corpus``), a readout with principal components, whitening or int8 is fitted
-        again. It is a `DataError` if the weights cannot be loaded, the folder says something else than when the run
-        began, or the prompts are needed and missing.
+        The weights of a LoRA adapter are added to the model whose ``path`` and ``revision`` are its
+        ``base``. On the prompts that the run measured (``corpus``), a readout with principal
+        components, whitening or int8 is fitted again. It is a `DataError` if the weights cannot be
+        loaded, the folder says something else than when the run began, or the prompts are needed
+        and missing.
         """
         # the network of another time may have had other weights, so the location is one of its own
         identity = uuid.uuid4().hex
@@ -102,7 +107,11 @@ class Encoder:
         read_by = Protocol(**{name: protocol[name] for name in Protocol.model_fields})
         folder = shipped_folder(location)
         found = shipped.read(folder, pickled) if folder and "shipped" in protocol else None
-        prompts = Prompts(protocol["prompts"], protocol["default_prompt"]) if "prompts" in protocol else NO_PROMPTS
+        prompts = (
+            Prompts(protocol["prompts"], protocol["default_prompt"])
+            if "prompts" in protocol
+            else NO_PROMPTS
+        )
         read = ModelProtocol(read_by, prompts, found)
         if read.as_dict() != dict(protocol):
             raise DataError(
@@ -111,7 +120,13 @@ class Encoder:
             )
         parsed = Readout.parse(readout)
         texts = _corpus_of(corpus, parsed) if parsed.is_fitted else ()
-        return cls(LoadedModel(location, read_by), read, parsed.layers_of(layer), readout=parsed, corpus=texts)
+        return cls(
+            LoadedModel(location, read_by),
+            read,
+            parsed.layers_of(layer),
+            readout=parsed,
+            corpus=texts,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -129,17 +144,20 @@ class Encoder:
         """Call this when the model is freed."""
         self._resources.callback(release)
 
-    def encode(self, texts: Sequence[Any], prompt: str | None = None, stored: bool = False) -> NDArray[Any]:
+    def encode(
+        self, texts: Sequence[Any], prompt: str | None = None, stored: bool = False
+    ) -> NDArray[Any]:
         """Vectors of the deepest layer, or of the readout of an arm, (texts, dimensions).
 
         Parameters
         ----------
         texts : sequence of str
         prompt : str, optional
-            Name of one of the model's prompts, such as ``query``; by default its default prompt, if it has one.
+            Name of one of the model's prompts, such as ``query``; by default its default prompt, if
+            it has one.
         stored : bool
-            Whether to return what an index stores, in place of the numbers that it stands for, which tasks score:
-            float16, int8, or bits packed into bytes for ``binary``.
+            Whether to return what an index stores, in place of the numbers that it stands for,
+            which tasks score: float16, int8, or bits packed into bytes for ``binary``.
 
         Returns
         -------
@@ -163,7 +181,9 @@ class Encoder:
     def fitted(self) -> Fitted:
         """The readout with what it takes from the prompts of the run, such as principal components."""
         before = self.protocol.prompts.of(None)
-        return fit(self.readout, self._joined(self._corpus, before) if self.readout.is_fitted else None)
+        return fit(
+            self.readout, self._joined(self._corpus, before) if self.readout.is_fitted else None
+        )
 
     def _joined(self, texts: Sequence[Any], before: str) -> NDArray[np.float32]:
         """The vectors of the deepest layer, or of the layers that are read together."""
@@ -184,12 +204,16 @@ class Encoder:
             attrs={"protocol": self.protocol.summary},
         )
 
-    def measure(self, texts: Sequence[Any], metrics: Sequence[Metric], seed: int = 0) -> xarray.Dataset:
+    def measure(
+        self, texts: Sequence[Any], metrics: Sequence[Metric], seed: int = 0
+    ) -> xarray.Dataset:
         """Metrics of all layers, with dimension layer; see `daskmetrics.measure`."""
         import xarray
 
         texts = _checked(texts, least=2)
-        if compared := [metric.name for metric in metrics if metric.views > 1 and not isinstance(texts[0], str)]:
+        if compared := [
+            metric.name for metric in metrics if metric.views > 1 and not isinstance(texts[0], str)
+        ]:
             raise DataError(
                 f"{', '.join(compared)} compare views of a text, but the items are of type {type(texts[0]).__name__}. "
                 "Choose other metrics, such as metrics=['tokens', 'spectral', 'geometry', 'layers']."
@@ -197,27 +221,46 @@ class Encoder:
         reducer = Reducer(metrics, self.layers, len(texts))
         self.reduce(texts, reducer, seed)
         reduced, names = reducer.finish(), dict(zip(self.layers, self.names, strict=True))
-        parts: dict[str, NDArray[Any]] = {"": reduced.values, "_stderr": reduced.stderr, "_status": reduced.status}
+        parts: dict[str, NDArray[Any]] = {
+            "": reduced.values,
+            "_stderr": reduced.stderr,
+            "_status": reduced.status,
+        }
         variables: dict[str, Any] = {}
         for column, metric in enumerate(metrics):
-            reasons = [f"layer {names[layer]}: {r}" for (layer, m), r in reduced.reasons.items() if m == metric.name]
+            reasons = [
+                f"layer {names[layer]}: {r}"
+                for (layer, m), r in reduced.reasons.items()
+                if m == metric.name
+            ]
             about = {"units": metric.units, "description": metric.description}
             undefined = {"undefined": "; ".join(reasons)} if reasons else {}
             for suffix, attrs in (("", about | undefined), ("_stderr", about), ("_status", {})):
                 variables[metric.name + suffix] = ("layer", parts[suffix][:, column], attrs)
-        return xarray.Dataset(variables, {"layer": list(self.names)}, {"protocol": self.protocol.summary})
+        return xarray.Dataset(
+            variables, {"layer": list(self.names)}, {"protocol": self.protocol.summary}
+        )
 
     def reduce(self, texts: Sequence[Any], reducer: Reducer, seed: int) -> None:
-        """Add the states of all layers to a reducer, in one forward pass over each view of the texts."""
+        """Add the states of all layers to a reducer, in one forward pass over each view of the
+        texts.
+        """
         seed, before = seed_of(seed, "view"), self.protocol.prompts.of(None)
         for number in range(reducer.views):
             seen = [views.view(text, seed, number) for text in texts] if number else texts
             if number and list(seen) == list(texts):
-                break  # views of a single word, such as a protein, are the word: the reducer reports what it lacks
+                # views of a single word, such as a protein, are the word: the reducer reports what
+                # it lacks
+                break
             pooler = Pooler(self.model, self.protocol, seen, before)
 
             def take(
-                layer: int, rows: Tensor, states: Tensor, mask: Tensor, number: int = number, pooler: Pooler = pooler
+                layer: int,
+                rows: Tensor,
+                states: Tensor,
+                mask: Tensor,
+                number: int = number,
+                pooler: Pooler = pooler,
             ) -> None:
                 reducer.add(layer, rows, states, mask, pooler(rows, states, mask), number)
 
@@ -226,8 +269,8 @@ class Encoder:
     def save(self, folder: str | Path, card: str = "", float32: bool = False) -> Path:
         """Save the model, cut after the deepest layer, in the format of sentence-transformers.
 
-        The blocks after the layer are left out, so that the saved model has fewer parameters. Its vectors are compared
-        with this encoder's before it is kept.
+        The blocks after the layer are left out, so that the saved model has fewer parameters. Its
+        vectors are compared with this encoder's before it is kept.
 
         Parameters
         ----------
@@ -236,8 +279,8 @@ class Encoder:
         card : str
             Text of the model card: what was measured.
         float32 : bool
-            Whether to save a readout with another storage as one that returns its vectors as float32, before an index
-            stores them.
+            Whether to save a readout with another storage as one that returns its vectors as
+            float32, before an index stores them.
 
         Returns
         -------
@@ -256,7 +299,9 @@ class Encoder:
         >>> encoder.save("my-model")  # doctest: +SKIP
         """
         if not isinstance(self.model, LoadedModel):
-            raise DataError("Only models of transformers can be saved; this network is read by hooks on its modules.")
+            raise DataError(
+                "Only models of transformers can be saved; this network is read by hooks on its modules."
+            )
         check_readout(self.readout, float32)
         return save(self.model, self.protocol, self.layers[-1], Path(folder), card, self.fitted)
 
@@ -278,19 +323,30 @@ def _corpus_of(path: Path | None, readout: Readout) -> list[str]:
     """The prompts of a run, of which a readout takes what it is fitted on."""
     if path is None or not path.is_file():
         where = f"'{path}' is missing" if path else "no file of them is given"
-        raise DataError(f"Readout '{readout}' is fitted on the prompts of the run, but {where}. Run again.")
+        raise DataError(
+            f"Readout '{readout}' is fitted on the prompts of the run, but {where}. Run again."
+        )
     return list(json.loads(path.read_text(encoding="utf-8")))
 
 
 def _checked(texts: Sequence[Any], least: int) -> Sequence[Any]:
     """The items as a list; a `DataError` if there are too few, or a single text is given."""
     if isinstance(texts, str):
-        raise DataError(f"A list of texts is needed, got one text: {texts[:50]!r}. Write it as [text].")
+        raise DataError(
+            f"A list of texts is needed, got one text: {texts[:50]!r}. Write it as [text]."
+        )
     items = list(texts)
     if len(items) < least:
         raise DataError(f"Got {plural(len(items), 'text')}; {least} or more are needed.")
     if wrong := next(
-        (place for place, item in enumerate(items) if isinstance(item, str) != isinstance(items[0], str)), 0
+        (
+            place
+            for place, item in enumerate(items)
+            if isinstance(item, str) != isinstance(items[0], str)
+        ),
+        0,
     ):
-        raise DataError(f"Item {wrong} is a {type(items[wrong]).__name__}, item 0 is a {type(items[0]).__name__}.")
+        raise DataError(
+            f"Item {wrong} is a {type(items[wrong]).__name__}, item 0 is a {type(items[0]).__name__}."
+        )
     return items

@@ -1,4 +1,6 @@
-"""One forward pass that hands out the states of each layer and stops after the deepest requested one."""
+"""One forward pass that hands out the states of each layer and stops after the deepest requested
+one.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,14 @@ class _StopForward(Exception):
 
 
 @torch.inference_mode()
-def run(parts: NetworkParts, inputs: Mapping[str, Tensor], layers: Collection[int], on_states: OnStates) -> None:
-    """Call ``on_states`` with the states of each requested layer as its block returns them, before any final norm.
+def run(
+    parts: NetworkParts, inputs: Mapping[str, Tensor], layers: Collection[int], on_states: OnStates
+) -> None:
+    """Call ``on_states`` with the states of each requested layer as its block returns them, before
+    any final norm.
 
-    Layer 0 is the input of the first block. Where the blocks are known, no states are kept and no block after the
-    deepest requested layer runs; otherwise all states are kept until the pass ends.
+    Layer 0 is the input of the first block. Where the blocks are known, no states are kept and no
+    block after the deepest requested layer runs; otherwise all states are kept until the pass ends.
     """
     if not parts.blocks:
         _by_outputs(parts, inputs, layers, on_states)
@@ -61,7 +66,8 @@ def _by_outputs(
     with ExitStack() as hooks:
         if parts.final_norm is not None:
             handle = parts.final_norm.register_forward_pre_hook(
-                lambda _, args, kwargs: before_norm.append(states_given(args, kwargs)), with_kwargs=True
+                lambda _, args, kwargs: before_norm.append(states_given(args, kwargs)),
+                with_kwargs=True,
             )
             hooks.callback(handle.remove)
         hidden = parts.reader(**inputs, output_hidden_states=True, **parts.options).hidden_states
@@ -71,11 +77,13 @@ def _by_outputs(
 
 
 def numbering(parts: NetworkParts, side: str) -> bool | None:
-    """Whether positions are passed with padded texts; None if texts of different lengths must not share a batch.
+    """Whether positions are passed with padded texts; None if texts of different lengths must not
+    share a batch.
 
-    A short text is read alone, and beside a longer one: with positions if the padding is on the left, then without. The
-    first way that gives the same states, up to rounding in their dtype, is used for all texts. A network whose states
-    depend on the padding either way is read in batches of texts of equal length.
+    A short text is read alone, and beside a longer one: with positions if the padding is on the
+    left, then without. The first way that gives the same states, up to rounding in their dtype, is
+    used for all texts. A network whose states depend on the padding either way is read in batches
+    of texts of equal length.
     """
     ids = probe(parts.reader, TOKENS).tolist()
     texts = [ids[:3], ids[3:]]
@@ -87,7 +95,12 @@ def numbering(parts: NetworkParts, side: str) -> bool | None:
         padded, mask = (each.to(device) for each in pad_batch(batch, pad, side))
         found: dict[int, Tensor] = {}
         inputs = parts.inputs(padded, mask, numbered)
-        run(parts, inputs, range(parts.depth + 1), lambda layer, raw: found.__setitem__(layer, raw[0, mask[0]]))
+        run(
+            parts,
+            inputs,
+            range(parts.depth + 1),
+            lambda layer, raw: found.__setitem__(layer, raw[0, mask[0]]),
+        )
         return found
 
     alone = states(texts[:1], numbered=False)
@@ -100,7 +113,9 @@ def numbering(parts: NetworkParts, side: str) -> bool | None:
 
 
 def _are_close(a: Tensor, b: Tensor) -> bool:
-    """Whether states are equal up to rounding in their dtype; half precision may overflow, in both or in none."""
+    """Whether states are equal up to rounding in their dtype; half precision may overflow, in both
+    or in none.
+    """
     tolerance = 1e-4 if a.dtype.itemsize >= 4 else 8 * torch.finfo(a.dtype).eps
     finite = a.isfinite()
     if not torch.equal(finite, b.isfinite()):

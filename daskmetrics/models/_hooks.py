@@ -21,14 +21,17 @@ Prepare = Callable[[list[Any]], Any]
 
 
 class HookedModel:
-    """Any network, whose layers are modules of it; what a module returns is its states, (B, T, D) or (B, D).
+    """Any network, whose layers are modules of it; what a module returns is its states, (B, T, D)
+    or (B, D).
 
-    If a module is called several times, its last call counts. An ``attention_mask`` (B, T) among the keywords that
-    ``prepare`` makes says which tokens count; otherwise all do. By default items are tensors of one shape, which are
-    stacked.
+    If a module is called several times, its last call counts. An ``attention_mask`` (B, T) among
+    the keywords that ``prepare`` makes says which tokens count; otherwise all do. By default items
+    are tensors of one shape, which are stacked.
     """
 
-    def __init__(self, network: nn.Module, layers: Mapping[str, nn.Module], prepare: Prepare | None) -> None:
+    def __init__(
+        self, network: nn.Module, layers: Mapping[str, nn.Module], prepare: Prepare | None
+    ) -> None:
         self._network, self._prepare = network, prepare or _stacked
         self._names, self._modules = tuple(layers), tuple(layers.values())
         first = next(chain(network.parameters(), network.buffers()), None)
@@ -36,7 +39,9 @@ class HookedModel:
 
     @torch.inference_mode()
     def read(self, items: Sequence[Any], layers: Sequence[int], on_batch: OnBatch) -> None:
-        """Call ``on_batch`` with the states of each layer, by its place among the layers, of each batch of items."""
+        """Call ``on_batch`` with the states of each layer, by its place among the layers, of each
+        batch of items.
+        """
         for start in range(0, len(items), BATCH):
             batch = list(items[start : start + BATCH])
             rows = torch.arange(start, start + len(batch), device=self.device)
@@ -67,7 +72,9 @@ class HookedModel:
         name = self._names[layer]
         if not isinstance(states, Tensor):
             got = "was not called" if states is None else f"returned a {type(states).__name__}"
-            raise DataError(f"The module of layer '{name}' {got} in the forward pass; it must return a tensor.")
+            raise DataError(
+                f"The module of layer '{name}' {got} in the forward pass; it must return a tensor."
+            )
         if states.dim() not in (2, 3) or len(states) != items:
             raise DataError(
                 f"The module of layer '{name}' returned a tensor of shape {tuple(states.shape)} for {items} items; "

@@ -6,18 +6,27 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from daskmetrics.checkpoints.locations import Location
 from daskmetrics.config import Protocol
-from daskmetrics.config._checkpoints import Location
 from daskmetrics.core.errors import is_out_of_memory
+from daskmetrics.core.results import NetworkSize
 from daskmetrics.models import _forward as forward
 from daskmetrics.models._networks import NETWORKS, Network
-from daskmetrics.models._tokens import InMemory, Tokenizer, Tokens, pad_batch, plan_batches, pool, reduced_budget
+from daskmetrics.models._tokens import (
+    InMemory,
+    Tokenizer,
+    Tokens,
+    pad_batch,
+    plan_batches,
+    pool,
+    reduced_budget,
+)
 from daskmetrics.models._weights import pinned
 
 OnBatch = Callable[[int, Tensor, Tensor, Tensor], None]
@@ -29,9 +38,13 @@ _BUDGETS: dict[str, int] = {}
 
 @contextmanager
 def _whole_float32() -> Iterator[None]:
-    """Multiply float32 in float32 on a GPU, where an environment or a program may allow TensorFloat-32."""
+    """Multiply float32 in float32 on a GPU, where an environment or a program may allow
+    TensorFloat-32.
+    """
     matmul = torch.backends.cuda.matmul
-    name, whole = ("fp32_precision", "ieee") if hasattr(matmul, "fp32_precision") else ("allow_tf32", False)
+    name, whole = (
+        ("fp32_precision", "ieee") if hasattr(matmul, "fp32_precision") else ("allow_tf32", False)
+    )
     before = getattr(matmul, name)
     setattr(matmul, name, whole)
     try:
@@ -41,7 +54,8 @@ def _whole_float32() -> Iterator[None]:
 
 
 class LoadedModel:
-    """A loaded checkpoint that reads texts; `DataError` if its weights or its tokenizer cannot be loaded.
+    """A loaded checkpoint that reads texts; `DataError` if its weights or its tokenizer cannot be
+    loaded.
 
     As a context manager, it returns its network for the next checkpoint of the same architecture.
     """
@@ -50,8 +64,11 @@ class LoadedModel:
         self,
         location: Location | InMemory,
         protocol: Protocol,
-        device: str | None = None,  # by default the GPU, if there is one; that of a network in memory is its own
-        following: Location | None = None,  # will probably be loaded next: its weights are read in the background
+        device: str
+        # by default the GPU, if there is one; that of a network in memory is its own
+        | None = None,
+        following: Location
+        | None = None,  # will probably be loaded next: its weights are read in the background
     ) -> None:
         self.protocol = protocol
         if isinstance(location, InMemory):
@@ -84,24 +101,25 @@ class LoadedModel:
         """Tokens of a text that are read: the smallest limit of protocol, model and tokenizer."""
         # a folder of sentence-transformers states its own length, in place of that of its tokenizer
         stated = None if self.protocol.pooling == "as_shipped" else self.tokenizer.limit
-        return min(x for x in (self.protocol.max_length, self.network.parts.positions, stated) if x is not None)
+        return min(
+            x
+            for x in (self.protocol.max_length, self.network.parts.positions, stated)
+            if x is not None
+        )
 
-    def size(self, layers: Sequence[int]) -> dict[str, Any] | None:
-        """Numbers of weights, as plain JSON values: what reading a layer takes; None if the blocks are not known.
-
-        ``whole``: of the loaded network. ``parameters``: for each layer, of all that it needs, embeddings included and
-        later blocks left out. ``computed``: for each layer, of the blocks that run; a block that runs twice counts
-        twice. ``attention``: width of the attention, all heads together; 0 without attention.
-        """
-        size = self.network.parts.size(layers)
-        return size and {"whole": sum(each.numel() for each in self.network.module.parameters()), **size}
+    def size(self, layers: Sequence[int]) -> NetworkSize | None:
+        """Numbers of weights: what reading a layer takes; None if the blocks are not known."""
+        whole = sum(weights.numel() for weights in self.network.module.parameters())
+        return self.network.parts.size(layers, whole)
 
     def read(self, texts: Sequence[str], layers: Sequence[int], on_batch: OnBatch) -> None:
-        """Run one forward pass over all texts, in batches of texts of similar length, up to the deepest layer.
+        """Run one forward pass over all texts, in batches of texts of similar length, up to the
+        deepest layer.
 
-        ``on_batch`` is called with each layer of each batch. Rows may come again: a batch that runs out of memory is
-        repeated in halves, and one that overflows in half precision is repeated in float32. It is a `DataError` if the
-        final norm that the protocol asks for is not known, or distinct texts become the same tokens.
+        ``on_batch`` is called with each layer of each batch. Rows may come again: a batch that runs
+        out of memory is repeated in halves, and one that overflows in half precision is repeated in
+        float32. It is a `DataError` if the final norm that the protocol asks for is not known, or
+        distinct texts become the same tokens.
         """
         if not texts or not layers:
             return
@@ -128,10 +146,17 @@ class LoadedModel:
         return vectors.cpu().numpy()
 
     def _pass(
-        self, network: Network, tokens: Tokens, rows: Iterable[int] | None, layers: Sequence[int], on_batch: OnBatch
+        self,
+        network: Network,
+        tokens: Tokens,
+        rows: Iterable[int] | None,
+        layers: Sequence[int],
+        on_batch: OnBatch,
     ) -> list[int]:
         """Read some rows; returns the rows of batches that overflowed in half precision."""
-        budget = min(_BUDGETS.get(network.key, self.protocol.batch_tokens), self.protocol.batch_tokens)
+        budget = min(
+            _BUDGETS.get(network.key, self.protocol.batch_tokens), self.protocol.batch_tokens
+        )
         equal = network.numbering(self.protocol.padding) is None
         waiting = deque(plan_batches(tokens.lengths, budget, rows, equal))
         read: list[tuple[list[int], Tensor]] = []
@@ -143,18 +168,33 @@ class LoadedModel:
                 if len(batch) == 1 or not is_out_of_memory(error):
                     raise
                 budget = _BUDGETS[network.key] = reduced_budget(batch, tokens.lengths, budget)
-                waiting = deque(plan_batches(tokens.lengths, budget, chain.from_iterable(waiting), equal))
+                waiting = deque(
+                    plan_batches(tokens.lengths, budget, chain.from_iterable(waiting), equal)
+                )
             else:
                 read.append((waiting.popleft(), finite))
         # read at the end, so that the loop does not wait for the device
         return [row for batch, finite in read if not finite for row in batch]
 
     def _forward(
-        self, network: Network, rows: list[int], tokens: Tokens, layers: Sequence[int], on_batch: OnBatch
+        self,
+        network: Network,
+        rows: list[int],
+        tokens: Tokens,
+        layers: Sequence[int],
+        on_batch: OnBatch,
     ) -> Tensor:
-        """Read one batch; returns whether its states are finite, which is checked in half precision only."""
-        ids, mask = pad_batch([tokens[row] for row in rows], self.tokenizer.pad, self.protocol.padding)
-        ids, mask, index = self._to_device(ids), self._to_device(mask), self._to_device(torch.tensor(rows))
+        """Read one batch; returns whether its states are finite, which is checked in half precision
+        only.
+        """
+        ids, mask = pad_batch(
+            [tokens[row] for row in rows], self.tokenizer.pad, self.protocol.padding
+        )
+        ids, mask, index = (
+            self._to_device(ids),
+            self._to_device(mask),
+            self._to_device(torch.tensor(rows)),
+        )
         deepest = max(layers) if network.dtype.itemsize < 4 else None
         finite = torch.tensor(True)
 

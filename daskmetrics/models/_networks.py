@@ -1,4 +1,5 @@
-"""Networks of this process: one per architecture, into which the weights of the next checkpoint are copied.
+"""Networks of this process: one per architecture, into which the weights of the next checkpoint are
+copied.
 
 A network that already has the weights of the requested checkpoint is reused without reading a file.
 """
@@ -17,17 +18,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from daskmetrics.config import _adapters as adapters
-from daskmetrics.config._checkpoints import Location, folder_of, source_of
-from daskmetrics.core._json import parse
+from daskmetrics.checkpoints import adapters as adapters
+from daskmetrics.checkpoints.locations import Location, folder_of, source_of
 from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.serialization import parse
 from daskmetrics.models._adapters import changes
 from daskmetrics.models._forward import numbering
 from daskmetrics.models._parts import NetworkParts, parts_of
 from daskmetrics.models._tokens import InMemory, import_transformers
 from daskmetrics.models._weights import Prefetch, Weights, open_weights
 
-_VOLATILE = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")  # do not change a network
+_VOLATILE = (
+    "_name_or_path",
+    "transformers_version",
+    "dtype",
+    "torch_dtype",
+)  # do not change a network
 _IDLE = 2  # networks kept while not in use
 SAFE_UNPICKLING = (2, 10)  # earlier torch has known holes in weights_only
 
@@ -44,20 +50,30 @@ class Network:
     key: str  # of the architecture, dtype and device
     dtype: torch.dtype
     layout: Layout  # of the files that the weights came from
-    names: dict[str, str] | None  # in the files, by parameter; None if weights cannot be copied into the module
+    names: (
+        dict[str, str] | None
+    )  # in the files, by parameter; None if weights cannot be copied into the module
     location: Location | InMemory  # of the checkpoint whose weights it has
     base: Location | None = None  # whose weights an adapter has changed
-    _of_base: dict[str, Tensor] = field(default_factory=dict)  # parameters of the base that the adapters changed
-    _numbering: dict[str, bool | None] = field(default_factory=dict)  # of these weights, by side of the padding
+    _of_base: dict[str, Tensor] = field(
+        default_factory=dict
+    )  # parameters of the base that the adapters changed
+    _numbering: dict[str, bool | None] = field(
+        default_factory=dict
+    )  # of these weights, by side of the padding
 
     def numbering(self, side: str) -> bool | None:
-        """Whether positions are passed with padded texts; None if texts of different lengths must not share a batch."""
+        """Whether positions are passed with padded texts; None if texts of different lengths must
+        not share a batch.
+        """
         if side not in self._numbering:
             self._numbering[side] = numbering(self.parts, side)
         return self._numbering[side]
 
     def swap(self, location: Location, weights: Weights) -> bool:
-        """Copy weights of the same layout into the network; returns False, changing nothing, if the layout differs."""
+        """Copy weights of the same layout into the network; returns False, changing nothing, if the
+        layout differs.
+        """
         if self.names is None or layout_of(weights) != self.layout:
             return False
         parameters = _parameters(self.module)
@@ -74,7 +90,10 @@ class Network:
         changed = changes(self.module, weights, adapters.read(Path(location.path)), location.path)
         parameters = dict(self.module.named_parameters())
         with torch.no_grad():
-            for name, tensor in self._of_base.items():  # subtracting an adapter would leave errors of rounding
+            for (
+                name,
+                tensor,
+            ) in self._of_base.items():  # subtracting an adapter would leave errors of rounding
                 parameters[name].copy_(tensor)
             for name, change in changed.items():
                 tensor = self._of_base.setdefault(name, parameters[name].clone())
@@ -92,14 +111,23 @@ class NetworkPool:
         self._lock = Lock()
 
     def borrow(
-        self, location: Location | InMemory, dtype: torch.dtype, device: torch.device, read_ahead: bool = True
+        self,
+        location: Location | InMemory,
+        dtype: torch.dtype,
+        device: torch.device,
+        read_ahead: bool = True,
     ) -> Network:
         """A network with this checkpoint's weights, bit for bit as ``from_pretrained`` loads them.
 
-        ``read_ahead=False`` leaves the weights that were read ahead to the checkpoint that is loaded next.
+        ``read_ahead=False`` leaves the weights that were read ahead to the checkpoint that is
+        loaded next.
         """
         if isinstance(location, InMemory):
-            module = location.module if location.module.dtype == dtype else deepcopy(location.module).to(dtype)
+            module = (
+                location.module
+                if location.module.dtype == dtype
+                else deepcopy(location.module).to(dtype)
+            )
             return Network(module, parts_of(module), f"{id(module)}", dtype, (), None, location)
         key = key_of(location, dtype, device)
         with self._lock:
@@ -121,9 +149,13 @@ class NetworkPool:
         dtype: torch.dtype,
         device: torch.device,
     ) -> Network:
-        """A network with the weights of an adapter's base, which are loaded if it has others, and the adapter."""
+        """A network with the weights of an adapter's base, which are loaded if it has others, and
+        the adapter.
+        """
         if weights is None:
-            raise DataError(f"Cannot load the adapter in '{location.path}': its weights cannot be read.")
+            raise DataError(
+                f"Cannot load the adapter in '{location.path}': its weights cannot be read."
+            )
         base = location.base
         assert base is not None
         if idle is None or base not in (idle.base, idle.location):
@@ -163,15 +195,22 @@ def key_of(location: Location, dtype: torch.dtype, device: torch.device) -> str:
             description = str(folder)  # loading it will fail and report why
     if isinstance(description, dict):
         description = {name: value for name, value in description.items() if name not in _VOLATILE}
-    return sha256(json.dumps([description, str(dtype), str(device)], sort_keys=True).encode()).hexdigest()
+    return sha256(
+        json.dumps([description, str(dtype), str(device)], sort_keys=True).encode()
+    ).hexdigest()
 
 
 def load(
-    location: Location, dtype: torch.dtype, device: torch.device, key: str, weights: Weights | None = None
+    location: Location,
+    dtype: torch.dtype,
+    device: torch.device,
+    key: str,
+    weights: Weights | None = None,
 ) -> Network:
     """Load a new network with transformers.
 
-    Comparing it with the same weights as read from the files gives the names under which later weights are copied in.
+    Comparing it with the same weights as read from the files gives the names under which later
+    weights are copied in.
     """
     module = load_module(location, dtype)
     if location.rolling:  # its files are removed later: the parameters must not be views of them
@@ -185,19 +224,27 @@ def load(
 
 def layout_of(weights: Weights) -> Layout:
     """Names, shapes and dtypes of weights."""
-    return tuple((name, tuple(tensor.shape), tensor.dtype) for name, tensor in sorted(weights.items()))
+    return tuple(
+        (name, tuple(tensor.shape), tensor.dtype) for name, tensor in sorted(weights.items())
+    )
 
 
 def match(module: Any, weights: Weights) -> dict[str, str] | None:
-    """The name in the files of every parameter and saved buffer; None unless the files have each with equal numbers.
+    """The name in the files of every parameter and saved buffer; None unless the files have each
+    with equal numbers.
 
-    Comparing numbers needs no knowledge of the loader: the prefix of a model with a head is recognised, and an
-    architecture whose weights are renamed, merged or reordered on loading gives None.
+    Comparing numbers needs no knowledge of the loader: the prefix of a model with a head is
+    recognised, and an architecture whose weights are renamed, merged or reordered on loading gives
+    None.
     """
     names: dict[str, str] = {}
     for name, tensor in _parameters(module).items():
         candidates = (name, f"{module.base_model_prefix}.{name}")
-        equal = (key for key in candidates if key in weights and torch.equal(tensor, weights[key].to(tensor.dtype)))
+        equal = (
+            key
+            for key in candidates
+            if key in weights and torch.equal(tensor, weights[key].to(tensor.dtype))
+        )
         key = next(equal, None)
         if key is None:
             return None
@@ -206,7 +253,9 @@ def match(module: Any, weights: Weights) -> dict[str, str] | None:
 
 
 def _parameters(module: Any) -> dict[str, Tensor]:
-    """Parameters and saved buffers; tied weights once, without buffers that follow from the configuration."""
+    """Parameters and saved buffers; tied weights once, without buffers that follow from the
+    configuration.
+    """
     saved = module.state_dict()
     buffers = {name: tensor for name, tensor in module.named_buffers() if name in saved}
     return {**dict(module.named_parameters()), **buffers}
@@ -223,21 +272,28 @@ def load_module(location: Location, dtype: torch.dtype) -> Any:
         module, info = _auto_class(transformers, config).from_pretrained(
             **place,
             dtype=dtype,
-            use_safetensors=None if location.pickled else True,  # None: safetensors where there are some
+            use_safetensors=None
+            if location.pickled
+            else True,  # None: safetensors where there are some
             weights_only=True,
             output_loading_info=True,
         )
     except Exception as error:  # foreign files can fail in any way
         raise DataError(f"Cannot load the weights in '{location.path}': {error}") from error
-    # the loader draws missing weights at random; only those of a pooler, which no layer reads, are harmless
+    # the loader draws missing weights at random; only those of a pooler, which no layer reads, are
+    # harmless
     missing = sorted(name for name in info["missing_keys"] if "pooler" not in name)
     if missing:
-        raise DataError(f"The weights in '{location.path}' lack {len(missing)} parameters, such as {missing[0]}.")
+        raise DataError(
+            f"The weights in '{location.path}' lack {len(missing)} parameters, such as {missing[0]}."
+        )
     return module.eval()
 
 
 def _auto_class(transformers: Any, config: Any) -> Any:
-    """The class that loads a model: of an encoder-decoder model only the encoder, where transformers can."""
+    """The class that loads a model: of an encoder-decoder model only the encoder, where
+    transformers can.
+    """
     # the class, since a T5 that was saved as an encoder says of itself that it has no decoder
     has_decoder = type(config).is_encoder_decoder or config.is_encoder_decoder
     loads_encoder = has_decoder and type(config) in transformers.MODEL_FOR_TEXT_ENCODING_MAPPING

@@ -1,4 +1,6 @@
-"""The parts of a network, found by what they do in a forward pass over a few tokens, and not by their names."""
+"""The parts of a network, found by what they do in a forward pass over a few tokens, and not by
+their names.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from daskmetrics.core.errors import DataError
+from daskmetrics.core.results import NetworkSize
 
 TOKENS = 8  # of the probe
 
@@ -26,7 +29,9 @@ class NetworkParts:
 
     reader: Any  # the network that reads texts: a model, or the encoder of an encoder-decoder model
     depth: int
-    blocks: tuple[nn.Module, ...]  # in the order of their calls; ALBERT calls one block again and again
+    blocks: tuple[
+        nn.Module, ...
+    ]  # in the order of their calls; ALBERT calls one block again and again
     final_norm: nn.Module | None
     problem: str = ""  # why the final norm is not known; empty if it is
     first_position: int = 0  # RoBERTa and its kin number tokens from 2
@@ -34,9 +39,12 @@ class NetworkParts:
 
     def check(self, state_norm: str, layers: Iterable[int]) -> None:
         """Check that these layers can be read in this way; a `DataError` with the reason otherwise."""
-        # what a block returns is raw, and what transformers returns is after the norm, whatever that is
+        # what a block returns is raw, and what transformers returns is after the norm, whatever
+        # that is
         at_end = "hidden_states" if self.blocks else "raw"
-        if self.problem and (state_norm == "final_ln" or (state_norm == at_end and self.depth in layers)):
+        if self.problem and (
+            state_norm == "final_ln" or (state_norm == at_end and self.depth in layers)
+        ):
             kind, other = self.reader.config.model_type, "raw" if self.blocks else "hidden_states"
             raise DataError(
                 f"'state_norm: {state_norm}' cannot be applied to this {kind}: {self.problem}. "
@@ -44,32 +52,41 @@ class NetworkParts:
             )
 
     def inputs(self, ids: Tensor, mask: Tensor, numbered: bool) -> dict[str, Tensor]:
-        """Arguments of the network's forward for token ids and mask (B, T), with or without positions."""
+        """Arguments of the network's forward for token ids and mask (B, T), with or without
+        positions.
+        """
         inputs = {"input_ids": ids, "attention_mask": mask.long()}
         if numbered:
             inputs["position_ids"] = self.first_position + (mask.long().cumsum(1) - 1).clamp(min=0)
         return inputs
 
-    def size(self, layers: Iterable[int]) -> dict[str, Any] | None:
-        """Weights that each layer needs and computes with, and the width of the attention; see `LoadedModel.size`."""
+    def size(self, layers: Iterable[int], whole: int) -> NetworkSize | None:
+        """The size of the network; None if the blocks are not known."""
         if not self.blocks:
             return None
         inside = {weights for block in self.blocks for weights in block.parameters()}
         # no layer reads a pooler
         named = self.reader.named_parameters()
-        outside = {weights for name, weights in named if weights not in inside and "pooler" not in name}
+        outside = {
+            weights for name, weights in named if weights not in inside and "pooler" not in name
+        }
         heads = getattr(self.reader.config, "num_attention_heads", None) or 0
-        width = getattr(self.reader.config, "head_dim", None) or self.reader.config.hidden_size // max(1, heads)
+        width = getattr(
+            self.reader.config, "head_dim", None
+        ) or self.reader.config.hidden_size // max(1, heads)
 
         def count(weights: Iterable[Tensor]) -> int:
             return sum(each.numel() for each in weights)
 
         shown = [self.blocks[:layer] for layer in layers]
-        return {
-            "parameters": [count(outside.union(*(block.parameters() for block in set(blocks)))) for blocks in shown],
-            "computed": [sum(count(block.parameters()) for block in blocks) for blocks in shown],
-            "attention": heads * width,
-        }
+        needed = (outside.union(*(block.parameters() for block in set(bs))) for bs in shown)
+        computed = (sum(count(block.parameters()) for block in blocks) for blocks in shown)
+        return NetworkSize(
+            parameters=tuple(map(count, needed)),
+            computed=tuple(computed),
+            attention=heads * width,
+            whole=whole,
+        )
 
     @property
     def takes(self) -> frozenset[str]:
@@ -100,7 +117,9 @@ class _Call:
 
 
 class _Trace:
-    """The calls of all modules outside lists, and of the members of each outermost list, in one forward pass."""
+    """The calls of all modules outside lists, and of the members of each outermost list, in one
+    forward pass.
+    """
 
     def __init__(self, network: nn.Module) -> None:
         self.outside: list[_Call] = []
@@ -122,7 +141,11 @@ class _Trace:
         def after(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
             pair = states_given(args, kwargs), states_returned(output)
             # copies, since the network may change its tensors
-            calls.append(_Call(module, *(each.clone() if isinstance(each, Tensor) else None for each in pair)))
+            calls.append(
+                _Call(
+                    module, *(each.clone() if isinstance(each, Tensor) else None for each in pair)
+                )
+            )
 
         self._hooks.callback(module.register_forward_hook(after, with_kwargs=True).remove)
 
@@ -137,10 +160,11 @@ class _Trace:
 def parts_of(model: Any) -> NetworkParts:
     """Find the parts of a network by one forward pass over a few tokens.
 
-    The blocks are the members of a list of modules that are called as often as there are blocks, each with the states
-    that the one before returned. The final norm is the module outside the blocks that turns the states of the last
-    block into ``last_hidden_state``, each token by itself; there is none if these states are ``last_hidden_state``. A
-    network that does not read token ids, or does not give the states of all its layers, is a `DataError`.
+    The blocks are the members of a list of modules that are called as often as there are blocks,
+    each with the states that the one before returned. The final norm is the module outside the
+    blocks that turns the states of the last block into ``last_hidden_state``, each token by itself;
+    there is none if these states are ``last_hidden_state``. A network that does not read token ids,
+    or does not give the states of all its layers, is a `DataError`.
     """
     reader = model.get_encoder() if model.config.is_encoder_decoder else model
     depth = int(reader.config.num_hidden_layers)
@@ -152,27 +176,41 @@ def parts_of(model: Any) -> NetworkParts:
     in_place = chain is not None and all(call.returned.shape[:2] == (1, TOKENS) for call in chain)
     if not in_place:
         _check_outputs(parts)
-    norm, problem = _final_norm(trace.outside, [calls[-1].returned for calls in ([chain] if chain else lists)], last)
+    norm, problem = _final_norm(
+        trace.outside, [calls[-1].returned for calls in ([chain] if chain else lists)], last
+    )
     blocks = tuple(call.module for call in chain) if chain and in_place else ()
-    return NetworkParts(reader, depth, blocks, norm, problem, *_positions(reader.config, trace.outside))
+    return NetworkParts(
+        reader, depth, blocks, norm, problem, *_positions(reader.config, trace.outside)
+    )
 
 
 def _read_probe(parts: NetworkParts, **options: bool) -> Any:
     """What the network returns for the probe."""
     ids = probe(parts.reader, TOKENS)[None]
     try:
-        return parts.reader(**parts.inputs(ids, torch.ones_like(ids), numbered=False), **parts.options, **options)
+        return parts.reader(
+            **parts.inputs(ids, torch.ones_like(ids), numbered=False), **parts.options, **options
+        )
     except (TypeError, ValueError, AttributeError, LookupError) as error:
         kind = parts.reader.config.model_type
-        raise DataError(f"A {kind} cannot be read as a model of text: from token ids alone, {error!r}.") from error
+        raise DataError(
+            f"A {kind} cannot be read as a model of text: from token ids alone, {error!r}."
+        ) from error
 
 
 def probe(network: Any, tokens: int) -> Tensor:
-    """Distinct token ids (tokens,) in descending order, unlike positions; none is the padding token."""
+    """Distinct token ids (tokens,) in descending order, unlike positions; none is the padding
+    token.
+    """
     config = network.config
     size = int(getattr(config, "vocab_size", None) or 128)  # CANINE reads code points
     step = max(1, size // (tokens + 2))
-    ids = [token for token in range(size - 2, 0, -step) if token != getattr(config, "pad_token_id", None)]
+    ids = [
+        token
+        for token in range(size - 2, 0, -step)
+        if token != getattr(config, "pad_token_id", None)
+    ]
     device = next(network.parameters()).device
     return torch.tensor(list(islice(cycle(ids or [0]), tokens)), device=device)
 
@@ -180,9 +218,14 @@ def probe(network: Any, tokens: int) -> Tensor:
 def _chains(calls: Sequence[_Call]) -> bool:
     """Whether each call is given what the one before returned, in states of one width."""
     states = [state for call in calls for state in (call.given, call.returned)]
-    if not all(isinstance(state, Tensor) and state.is_floating_point() and state.dim() > 1 for state in states):
+    if not all(
+        isinstance(state, Tensor) and state.is_floating_point() and state.dim() > 1
+        for state in states
+    ):
         return False
-    return len({state.shape for state in states}) == 1 and all(_same(a.returned, b.given) for a, b in pairwise(calls))
+    return len({state.shape for state in states}) == 1 and all(
+        _same(a.returned, b.given) for a, b in pairwise(calls)
+    )
 
 
 def _check_outputs(parts: NetworkParts) -> None:
@@ -194,7 +237,9 @@ def _check_outputs(parts: NetworkParts) -> None:
         )
 
 
-def _final_norm(outside: Sequence[_Call], ends: Sequence[Any], last: Tensor) -> tuple[nn.Module | None, str]:
+def _final_norm(
+    outside: Sequence[_Call], ends: Sequence[Any], last: Tensor
+) -> tuple[nn.Module | None, str]:
     """The final norm, or None; and why it is not known, if it is not."""
     width = last.shape[-1]
     wanted = last.reshape(-1, width)
@@ -204,7 +249,9 @@ def _final_norm(outside: Sequence[_Call], ends: Sequence[Any], last: Tensor) -> 
             return False
         return _same(given.reshape(-1, width)[:TOKENS], states)  # Longformer pads within
 
-    raw = [end for end in ends if isinstance(end, Tensor) and end.dim() > 1 and end.shape[-1] == width]
+    raw = [
+        end for end in ends if isinstance(end, Tensor) and end.dim() > 1 and end.shape[-1] == width
+    ]
     for call in outside:
         given = any(is_states(call.given, end.reshape(-1, width)[:TOKENS]) for end in raw)
         # a dropout changes nothing; a norm may do so by chance, but it has parameters

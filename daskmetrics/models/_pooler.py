@@ -1,4 +1,6 @@
-"""From the states of a text's tokens to its vector: pooling, and what a sentence-transformers folder puts after it."""
+"""From the states of a text's tokens to its vector: pooling, and what a sentence-transformers
+folder puts after it.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from daskmetrics.config._protocol import ModelProtocol
-from daskmetrics.config._shipped import NORMALIZE, Dense
+from daskmetrics.checkpoints.protocol import ModelProtocol
+from daskmetrics.checkpoints.shipped import NORMALIZE, Dense
 from daskmetrics.core.errors import DataError
 from daskmetrics.models._hooks import HookedModel
 from daskmetrics.models._model import LoadedModel
@@ -27,8 +29,9 @@ Pooled = Callable[[Tensor, Tensor, Tensor], Tensor]
 class Pooler:
     """Texts as a model is to read them, and their vectors from the states of any layer.
 
-    The poolings are names of `daskmetrics.core._readouts.POOLINGS`; others than ``as_shipped`` are without what follows
-    the pooling of a folder of sentence-transformers. An empty name is as the protocol says.
+    The poolings are names of `daskmetrics.core.readouts.POOLINGS`; others than ``as_shipped`` are
+    without what follows the pooling of a folder of sentence-transformers. An empty name is as the
+    protocol says.
     """
 
     def __init__(
@@ -45,13 +48,21 @@ class Pooler:
             each, texts = [lower(prompt) for prompt in each], [lower(text) for text in texts]
         self.model = model
         # with their prompts, for the model's `read`
-        self.texts = [prompt + text if prompt else text for prompt, text in zip(each, texts, strict=True)]
+        self.texts = [
+            prompt + text if prompt else text for prompt, text in zip(each, texts, strict=True)
+        ]
         self._poolings = tuple(name or protocol.base.pooling for name in poolings)
         if "as_shipped" in self._poolings and shipped is None:
-            raise DataError("This model ships no pooling: it is no folder of sentence-transformers.")
+            raise DataError(
+                "This model ships no pooling: it is no folder of sentence-transformers."
+            )
         self._shipped = shipped if "as_shipped" in self._poolings else None
-        self._steps = [_step(step, model.device) for step in self._shipped.steps] if self._shipped else []
-        self._skipped: Tensor | None = None  # tokens at the beginning of each text that are not pooled
+        self._steps = (
+            [_step(step, model.device) for step in self._shipped.steps] if self._shipped else []
+        )
+        self._skipped: Tensor | None = (
+            None  # tokens at the beginning of each text that are not pooled
+        )
         if self._shipped and not self._shipped.include_prompt:
             assert isinstance(model, LoadedModel)  # a network that is read by hooks ships nothing
             lengths = {prompt: model.tokenizer.prompt_length(prompt) for prompt in set(each)}
@@ -59,14 +70,20 @@ class Pooler:
 
     @property
     def widths(self) -> list[int]:
-        """Numbers of a loaded model's vector, by pooling; modules that are read by hooks have widths of their own."""
+        """Numbers of a loaded model's vector, by pooling; modules that are read by hooks have
+        widths of their own.
+        """
         assert isinstance(self.model, LoadedModel)
         none = torch.zeros(0, 1, self.model.width, device=self.model.device)
         rows = torch.zeros(0, dtype=torch.long, device=self.model.device)
-        return [self._pooled(name, rows, none, none[..., 0].bool()).shape[1] for name in self._poolings]
+        return [
+            self._pooled(name, rows, none, none[..., 0].bool()).shape[1] for name in self._poolings
+        ]
 
     def read(self, layers: Sequence[int], on_vectors: OnVectors) -> None:
-        """Read the texts, and call ``on_vectors`` with the vectors of each batch; rows may come again."""
+        """Read the texts, and call ``on_vectors`` with the vectors of each batch; rows may come
+        again.
+        """
         batch: list[list[Tensor]] = [[] for _ in self._poolings]
 
         def take(layer: int, rows: Tensor, states: Tensor, mask: Tensor) -> None:
@@ -85,9 +102,14 @@ class Pooler:
         """The vectors (L, texts, D) of all texts at these layers, by pooling."""
         kept: list[NDArray[np.float32]] = []
 
-        def keep(rows: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]], _: NDArray[np.int64]) -> None:
+        def keep(
+            rows: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]], _: NDArray[np.int64]
+        ) -> None:
             if not kept:
-                kept.extend(np.empty((len(layers), len(self.texts), each.shape[2]), np.float32) for each in pooled)
+                kept.extend(
+                    np.empty((len(layers), len(self.texts), each.shape[2]), np.float32)
+                    for each in pooled
+                )
             for vectors, new in zip(kept, pooled, strict=True):
                 vectors[:, rows] = new
 
@@ -95,7 +117,8 @@ class Pooler:
         return kept
 
     def __call__(self, rows: Tensor, states: Tensor, mask: Tensor) -> Tensor:
-        """Vectors (B, D) of float32 of the texts ``rows`` (B,), from states (B, T, D) and mask (B, T).
+        """Vectors (B, D) of float32 of the texts ``rows`` (B,), from states (B, T, D) and mask (B,
+        T).
 
         With several poolings, those of the first.
         """
@@ -111,7 +134,9 @@ class Pooler:
         if self._skipped is not None:
             counted = mask & (mask.cumsum(1) > self._skipped[rows][:, None])
         wide = states.float()
-        vectors = torch.cat([POOLINGS[mode](wide, counted, mask) for mode in self._shipped.pooling], dim=1)
+        vectors = torch.cat(
+            [POOLINGS[mode](wide, counted, mask) for mode in self._shipped.pooling], dim=1
+        )
         for step in self._steps:
             vectors = step(vectors)
         return vectors[:, : self._shipped.dimensions]
@@ -148,7 +173,9 @@ POOLINGS: dict[str, Pooled] = {
     "mean": lambda states, counted, _: pool(states, counted, "mean"),
     "cls": lambda states, counted, _: pool(states, counted, "cls"),
     "lasttoken": lambda states, counted, _: pool(states, counted, "last"),
-    "max": lambda states, counted, _: states.masked_fill(~counted.unsqueeze(-1), -torch.inf).amax(1),
+    "max": lambda states, counted, _: states.masked_fill(~counted.unsqueeze(-1), -torch.inf).amax(
+        1
+    ),
     "mean_sqrt_len_tokens": _mean_sqrt,
     "weightedmean": _weighted,
 }
@@ -173,9 +200,13 @@ def _dense(step: Dense, device: torch.device) -> Callable[[Tensor], Tensor]:
         )
     apply = activation()
     weights = {name: tensor.float().to(device) for name, tensor in load_dense(step).items()}
-    linear, bias, residual = (weights.get(name) for name in ("linear.weight", "linear.bias", "residual.weight"))
+    linear, bias, residual = (
+        weights.get(name) for name in ("linear.weight", "linear.bias", "residual.weight")
+    )
     if linear is None:
-        raise DataError(f"'{step.weights}' has no linear.weight, but {', '.join(weights) or 'nothing'}.")
+        raise DataError(
+            f"'{step.weights}' has no linear.weight, but {', '.join(weights) or 'nothing'}."
+        )
 
     def dense(vectors: Tensor) -> Tensor:
         made: Tensor = apply(functional.linear(vectors, linear, bias))

@@ -11,22 +11,28 @@ from typing import Any
 import numpy as np
 import torch
 
-from daskmetrics.config._checkpoints import Location
-from daskmetrics.config._protocol import ModelProtocol
-from daskmetrics.config._shipped import MODULES, NORMALIZE, Dense, Shipped
-from daskmetrics.core._files import atomic_folder
-from daskmetrics.core._fitted import Fitted
-from daskmetrics.core._readouts import Readout
+from daskmetrics.checkpoints.locations import Location
+from daskmetrics.checkpoints.protocol import ModelProtocol
+from daskmetrics.checkpoints.shipped import MODULES, NORMALIZE, Dense, Shipped
 from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.files import atomic_folder
+from daskmetrics.core.fitted import Fitted
+from daskmetrics.core.readouts import Readout
 from daskmetrics.models._model import LoadedModel
 from daskmetrics.models._networks import load_module
 from daskmetrics.models._pooler import Pooler, load_dense
 
-TOLERANCE = 1e-5  #: of the saved model's vectors, relative to the greatest number in them; half precision has its own
-PROBE = ("Which layer is best?", "A longer text, of which the model reads every token until its end or its limit.")
+#: of the saved model's vectors, relative to the greatest number in them; half precision has its own
+TOLERANCE = 1e-5
+PROBE = (
+    "Which layer is best?",
+    "A longer text, of which the model reads every token until its end or its limit.",
+)
 PLAIN = Fitted(Readout())
 IDENTITY = Dense("", "", "Identity", residual=False)
-_OF_ALL_BLOCKS = "contact_head"  # ESM's, which no layer reads; its size is that of all blocks together
+_OF_ALL_BLOCKS = (
+    "contact_head"  # ESM's, which no layer reads; its size is that of all blocks together
+)
 _LIBRARY = "sentence_transformers.models."  # the names that all versions of the library read
 _MODES = {
     "mean": "mean_tokens",
@@ -38,7 +44,8 @@ _MODES = {
 
 
 def check_readout(readout: Readout, float32: bool) -> None:
-    """What sentence-transformers cannot do is refused: layers that are read together, and numbers as an index has them.
+    """What sentence-transformers cannot do is refused: layers that are read together, and numbers
+    as an index has them.
 
     With ``float32`` the storage of the readout is left to the index.
     """
@@ -56,9 +63,16 @@ def check_readout(readout: Readout, float32: bool) -> None:
 
 
 def save(
-    model: LoadedModel, protocol: ModelProtocol, layer: int, folder: Path, card: str, fitted: Fitted = PLAIN
+    model: LoadedModel,
+    protocol: ModelProtocol,
+    layer: int,
+    folder: Path,
+    card: str,
+    fitted: Fitted = PLAIN,
 ) -> Path:
-    """Save the network up to a layer, and what makes vectors of its states, before an index stores them."""
+    """Save the network up to a layer, and what makes vectors of its states, before an index stores
+    them.
+    """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"'{folder}' exists and is not empty. Name a new folder.")
     _check_norm(model, layer)
@@ -67,19 +81,23 @@ def save(
         network.save_pretrained(building)
         _save_tokenizer(model, building)
         _save_modules(model, protocol, fitted, building)
-        (building / "README.md").write_text(_card(model, protocol, layer, network, card, fitted), encoding="utf-8")
+        (building / "README.md").write_text(
+            _card(model, protocol, layer, network, card, fitted), encoding="utf-8"
+        )
         _check_equal(model, protocol, layer, building, fitted.readout.pooling)
     return folder
 
 
 def _check_norm(model: LoadedModel, layer: int) -> None:
-    """The saved model ends with its final norm, so a layer that was read without it cannot be saved."""
+    """The saved model ends with its final norm, so a layer that was read without it cannot be
+    saved.
+    """
     mode = model.protocol.state_norm
     is_normed = mode == "final_ln" or (mode == "hidden_states" and layer == model.depth)
     if model.network.parts.final_norm is not None and not is_normed:
         raise DataError(
             f"Layer {layer} was read with 'state_norm: {mode}', before the final norm of the model, which a saved "
-            "model applies. Run with 'state_norm: final_ln' to save a layer, or read it with the code of `best()`."
+            "model applies. Run with 'state_norm: final_ln' to save a layer, or read it with `run.best().load()`."
         )
 
 
@@ -87,31 +105,54 @@ def _cut(module: Any, layer: int, depth: int) -> Any:
     """A copy of the network with its first blocks only."""
     config = deepcopy(module.config)
     for name, value in vars(config).items():
-        if isinstance(value, list) and len(value) == depth > 1:  # one entry for each block, such as layer_types
+        if (
+            isinstance(value, list) and len(value) == depth > 1
+        ):  # one entry for each block, such as layer_types
             setattr(config, name, value[:layer])
     config.num_hidden_layers = layer
     network = type(module)(config).to(dtype=module.dtype, device=module.device).eval()
-    weights = {name: tensor for name, tensor in module.state_dict().items() if _OF_ALL_BLOCKS not in name}
-    missing = [n for n in network.load_state_dict(weights, strict=False).missing_keys if _OF_ALL_BLOCKS not in n]
+    weights = {
+        name: tensor for name, tensor in module.state_dict().items() if _OF_ALL_BLOCKS not in name
+    }
+    missing = [
+        n
+        for n in network.load_state_dict(weights, strict=False).missing_keys
+        if _OF_ALL_BLOCKS not in n
+    ]
     if missing:
-        raise DataError(f"A {config.model_type} cannot be cut after layer {layer}: it would lack {missing[0]}.")
+        raise DataError(
+            f"A {config.model_type} cannot be cut after layer {layer}: it would lack {missing[0]}."
+        )
     return network
 
 
 def _save_tokenizer(model: LoadedModel, folder: Path) -> None:
     tokenizer = deepcopy(model.tokenizer.of_transformers)
-    tokenizer.padding_side = "right"  # positions then count from the first token, also without a mask
+    tokenizer.padding_side = (
+        "right"  # positions then count from the first token, also without a mask
+    )
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token or tokenizer.bos_token
     tokenizer.model_max_length = model.max_length
     tokenizer.save_pretrained(folder)
 
 
-def _save_modules(model: LoadedModel, protocol: ModelProtocol, fitted: Fitted, folder: Path) -> None:
+def _save_modules(
+    model: LoadedModel, protocol: ModelProtocol, fitted: Fitted, folder: Path
+) -> None:
     """What sentence-transformers does before and after the network."""
     lower, prompts = bool(protocol.shipped and protocol.shipped.lower_case), protocol.prompts
-    shipped = protocol.shipped if fitted.readout.pooling in ("", "as_shipped") else None  # what follows its pooling
-    kept = None if fitted.basis is not None else fitted.readout.kept or (shipped and shipped.dimensions)
-    _write(folder / "sentence_bert_config.json", {"max_seq_length": model.max_length, "do_lower_case": lower})
+    shipped = (
+        protocol.shipped if fitted.readout.pooling in ("", "as_shipped") else None
+    )  # what follows its pooling
+    kept = (
+        None
+        if fitted.basis is not None
+        else fitted.readout.kept or (shipped and shipped.dimensions)
+    )
+    _write(
+        folder / "sentence_bert_config.json",
+        {"max_seq_length": model.max_length, "do_lower_case": lower},
+    )
     _write(
         folder / "config_sentence_transformers.json",
         {
@@ -150,7 +191,9 @@ def _whole_width(model: LoadedModel, protocol: ModelProtocol, pooling: str) -> i
 
 
 def _projection(fitted: Fitted, width: int) -> dict[str, torch.Tensor]:
-    """The projection to principal components, or the whitening, as a linear layer of vectors with this width."""
+    """The projection to principal components, or the whitening, as a linear layer of vectors with
+    this width.
+    """
     assert fitted.mean is not None and fitted.basis is not None
     mean, basis = fitted.mean.astype(np.float64), fitted.basis.astype(np.float64)
     weight = np.zeros((basis.shape[1], width))
@@ -161,9 +204,10 @@ def _projection(fitted: Fitted, width: int) -> dict[str, torch.Tensor]:
 
 def _pooling(model: LoadedModel, shipped: Shipped | None, pooling: str) -> dict[str, Any]:
     if shipped is None:
-        return {"word_embedding_dimension": model.width, f"pooling_mode_{_MODES[pooling]}": True} | (
-            {"pooling_mode_mean_tokens": False} if pooling != "mean" else {}
-        )
+        return {
+            "word_embedding_dimension": model.width,
+            f"pooling_mode_{_MODES[pooling]}": True,
+        } | ({"pooling_mode_mean_tokens": False} if pooling != "mean" else {})
     mode = shipped.pooling[0] if len(shipped.pooling) == 1 else list(shipped.pooling)
     prompt = {} if shipped.include_prompt else {"include_prompt": False}
     return {"word_embedding_dimension": model.width, "pooling_mode": mode, **prompt}
@@ -185,8 +229,12 @@ def _save_dense(step: Dense, weights: dict[str, torch.Tensor], folder: Path) -> 
 
 
 @torch.inference_mode()
-def _check_equal(model: LoadedModel, protocol: ModelProtocol, layer: int, folder: Path, pooling: str) -> None:
-    """Compare what the saved network gives, read as sentence-transformers reads it, with the vectors of the layer."""
+def _check_equal(
+    model: LoadedModel, protocol: ModelProtocol, layer: int, folder: Path, pooling: str
+) -> None:
+    """Compare what the saved network gives, read as sentence-transformers reads it, with the
+    vectors of the layer.
+    """
     module = load_module(Location(str(folder), None, "saved"), model.network.dtype).to(model.device)
     reader = module.get_encoder() if module.config.is_encoder_decoder else module
     pooler = Pooler(model, protocol, PROBE, protocol.prompts.of(None), [pooling])
@@ -196,21 +244,32 @@ def _check_equal(model: LoadedModel, protocol: ModelProtocol, layer: int, folder
         mask = torch.ones_like(ids)
         states = reader(input_ids=ids, attention_mask=mask).last_hidden_state
         got = pooler(torch.tensor([row], device=model.device), states, mask.bool())[0].cpu().numpy()
-        apart, allowed = np.abs(got - vector).max(), max(TOLERANCE, 4 * torch.finfo(states.dtype).eps)
+        apart, allowed = (
+            np.abs(got - vector).max(),
+            max(TOLERANCE, 4 * torch.finfo(states.dtype).eps),
+        )
         if not apart <= allowed * np.abs(vector).max():
             raise DataError(
                 f"A {module.config.model_type} cut after layer {layer} gives other vectors (by up to "
-                f"{apart:.2g}), so it is not saved. Read the layer with the code of `best()` instead."
+                f"{apart:.2g}), so it is not saved. Read the layer with `run.best().load()` instead."
             )
 
 
-def _card(model: LoadedModel, protocol: ModelProtocol, layer: int, network: Any, text: str, fitted: Fitted) -> str:
-    whole, kept = (sum(each.numel() for each in net.parameters()) for net in (model.network.module, network))
+def _card(
+    model: LoadedModel, protocol: ModelProtocol, layer: int, network: Any, text: str, fitted: Fitted
+) -> str:
+    whole, kept = (
+        sum(each.numel() for each in net.parameters()) for net in (model.network.module, network)
+    )
     source = model.network.location
     origin = source.path if isinstance(source, Location) else source.name
-    dimensions = fitted.readout.width(Pooler(model, protocol, [], "", [fitted.readout.pooling]).widths[0])
+    dimensions = fitted.readout.width(
+        Pooler(model, protocol, [], "", [fitted.readout.pooling]).widths[0]
+    )
     read = f"; readout: {fitted.readout}" if str(fitted.readout) else ""
-    revision = f" (revision {source.revision})" if isinstance(source, Location) and source.revision else ""
+    revision = (
+        f" (revision {source.revision})" if isinstance(source, Location) and source.revision else ""
+    )
     return f"""---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity

@@ -14,13 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from daskmetrics.config._checkpoints import Location, folder_of, source_of, tokenizer_of
-from daskmetrics.config._content import TOKENIZER
-from daskmetrics.core._corpus import digest
+from daskmetrics.checkpoints.content import TOKENIZER
+from daskmetrics.checkpoints.locations import Location, folder_of, source_of, tokenizer_of
+from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError
 
 _CHUNK = 1024  # texts per call of the tokenizer: what it returns is ten times as large as the ids
-_FILES = (*TOKENIZER, "config.json", "special_tokens_map.json", "added_tokens.json")  # config.json may name its class
+_FILES = (
+    *TOKENIZER,
+    "config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)  # config.json may name its class
 _SANE = (8, 1_000_000)  # other lengths stand for no limit
 _ORDINARY = 2  # tokens that are not special, at least; a tokenizer without vocabulary has none
 _LOST = 0.1  # share of texts that may have the tokens of another text
@@ -95,7 +100,9 @@ class Tokenizer:
 
     @property
     def limit(self) -> int | None:
-        """Tokens of the longest text that the tokenizer was made for; None if it states no such number."""
+        """Tokens of the longest text that the tokenizer was made for; None if it states no such
+        number.
+        """
         limit = self.of_transformers.model_max_length
         return int(limit) if _SANE[0] <= limit <= _SANE[1] else None
 
@@ -105,7 +112,9 @@ class Tokenizer:
         return _TOKENS.get(key, lambda: self._tokenize(list(texts), max_length))
 
     def prompt_length(self, prompt: str) -> int:
-        """Tokens of a prompt at the beginning of a text: without a special token at its end, such as ``[SEP]``."""
+        """Tokens of a prompt at the beginning of a text: without a special token at its end, such
+        as ``[SEP]``.
+        """
         ids = self.of_transformers(prompt)["input_ids"] if prompt else []
         return len(ids) - (bool(ids) and ids[-1] in self.of_transformers.all_special_ids)
 
@@ -113,7 +122,9 @@ class Tokenizer:
         rows: list[np.ndarray] = []
         for start in range(0, len(texts), _CHUNK):
             chunk = texts[start : start + _CHUNK]
-            encoded = self.of_transformers(chunk, truncation=True, max_length=max_length, padding=False)["input_ids"]
+            encoded = self.of_transformers(
+                chunk, truncation=True, max_length=max_length, padding=False
+            )["input_ids"]
             # a text without tokens becomes one padding token, so that it has a vector
             rows += [np.array(row or [self.pad], np.int32) for row in encoded]
         _check_distinct(texts, rows, max_length)
@@ -127,8 +138,13 @@ def _content_key(location: Location) -> Hashable:
     folder = folder_of(location.base or location)
     if folder is None:
         return location.path, location.revision
-    places = (tokenizer_of(location) or folder, folder)  # the configuration of the network may name the class
-    files = sorted({path for at in places for pattern in _FILES for path in at.glob(pattern) if path.is_file()})
+    places = (
+        tokenizer_of(location) or folder,
+        folder,
+    )  # the configuration of the network may name the class
+    files = sorted(
+        {path for at in places for pattern in _FILES for path in at.glob(pattern) if path.is_file()}
+    )
     return tuple((path.name, sha256(path.read_bytes()).hexdigest()) for path in files)
 
 
@@ -137,7 +153,10 @@ def _load(location: Location) -> Any:
     options: dict[str, Any] = {"trust_remote_code": False}
     try:
         transformers, place = import_transformers(), {**source_of(network), **options}
-        if own not in (None, folder_of(network)):  # no configuration beside it may say which class it is
+        if own not in (
+            None,
+            folder_of(network),
+        ):  # no configuration beside it may say which class it is
             options["config"] = transformers.AutoConfig.from_pretrained(**place)
             tokenizer = transformers.AutoTokenizer.from_pretrained(str(own), **options)
         else:
@@ -158,18 +177,23 @@ def _check_vocabulary(tokenizer: Any, which: str) -> None:
 
 
 def _check_distinct(texts: Sequence[str], rows: Sequence[np.ndarray], max_length: int) -> None:
-    """Check that distinct texts become distinct tokens; a `DataError` that names two of them otherwise.
+    """Check that distinct texts become distinct tokens; a `DataError` that names two of them
+    otherwise.
 
-    Two texts are distinct if they differ in more than what tokenizers drop: case, accents, white space and control
-    characters. Of texts that were cut at ``max_length`` tokens, only the beginning counts that the tokens cover even
-    when each is a quarter of a character, as bytes are. It is an error if more than one text and a tenth of the
-    distinct texts have the tokens of another one, or if all have the same tokens. A few coincidences are healthy: a
-    vocabulary without emoji makes the same unknown token of each.
+    Two texts are distinct if they differ in more than what tokenizers drop: case, accents, white
+    space and control characters. Of texts that were cut at ``max_length`` tokens, only the
+    beginning counts that the tokens cover even when each is a quarter of a character, as bytes are.
+    It is an error if more than one text and a tenth of the distinct texts have the tokens of
+    another one, or if all have the same tokens. A few coincidences are healthy: a vocabulary
+    without emoji makes the same unknown token of each.
     """
     by_tokens: dict[bytes, dict[str, bool]] = {}
     for text, row in zip(texts, rows, strict=True):
         by_tokens.setdefault(row.tobytes(), {})[text] = len(row) >= max_length
-    distinct = [_distinct(list(group), max_length if any(group.values()) else None) for group in by_tokens.values()]
+    distinct = [
+        _distinct(list(group), max_length if any(group.values()) else None)
+        for group in by_tokens.values()
+    ]
     total = sum(map(len, distinct))
     lost = total - len(distinct)
     if lost and (len(distinct) == 1 or lost > max(1, _LOST * total)):
@@ -186,7 +210,9 @@ def _distinct(texts: list[str], max_length: int | None) -> list[str]:
     if len(texts) == 1:
         return texts
     # up to four tokens are special, and up to four are one character
-    begins = texts if max_length is None else [text[: max(0, max_length - 4) // 4] for text in texts]
+    begins = (
+        texts if max_length is None else [text[: max(0, max_length - 4) // 4] for text in texts]
+    )
     plain = [_plain(text) for text in begins]
     length = None if max_length is None else min(map(len, plain))
     return list({form[:length]: text for form, text in zip(plain, texts, strict=True)}.values())
@@ -200,7 +226,9 @@ def _plain(text: str) -> str:
 
 def import_transformers() -> Any:
     """The transformers library, without its progress bars and log lines."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would compete with those of other workers
+    os.environ.setdefault(
+        "TOKENIZERS_PARALLELISM", "false"
+    )  # its threads would compete with those of other workers
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
@@ -213,13 +241,16 @@ def plan_batches(
 ) -> list[list[int]]:
     """Rows of texts, sorted by length and cut into batches of at most ``budget`` padded tokens.
 
-    A text longer than the budget has a batch of its own. With ``equal`` a batch has texts of one length only.
+    A text longer than the budget has a batch of its own. With ``equal`` a batch has texts of one
+    length only.
 
     >>> plan_batches([5, 1, 3, 2], budget=6)
     [[1, 3], [2], [0]]
     """
     batches: list[list[int]] = []
-    for row in sorted(range(len(lengths)) if rows is None else rows, key=lambda row: (lengths[row], row)):
+    for row in sorted(
+        range(len(lengths)) if rows is None else rows, key=lambda row: (lengths[row], row)
+    ):
         joins = batches and (not equal or lengths[batches[-1][0]] == lengths[row])
         if joins and (len(batches[-1]) + 1) * lengths[row] <= budget:
             batches[-1].append(row)
@@ -229,7 +260,8 @@ def plan_batches(
 
 
 def reduced_budget(batch: Sequence[int], lengths: Sequence[int], budget: int) -> int:
-    """The token budget to try after a batch ran out of memory: half of the budget or of the batch, the smaller one.
+    """The token budget to try after a batch ran out of memory: half of the budget or of the batch,
+    the smaller one.
 
     >>> reduced_budget([0, 1, 2], lengths=[10, 10, 20], budget=64)
     30
@@ -268,5 +300,7 @@ def pool(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
         weights = mask.unsqueeze(1).to(torch.float32)
         return ((weights @ states.float()) / weights.sum(-1, keepdim=True).clamp(min=1)).squeeze(1)
     positions = torch.arange(mask.shape[1], device=mask.device)
-    index = torch.where(mask, positions, -1).argmax(1) if pooling == "last" else mask.float().argmax(1)
+    index = (
+        torch.where(mask, positions, -1).argmax(1) if pooling == "last" else mask.float().argmax(1)
+    )
     return states[torch.arange(states.shape[0], device=states.device), index]

@@ -11,9 +11,9 @@ from threading import Thread
 import torch
 from torch import Tensor
 
-from daskmetrics.config._adapters import WEIGHTS as ADAPTER
-from daskmetrics.config._checkpoints import Location, folder_of
-from daskmetrics.core._json import parse
+from daskmetrics.checkpoints.adapters import WEIGHTS as ADAPTER
+from daskmetrics.checkpoints.locations import Location, folder_of
+from daskmetrics.core.serialization import parse
 
 Weights = Mapping[str, Tensor]
 
@@ -45,11 +45,16 @@ def _files(location: Location) -> list[Path]:
         return [whole]
     if not index.is_file():
         return []
-    return [folder / name for name in sorted(set(parse(index.read_text("utf-8"))["weight_map"].values()))]
+    return [
+        folder / name
+        for name in sorted(set(parse(index.read_text("utf-8"))["weight_map"].values()))
+    ]
 
 
 def pinned(tensor: Tensor) -> Tensor:
-    """A copy in pinned (page-locked) memory, from which a GPU reads beside its work; in ordinary memory without any."""
+    """A copy in pinned (page-locked) memory, from which a GPU reads beside its work; in ordinary
+    memory without any.
+    """
     try:
         return tensor.pin_memory()
     except RuntimeError as error:
@@ -70,16 +75,21 @@ class Prefetch:
         self._weights: Weights | None = None
         self._thread: Thread | None = None
 
-    def begin(self, location: Location, pin: bool = False, names: Collection[str] | None = None) -> None:
-        """Start to read, unless another checkpoint is being read; weights that were read and not taken are dropped.
+    def begin(
+        self, location: Location, pin: bool = False, names: Collection[str] | None = None
+    ) -> None:
+        """Start to read, unless another checkpoint is being read; weights that were read and not
+        taken are dropped.
 
-        Tensors with other ``names``, such as those of a head, stay in the files. A GPU copies asynchronously from
-        pinned (page-locked) memory.
+        Tensors with other ``names``, such as those of a head, stay in the files. A GPU copies
+        asynchronously from pinned (page-locked) memory.
         """
         if location == self._location or (self._thread is not None and self._thread.is_alive()):
             return
         self._location, self._weights = location, None
-        self._thread = Thread(target=self._read, args=(location, pin, names), name="prefetch", daemon=True)
+        self._thread = Thread(
+            target=self._read, args=(location, pin, names), name="prefetch", daemon=True
+        )
         self._thread.start()
 
     def take(self, location: Location) -> Weights | None:
@@ -97,6 +107,9 @@ class Prefetch:
         if mapped is None:
             return
         copy = pinned if pin else torch.clone
-        weights = {name: copy(each) if names is None or name in names else each for name, each in mapped.items()}
+        weights = {
+            name: copy(each) if names is None or name in names else each
+            for name, each in mapped.items()
+        }
         if location == self._location:
             self._weights = weights

@@ -9,11 +9,11 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
-from daskmetrics.core._files import RunFolder
+from daskmetrics.answer import analysis
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
-from daskmetrics.execution._display import Display, NotebookCell
-from daskmetrics.execution._stopping import stop_thread
-from daskmetrics.report import _analysis as analysis
+from daskmetrics.core.files import RunFolder
+from daskmetrics.execution.display import Display, NotebookCell
+from daskmetrics.execution.stopping import stop_thread
 from daskmetrics.report._format import card, number
 from daskmetrics.report._run import Run
 
@@ -22,12 +22,14 @@ READ_SHARE = 0.05  # of the time that may go into reading the journal for the ca
 
 
 class BackgroundRun:
-    """A run that goes on in a background thread; made by `daskmetrics.run` with ``background=True``.
+    """A run that goes on in a background thread; made by `daskmetrics.run` with
+    ``background=True``.
 
-    As a context manager it waits for the end of the run when the block ends, and raises the run's error, if any. If
-    the block itself fails, the run is stopped. What is recorded stays: the same call resumes a run that was stopped or
-    whose notebook was killed. In a notebook the object is shown as a card that changes while the run goes on. Where the
-    cluster lives in the event loop of the notebook, use ``async with`` and ``await run``, which do not block it.
+    As a context manager it waits for the end of the run when the block ends, and raises the run's
+    error, if any. If the block itself fails, the run is stopped. What is recorded stays: the same
+    call resumes a run that was stopped or whose notebook was killed. In a notebook the object is
+    shown as a card that changes while the run goes on. Where the cluster lives in the event loop of
+    the notebook, use ``async with`` and ``await run``, which do not block it.
 
     Parameters
     ----------
@@ -45,14 +47,18 @@ class BackgroundRun:
     >>> run.wait().best()  # doctest: +SKIP
     """
 
-    def __init__(self, drive: Callable[[Display], object], folder: RunFolder, given: Any = None) -> None:
+    def __init__(
+        self, drive: Callable[[Display], object], folder: RunFolder, given: Any = None
+    ) -> None:
         self._folder, self._drive, self._given = folder, drive, given
         self._error: BaseException | None = None
         self._cells: list[NotebookCell] = []
         self._leader, self._next_read = "", 0.0
         self._display = Display(on_change=self._refresh)
         # a daemon: a notebook that is closed does not wait, and the run can be resumed
-        self._thread = threading.Thread(target=self._run, name=f"daskmetrics {folder.path}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=f"daskmetrics {folder.path}", daemon=True
+        )
         self._thread.start()
 
     def _run(self) -> None:
@@ -95,7 +101,7 @@ class BackgroundRun:
         """Waiting in the event loop that the cluster needs would last for ever."""
         if self._given is None:
             return
-        from daskmetrics.execution._clients import needs_this_loop
+        from daskmetrics.execution.clients import needs_this_loop
 
         if self.running and needs_this_loop(self._given):
             raise ConfigError(
@@ -110,7 +116,11 @@ class BackgroundRun:
         return f"<BackgroundRun {self.folder}: {self.state}>"
 
     def _repr_html_(self) -> str:
-        rows = {"state": self.state, **self.progress, **({"leader": self.leader} if self.leader else {})}
+        rows = {
+            "state": self.state,
+            **self.progress,
+            **({"leader": self.leader} if self.leader else {}),
+        }
         rows |= dict(zip(("message",), reversed(self._display.messages), strict=False))
         return card(self.folder.name, {**rows, "folder": str(self.folder)})
 
@@ -150,7 +160,9 @@ class BackgroundRun:
 
     @property
     def leader(self) -> str:
-        """The arm with the greatest mean score so far, of those scored on every task; empty while there is none."""
+        """The arm with the greatest mean score so far, of those scored on every task; empty while
+        there is none.
+        """
         now = time.monotonic()
         if now >= self._next_read:
             try:

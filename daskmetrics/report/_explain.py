@@ -1,160 +1,167 @@
-"""Why the search chose an arm, or did not: its rank, metrics and scores; and which simpler arms lose little."""
+"""Why the search chose a candidate or did not, which cheaper ones lose little, and what a better
+score costs.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from collections.abc import Mapping
 
-from daskmetrics.core._table import Table
-from daskmetrics.core._text import plural
+from daskmetrics.answer import analysis
+from daskmetrics.answer.posterior import posterior_of
+from daskmetrics.answer.recorded import cell_of
+from daskmetrics.answer.trade_offs import ArmCost, ModelSize, TradeOffs
+from daskmetrics.answer.verdict import CheaperArm
 from daskmetrics.core.names import Arm
-from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._analysis import layer_of
-from daskmetrics.report._format import WIDTH, apart, fact, number, percent, place, probability, si
-from daskmetrics.report._posterior import RunPosterior, posterior_of
-from daskmetrics.report._recorded import cell_of
+from daskmetrics.core.table import Table
+from daskmetrics.core.text import plural
+from daskmetrics.report._format import (
+    WIDTH,
+    apart,
+    number,
+    percent,
+    probability,
+    si,
+    unpaired,
+)
 from daskmetrics.report._run import Run
-from daskmetrics.report._tradeoffs import HEADER, on_front
-from daskmetrics.report._verdict import CheaperArm
+from daskmetrics.report._sections import ReportSection, cheaper, use
+
+TABLE_WIDTH = 132  #: columns, since a row of trade-offs has nine cells
+SHOWN = 6  #: decisions that are listed
+COSTS = ("layers", "parameters", "operations", "texts/s", "dimensions", "bytes")
 
 
 def explain_text(run: Run, name: str) -> str:
     """Rank, decisions, scores and metrics of an arm such as ``tiny@step8/3``, for a terminal."""
-    posterior, aliases = posterior_of(run), run.measured_as.items()
-    renamed = (kept + name.removeprefix(other) for other, kept in aliases if name.startswith(f"{other}/"))
-    index = posterior.index(next(renamed, name))
-    arm = posterior.problem.arms[index]
-    lines = [
-        *fact(str(arm), place(arm, posterior.problem.arms)),
-        "",
-        *_verdict(run, posterior, index),
-        *_decisions(run, arm),
-    ]
-    metrics = ["", _metrics(run, arm)] if analysis.metrics(run) else []
-    return "\n".join([*lines, "", _scores(run, posterior, arm), *metrics])
-
-
-def _verdict(run: Run, posterior: RunPosterior, index: int) -> list[str]:
-    mean, sd = posterior.posterior.mean[index], posterior.posterior.sd[index]
-    arms, leader = posterior.problem.arms, posterior.leader
-    reward = run.config["search"]["reward"]
-    lines = fact("posterior", f"{number(mean, sd, sign=True)} in units of the reward ({reward})")
-    lines += fact("rank", f"{posterior.rank(index)} of {len(arms):,} by the posterior mean")
-    if index == leader:
-        return lines + fact(
-            "verdict", f"The recommended arm. {run.best().certainty}" if run.result else "The leading arm so far."
+    posterior = posterior_of(run)
+    for alias, kept in run.measured_as.items():
+        if name.startswith(f"{alias}/"):
+            name = kept + name.removeprefix(alias)
+    index = posterior.index(name)
+    arm, leader = (posterior.problem.arms[i] for i in (index, posterior.leader))
+    reward, mean = posterior.problem.reward, posterior.posterior.mean[index]
+    lead = posterior.lead(index)
+    ahead = "the recommended one" if run.result else "the leading one so far"
+    if arm != leader:
+        ahead = (
+            f"{leader} is expected to be better by {number(lead.value, lead.stderr, sign=True)}; "
+            f"{probability(1 - lead.probability)} that this one is better"
         )
-    behind, spread = (float(values[0]) for values in posterior.behind([index]))
-    better = probability(float(posterior.chance_within([index], 0.0)[0]))
-    ahead = f"{arms[leader]} is expected to be better by {number(behind, spread, sign=True)}"
-    if behind < 0:  # only where the recommended arm is chosen by its scores
-        ahead = f"{arms[leader]} is recommended for its scores; this arm is expected to be better by "
-        ahead += number(-behind, spread, sign=True)
-    return lines + fact("verdict", f"{ahead}; the probability that this arm is better is {better}.")
+    rank = f"{posterior.rank(index)} of {len(posterior.problem.arms):,} by the posterior mean"
+    expected = f"{number(mean, posterior.posterior.sd[index], sign=True)} (reward {reward})"
+    rows = [
+        ("rank", rank),
+        ("expected", expected),
+        ("leader", ahead),
+        ("chosen", _decisions(run, arm)),
+    ]
+    shown = [
+        ReportSection(str(arm), table=Table((), tuple(rows))),
+        ReportSection("", table=_scores(run, arm, leader)),
+    ]
+    if metrics := _metrics(run, arm):
+        shown.append(ReportSection("", table=metrics))
+    return "\n\n".join(section.as_text() for section in shown)
 
 
-def _decisions(run: Run, arm: Arm) -> list[str]:
+def _decisions(run: Run, arm: Arm) -> str:
     picks = [pick for pick in run.picks if cell_of(pick).arm == arm]
-    if picks:
-        texts = [f"{pick['index'] + 1} ({pick['stage']}, {cell_of(pick).task}{_why(pick['why'])})" for pick in picks]
-        return fact("chosen", f"{len(picks)} of {len(run.picks)} decisions: " + "; ".join(texts))
-    siblings = {pick["index"] for pick in run.picks if cell_of(pick).arm.checkpoint == arm.checkpoint}
-    others = f" It chose other layers of this checkpoint {len(siblings)} times." if siblings else ""
-    return fact("chosen", f"Never: the search always expected more information per cost from other arms.{others}")
+    if not picks:
+        return "never: the search expected more information per cost from other candidates"
+    texts = [f"{pick['index'] + 1} ({pick['stage']}, {cell_of(pick).task})" for pick in picks]
+    more = f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
+    return f"{len(picks)} of {len(run.picks)} decisions: {', '.join(texts[:SHOWN])}{more}"
 
 
-def _why(why: dict[str, float | str]) -> str:
-    parts = [f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in why.items()]
-    return f": {', '.join(parts)}" if parts else ""
-
-
-def _scores(run: Run, posterior: RunPosterior, arm: Arm) -> str:
-    """The arm's score on every task beside the leader's."""
-    known = analysis.scores(run)
-    leader = posterior.problem.arms[posterior.leader]
+def _scores(run: Run, arm: Arm, leader: Arm) -> Table:
+    """The arm's score on every task beside the leader's and the best."""
+    scores = analysis.scores(run)
     rows = []
-    for task, about in run.tasks.items():
-        best = max((scores[task] for scores in known.values() if task in scores), default=None)
-        mine, other = known.get(arm, {}).get(task), known.get(leader, {}).get(task)
-        rows.append((task, about["main_score"], number(mine), number(other), number(best)))
-    return Table(("task", "score", "this arm", "leading arm", "best score"), tuple(rows)).as_text(WIDTH)
+    for task in run.tasks:
+        best = max((own[task] for own in scores.values() if task in own), default=None)
+        both = (number(scores.get(who, {}).get(task)) for who in (arm, leader))
+        rows.append((task, *both, number(best)))
+    return Table(("task", "this one", "leader", "best score"), tuple(rows))
 
 
-def _metrics(run: Run, arm: Arm) -> str:
-    """The metrics of the arm's layer, which are features of the search, and how they compare with those of all."""
-    rows, own = [], layer_of(arm)
-    others = "layers" if arm.readout else "arms"
+def _metrics(run: Run, arm: Arm) -> Table | None:
+    """The metrics of the arm's layer, and how they compare with those of all; None without any."""
+    layer, rows = analysis.layer_of(arm), []
     for name, values in analysis.metrics(run).items():
-        value, share = "undefined", ""
-        if own in values:
-            value = f"{values[own]:.4g}"
-            share = f"{percent(float(np.mean(np.array(list(values.values())) < values[own])))} of the {others}"
-        rows.append((name, value, analysis.units(run, name), share))
-    return Table(("metric", "value", "units", "greater than"), tuple(rows)).as_text(WIDTH)
+        if layer not in values:
+            rows.append((name, "undefined", "", ""))
+            continue
+        below = sum(value < values[layer] for value in values.values()) / len(values)
+        value = f"{values[layer]:.4g}"
+        rows.append((name, value, analysis.units(run, name), f"{percent(below)} of the layers"))
+    return Table(("metric", "value", "units", "greater than"), tuple(rows)) if rows else None
 
 
-TABLE_WIDTH = 132  # columns, since a row has nine cells
-
-
-def simpler_arms(run: Run, within: float) -> list[CheaperArm]:
-    """The arms simpler than the best one that lose at most a share of its score in the worst case, simplest first."""
-    most = within * abs(run.verdict.score_unit)
-    return [simpler for simpler in run.verdict.overall.simpler if simpler.most_lost <= most]
-
-
-def near_best_text(run: Run, within: float) -> str:
+def within_text(run: Run, within: float) -> str:
     """The best arm, and the simplest that loses at most a share of its score, for a terminal."""
-    verdict = run.verdict
-    one, cheaper, count = verdict.overall, verdict.cheaper(within), len(simpler_arms(run, within))
-    lines = fact("best", f"{one.arm}: {verdict.answer}")
-    lines += fact("cheaper", _described(run, cheaper) if cheaper else "none that loses so little is simpler")
-    what = (
-        f"{plural(count, 'arm')} simpler than the best one, of {one.tested:,} scored on every task, lose at most "
-        f"{percent(within)} of its score in the worst case (95 %)."
-    )
-    return "\n".join([*lines, *fact("among", what)])
+    simpler = run.verdict.cheaper(within)
+    rows = [("best", use(run.answer))]
+    if simpler is None:
+        rows.append(("cheaper", f"none loses at most {percent(within)} of the score (95 %)"))
+    else:
+        rows += [("cheaper", cheaper(simpler)), ("saves", _saved(run, simpler))]
+    return Table((), tuple(rows)).as_text(WIDTH)
 
 
-def _described(run: Run, cheaper: CheaperArm) -> str:
-    mine, best = run.cost_of(cheaper.arm), run.cost_of(run.verdict.overall.arm)
-    weights, operations = _change(mine.parameters, best.parameters), _change(mine.flops, best.flops)
-    return (
-        f"{cheaper.arm}: {place(cheaper.arm, run.verdict.arms)}, {apart(cheaper.loss)} below it, loses at most "
-        f"{cheaper.most_lost:.3f} (95 %); it needs {si(mine.parameters)} weights ({weights} than the best arm) and "
-        f"takes {si(mine.flops)} operations for a text of {mine.tokens:,.0f} tokens ({operations})"
-    )
-
-
-def _change(value: float, reference: float) -> str:
-    """How much less of something an arm needs.
-
-    >>> _change(60, 100), _change(150, 100), _change(5, 5), _change(5, 0)
-    ('40 % fewer', '50 % more', 'no fewer', 'more')
-    """
-    if value == reference or not reference:
-        return "no fewer" if value == reference else "more"
-    return f"{percent(abs(1 - value / reference))} {'fewer' if value < reference else 'more'}"
+def _saved(run: Run, simpler: CheaperArm) -> str:
+    less, best = run.cost_of(simpler.arm), run.cost_of(run.answer.best.arm)
+    weights = f"{si(less.parameters)} weights in place of {si(best.parameters)}"
+    return f"{weights}, {si(less.flops)} operations for a text in place of {si(best.flops)}"
 
 
 def trade_offs_text(run: Run) -> str:
-    """Scores against what arms take, for a terminal; below, the arms that the search's model expects to be as good."""
-    parts = [run.trade_offs().table().as_text(TABLE_WIDTH)]
-    expected = expected_trade_offs(run)
-    return "\n\n".join([*parts, expected.as_text(TABLE_WIDTH)] if expected.rows else parts)
+    """Scores against what arms take, for a terminal."""
+    return trade_offs_table(run.trade_offs()).as_text(TABLE_WIDTH)
 
 
-def expected_trade_offs(run: Run) -> Table:
-    """Arms that were not scored on all tasks and that no arm is expected to beat in both objective and cost."""
-    posterior, needed = posterior_of(run), run.weights.keys()
-    arms, mean, sd = posterior.problem.arms, posterior.posterior.mean.tolist(), posterior.posterior.sd.tolist()
-    rows = []
-    for i in on_front(mean, costs := [run.cost_of(arm) for arm in arms]):
-        if scored := needed - run.recorded.get(arms[i], {}).keys():
-            known = f"{len(needed) - len(scored)} of {len(needed)}"
-            rows.append((str(arms[i]), number(mean[i], sd[i], sign=True), known, *costs[i].cells))
-    reward = run.config["search"]["reward"]
-    note = (
-        f"expected: posterior mean ± standard deviation of the objective, in units of the reward "
-        f"({reward}); score an arm on your tasks before you use it"
+def trade_offs_table(found: TradeOffs) -> Table:
+    """The front, one arm a row."""
+    rows = [
+        (
+            str(row.arm),
+            number(row.score, row.stderr),
+            apart(row.gain, " *"),
+            *_cost_cells(row.cost),
+        )
+        for row in found.front
+    ]
+    about = (
+        f"Those of the {plural(len(found.arms), 'candidate')} scored on all tasks that no other "
+        "beats in both score and cost. Gain: above the row before."
     )
-    about = "arms: not scored on all tasks, and by the search's model expected to be on the front"
-    return Table(("arm", "expected", "scored", *HEADER), tuple(rows), "Expected trade-offs", (about, note))
+    notes = (about, *_sources(found.sizes), *unpaired(row.gain for row in found.front))
+    return Table(("arm", "score", "gain", *COSTS), tuple(rows), "Trade-offs", notes)
+
+
+def _cost_cells(cost: ArmCost) -> tuple[str, ...]:
+    kept = si(cost.parameters)
+    if cost.whole is not None:
+        kept += f" of {si(cost.whole)}"
+    speed = "–"
+    if cost.texts_per_second:
+        speed = si(cost.texts_per_second)
+    elif cost.seconds is None:
+        speed = "unknown"
+    sizes = (f"{cost.dimensions:,}", f"{cost.bytes:,}")
+    return f"{cost.layers}", kept, si(cost.flops), speed, *sizes
+
+
+def _sources(sizes: Mapping[str, ModelSize]) -> list[str]:
+    """How the costs of a table are known."""
+    tokens = sorted({math.floor(size.tokens) for size in sizes.values()})
+    lines = [
+        f"Operations and texts/s: for a text of {', '.join(map(str, tokens))} tokens; texts/s is "
+        "measured for the deepest layer, and follows the operations elsewhere."
+    ]
+    if not all(size.is_measured for size in sizes.values()):
+        lines.append("Tokens: the greatest length, where a run recorded none.")
+    assumed = [model for model, size in sizes.items() if not size.weights]
+    if assumed:
+        lines.append(f"Assumed for {', '.join(assumed)}: 12 width² weights a block.")
+    return lines

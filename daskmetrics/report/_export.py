@@ -15,7 +15,19 @@ if TYPE_CHECKING:
     import xarray
 
 Format = Literal["csv", "parquet", "netcdf"]
-COLUMNS = ("model", "revision", "step", "layer", "readout", "what", "name", "value", "stderr", "status", "units")
+COLUMNS = (
+    "model",
+    "revision",
+    "step",
+    "layer",
+    "readout",
+    "what",
+    "name",
+    "value",
+    "stderr",
+    "status",
+    "units",
+)
 SUFFIX: dict[str, str] = {"csv": ".csv", "parquet": ".parquet", "netcdf": ".nc"}
 
 
@@ -25,8 +37,8 @@ def frame(run: Run) -> pandas.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        Columns: model, revision, step, layer, readout (if there are several, of scores), what (metric or score), name,
-        value, stderr, status, units.
+        Columns: model, revision, step, layer, readout (if there are several, of scores), what
+        (metric or score), name, value, stderr, status, units.
 
     Raises
     ------
@@ -68,7 +80,9 @@ def export(run: Run, kind: Format, path: Path | None = None) -> Path:
             _dataset(run).to_netcdf(path, engine="h5netcdf" if find_spec("h5netcdf") else "scipy")
         elif kind == "parquet":
             if not find_spec("pyarrow"):
-                raise ConfigError("Parquet needs pyarrow: pip install 'daskmetrics[table]'. CSV needs no extra.")
+                raise ConfigError(
+                    "Parquet needs pyarrow: pip install 'daskmetrics[table]'. CSV needs no extra."
+                )
             frame(run).to_parquet(path, index=False)
         else:
             frame(run).to_csv(path, index=False)
@@ -105,6 +119,14 @@ def _dataset(run: Run) -> xarray.Dataset:
     both = xarray.merge(renamed, compat="no_conflicts", combine_attrs="override")
     if not both:
         raise DataError(f"The run in '{run.folder.path}' has no numbers yet.")
-    texts = {key: json.dumps(value) for key, value in both.attrs.items() if not isinstance(value, str | int | float)}
-    coordinates = {name: both[name].astype(str) for name in ("model", "checkpoint", "readout") if name in both.coords}
+    texts = {
+        key: json.dumps(value)
+        for key, value in both.attrs.items()
+        if not isinstance(value, str | int | float)
+    }
+    coordinates = {
+        name: both[name].astype(str)
+        for name in ("model", "checkpoint", "readout")
+        if name in both.coords
+    }
     return both.assign_attrs(texts).assign_coords(coordinates)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from daskmetrics.answer import analysis
+from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Suite
-from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._recorded import RecordedRun
 from daskmetrics.report.plots import need_matplotlib
 from daskmetrics.report.plots._fields import (
     COST_NAMES,
@@ -31,9 +31,10 @@ SCORE = "score"  # the mean over the tasks
 class Plots:
     """The figures of a run, one panel each; `Run.plot` makes it.
 
-    Every method draws on the axes that it is given, or on those of a new figure, and returns them; with
-    ``interactive=True`` it returns a Bokeh figure, as the report has it. What can be drawn as ``what`` is ``score``
-    (the mean over all tasks, of the arms scored on every one), a task, or a metric.
+    Every method draws on the axes that it is given, or on those of a new figure, and returns them;
+    with ``interactive=True`` it returns a Bokeh figure, as the report has it. What can be drawn as
+    ``what`` is ``score`` (the mean over all tasks, of the arms scored on every one), a task, or a
+    metric.
 
     Parameters
     ----------
@@ -74,7 +75,8 @@ class Plots:
         interactive : bool
             Whether to make a Bokeh figure with tooltips and zoom, which needs no matplotlib.
         readout : str, optional
-            Name of a readout, such as ``last,256d``; by default of each layer the one with the best mean score.
+            Name of a readout, such as ``last,256d``; by default of each layer the one with the best
+            mean score.
 
         Returns
         -------
@@ -83,8 +85,8 @@ class Plots:
         Raises
         ------
         ConfigError
-            If there is no such model, task, metric or readout, if matplotlib is not installed, or if an interactive
-            figure gets axes.
+            If there is no such model, task, metric or readout, if matplotlib is not installed, or
+            if an interactive figure gets axes.
         DataError
             If nothing is measured yet.
 
@@ -98,8 +100,12 @@ class Plots:
 
             source = self._source(shown, suite, readout)
             single = len(suite.revisions) == 1  # whose errors have room
-            return layer_points(source, [suite], shown) if single else layer_lines(source, suite, shown)
-        from daskmetrics.report.plots._lines import layer_axes
+            return (
+                layer_points(source, [suite], shown)
+                if single
+                else layer_lines(source, suite, shown)
+            )
+        from daskmetrics.report.plots.lines import layer_axes
 
         return layer_axes(self._quantity(shown, readout), suite, ax)
 
@@ -155,17 +161,21 @@ class Plots:
         """
         _check(ax, interactive)
         if not self._run.picks:
-            raise DataError(f"The run in '{self._run.folder.path}' has no search yet, so there is nothing to draw.")
+            raise DataError(
+                f"The run in '{self._run.folder.path}' has no search yet, so there is nothing to draw."
+            )
         if interactive:
             from daskmetrics.report.plots._explore import drawn_path
 
             return drawn_path(self._run, expected(self._run))
-        from daskmetrics.report.plots._lines import best_so_far
+        from daskmetrics.report.plots.lines import best_so_far
 
         path = analysis.path_of(self._run)
         return best_so_far(path.points, path.default, path.unit, ax)
 
-    def tradeoff(self, cost: str = "layers", ax: Axes | None = None, interactive: bool = False) -> Any:
+    def tradeoff(
+        self, cost: str = "layers", ax: Axes | None = None, interactive: bool = False
+    ) -> Any:
         """Mean score against what arms take; on axes with the line of the best score at each cost.
 
         Parameters
@@ -182,7 +192,8 @@ class Plots:
         Raises
         ------
         ConfigError
-            If there is no such cost, if matplotlib is not installed, or if an interactive figure gets axes.
+            If there is no such cost, if matplotlib is not installed, or if an interactive figure
+            gets axes.
         DataError
             If no arm was scored on every task.
 
@@ -217,7 +228,9 @@ class Plots:
         else:
             shown = next(each for each in metric_fields(run) if each.name == what)
         if not shown.values:
-            raise DataError(f"The run in '{run.folder.path}' has no {what} yet, so there is nothing to draw.")
+            raise DataError(
+                f"The run in '{run.folder.path}' has no {what} yet, so there is nothing to draw."
+            )
         return shown
 
     def _source(self, shown: Field, suite: Suite, readout: str | None) -> Any:
@@ -253,4 +266,6 @@ def _check(ax: Axes | None, interactive: bool) -> None:
     if not interactive:
         need_matplotlib()
     elif ax is not None:
-        raise ConfigError("An interactive figure cannot be drawn on axes of matplotlib: leave out ax or interactive.")
+        raise ConfigError(
+            "An interactive figure cannot be drawn on axes of matplotlib: leave out ax or interactive."
+        )

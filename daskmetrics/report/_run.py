@@ -1,33 +1,26 @@
-"""A run and its answer: the best arm, the verdict, the leaderboard and the figures."""
+"""A run and its answer: the best candidate, the verdict, the leaderboard and the figures."""
 
 from __future__ import annotations
 
 import math
 from functools import cached_property
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from daskmetrics.core._events import succeeded
-from daskmetrics.core.errors import DataError
-from daskmetrics.core.names import Checkpoint
-from daskmetrics.report._analysis import suites as suites_of
+from daskmetrics.answer.answer import Answer, answer_of
+from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.answer.verdict import Verdict
+from daskmetrics.core.events import scored
+from daskmetrics.core.names import Arm
 from daskmetrics.report._best import Best, best_of
-from daskmetrics.report._evidence import Evidence
-from daskmetrics.report._format import card, number
+from daskmetrics.report._format import card, percent
 from daskmetrics.report._leaderboard import Leaderboard
-from daskmetrics.report._outlook import outlook
 from daskmetrics.report._plots import Plots
-from daskmetrics.report._recorded import RecordedRun
-from daskmetrics.report._verdict import Verdict, verdict_of
-from daskmetrics.report._worth import Worths, worths_of
+from daskmetrics.report._sections import facts, use
 
 if TYPE_CHECKING:
     import pandas
 
     from daskmetrics.cluster import ProfileCluster
-
-ARM_COLUMNS = ("model", "checkpoint", "layer")
-CELL_COLUMNS = ("task", "kind", "score", "stderr", "seconds")
 
 
 class Run(RecordedRun):
@@ -55,25 +48,54 @@ class Run(RecordedRun):
         return f"<Run {self.folder.path}: {self.headline}>"
 
     def _repr_html_(self) -> str:
-        rows = {
-            "state": self.state,
-            "answer": self.verdict.answer if self.result else self.headline,
-            "searched": self.searched if self.tasks else "no tasks",
-            "folder": str(self.folder.path),
-        }
+        rows = {"state": self.state, "folder": str(self.folder.path)}
+        if self.result:
+            rows |= facts(self.answer, str(self.folder.path))
+        else:
+            rows["done"] = self.done
         return card(self.start.name, rows)
 
     @property
     def headline(self) -> str:
         """The answer in one line, or the progress while there is none."""
         if self.result:
-            best = self.best()
-            return f"{best.name}, mean score {number(best.score, best.stderr)}"
-        state = "finished" if self.finished else "unfinished"
-        return f"{state}, {self.measured} measured, {self.searched if self.tasks else 'no tasks to search'}"
+            return use(self.answer)
+        return f"{'finished' if self.finished else 'unfinished'}, {self.done}"
+
+    @property
+    def state(self) -> str:
+        """Whether the run is finished, running or interrupted, in a sentence."""
+        if self.finished:
+            return "finished"
+        if self.driver:
+            return f"running, driven by {self.driver}"
+        return "unfinished, and no process drives it; run the same command again to resume"
+
+    @property
+    def done(self) -> str:
+        """How many checkpoints have their metrics, and how much is scored."""
+        measured = "no metrics"
+        if self.config["metrics"]:
+            done = self.counts["measure", "ok"]
+            measured = f"{done:,} of {self.start.checkpoints:,} checkpoints measured"
+        return f"{measured}, {self.searched if self.tasks else 'no tasks'}"
+
+    @property
+    def searched(self) -> str:
+        """How many scores are known, and how many failed or are open."""
+        scored, planned = self.counts["score", "ok"], self.cells_planned
+        if not planned:
+            return "nothing to score"
+        parts = [f"{scored:,} of {planned:,} scores ({percent(scored / planned)})"]
+        if failed := sum(record.kind == "score" for record in self.failed):
+            parts.append(f"{failed:,} failed")
+        if self.cells_open:
+            parts.append(f"{self.cells_open:,} open")
+        return ", ".join(parts)
 
     def cluster(self, **changes: Any) -> ProfileCluster:
-        """Workers with the cluster profile of the run, for further work with its models; ``close()`` stops them.
+        """Workers with the cluster profile of the run, for further work with its models;
+        ``close()`` stops them.
 
         Parameters
         ----------
@@ -89,6 +111,17 @@ class Run(RecordedRun):
 
         return ProfileCluster(self.config["cluster"], run=f"{self.start.name}-notebook", **changes)
 
+    @cached_property
+    def answer(self) -> Answer:
+        """All numbers of the answer; what `best --json` prints.
+
+        Raises
+        ------
+        DataError
+            If the run has no tasks, or its search is not finished.
+        """
+        return answer_of(self)
+
     def best(self) -> Best:
         """The recommended arm.
 
@@ -101,62 +134,25 @@ class Run(RecordedRun):
         --------
         >>> vectors = run.best().load().encode(["a text", "another"])  # doctest: +SKIP
         """
-        if self.result is None:
-            raise DataError(f"The run in '{self.folder.path}' has no best arm. {self._remedy()}")
-        differences = self.differences(self.result.best_arm, self.result.default_arm)
-        return best_of(
-            self.result,
-            self.config,
-            weights=self.weights,
-            relation=self.verdict.relation_to_default,
-            differences=differences,
-            folder=self.folder,
-            outlook=dict(
-                outlook(
-                    self.result,
-                    self.entries,
-                    self.config["search"],
-                    self.differences,
-                    unseen=self.verdict.unscored_models,
-                )
-            ),
-        )
+        return best_of(self, self.answer)
 
-    @cached_property
-    def _evidence(self) -> Evidence:
-        """What the verdict rests on."""
-        if self.result is None:
-            raise DataError(f"The run in '{self.folder.path}' has no verdict. {self._remedy()}")
-        measured = {Checkpoint.parse(record.name) for record in succeeded(self.records, "measure")}
-        suites = suites_of(self)
-        arms = tuple(arm for suite in suites for arm in suite.arms() if arm.checkpoint in measured)
-        depths = {suite.model: suite.depth for suite in suites}
-        return Evidence(
-            config=self.config,
-            folder=self.folder.path,
-            answer=self.result,
-            kinds=self.kinds,
-            arms=arms,
-            sizes={model: float(self.start.widths.get(model, 0)) ** 2 * depth for model, depth in depths.items()},
-            recorded=self.recorded,
-            seconds={self.cells[record.key]: record.seconds for record in succeeded(self.records, "score")},
-            widths=self.start.widths,
-        )
-
-    @cached_property
+    @property
     def verdict(self) -> Verdict:
-        """The arms that are within the error of the best, over all tasks and for each; see `Verdict`.
+        """The arms that are within the error of the best, over all tasks and for each; see
+        `Verdict`.
 
         Raises
         ------
         DataError
             If the run has no tasks, or its search is not finished.
         """
-        return verdict_of(self._evidence)
+        return self.answer.verdict
 
     @property
     def plot(self) -> Plots:
-        """Figures as axes of matplotlib: ``layers``, ``heatmap``, ``search`` and ``tradeoff``; see `Plots`."""
+        """Figures as axes of matplotlib: ``layers``, ``heatmap``, ``search`` and ``tradeoff``; see
+        `Plots`.
+        """
         return Plots(self)
 
     def leaderboard(self) -> Leaderboard:
@@ -165,9 +161,10 @@ class Run(RecordedRun):
         Returns
         -------
         Leaderboard
-            Arms that were scored on every task of the objective come first, best first; tied are those that the
-            verdict cannot tell from the best, or the same test on raw scores while the search is not finished. Arms
-            that lack tasks follow without rank and mean, those with the most scores first.
+            Arms that were scored on every task of the objective come first, best first; tied are
+            those that the verdict cannot tell from the best, or the same test on raw scores while
+            the search is not finished. Arms that lack tasks follow without rank and mean, those
+            with the most scores first.
 
         Examples
         --------
@@ -184,8 +181,9 @@ class Run(RecordedRun):
         Returns
         -------
         pandas.DataFrame
-            Columns: model, checkpoint, layer, readout (if there are several), task, kind (of the task), score (raw),
-            stderr (its standard error) and seconds (of scoring, on the worker), in the order of the journal.
+            Columns: model, checkpoint, layer, readout (if there are several), task, kind (of the
+            task), score (raw), stderr (its standard error) and seconds (of scoring, on the worker),
+            in the order of the journal.
 
         Examples
         --------
@@ -193,25 +191,26 @@ class Run(RecordedRun):
         """
         import pandas
 
-        several = len({cell.arm.readout for cell in self.cells.values()}) > 1
-        place = attrgetter("model", "revision", "layer", *(["readout"] if several else []))
-        rows = [
-            (*place(cell.arm), cell.task, self.kinds[cell.task], value["score"], value["stderr"], each.seconds)
-            for each in succeeded(self.records, "score")
-            for cell, value in [(self.cells[each.key], each.value)]
-        ]
-        return pandas.DataFrame(rows, columns=[*ARM_COLUMNS, *(["readout"] if several else []), *CELL_COLUMNS])
+        rows = []
+        for record, result in scored(self.records):
+            cell = self.cells[record.key]
+            numbers = (result.score, result.stderr, record.seconds)
+            rows.append((*_parts(cell.arm), cell.task, self.kinds[cell.task], *numbers))
+        columns = [*ARM_COLUMNS, "task", "kind", "score", "stderr", "seconds"]
+        return self._with_readouts(pandas.DataFrame(rows, columns=columns))
 
     def pareto(self) -> pandas.DataFrame:
-        """The arms that no other arm beats in both score and cost: the front of `trade_offs`, cheapest pass first.
+        """The arms that no other arm beats in both score and cost: the front of `trade_offs`,
+        cheapest pass first.
 
         Returns
         -------
         pandas.DataFrame
-            Columns: model, checkpoint, layer, readout (if there are several), score (mean over the tasks of the
-            objective), stderr, bytes (of a vector, as an index stores it), texts_per_second (measured for the deepest
-            layer that the run read, computed for the others by their share of the operations; missing for the
-            embedding, which has none, and for runs that recorded no times), dimensions, parameters and operations.
+            Columns: model, checkpoint, layer, readout (if there are several), score (mean over the
+            tasks of the objective), stderr, bytes (of a vector, as an index stores it),
+            texts_per_second (measured for the deepest layer that the run read, computed for the
+            others by their share of the operations; missing for the embedding, which has none, and
+            for runs that recorded no times), dimensions, parameters and operations.
 
         Raises
         ------
@@ -224,30 +223,24 @@ class Run(RecordedRun):
         """
         import pandas
 
-        front = self.trade_offs().front
-        rows = [
-            {
-                **dict(zip((*ARM_COLUMNS, "readout"), vars(each.arm).values(), strict=True)),
-                "score": each.score,
-                "stderr": each.stderr,
-                "bytes": each.cost.bytes,
-                "texts_per_second": each.cost.texts_per_second or math.nan,
-                "dimensions": each.cost.dimensions,
-                "parameters": each.cost.parameters,
-                "operations": each.cost.flops,
-            }
-            for each in front
-        ]
+        rows = []
+        for arm in self.trade_offs().front:
+            cost = arm.cost
+            speed = cost.texts_per_second or math.nan
+            sizes = (cost.bytes, speed, cost.dimensions, cost.parameters, cost.flops)
+            rows.append((*_parts(arm.arm), arm.score, arm.stderr, *sizes))
+        names = ("bytes", "texts_per_second", "dimensions", "parameters", "operations")
+        columns = [*ARM_COLUMNS, "score", "stderr", *names]
+        return self._with_readouts(pandas.DataFrame(rows, columns=columns))
+
+    def _with_readouts(self, frame: pandas.DataFrame) -> pandas.DataFrame:
+        """The frame without its column of readouts if there is one readout only."""
         several = len({arm.readout for arm in self.recorded}) > 1
-        return pandas.DataFrame(rows).drop(columns=[] if several else ["readout"])
+        return frame if several else frame.drop(columns="readout")
 
-    @cached_property
-    def worth(self) -> Worths:
-        """What each choice of the readouts is worth, paired; empty for a run of one readout.
 
-        Examples
-        --------
-        >>> print(run.worth.sentence)  # doctest: +SKIP
-        last token loses 0.040 ± 0.006; int8: nothing beyond the error (-0.000 ± 0.001)
-        """
-        return worths_of(self.recorded, self.weights)
+ARM_COLUMNS = ("model", "checkpoint", "layer", "readout")
+
+
+def _parts(arm: Arm) -> tuple[str | int, ...]:
+    return arm.model, arm.revision, arm.layer, arm.readout

@@ -1,4 +1,5 @@
-"""The arrays of a run: one Zarr group per model, one chunk per checkpoint, readable by xarray without this package.
+"""The arrays of a run: one Zarr group per model, one chunk per checkpoint, readable by xarray
+without this package.
 
 Layout of ``store.zarr``::
 
@@ -10,26 +11,34 @@ Layout of ``store.zarr``::
     <model>/scores_status    (checkpoint, layer, task)    uint8
     <model>/checkpoint, step, layer, metric, task         coordinates
 
-All planned checkpoints are allocated at once; a worker writes exactly its own chunk, the status last. Only values that
-the journal records are valid, and `verify` compares the two.
+All planned checkpoints are allocated at once; a worker writes exactly its own chunk, the status
+last. Only values that the journal records are valid, and `verify` compares the two.
 
-============= ================================================================
-`_template`   the plan of a store: `Template`, `StorePlan`, and the `Block` of one checkpoint, from records
-`_zarr`       the Zarr store: create, write, read, restore
-`_verify`     verify and repair
-`_states`     pooled states, if a run keeps them, in a Zarr store beside it
-============= ================================================================
+=========== =============================================================================================
+`_template` the plan of a store: `Template`, `StorePlan`, and the `Block` of one checkpoint, from records
+`_zarr`     the Zarr store: create, write, read, restore
+`_verify`   verify and repair
+=========== =============================================================================================
 """
 
 from typing import TYPE_CHECKING
 
-from daskmetrics.core._lazy import on_first_use
+from daskmetrics.core.lazy import on_first_use
 from daskmetrics.core.status import Status
 from daskmetrics.store._template import Axis, Block, StorePlan, Template, blocks_of_cells, score_key
 
 if TYPE_CHECKING:
     from daskmetrics.store._verify import Damage, DamageKind, check_files, repair, verify
-    from daskmetrics.store._zarr import create, files_of, finish, lay_out, open_tree, read_block, restore, write
+    from daskmetrics.store._zarr import (
+        create,
+        files_of,
+        finish,
+        lay_out,
+        open_tree,
+        read_block,
+        restore,
+        write,
+    )
 
 __all__ = [
     "Axis",
@@ -56,7 +65,18 @@ __all__ = [
 
 _MODULES = {
     "_verify": ["Damage", "DamageKind", "check_files", "repair", "verify"],
-    "_zarr": ["create", "files_of", "finish", "lay_out", "open_tree", "read_block", "restore", "write"],
+    "_zarr": [
+        "create",
+        "files_of",
+        "finish",
+        "lay_out",
+        "open_tree",
+        "read_block",
+        "restore",
+        "write",
+    ],
 }
-_PLACES = {name: f"{__name__}.{module}:{name}" for module, names in _MODULES.items() for name in names}
+_PLACES = {
+    name: f"{__name__}.{module}:{name}" for module, names in _MODULES.items() for name in names
+}
 __getattr__ = on_first_use(__name__, _PLACES)  # a dry run does not import zarr

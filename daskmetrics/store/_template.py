@@ -1,16 +1,29 @@
-"""The plan of a store: its shape, the keys of the units that fill it, and the chunk of each checkpoint."""
+"""The plan of a store: its shape, the keys of the units that fill it, and the chunk of each
+checkpoint.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
-from daskmetrics.core._events import Event, Record, StorePlanned
-from daskmetrics.core._readouts import Readout
-from daskmetrics.core.names import Arm, Cell, Checkpoint, Key, Suite, content_key, grid, without_default
+from daskmetrics.core.events import Event, Record, StorePlanned
+from daskmetrics.core.names import (
+    Arm,
+    Cell,
+    Checkpoint,
+    Key,
+    Suite,
+    content_key,
+    grid,
+    without_default,
+)
+from daskmetrics.core.readouts import Readout
+from daskmetrics.core.results import Measured, Scored
 from daskmetrics.core.status import Status
 
 
@@ -61,25 +74,33 @@ class Template:
             Axis(*(tuple(plain[name][part]) for part in ("names", "units", "descriptions")))
             for name in ("metrics", "tasks")
         )
-        return cls(tuple(map(Suite.of, plain["suites"])), metrics, tasks, plain["meaning"], plain["attributes"])
+        return cls(
+            tuple(map(Suite.of, plain["suites"])),
+            metrics,
+            tasks,
+            plain["meaning"],
+            plain["attributes"],
+        )
 
 
 @dataclass(frozen=True)
 class Block:
-    """Values of one checkpoint along one axis: arrays (layers, names), with readouts (layers and readouts, names)."""
+    """Values of one checkpoint along one axis: arrays (layers, names), with readouts (layers and
+    readouts, names).
+    """
 
     values: np.ndarray
     stderr: np.ndarray
     status: np.ndarray
 
     @classmethod
-    def of(cls, value: Mapping[str, Any]) -> Block:
-        """From the journal's JSON, in which an undefined number is null."""
-        numbers = {name: np.array(value[name], dtype=float) for name in ("values", "stderr")}
-        return cls(**numbers, status=np.array(value["status"], dtype=np.uint8))
-
-    def as_json(self) -> dict[str, Any]:
-        return {name: _nullable(getattr(self, name)) for name in ("values", "stderr", "status")}
+    def of(cls, measured: Measured) -> Block:
+        """The metrics of a checkpoint; an undefined number becomes NaN."""
+        return cls(
+            np.array(measured.values, dtype=float),
+            np.array(measured.stderr, dtype=float),
+            np.array(measured.status, dtype=np.uint8),
+        )
 
     @classmethod
     def empty(cls, layers: int, names: int, status: Status = Status.MISSING) -> Block:
@@ -99,13 +120,10 @@ class Block:
         return self.values.shape == other.values.shape and not self.differs(other).any()
 
 
-def _nullable(array: np.ndarray) -> list[list[float | int | None]]:
-    return [[None if value != value else value for value in row] for row in array.tolist()]
-
-
 @dataclass(frozen=True)
 class StorePlan:
-    """A template and the keys of the units that fill it: enough to build the store from the journal alone.
+    """A template and the keys of the units that fill it: enough to build the store from the journal
+    alone.
 
     Attributes
     ----------
@@ -130,7 +148,9 @@ class StorePlan:
     files: Mapping[str, str] = field(default_factory=dict)
 
     def metric_blocks(self, records: Iterable[Record]) -> dict[Checkpoint, Block]:
-        """The metrics of every checkpoint that has a record; a failed one has its status and no numbers."""
+        """The metrics of every checkpoint that has a record; a failed one has its status and no
+        numbers.
+        """
         names = len(self.template.metrics.names)
         if not names:
             return {}
@@ -169,7 +189,9 @@ class StorePlan:
     @classmethod
     def latest(cls, entries: Iterable[Event]) -> StorePlan | None:
         """The plan that a journal holds last, or None."""
-        entry = next((entry for entry in reversed(list(entries)) if isinstance(entry, StorePlanned)), None)
+        entry = next(
+            (entry for entry in reversed(list(entries)) if isinstance(entry, StorePlanned)), None
+        )
         return None if entry is None else cls.of(entry)
 
     @classmethod
@@ -180,7 +202,8 @@ class StorePlan:
 
 
 def score_key(version: int, encode: Key, arm: Arm, seed: int, corpus: Key = "") -> Key:
-    """Names everything that decides the score of an arm, given what encodes its checkpoint for the task.
+    """Names everything that decides the score of an arm, given what encodes its checkpoint for the
+    task.
 
     The corpus is part of it only if the arm's readout is fitted on it.
     """
@@ -199,7 +222,12 @@ def blocks_of_cells(
     columns = {task: i for i, task in enumerate(tasks)}
     for (arm, task), (value, stderr, status) in cells.items():
         suite, row = by_suite.get(arm.model), (arm.layer, arm.readout)
-        if suite is None or task not in columns or row not in suite.rows or arm.revision not in suite.revisions:
+        if (
+            suite is None
+            or task not in columns
+            or row not in suite.rows
+            or arm.revision not in suite.revisions
+        ):
             continue  # of an earlier configuration of this run
         block = blocks.setdefault(arm.checkpoint, Block.empty(len(suite.rows), len(tasks)))
         at = suite.rows.index(row), columns[task]
@@ -208,10 +236,12 @@ def blocks_of_cells(
 
 
 def _metrics(record: Record, shape: tuple[int, int]) -> Block:
-    return Block.of(record.value) if record.status == "ok" else Block.empty(*shape, Status.of(record.status))
+    if isinstance(record.value, Measured):
+        return Block.of(record.value)
+    return Block.empty(*shape, Status.of(record.status))
 
 
 def _cell(record: Record) -> tuple[float, float, Status]:
-    if record.status != "ok":
-        return float("nan"), float("nan"), Status.of(record.status)
-    return record.value["score"], record.value["stderr"], Status.OK
+    if isinstance(record.value, Scored):
+        return record.value.score, record.value.stderr, Status.OK
+    return math.nan, math.nan, Status.of(record.status)

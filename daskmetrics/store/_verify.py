@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from daskmetrics.core._events import Record
 from daskmetrics.core.errors import DataError
+from daskmetrics.core.events import Record
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.core.status import Status
 from daskmetrics.store._template import Block, StorePlan
@@ -89,7 +89,9 @@ def _blocks(plan: StorePlan, records: Iterable[Record]) -> dict[str, dict[Checkp
     return {**metrics, **scores}
 
 
-def repair(path: Path, plan: StorePlan, records: Iterable[Record], finished: bool) -> tuple[list[Damage], StorePlan]:
+def repair(
+    path: Path, plan: StorePlan, records: Iterable[Record], finished: bool
+) -> tuple[list[Damage], StorePlan]:
     """Make a store equal to the journal.
 
     Returns
@@ -127,7 +129,9 @@ def check_files(path: Path, files: Mapping[str, str]) -> Iterator[Damage]:
     for name in there.keys() - files.keys():
         yield Damage(DamageKind.METADATA, name, "it is not part of this store")
     for name in stale_copies(path):
-        yield Damage(DamageKind.METADATA, name, "its consolidated metadata differs from its members")
+        yield Damage(
+            DamageKind.METADATA, name, "its consolidated metadata differs from its members"
+        )
 
 
 def _chunk(
@@ -150,22 +154,49 @@ def _chunk(
     elif missing:
         yield Damage(DamageKind.CHUNK, where, f"its file {missing[0]} is missing", checkpoint)
     elif found.values.shape != expected.values.shape:
-        yield Damage(DamageKind.CHUNK, where, f"shape {found.values.shape}, not {expected.values.shape}", checkpoint)
+        yield Damage(
+            DamageKind.CHUNK,
+            where,
+            f"shape {found.values.shape}, not {expected.values.shape}",
+            checkpoint,
+        )
     else:
-        yield from _cells(where, checkpoint, found, expected, may_miss=what == "scores" and not finished)
+        yield from _cells(
+            where, checkpoint, found, expected, may_miss=what == "scores" and not finished
+        )
 
 
-def _cells(where: str, checkpoint: Checkpoint, found: Block, expected: Block, may_miss: bool) -> Iterator[Damage]:
-    pending = (found.status == Status.MISSING) & np.isnan(found.values) & np.isnan(found.stderr) & may_miss
+def _cells(
+    where: str, checkpoint: Checkpoint, found: Block, expected: Block, may_miss: bool
+) -> Iterator[Damage]:
+    pending = (
+        (found.status == Status.MISSING)
+        & np.isnan(found.values)
+        & np.isnan(found.stderr)
+        & may_miss
+    )
     wrong = found.differs(expected)
     if n := int((wrong & ~pending).sum()):
-        yield Damage(DamageKind.CHUNK, where, f"{n} of {wrong.size} cells differ from the journal", checkpoint)
+        yield Damage(
+            DamageKind.CHUNK,
+            where,
+            f"{n} of {wrong.size} cells differ from the journal",
+            checkpoint,
+        )
     elif wrong.any():
-        yield Damage(DamageKind.PENDING, where, f"{int(wrong.sum())} cells are written when the run ends", checkpoint)
+        yield Damage(
+            DamageKind.PENDING,
+            where,
+            f"{int(wrong.sum())} cells are written when the run ends",
+            checkpoint,
+        )
 
 
-def _absent(where: str, checkpoint: Checkpoint, what: str, expected: Block, finished: bool) -> Damage:
-    # a worker writes metrics before they are committed; a failure and the scores are written at the end
+def _absent(
+    where: str, checkpoint: Checkpoint, what: str, expected: Block, finished: bool
+) -> Damage:
+    # a worker writes metrics before they are committed; a failure and the scores are written at the
+    # end
     written_at_once = what == "metrics" and np.isin(expected.status, (Status.OK, Status.NAN)).any()
     if finished or written_at_once:
         return Damage(DamageKind.CHUNK, where, "it is missing", checkpoint)

@@ -1,4 +1,6 @@
-"""The Zarr store: created at once, then written chunk by chunk, each by the worker that computed it."""
+"""The Zarr store: created at once, then written chunk by chunk, each by the worker that computed
+it.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +18,27 @@ from typing import Any
 import numpy as np
 import zarr
 
-from daskmetrics.core._files import private
-from daskmetrics.core._json import parse, readable
 from daskmetrics.core.errors import DataError
+from daskmetrics.core.files import private
 from daskmetrics.core.names import Checkpoint, Suite
+from daskmetrics.core.serialization import parse, readable
 from daskmetrics.core.status import FLAGS
 from daskmetrics.store._template import Axis, Block, Template
 
 PARTS = {"": "values", "_stderr": "stderr", "_status": "status"}
 """The three arrays of ``metrics`` and of ``scores``: the suffix of the name, and the part of a block."""
 
-# the checksum of every byte detects any flipped bit, before zstd takes the memory that damaged bytes ask for
+# the checksum of every byte detects any flipped bit, before zstd takes the memory that damaged
+# bytes ask for
 _COMPRESSORS = zarr.codecs.ZstdCodec(level=3), zarr.codecs.Crc32cCodec()
 
-FORMAT = 1  #: of the store, kept in its root attributes; docs/faults.md says which formats a version reads
+#: of the store, kept in its root attributes; docs/faults.md says which formats a version reads
+FORMAT = 1
 
 
 def create(path: Path, template: Template) -> bool:
-    """Lay out an empty store; an existing one of the same template is kept, one of another is replaced.
+    """Lay out an empty store; an existing one of the same template is kept, one of another is
+    replaced.
 
     Nothing is lost by replacing: the journal holds every value, and `restore` writes them again.
 
@@ -73,18 +78,33 @@ def lay_out(path: Path, template: Template) -> None:
 
 def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
     group = root.create_group(suite.model, attributes={"depth": suite.depth})
-    steps = [-1 if checkpoint.step is None else checkpoint.step for checkpoint in suite.checkpoints()]
-    _coordinate(group, "checkpoint", "checkpoint", np.array(suite.revisions, np.dtypes.StringDType()), {})
+    steps = [
+        -1 if checkpoint.step is None else checkpoint.step for checkpoint in suite.checkpoints()
+    ]
+    _coordinate(
+        group, "checkpoint", "checkpoint", np.array(suite.revisions, np.dtypes.StringDType()), {}
+    )
     about_step = {"description": "training step; -1 if the revision names none"}
     _coordinate(group, "step", "checkpoint", np.array(steps, np.int64), about_step)
     about_layer = {"description": "0 is the embedding output, 1...n the transformer blocks"}
     _coordinate(group, "layer", "layer", np.array(suite.layers, np.int64), about_layer)
     if suite.has_readouts:
         layers, readouts = zip(*suite.rows, strict=True)
-        _coordinate(group, "arm_layer", "arm", np.array(layers, np.int64), {"description": "the deepest that is read"})
+        _coordinate(
+            group,
+            "arm_layer",
+            "arm",
+            np.array(layers, np.int64),
+            {"description": "the deepest that is read"},
+        )
         about_readout = {"description": "how vectors are read; empty: as the protocol says"}
-        _coordinate(group, "readout", "arm", np.array(readouts, np.dtypes.StringDType()), about_readout)
-    for dimension, what, axis in (("metric", "metrics", template.metrics), ("task", "scores", template.tasks)):
+        _coordinate(
+            group, "readout", "arm", np.array(readouts, np.dtypes.StringDType()), about_readout
+        )
+    for dimension, what, axis in (
+        ("metric", "metrics", template.metrics),
+        ("task", "scores", template.tasks),
+    ):
         _create_axis(group, suite, dimension, what, axis)
 
 
@@ -95,7 +115,11 @@ def _create_axis(group: zarr.Group, suite: Suite, dimension: str, what: str, axi
     about["descriptions"] = dict(zip(axis.names, axis.descriptions, strict=True))
     _coordinate(group, dimension, dimension, np.array(axis.names, np.dtypes.StringDType()), about)
     rows = "arm" if what == "scores" and suite.has_readouts else "layer"
-    shape = (len(suite.revisions), len(suite.rows if rows == "arm" else suite.layers), len(axis.names))
+    shape = (
+        len(suite.revisions),
+        len(suite.rows if rows == "arm" else suite.layers),
+        len(axis.names),
+    )
     kinds: tuple[tuple[str, str, Any, dict[str, Any]], ...] = (
         ("", "float64", float("nan"), about),
         ("_stderr", "float64", float("nan"), {"description": "standard error"}),
@@ -109,44 +133,62 @@ def _create_axis(group: zarr.Group, suite: Suite, dimension: str, what: str, axi
             dtype=dtype,
             fill_value=fill,
             dimension_names=("checkpoint", rows, dimension),
-            attributes={"coordinates": "step arm_layer readout" if rows == "arm" else "step", **attributes},
+            attributes={
+                "coordinates": "step arm_layer readout" if rows == "arm" else "step",
+                **attributes,
+            },
             compressors=_COMPRESSORS,
         )
 
 
-def _coordinate(group: zarr.Group, name: str, dimension: str, values: np.ndarray, attributes: dict[str, Any]) -> None:
-    kinds: dict[str, Any] = {"dimension_names": (dimension,), "attributes": attributes, "compressors": _COMPRESSORS}
+def _coordinate(
+    group: zarr.Group, name: str, dimension: str, values: np.ndarray, attributes: dict[str, Any]
+) -> None:
+    kinds: dict[str, Any] = {
+        "dimension_names": (dimension,),
+        "attributes": attributes,
+        "compressors": _COMPRESSORS,
+    }
     group.create_array(name, data=values, **kinds)
 
 
 def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:
-    """Write one checkpoint's own chunk of ``metrics`` or ``scores``; the status comes last, as the commit mark.
+    """Write one checkpoint's own chunk of ``metrics`` or ``scores``; the status comes last, as the
+    commit mark.
 
     Raises
     ------
     DataError
         If the store does not plan this checkpoint, or the block is not exactly its chunk.
     """
-    # otherwise an all-NaN chunk is not written, and its loss would not be visible; arrays do not store this setting
+    # otherwise an all-NaN chunk is not written, and its loss would not be visible; arrays do not
+    # store this setting
     with private(), zarr.config.set({"array.write_empty_chunks": True}):
         group = _open_group(path, checkpoint.model)
         revisions = list(group["checkpoint"][:])
         if checkpoint.revision not in revisions:
-            raise DataError(f"'{path}' does not plan {checkpoint}; it plans {', '.join(revisions)}.")
+            raise DataError(
+                f"'{path}' does not plan {checkpoint}; it plans {', '.join(revisions)}."
+            )
         row = revisions.index(checkpoint.revision)
         for suffix, part in PARTS.items():
             array, values = group[what + suffix], getattr(block, part)
             if values.shape != array.chunks[1:]:
-                raise DataError(f"{checkpoint}: {what}{suffix} has shape {values.shape}, its chunk {array.chunks[1:]}.")
+                raise DataError(
+                    f"{checkpoint}: {what}{suffix} has shape {values.shape}, its chunk "
+                    f"{array.chunks[1:]}."
+                )
             # one of the many NaN values, so that equal values give equal files
-            array[row] = np.where(np.isnan(values), np.nan, values) if values.dtype.kind == "f" else values
+            array[row] = (
+                np.where(np.isnan(values), np.nan, values) if values.dtype.kind == "f" else values
+            )
 
 
 class Reader:
     """The chunks of one model's group, opened once.
 
-    Raises `DataError` if the group cannot be opened, a newer version of daskmetrics wrote the store, or a chunk cannot
-    be decoded.
+    Raises `DataError` if the group cannot be opened, a newer version of daskmetrics wrote the
+    store, or a chunk cannot be decoded.
     """
 
     def __init__(self, path: Path, model: str) -> None:
@@ -168,10 +210,15 @@ class Reader:
         with readable(f"{checkpoint}: {what}", self._folder):
             place = (self._rows[checkpoint.revision], 0, 0)
             arrays = {what + suffix: self._array(what + suffix) for suffix in PARTS}
-            return [self._folder / name / array.metadata.encode_chunk_key(place) for name, array in arrays.items()]
+            return [
+                self._folder / name / array.metadata.encode_chunk_key(place)
+                for name, array in arrays.items()
+            ]
 
     def holds(self, what: str, checkpoint: Checkpoint, block: Block) -> bool:
-        """Whether the store holds exactly this block, with its files, because a missing chunk reads as NaN."""
+        """Whether the store holds exactly this block, with its files, because a missing chunk reads
+        as NaN.
+        """
         try:
             same = self.block(what, checkpoint).equals(block)
             return same and all(file.is_file() for file in self.files(what, checkpoint))
@@ -200,7 +247,9 @@ def restore(path: Path, what: str, blocks: Mapping[Checkpoint, Block]) -> list[C
 
 
 def finish(path: Path, attributes: Mapping[str, Any]) -> None:
-    """Add attributes and consolidate the metadata, so that a reader needs one request; at the end of a run."""
+    """Add attributes and consolidate the metadata, so that a reader needs one request; at the end
+    of a run.
+    """
     with warnings.catch_warnings(), private():
         root = zarr.open_group(path, mode="r+", use_consolidated=False)
         root.attrs.update(attributes)
@@ -220,7 +269,9 @@ def files_of(path: Path) -> dict[str, str]:
     for file in sorted(path.rglob("*")):
         _, *inside = file.relative_to(path).parts
         is_chunk = len(inside) > 1 and inside[0] in values and inside[1] == "c"
-        if file.is_file() and not is_chunk and file.suffix != ".partial":  # a killed writer leaves such files
+        if (
+            file.is_file() and not is_chunk and file.suffix != ".partial"
+        ):  # a killed writer leaves such files
             digests[str(file.relative_to(path))] = _digest(file)
     return digests
 
@@ -228,7 +279,9 @@ def files_of(path: Path) -> dict[str, str]:
 def _digest(file: Path) -> str:
     content = file.read_bytes()
     if file.name == "zarr.json":
-        with suppress(ValueError, AttributeError):  # damaged: use the digest of its bytes, which differs
+        with suppress(
+            ValueError, AttributeError
+        ):  # damaged: use the digest of its bytes, which differs
             content = json.dumps(_bare(parse(content)), sort_keys=True).encode()
     return hashlib.sha256(content).hexdigest()[:32]
 
@@ -254,7 +307,9 @@ def _is_faithful(file: Path) -> bool:
             consolidated == _CONSOLIDATED
             and set(copies) == set(members)
             and all(_bare(copy) == _bare(members[name]) for name, copy in copies.items())
-            and all(copy.get("consolidated_metadata") in (None, _NONE_BELOW) for copy in copies.values())
+            and all(
+                copy.get("consolidated_metadata") in (None, _NONE_BELOW) for copy in copies.values()
+            )
         )
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return False
@@ -293,7 +348,8 @@ def _require_format(path: Path) -> None:
     number = _attributes(path).get("format", FORMAT)
     if number != FORMAT:
         raise DataError(
-            f"'{path}' is written in format {number}, and this version of daskmetrics reads format {FORMAT}. A newer "
+            f"'{path}' is written in format {number}, and this version of daskmetrics reads "
+            f"format {FORMAT}. A newer "
             "version wrote it: upgrade daskmetrics, or use another folder, with --folder."
         )
 

@@ -1,7 +1,8 @@
 """From embeddings to a score without a probe: clusters, similarity of pairs, ranks of documents.
 
-Pure functions of arrays; similarity is the cosine. Ties count against the embeddings, so that constant embeddings do
-not score well. Scikit-learn and SciPy are imported inside the functions, so that resolving a task is fast.
+Pure functions of arrays; similarity is the cosine. Ties count against the embeddings, so that
+constant embeddings do not score well. Scikit-learn and SciPy are imported inside the functions, so
+that resolving a task is fast.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daskmetrics.tasks._task import EmbeddingArray, Score
+from daskmetrics.tasks.task import EmbeddingArray, Score
 
 Judgement = tuple[int, int, float]
 """A query, a document, and the relevance of the document; 0 is not relevant."""
@@ -23,15 +24,19 @@ Judgement = tuple[int, int, float]
 CUT = 10  # ranks that count in `ndcg`
 _HALVES = 8  # draws of `v_measure`
 _BLOCKS = 20  # of a jackknife ...
-_RANK_BLOCKS = 100  # ... and of one on ranks, which cost little; its error is known to 1 / sqrt(2 blocks)
+_RANK_BLOCKS = (
+    100  # ... and of one on ranks, which cost little; its error is known to 1 / sqrt(2 blocks)
+)
 _TOLERANCE = 1e-9  # equal vectors must tie in any order of summation
 
 
 def v_measure(embeddings: EmbeddingArray, labels: NDArray[np.int64], seed: int) -> Score:
-    """V-measure (Rosenberg and Hirschberg 2007) of k-means with as many clusters as there are labels.
+    """V-measure (Rosenberg and Hirschberg 2007) of k-means with as many clusters as there are
+    labels.
 
-    The mean over eight draws of half the texts; their standard deviation is the error of the whole (the delete-half
-    jackknife, Shao and Wu 1989). The outcomes are pseudo-values of the draws, which depend on the seed alone.
+    The mean over eight draws of half the texts; their standard deviation is the error of the whole
+    (the delete-half jackknife, Shao and Wu 1989). The outcomes are pseudo-values of the draws,
+    which depend on the seed alone.
 
     >>> labels = np.arange(60) % 3
     >>> round(v_measure(9 * np.eye(3)[labels], labels, seed=0).value, 6)
@@ -49,11 +54,19 @@ def v_measure(embeddings: EmbeddingArray, labels: NDArray[np.int64], seed: int) 
         start = int(generator.integers(2**32))
         assigned = KMeans(clusters, n_init=1, random_state=start).fit_predict(rows[drawn])
         values.append(v_measure_score(labels[drawn], assigned))
-    return Score(float(np.mean(values)), float(np.std(values, ddof=1)), len(labels), outcomes=draw_outcomes(values))
+    return Score(
+        float(np.mean(values)),
+        float(np.std(values, ddof=1)),
+        len(labels),
+        outcomes=draw_outcomes(values),
+    )
 
 
-def average_precision(first: EmbeddingArray, second: EmbeddingArray, labels: NDArray[np.int64]) -> Score:
-    """Average precision of the cosine as a predictor that two texts belong together (label 1) or not (0).
+def average_precision(
+    first: EmbeddingArray, second: EmbeddingArray, labels: NDArray[np.int64]
+) -> Score:
+    """Average precision of the cosine as a predictor that two texts belong together (label 1) or
+    not (0).
 
     The error is a jackknife over twenty blocks of pairs, and the outcomes are its pseudo-values.
 
@@ -62,13 +75,16 @@ def average_precision(first: EmbeddingArray, second: EmbeddingArray, labels: NDA
     """
     similarity = _cosines(first, second)
     outcomes = precision_outcomes(similarity, labels)
-    return Score(_precision(similarity, labels), _error_of_mean(outcomes), len(labels), outcomes=outcomes)
+    return Score(
+        _precision(similarity, labels), _error_of_mean(outcomes), len(labels), outcomes=outcomes
+    )
 
 
 def spearman(first: EmbeddingArray, second: EmbeddingArray, grades: NDArray[np.float64]) -> Score:
     """Spearman's correlation of the cosine with a grade of similarity; 0 if all cosines are equal.
 
-    The error is that of Bonett and Wright (2000); the outcomes are pseudo-values of a jackknife over a hundred blocks.
+    The error is that of Bonett and Wright (2000); the outcomes are pseudo-values of a jackknife
+    over a hundred blocks.
 
     >>> angles = np.linspace(0, 1, 9)
     >>> turned = np.stack([np.cos(angles), np.sin(angles)], axis=1)
@@ -82,7 +98,8 @@ def spearman(first: EmbeddingArray, second: EmbeddingArray, grades: NDArray[np.f
 
 
 def mean_reciprocal_rank(queries: EmbeddingArray, documents: EmbeddingArray) -> Score:
-    """Mean reciprocal rank of row i of the documents for query i, by cosine of the centred embeddings.
+    """Mean reciprocal rank of row i of the documents for query i, by cosine of the centred
+    embeddings.
 
     >>> mean_reciprocal_rank(np.eye(4), np.eye(4)).value
     1.0
@@ -92,8 +109,11 @@ def mean_reciprocal_rank(queries: EmbeddingArray, documents: EmbeddingArray) -> 
     return _mean(1.0 / ranks)
 
 
-def ndcg(queries: EmbeddingArray, documents: EmbeddingArray, judgements: Sequence[Judgement]) -> Score:
-    """Normalised discounted cumulative gain of the first ten documents; every document is a candidate.
+def ndcg(
+    queries: EmbeddingArray, documents: EmbeddingArray, judgements: Sequence[Judgement]
+) -> Score:
+    """Normalised discounted cumulative gain of the first ten documents; every document is a
+    candidate.
 
     A pair without a judgement is not relevant. The gain is the relevance itself, as in trec_eval.
 
@@ -103,7 +123,9 @@ def ndcg(queries: EmbeddingArray, documents: EmbeddingArray, judgements: Sequenc
     unit_queries, unit_documents, gains = _unit(queries), _unit(documents), []
     for query, relevances in _by_query(judgements):
         similarity = unit_documents @ unit_queries[query]
-        ranks, gain = _ranks(similarity, {index: value for index, value in relevances.items() if value > 0})
+        ranks, gain = _ranks(
+            similarity, {index: value for index, value in relevances.items() if value > 0}
+        )
         if len(gain):
             best = np.sort(gain)[::-1][:CUT]
             ideal = (best / np.log2(np.arange(len(best)) + 2)).sum()
@@ -114,7 +136,8 @@ def ndcg(queries: EmbeddingArray, documents: EmbeddingArray, judgements: Sequenc
 def mean_average_precision(
     queries: EmbeddingArray, documents: EmbeddingArray, judgements: Sequence[Judgement]
 ) -> Score:
-    """Mean average precision over each query's own candidates: the judged ones, also of relevance 0.
+    """Mean average precision over each query's own candidates: the judged ones, also of relevance
+    0.
 
     >>> mean_average_precision(np.eye(3), np.eye(3), [(0, 0, 1.0), (0, 1, 0.0), (1, 0, 1.0), (1, 1, 0.0)]).value
     0.75
@@ -139,7 +162,10 @@ def _ranks(
     similarity: NDArray[np.float64], relevant: dict[int, float]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Ranks of the relevant documents, best first, and the relevance of each."""
-    indices, values = np.array(list(relevant), dtype=np.intp), np.array(list(relevant.values()), dtype=np.float64)
+    indices, values = (
+        np.array(list(relevant), dtype=np.intp),
+        np.array(list(relevant.values()), dtype=np.float64),
+    )
     order = np.lexsort((values, -similarity[indices]))
     indices, values = indices[order], values[order]
     others = np.delete(similarity, indices)
@@ -178,33 +204,45 @@ def _correlation(similarity: NDArray[np.float64], grades: NDArray[np.float64]) -
     return float(np.corrcoef(*ranks)[0, 1].clip(-1, 1)) if varied else 0.0
 
 
-def precision_outcomes(similarity: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+def precision_outcomes(
+    similarity: NDArray[np.float64], labels: NDArray[np.int64]
+) -> NDArray[np.float64]:
     """Pseudo-values of the average precision of a similarity."""
     return _pseudo_values(_precision, similarity, labels, _BLOCKS)
 
 
-def correlation_outcomes(similarity: NDArray[np.float64], grades: NDArray[np.float64]) -> NDArray[np.float64]:
+def correlation_outcomes(
+    similarity: NDArray[np.float64], grades: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Pseudo-values of Spearman's correlation of a similarity with grades."""
     return _pseudo_values(_correlation, similarity, grades, _RANK_BLOCKS)
 
 
 def draw_outcomes(values: ArrayLike) -> NDArray[np.float64]:
-    """Pseudo-values of draws of half the items: with their mean, and with their deviation as error of the mean."""
+    """Pseudo-values of draws of half the items: with their mean, and with their deviation as error
+    of the mean.
+    """
     draws = np.asarray(values, dtype=np.float64)
     return np.asarray(draws.mean() + math.sqrt(len(draws)) * (draws - draws.mean()))
 
 
 def _pseudo_values(
-    statistic: Callable[..., float], similarity: NDArray[np.float64], labels: NDArray[Any], most: int
+    statistic: Callable[..., float],
+    similarity: NDArray[np.float64],
+    labels: NDArray[Any],
+    most: int,
 ) -> NDArray[np.float64]:
-    """Pseudo-values of a jackknife over blocks that have equal shares of each label, shifted to the statistic itself.
+    """Pseudo-values of a jackknife over blocks that have equal shares of each label, shifted to the
+    statistic itself.
 
     The blocks depend on the labels alone, so that those of two arms belong together.
     """
     n = len(labels)
     blocks, block = min(most, n), np.empty(n, dtype=np.int64)
     block[np.argsort(labels, kind="stable")] = np.arange(n) % blocks
-    without = np.array([statistic(similarity[block != i], labels[block != i]) for i in range(blocks)])
+    without = np.array(
+        [statistic(similarity[block != i], labels[block != i]) for i in range(blocks)]
+    )
     return np.asarray(statistic(similarity, labels) + (blocks - 1) * (without.mean() - without))
 
 

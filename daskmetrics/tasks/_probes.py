@@ -1,6 +1,7 @@
 """From embeddings and labels to an accuracy: small classifiers, scored by cross-validation.
 
-Pure functions of arrays, one thread each. Libraries are imported inside them, so that resolving a task is fast.
+Pure functions of arrays, one thread each. Libraries are imported inside them, so that resolving a
+task is fast.
 """
 
 from __future__ import annotations
@@ -14,30 +15,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.core.errors import ConfigError, unknown
-from daskmetrics.tasks._task import EmbeddingArray, Score
+from daskmetrics.tasks.task import EmbeddingArray, Score
 
 Labels = NDArray[np.int64]
 
 FOLDS = 3
 DEFAULT = "logistic"
 PROBES = ("logistic", "ridge", "knn", "centroid", "xgboost", "lightgbm")
-_LIBRARIES: Mapping[str, tuple[str, ...]] = {"xgboost": ("xgboost-cpu", "xgboost"), "lightgbm": ("lightgbm",)}
-# C of the regression: strong, since there are about as many texts as dimensions; it also converges quickly
+_LIBRARIES: Mapping[str, tuple[str, ...]] = {
+    "xgboost": ("xgboost-cpu", "xgboost"),
+    "lightgbm": ("lightgbm",),
+}
+# C of the regression: strong, since there are about as many texts as dimensions; it also converges
+# quickly
 _SHRINKAGE = 0.03
 _NEIGHBOURS = 5
 _TREES = 100
 _DEPTH = 4
 
 
-def classify(embeddings: EmbeddingArray, labels: Labels, seed: int, probe: str = DEFAULT, fitted: int = 0) -> Score:
+def classify(
+    embeddings: EmbeddingArray, labels: Labels, seed: int, probe: str = DEFAULT, fitted: int = 0
+) -> Score:
     """Accuracy of a cross-validated probe, one of `PROBES`.
 
-    Each text is predicted once, by a probe that has not seen it; the error is binomial over texts, and an outcome says
-    whether the prediction is right. There are at least `FOLDS` texts of each class, 0 to K - 1. The seed decides the
-    folds and the random choices of the probe.
+    Each text is predicted once, by a probe that has not seen it; the error is binomial over texts,
+    and an outcome says whether the prediction is right. There are at least `FOLDS` texts of each
+    class, 0 to K - 1. The seed decides the folds and the random choices of the probe.
 
-    With ``fitted`` only the texts after the first so many are predicted, by the probes of the folds of the first ones:
-    these have as many texts to learn from as in a cross-validation of the first texts alone.
+    With ``fitted`` only the texts after the first so many are predicted, by the probes of the folds
+    of the first ones: these have as many texts to learn from as in a cross-validation of the first
+    texts alone.
 
     >>> labels = np.arange(60) % 3
     >>> classify(np.eye(3)[labels], labels, seed=0)
@@ -64,10 +72,11 @@ def classify(embeddings: EmbeddingArray, labels: Labels, seed: int, probe: str =
 
 
 def order(first: EmbeddingArray, second: EmbeddingArray, seed: int, fitted: int = 0) -> Score:
-    """Accuracy of distinguishing (first, second) from (second, first), by a probe on their difference.
+    """Accuracy of distinguishing (first, second) from (second, first), by a probe on their
+    difference.
 
-    The seed decides which half of the pairs is swapped, and the folds. Chance is 1/2; the error is binomial over pairs.
-    ``fitted`` is as in `classify`, in pairs.
+    The seed decides which half of the pairs is swapped, and the folds. Chance is 1/2; the error is
+    binomial over pairs. ``fitted`` is as in `classify`, in pairs.
 
     >>> noise = np.random.default_rng(0).normal(size=(40, 4))
     >>> order(noise, noise + [9, 0, 0, 0], seed=0).value
@@ -83,7 +92,9 @@ def require(probe: str) -> None:
     if probe not in PROBES:
         raise unknown("probe", probe, PROBES)
     if probe in _LIBRARIES and not any(library_version(probe)):
-        raise ConfigError(f"Probe '{probe}' needs {_LIBRARIES[probe][0]}: pip install 'daskmetrics[trees]'")
+        raise ConfigError(
+            f"Probe '{probe}' needs {_LIBRARIES[probe][0]}: pip install 'daskmetrics[trees]'"
+        )
 
 
 def library_version(probe: str) -> tuple[str, str]:
@@ -121,12 +132,25 @@ def _model(probe: str, seed: int) -> Any:
         case "xgboost":
             from xgboost import XGBClassifier
 
-            return XGBClassifier(n_estimators=_TREES, max_depth=_DEPTH, tree_method="hist", n_jobs=1, random_state=seed)
+            return XGBClassifier(
+                n_estimators=_TREES,
+                max_depth=_DEPTH,
+                tree_method="hist",
+                n_jobs=1,
+                random_state=seed,
+            )
     import pandas as pd
     from lightgbm import LGBMClassifier
 
     trees = LGBMClassifier(
-        n_estimators=_TREES, max_depth=_DEPTH, n_jobs=1, random_state=seed, deterministic=True, verbosity=-1
+        n_estimators=_TREES,
+        max_depth=_DEPTH,
+        n_jobs=1,
+        random_state=seed,
+        deterministic=True,
+        verbosity=-1,
     )
     # named columns: LightGBM invents names otherwise, and warns that predictions come without them
-    return make_pipeline(FunctionTransformer(lambda rows: pd.DataFrame(rows).add_prefix("d")), trees)
+    return make_pipeline(
+        FunctionTransformer(lambda rows: pd.DataFrame(rows).add_prefix("d")), trees
+    )

@@ -1,4 +1,6 @@
-"""Built-in tasks on held-out texts of the standard library: they need no download and prefer different arms."""
+"""Built-in tasks on held-out texts of the standard library: they need no download and prefer
+different arms.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations, pairwise
 
-from daskmetrics.core import _corpus as corpus
+from daskmetrics.core import corpus as corpus
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import _measures as measures
 from daskmetrics.tasks import _probes as probes
-from daskmetrics.tasks._examples import Examples, TaskKind
-from daskmetrics.tasks._portions import ExampleTask
-from daskmetrics.tasks._task import EmbeddingArray, Score
+from daskmetrics.tasks.examples import Examples, TaskKind
+from daskmetrics.tasks.portions import ExampleTask
+from daskmetrics.tasks.task import EmbeddingArray, Score
 
 VERSION = 1  # of the scores: raise it when equal texts and embeddings no longer give equal scores
 
@@ -40,9 +42,19 @@ class StdlibTask(ExampleTask):
     @property
     def key(self) -> Key:
         examples = self.draw()
-        content = [examples.texts, [int(label) for label in examples.labels], *filter(None, [examples.judgements])]
-        fitted = [] if self.probe == probes.DEFAULT else [self.probe, *probes.library_version(self.probe)]
-        return content_key("task", VERSION, self.name, self.pooling, *content, *fitted, *self._part_key)
+        content = [
+            examples.texts,
+            [int(label) for label in examples.labels],
+            *filter(None, [examples.judgements]),
+        ]
+        fitted = (
+            []
+            if self.probe == probes.DEFAULT
+            else [self.probe, *probes.library_version(self.probe)]
+        )
+        return content_key(
+            "task", VERSION, self.name, self.pooling, *content, *fitted, *self._part_key
+        )
 
     def whole(self) -> Examples:
         """All examples."""
@@ -51,7 +63,9 @@ class StdlibTask(ExampleTask):
     def with_probe(self, probe: str) -> StdlibTask:
         """The same classification with another of `daskmetrics.tasks._probes.PROBES`."""
         if self.kind != "classification":
-            raise ConfigError(f"'{self.name}' is a {self.kind} task, which has no probe; leave out the option.")
+            raise ConfigError(
+                f"'{self.name}' is a {self.kind} task, which has no probe; leave out the option."
+            )
         probes.require(probe)
         return replace(self, name=f"{self.name}(probe={probe})", probe=probe)
 
@@ -68,7 +82,8 @@ def next_token() -> Examples:
 
 
 def what_follows(character: str) -> int:
-    """The class of a next character: 0 for a character of a word, 1 for a space, 2 for anything else.
+    """The class of a next character: 0 for a character of a word, 1 for a space, 2 for anything
+    else.
 
     >>> [what_follows(character) for character in "e ,"]
     [0, 1, 2]
@@ -78,17 +93,34 @@ def what_follows(character: str) -> int:
 
 @cache
 def halves() -> Examples:
-    """First halves of sentences, then their second halves in the same order; full stops are left out."""
-    sentences = [s.removesuffix(".").split() for paragraph in _paragraphs() for s in paragraph if s.endswith(".")]
-    cut = {(" ".join(w[: len(w) // 2]), " ".join(w[len(w) // 2 :])): None for w in sentences if 14 <= len(w) <= 30}
+    """First halves of sentences, then their second halves in the same order; full stops are left
+    out.
+    """
+    sentences = [
+        s.removesuffix(".").split()
+        for paragraph in _paragraphs()
+        for s in paragraph
+        if s.endswith(".")
+    ]
+    cut = {
+        (" ".join(w[: len(w) // 2]), " ".join(w[len(w) // 2 :])): None
+        for w in sentences
+        if 14 <= len(w) <= 30
+    }
     return _columns(cut, count=500)
 
 
 @cache
 def neighbours() -> Examples:
     """Sentences, then in the same order the sentence that follows each."""
-    pairs = (pair for paragraph in _paragraphs() for pair in zip(paragraph[::2], paragraph[1::2], strict=False))
-    fitting = [pair for pair in pairs if all(10 <= len(sentence.split()) <= 24 for sentence in pair)]
+    pairs = (
+        pair
+        for paragraph in _paragraphs()
+        for pair in zip(paragraph[::2], paragraph[1::2], strict=False)
+    )
+    fitting = [
+        pair for pair in pairs if all(10 <= len(sentence.split()) <= 24 for sentence in pair)
+    ]
     return _columns(dict.fromkeys(fitting), count=300)
 
 
@@ -96,12 +128,16 @@ def neighbours() -> Examples:
 def package() -> Examples:
     """Passages; the class is the package they document, equally many of each."""
     index = {name: i for i, name in enumerate(PACKAGES)}
-    return _balanced(((text, index[name]) for text, name in _passages(words=16) if name in index), each=40)
+    return _balanced(
+        ((text, index[name]) for text, name in _passages(words=16) if name in index), each=40
+    )
 
 
 @cache
 def word() -> Examples:
-    """Passages that contain exactly one of twenty words of medium frequency; the class is that word."""
+    """Passages that contain exactly one of twenty words of medium frequency; the class is that
+    word.
+    """
     passages = [(text, set(_LONG_WORD.findall(text))) for text, _ in _passages(words=16)]
     counts = Counter(word for _, words in passages for word in words)
     by_count = sorted(counts, key=lambda word: (-counts[word], word))
@@ -112,12 +148,15 @@ def word() -> Examples:
 
 @cache
 def closeness() -> Examples:
-    """Pairs of passages; the grade says how close they are in the corpus, equally many pairs of each grade.
+    """Pairs of passages; the grade says how close they are in the corpus, equally many pairs of
+    each grade.
 
     3: consecutive; 2: in the same document; 1: in the same package; 0: in different packages.
     """
     generator = random.Random(3)
-    by_document = [[passage.text for passage in corpus.passages([d], 16)] for d in corpus.held_out()]
+    by_document = [
+        [passage.text for passage in corpus.passages([d], 16)] for d in corpus.held_out()
+    ]
     packages: dict[str, list[list[str]]] = defaultdict(list)
     for document, texts in zip(corpus.held_out(), by_document, strict=True):
         if texts:
@@ -129,14 +168,20 @@ def closeness() -> Examples:
         1: [(a[0], b[-1]) for documents in packages.values() for a, b in pairwise(documents)],
         0: list(combinations(some, 2)),
     }
-    drawn = [(*pair, grade) for grade, candidates in pairs.items() for pair in generator.sample(candidates, 75)]
+    drawn = [
+        (*pair, grade)
+        for grade, candidates in pairs.items()
+        for pair in generator.sample(candidates, 75)
+    ]
     firsts, seconds, grades = zip(*drawn, strict=True)
     return Examples(firsts + seconds, grades)
 
 
 @cache
 def candidates() -> Examples:
-    """Sentences, each with ten candidates for the sentence that follows it: its successor and nine others."""
+    """Sentences, each with ten candidates for the sentence that follows it: its successor and nine
+    others.
+    """
     generator, pairs = random.Random(10), neighbours().texts
     n = len(pairs) // 2
     judgements = []
@@ -148,7 +193,9 @@ def candidates() -> Examples:
 
 def _passages(words: int) -> list[tuple[str, str]]:
     """All held-out passages of this many words, shuffled, each text once, with its package."""
-    packages = {passage.text: passage.package for passage in corpus.passages(corpus.held_out(), words)}
+    packages = {
+        passage.text: passage.package for passage in corpus.passages(corpus.held_out(), words)
+    }
     return random.Random(words).sample(list(packages.items()), len(packages))
 
 
@@ -163,7 +210,9 @@ def _columns(pairs: Iterable[tuple[str, str]], count: int) -> Examples:
     """At most `count` random pairs, no text twice: all first texts, then all second texts."""
     shuffled = list(pairs)
     random.Random(count).shuffle(shuffled)
-    unique = list({second: (first, second) for first, second in {p[0]: p for p in shuffled}.values()}.values())[:count]
+    unique = list(
+        {second: (first, second) for first, second in {p[0]: p for p in shuffled}.values()}.values()
+    )[:count]
     return Examples(tuple(first for first, _ in unique) + tuple(second for _, second in unique))
 
 
@@ -183,7 +232,9 @@ def _score_order(embeddings: EmbeddingArray, examples: Examples, seed: int, prob
     return probes.order(*examples.split(embeddings), seed, examples.fitted)
 
 
-def _score_successors(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
+def _score_successors(
+    embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str
+) -> Score:
     return measures.mean_reciprocal_rank(*examples.split(embeddings))
 
 
@@ -211,11 +262,24 @@ TASKS: Mapping[str, StdlibTask] = {
             neighbours,
             scoring=TaskKind("mrr", _score_successors),
         ),
-        StdlibTask("stdlib:package", "classification", "which of twelve packages does this text document?", package),
-        StdlibTask("stdlib:word", "classification", "which of twenty words does this text contain?", word),
-        StdlibTask("stdlib:clusters", "clustering", "are texts of one package close together?", package),
-        StdlibTask("stdlib:closeness", "sts", "how close to each other are two passages?", closeness),
-        StdlibTask("stdlib:candidates", "reranking", "which of ten sentences follows this one?", candidates),
+        StdlibTask(
+            "stdlib:package",
+            "classification",
+            "which of twelve packages does this text document?",
+            package,
+        ),
+        StdlibTask(
+            "stdlib:word", "classification", "which of twenty words does this text contain?", word
+        ),
+        StdlibTask(
+            "stdlib:clusters", "clustering", "are texts of one package close together?", package
+        ),
+        StdlibTask(
+            "stdlib:closeness", "sts", "how close to each other are two passages?", closeness
+        ),
+        StdlibTask(
+            "stdlib:candidates", "reranking", "which of ten sentences follows this one?", candidates
+        ),
     )
 }
 
@@ -223,7 +287,8 @@ SETS: Mapping[str, tuple[str, ...]] = {
     "stdlib:all": tuple(TASKS),
     "stdlib:demo": tuple(TASKS)[:5],
     "stdlib:kinds": tuple(
-        f"stdlib:{name}" for name in ("word", "clusters", "order", "closeness", "retrieval", "candidates")
+        f"stdlib:{name}"
+        for name in ("word", "clusters", "order", "closeness", "retrieval", "candidates")
     ),
 }
 """Named sets: all of them, those of the demo, one of each kind."""

@@ -56,9 +56,13 @@ class World:
         index = torch.device(self.device).index
         # no buffer changes in training; torch 2.13 renamed the switch
         names = ("forward_sync_buffers", "broadcast_buffers")
-        switch = next(name for name in names if name in signature(DistributedDataParallel).parameters)
+        switch = next(
+            name for name in names if name in signature(DistributedDataParallel).parameters
+        )
         options: dict[str, Any] = {switch: False, "gradient_as_bucket_view": True}
-        return DistributedDataParallel(model, device_ids=None if index is None else [index], **options)
+        return DistributedDataParallel(
+            model, device_ids=None if index is None else [index], **options
+        )
 
 
 SINGLE = World()

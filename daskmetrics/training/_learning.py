@@ -1,22 +1,36 @@
-"""The learner: weights, optimizer and step as one value that can be saved and restored bit for bit."""
+"""Training of a suite's revisions: its state, which can be saved and restored bit for bit, one
+optimizer step, and the loop over the steps.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from daskmetrics.config import Recipe
-from daskmetrics.core import _files as files
-from daskmetrics.core.names import seed_of
+from daskmetrics.config import DDP, Recipe
+from daskmetrics.core import files as files
+from daskmetrics.core.errors import ConfigError, UndefinedError, unknown
+from daskmetrics.core.names import seed_of, step_of
 from daskmetrics.training import _networks as networks
-from daskmetrics.training._data import Batch, effective
-from daskmetrics.training._distributed import SINGLE, ProgressReporter, World
-from daskmetrics.training._schedule import learning_rate, peak
+from daskmetrics.training import _tokenizer as tokenizer
+from daskmetrics.training import data as data
+from daskmetrics.training import suite as suite
+from daskmetrics.training._distributed import SINGLE, NullReporter, ProgressReporter, World, threads
+from daskmetrics.training._loaders import RankSteps, read_steps
+from daskmetrics.training._schedule import learning_rate
+from daskmetrics.training._stage import staged
+from daskmetrics.training.data import Batch, effective, examples, passes
+
+MAX_REPORTS = 500  # of the mean loss, in one training
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -28,12 +42,15 @@ class TrainingState:
     model: Any
     wrapped: Any  # the same model; its gradients are means over the ranks
     optimizer: torch.optim.Optimizer
-    scaler: torch.amp.GradScaler  # keeps gradients from underflow in float16; inactive in other precisions
+    # keeps gradients from underflow in float16; inactive in other precisions
+    scaler: torch.amp.GradScaler
     world: World
     step: int
 
 
-def new(recipe: Recipe, corpus: Path, world: World = SINGLE, saved: Path | None = None) -> TrainingState:
+def new(
+    recipe: Recipe, corpus: Path, world: World = SINGLE, saved: Path | None = None
+) -> TrainingState:
     """A learner at step 0, or at the step of a resume state that `save` wrote."""
     model = networks.new(recipe, corpus)
     state = torch.load(saved, weights_only=True, map_location="cpu") if saved else None
@@ -43,33 +60,43 @@ def new(recipe: Recipe, corpus: Path, world: World = SINGLE, saved: Path | None 
     if recipe.compile:
         model.compile()
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=peak(recipe), betas=(0.9, 0.95), weight_decay=recipe.weight_decay, fused=True
+        model.parameters(),
+        lr=recipe.learning_rate,
+        betas=(0.9, 0.95),
+        weight_decay=0.1,
+        fused=True,
     )
-    scaler = torch.amp.GradScaler(world.device.partition(":")[0], enabled=recipe.precision == "float16")
+    scaler = torch.amp.GradScaler(
+        world.device.partition(":")[0], enabled=recipe.precision == "float16"
+    )
     if state:
         optimizer.load_state_dict(state["optimizer"])
         scaler.load_state_dict(state["scaler"])
-    return TrainingState(model, world.wrap(model), optimizer, scaler, world, state["step"] if state else 0)
+    return TrainingState(
+        model, world.wrap(model), optimizer, scaler, world, state["step"] if state else 0
+    )
 
 
 def take_step(
-    learner: TrainingState, recipe: Recipe, passes: Sequence[Batch], reporter: ProgressReporter
+    learner: TrainingState, recipe: Recipe, batches: Sequence[Batch], reporter: ProgressReporter
 ) -> torch.Tensor:
-    """Take the next step on this rank's examples; return its loss, scaled so that the mean over ranks is the mean loss.
+    """Take the next step on this rank's examples; return its loss, scaled so that the mean over
+    ranks is the mean loss.
 
     The gradient is the mean over the examples of all ranks and passes, however they are divided.
     """
-    world, step = learner.world, learner.step + 1
+    world = learner.world
+    step = learner.step + 1
     torch.manual_seed(seed_of("dropout", recipe.seed, step, world.rank))
     for group in learner.optimizer.param_groups:
         group["lr"] = learning_rate(recipe, step)
     total = torch.zeros((), device=world.device)
-    for number, batch in enumerate(passes, start=1):
-        last = number == len(passes)
+    for number, batch in enumerate(batches, start=1):
+        is_final = number == len(batches)
         weight = len(batch["ids"]) * world.size / effective(recipe)
-        with nullcontext() if last or world.size == 1 else learner.wrapped.no_sync():
+        with nullcontext() if is_final or world.size == 1 else learner.wrapped.no_sync():
             loss = _loss(learner.wrapped, recipe, batch, world) * weight
-            if last:
+            if is_final:
                 reporter.enter(step, 1)  # gradients are reduced in the backward pass
             learner.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         total += loss.detach()
@@ -83,35 +110,47 @@ def take_step(
     return total
 
 
-def evaluate(learner: TrainingState, recipe: Recipe, passes: Sequence[Batch]) -> float:
+def evaluate(
+    learner: TrainingState, recipe: Recipe, source: data.Windows | data.PaddedTexts
+) -> float:
     """Mean loss in nats on examples that are the same for every revision."""
-    size = sum(len(batch["ids"]) for batch in passes)
+    indices = examples(recipe, len(source), 0)
     learner.model.eval()
+    mean = 0.0
     with torch.no_grad():
-        losses = [
-            float(_loss(learner.model, recipe, batch, learner.world)) * len(batch["ids"]) / size for batch in passes
-        ]
+        for examples_of_pass in passes(len(indices), recipe.batch):
+            batch = source.take(indices[examples_of_pass])
+            loss = float(_loss(learner.model, recipe, batch, learner.world))
+            mean += loss * len(batch["ids"]) / len(indices)
     learner.model.train()
-    return sum(losses)
+    return mean
 
 
 def _loss(model: Any, recipe: Recipe, batch: Batch, world: World) -> torch.Tensor:
-    tensors = {name: torch.as_tensor(array).to(world.device, non_blocking=True) for name, array in batch.items()}
+    tensors = {
+        name: torch.as_tensor(array).to(world.device, non_blocking=True)
+        for name, array in batch.items()
+    }
     dtype, kind = DTYPES[recipe.precision], world.device.partition(":")[0]
     with torch.autocast(kind, dtype) if dtype != torch.float32 else nullcontext():
         return networks.loss(model, tensors)
 
 
-def save(learner: TrainingState, path: Path) -> None:
-    """Write the resume state; a process killed meanwhile leaves the old file or the new one."""
+def save(learner: TrainingState, folder: Path) -> None:
+    """Write the resume state, then remove older ones; a process killed meanwhile leaves the old
+    state or the new one.
+    """
     state = {
         "model": learner.model.state_dict(),
         "optimizer": learner.optimizer.state_dict(),
         "scaler": learner.scaler.state_dict(),
         "step": learner.step,
     }
-    with files.atomic_file(path) as file:
+    (folder / "resume").mkdir(parents=True, exist_ok=True)
+    with files.atomic_file(folder / "resume" / f"step{learner.step}.pt") as file:
         torch.save(state, file)
+    for path in suite.resume_states(folder)[1:]:
+        path.unlink(missing_ok=True)
 
 
 def is_readable(path: Path) -> bool:
@@ -121,3 +160,142 @@ def is_readable(path: Path) -> bool:
     except (OSError, EOFError, RuntimeError, KeyError, ValueError):
         return False
     return True
+
+
+def train(
+    recipe: Recipe,
+    folder: Path,
+    requested: Sequence[str],
+    ddp: DDP,
+    world: World = SINGLE,
+    reporter: ProgressReporter | None = None,
+) -> None:
+    """Train those of the requested revisions, oldest first, that are missing, as one rank of a
+    process group.
+
+    The corpus has been written. By default there is a single process, and progress is not reported.
+    """
+    missing = world.broadcast(
+        [revision for revision in requested if not suite.is_complete(folder, revision)]
+    )
+    if world.size > effective(recipe):
+        raise ConfigError(
+            f"{world.size} ranks cannot share {effective(recipe)} sequences: raise 'batch'."
+        )
+    if world.is_leader:
+        files.remove_partial(folder)
+        files.remove_partial(folder / "resume")
+    with (
+        threads(recipe.threads),
+        torch.random.fork_rng(devices=[]),
+        staged(folder / "corpus", ddp.stage, world.wait) as corpus,
+    ):
+        steps = [step_of(revision) or 0 for revision in missing]
+        source = data.read(recipe, corpus)
+        loop = _TrainingLoop(recipe, folder, ddp, world, reporter or NullReporter(), steps, source)
+        for revision in missing:
+            loop.train_to(revision)
+
+
+@dataclass
+class _TrainingLoop:
+    """Training of the missing revisions, one after the other."""
+
+    recipe: Recipe
+    folder: Path
+    ddp: DDP
+    world: World
+    reporter: ProgressReporter
+    steps: list[int]
+    source: data.Windows | data.PaddedTexts
+
+    def __post_init__(self) -> None:
+        newest_state = None
+        if self.world.is_leader:
+            # an older state leads to the same weights
+            for path in suite.resume_states(self.folder):
+                if suite.state_step(path) <= min(self.steps, default=0) and is_readable(path):
+                    newest_state = path
+                    break
+        saved = self.world.broadcast(newest_state)
+        self.learner = new(self.recipe, self.folder / "corpus", self.world, saved)
+        self.stream = read_steps(
+            RankSteps(self.recipe, self.source, self.world),
+            self.learner.step + 1,
+            max(self.steps, default=0),
+            self.ddp.loaders,
+            pinned=self.world.device.startswith("cuda"),
+        )
+        self.since = time.perf_counter()
+
+    def train_to(self, revision: str) -> None:
+        """Take the steps up to a revision, and write it."""
+        end = step_of(revision) or 0
+        stride = max(1, self.recipe.steps // MAX_REPORTS)
+        for step, batches in islice(self.stream, max(0, end - self.learner.step)):
+            self.reporter.enter(step, 0)
+            loss_of_rank = take_step(self.learner, self.recipe, batches, self.reporter)
+            if step % stride == 0 or step == end:
+                loss = self.world.mean(loss_of_rank)
+                if math.isnan(loss) or loss == math.inf:
+                    raise UndefinedError(
+                        f"The loss is {loss} at step {step}: lower learning_rate, or use another "
+                        "precision."
+                    )
+                self.reporter.step_done(step, loss)
+            if step % self.ddp.save_every == 0 and step < end and self.world.is_leader:
+                save(self.learner, self.folder)
+        if self.world.is_leader:
+            self._write(revision)
+
+    def _write(self, revision: str) -> None:
+        result = {
+            "loss": round(evaluate(self.learner, self.recipe, self.source), 6),
+            "tokens": float(self.learner.step * effective(self.recipe) * self.recipe.context),
+            "seconds": round(time.perf_counter() - self.since, 3),
+        }
+        save(self.learner, self.folder)
+        with files.atomic_folder(self.folder / revision) as partial:
+            networks.export(self.learner.model, partial)
+            tokenizer.copy(self.folder / "corpus", partial)
+            (partial / suite.SUMMARY).write_text(json.dumps(result) + "\n", encoding="utf-8")
+        self.since = time.perf_counter()
+        self.reporter.report(revision=revision, **result)
+
+
+def train_to(
+    recipe: Recipe, folder: Path, revision: str, reporter: ProgressReporter | None = None
+) -> dict[str, float]:
+    """Train up to a revision in this process and write it, starting from the newest resume state
+    before it.
+
+    It may be repeated, killed, or run twice at once: the weights do not depend on interruptions.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    folder : Path
+        The folder of the suite, one per `recipe_key`; created if it does not exist.
+    revision : str
+        One of ``revisions(recipe)``.
+    reporter : ProgressReporter, optional
+        Receives the loss of steps; by default progress is not reported.
+
+    Returns
+    -------
+    dict
+        ``loss`` (nats per token or label, on examples that are the same for all revisions),
+        ``tokens`` (upper bound of the tokens seen since step 0) and ``seconds`` (wall time since
+        the previous revision, or the start).
+
+    Raises
+    ------
+    ConfigError
+        If the recipe has no such revision, or its corpus cannot be read or is too short.
+    """
+    if revision not in suite.revisions(recipe):
+        raise unknown("revision", revision, suite.revisions(recipe))
+    if not suite.is_complete(folder, revision):
+        suite.write_corpus(recipe, folder)
+        train(recipe, folder, (revision,), DDP(), reporter=reporter)
+    return suite.summary(folder, revision)

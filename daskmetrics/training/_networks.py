@@ -1,4 +1,6 @@
-"""The model that a recipe trains, and its loss: a new GPT-NeoX or a local model, with the head of its objective."""
+"""The model that a recipe trains, and its loss: a new GPT-NeoX or a local model, with the head of
+its objective.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from torch.nn.functional import cross_entropy
 from daskmetrics.config import Recipe
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import seed_of
-from daskmetrics.training import _data as data
 from daskmetrics.training import _tokenizer as tokenizer
+from daskmetrics.training import data as data
 
 
 def new(recipe: Recipe, corpus: Path) -> Any:
@@ -23,7 +25,10 @@ def new(recipe: Recipe, corpus: Path) -> Any:
         model = _started_from(recipe, corpus) if recipe.init_from else _random(recipe, corpus)
     if recipe.activation_checkpointing:
         # transformers 5.10 renamed the method
-        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+        enable = (
+            getattr(model, "activation_checkpointing_enable", None)
+            or model.gradient_checkpointing_enable
+        )
         enable({"use_reentrant": False})
     return model.train()
 
@@ -42,7 +47,8 @@ def _random(recipe: Recipe, corpus: Path) -> Any:
         num_hidden_layers=recipe.depth,
         num_attention_heads=recipe.heads,
         intermediate_size=4 * recipe.width,
-        initializer_range=(2 / (5 * recipe.width)) ** 0.5,  # "small init" of Nguyen and Salazar (2019), as in Pythia
+        initializer_range=(2 / (5 * recipe.width))
+        ** 0.5,  # "small init" of Nguyen and Salazar (2019), as in Pythia
         max_position_embeddings=recipe.context,
         bos_token_id=end,
         eos_token_id=end,
@@ -55,14 +61,20 @@ def _random(recipe: Recipe, corpus: Path) -> Any:
 def _head(corpus: Path) -> dict[str, Any]:
     """The classes as keywords of a transformers configuration; empty for packed tokens."""
     names = data.classes(corpus)
-    labels = {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
+    labels = {
+        "id2label": dict(enumerate(names)),
+        "label2id": {name: index for index, name in enumerate(names)},
+    }
     return labels if names else {}
 
 
 def _started_from(recipe: Recipe, corpus: Path) -> Any:
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-    kinds = {"next-token": AutoModelForCausalLM, "classification": AutoModelForSequenceClassification}
+    kinds = {
+        "next-token": AutoModelForCausalLM,
+        "classification": AutoModelForSequenceClassification,
+    }
     try:
         model = kinds[recipe.objective].from_pretrained(
             str(Path(recipe.init_from or "").expanduser()),
@@ -72,8 +84,12 @@ def _started_from(recipe: Recipe, corpus: Path) -> Any:
             **_head(corpus),
         )
     except Exception as error:  # transformers may raise anything for a damaged or foreign file
-        raise DataError(f"Cannot load the model in '{recipe.init_from}' (init_from): {error}") from error
-    if model.config.pad_token_id is None:  # the classifier of a decoder reads the last token before the padding
+        raise DataError(
+            f"Cannot load the model in '{recipe.init_from}' (init_from): {error}"
+        ) from error
+    if (
+        model.config.pad_token_id is None
+    ):  # the classifier of a decoder reads the last token before the padding
         model.config.pad_token_id = tokenizer.end_of(tokenizer.load(corpus))
     return model
 
@@ -92,9 +108,12 @@ def export(model: Any, folder: Path) -> None:
     """Write ``config.json`` and ``model.safetensors``, as `transformers.AutoModel` reads them."""
     from safetensors.torch import save_file
 
-    # as save_pretrained does, but without its progress bar, which only a process-wide switch turns off
+    # as save_pretrained does, but without its progress bar, which only a process-wide switch turns
+    # off
     model.config.architectures = [type(model).__name__]
     model.config.save_pretrained(folder)
     tied = set(getattr(model, "all_tied_weights_keys", None) or ())
-    state = {name: tensor.contiguous() for name, tensor in model.state_dict().items() if name not in tied}
+    state = {
+        name: tensor.contiguous() for name, tensor in model.state_dict().items() if name not in tied
+    }
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})

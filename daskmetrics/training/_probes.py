@@ -1,4 +1,6 @@
-"""Short measurements by the ranks of a process group, on the user's own model and data; no checkpoint is written."""
+"""Short measurements by the ranks of a process group, on the user's own model and data; no
+checkpoint is written.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +19,41 @@ import torch
 import torch.distributed as dist
 
 from daskmetrics.config import Recipe
-from daskmetrics.core._machine import infiniband_ports
-from daskmetrics.training import _data as data
+from daskmetrics.core.machine import infiniband_ports
 from daskmetrics.training import _learning as learning
-from daskmetrics.training._data import effective
+from daskmetrics.training import data as data
 from daskmetrics.training._distributed import NullReporter, World, threads
 from daskmetrics.training._loaders import RankSteps, limit, make_loader
-from daskmetrics.training._traffic import SIZES, scopes, typical
+from daskmetrics.training.data import effective
+from daskmetrics.training.traffic import SIZES, scopes, typical
 
 Probe = Callable[[Recipe, Path, World, Sequence[str]], Mapping[str, Any]]
 
 LONGEST = 0.3  # seconds for the repetitions of one message
-PAIRS, PATIENCE = 16, 30.0  # steps with and without an exchange, and seconds after which fewer are enough
+PAIRS, PATIENCE = (
+    16,
+    30.0,
+)  # steps with and without an exchange, and seconds after which fewer are enough
 
 
-def allreduce(recipe: Recipe, corpus: Path, world: World, nodes: Sequence[str]) -> Mapping[str, Any]:
-    """Seconds of an all-reduce by message size, among ranks of a node and of several, and of steps with and without."""
-    groups = {(scope, tuple(ranks)): dist.new_group(ranks) for scope, every in scopes(nodes).items() for ranks in every}
+def allreduce(
+    recipe: Recipe, corpus: Path, world: World, nodes: Sequence[str]
+) -> Mapping[str, Any]:
+    """Seconds of an all-reduce by message size, among ranks of a node and of several, and of steps
+    with and without.
+    """
+    groups = {
+        (scope, tuple(ranks)): dist.new_group(ranks)
+        for scope, every in scopes(nodes).items()
+        for ranks in every
+    }
     links: dict[str, dict[str, Any]] = {}
     for (scope, ranks), group in groups.items():
         if world.rank in ranks:
-            links[scope] = {"ranks": len(ranks), "seconds": {size: _exchange(size, group, world) for size in SIZES}}
+            links[scope] = {
+                "ranks": len(ranks),
+                "seconds": {size: _exchange(size, group, world) for size in SIZES},
+            }
         if [other for other in groups if other[0] == scope][-1] == (scope, ranks):
             dist.barrier()
     with threads(recipe.threads):
@@ -47,7 +63,9 @@ def allreduce(recipe: Recipe, corpus: Path, world: World, nodes: Sequence[str]) 
         "links": links,
         "alone": alone,
         "together": together,
-        "gradient": sum(p.numel() * p.element_size() for p in learner.model.parameters() if p.requires_grad),
+        "gradient": sum(
+            p.numel() * p.element_size() for p in learner.model.parameters() if p.requires_grad
+        ),
         "backend": dist.get_backend(),
         "topology": topology(),
         "infiniband": infiniband_ports(),
@@ -93,7 +111,9 @@ def _step_pairs(
     return alone[1:], together[1:]
 
 
-def _one_step(learner: learning.TrainingState, recipe: Recipe, steps: RankSteps, exchanges: bool = True) -> float:
+def _one_step(
+    learner: learning.TrainingState, recipe: Recipe, steps: RankSteps, exchanges: bool = True
+) -> float:
     world = learner.world
     passes = steps[learner.step + 1]
     if world.size > 1:
@@ -106,7 +126,9 @@ def _one_step(learner: learning.TrainingState, recipe: Recipe, steps: RankSteps,
 
 
 def topology() -> str | None:
-    """How the GPUs of this machine and its network are connected, as ``nvidia-smi topo -m`` prints it."""
+    """How the GPUs of this machine and its network are connected, as ``nvidia-smi topo -m`` prints
+    it.
+    """
     if not Path("/proc/driver/nvidia").is_dir() or int(os.environ.get("LOCAL_RANK", "0")):
         return None
     with suppress(OSError, subprocess.SubprocessError):
@@ -124,7 +146,9 @@ READING = 1.0  # seconds that one pass over the measured steps takes without loa
 
 
 def loader(recipe: Recipe, corpus: Path, world: World, nodes: Sequence[str]) -> Mapping[str, Any]:
-    """Samples per second that a rank reads, by number of loaders and their options, and that it computes."""
+    """Samples per second that a rank reads, by number of loaders and their options, and that it
+    computes.
+    """
     steps = RankSteps(recipe, data.read(recipe, corpus), world)
     size = steps.part.stop - steps.part.start
     with threads(recipe.threads):
@@ -159,7 +183,9 @@ def loader(recipe: Recipe, corpus: Path, world: World, nodes: Sequence[str]) -> 
 def _two_passes(
     steps: RankSteps, ahead: Sequence[int], count: int, options: Mapping[str, Any]
 ) -> tuple[float, float, float]:
-    """Seconds of two passes after their first steps, and until each pass's first step; loaders start for the first."""
+    """Seconds of two passes after their first steps, and until each pass's first step; loaders
+    start for the first.
+    """
     reader = make_loader(steps, ahead, count, persistent_workers=count > 0, **options)
     seconds, starts = 0.0, []
     for _ in range(2):
@@ -173,8 +199,12 @@ def _two_passes(
     return seconds, starts[0], starts[1]
 
 
-def precision(recipe: Recipe, corpus: Path, world: World, nodes: Sequence[str]) -> Mapping[str, Any]:
-    """Seconds of a step and peak memory of the ways to save memory, each on a new model with the same examples."""
+def precision(
+    recipe: Recipe, corpus: Path, world: World, nodes: Sequence[str]
+) -> Mapping[str, Any]:
+    """Seconds of a step and peak memory of the ways to save memory, each on a new model with the
+    same examples.
+    """
     on_gpu = world.device.startswith("cuda")
     recipe = recipe.model_copy(update={"activation_checkpointing": False, "precision": "float32"})
     half = {"batch": recipe.batch // 2, "accumulate": 2 * recipe.accumulate}
@@ -190,21 +220,30 @@ def precision(recipe: Recipe, corpus: Path, world: World, nodes: Sequence[str]) 
     results: dict[str, dict[str, float | None]] = {}
     with threads(recipe.threads):
         with suppress(torch.OutOfMemoryError):
-            _timed(recipe, corpus, world)  # else what libraries keep for good would count for the first variant
+            _timed(
+                recipe, corpus, world
+            )  # else what libraries keep for good would count for the first variant
         for name, changes in variants.items():
             gc.collect()
             before = _start_peak(world)
             try:
-                results[name] = {"seconds": _timed(recipe.model_copy(update=changes), corpus, world)}
+                results[name] = {
+                    "seconds": _timed(recipe.model_copy(update=changes), corpus, world)
+                }
             except torch.OutOfMemoryError:
                 results[name] = {"seconds": None}
             peak = _peak(world)
-            results[name]["memory"] = None if peak is None or before is None else max(0, peak - before)
+            results[name]["memory"] = (
+                None if peak is None or before is None else max(0, peak - before)
+            )
     return {"variants": results, "samples": effective(recipe)}
 
 
 def _timed(recipe: Recipe, corpus: Path, world: World) -> float:
-    learner, steps = learning.new(recipe, corpus, world), RankSteps(recipe, data.read(recipe, corpus), world)
+    learner, steps = (
+        learning.new(recipe, corpus, world),
+        RankSteps(recipe, data.read(recipe, corpus), world),
+    )
     return typical([_one_step(learner, recipe, steps) for _ in range(5)][1:])
 
 
@@ -215,7 +254,9 @@ def _start_peak(world: World) -> int | None:
         torch.cuda.reset_peak_memory_stats(world.device)
         return int(torch.cuda.memory_allocated(world.device))
     with suppress(OSError, AttributeError):  # not Linux with glibc
-        ctypes.CDLL(None).malloc_trim(0)  # else the next model would use memory that the last one left
+        ctypes.CDLL(None).malloc_trim(
+            0
+        )  # else the next model would use memory that the last one left
         Path("/proc/self/clear_refs").write_text("5")
         return int(psutil.Process().memory_info().rss)
     return None
@@ -226,7 +267,9 @@ def _peak(world: World) -> int | None:
         return int(torch.cuda.max_memory_allocated(world.device))
     with suppress(OSError):
         lines = Path("/proc/self/status").read_text().splitlines()
-        return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")), None)
+        return next(
+            (1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")), None
+        )
     return None
 
 

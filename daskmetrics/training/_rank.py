@@ -1,7 +1,8 @@
-"""One process of a process group: ``python -m daskmetrics.training._rank``, with its `RankSpec` on standard input.
+"""One process of a process group: ``python -m daskmetrics.training._rank``, with its `RankSpec`,
+pickled, on standard input.
 
-It reports on standard output, one JSON object per line; other output goes to its log. It uses torch and not Dask, and
-it ends when its parent process ends.
+It reports on standard output, one JSON object per line; other output goes to its log. It uses torch
+and not Dask, and it ends when its parent process ends.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -20,10 +22,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskmetrics.config import DDP, Recipe
 from daskmetrics.core.errors import DaskmetricsError
-from daskmetrics.training._data import effective
-from daskmetrics.training.ddp._ranks import RankSpec
+from daskmetrics.training.data import effective
+from daskmetrics.training.ddp.ranks import RankSpec
 
 if TYPE_CHECKING:
     from daskmetrics.training._distributed import World
@@ -33,15 +34,19 @@ _PR_SET_PDEATHSIG = 1
 
 
 class RankReporter:
-    """Reports this rank's progress on the pipe to the process that started it; a `ProgressReporter`."""
+    """Reports this rank's progress on the pipe to the process that started it; a
+    `ProgressReporter`.
+    """
 
     def __init__(self, file: int, spec: RankSpec) -> None:
-        self._file, self._spec, self._lock = file, spec, threading.Lock()
-        self._recipe = Recipe.model_validate(spec.recipe)
+        self.device = "cpu"
+        self._file = file
+        self._spec = spec
+        self._lock = threading.Lock()
         self._step = self._phase = 0
         self._latest: dict[str, Any] = {}
-        self._last = (0, time.perf_counter())
-        self.device = "cpu"
+        self._reported_step = 0
+        self._reported_at = time.perf_counter()
 
     def report(self, **facts: Any) -> None:
         line = json.dumps({"rank": self._spec.rank, "attempt": self._spec.attempt, **facts}) + "\n"
@@ -49,23 +54,33 @@ class RankReporter:
             os.write(self._file, line.encode())
 
     def enter(self, step: int, phase: int) -> None:
-        self._step, self._phase = step, phase
+        self._step = step
+        self._phase = phase
 
     def step_done(self, step: int, loss: float) -> None:
-        before, since = self._last
+        training = self._spec.training
         now = time.perf_counter()
-        self._last = step, now
-        rate = (step - before) * effective(self._recipe) / max(now - since, 1e-9) if before else None
+        rate = None
+        if self._reported_step:
+            samples = (step - self._reported_step) * effective(training.recipe)
+            rate = samples / max(now - self._reported_at, 1e-9)
+        self._reported_step = step
+        self._reported_at = now
         self._latest = {"took": step, "loss": loss, "rate": rate, **_gpu_use(self.device)}
         if self._spec.rank == 0:
-            with (Path(self._spec.folder) / "progress.jsonl").open("a", encoding="utf-8") as file:
+            with (training.folder / "progress.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"step": step, "loss": loss, "rate": rate}) + "\n")
 
     def failed(self, error: BaseException) -> None:
         """Report the error for which this rank stops."""
         text = " ".join(f"{type(error).__name__}: {error}".split())[:500]
-        again = isinstance(error, DaskmetricsError)
-        self.report(error=text, permanent=again, failed=time.time(), step=self._step, phase=self._phase)
+        self.report(
+            error=text,
+            permanent=isinstance(error, DaskmetricsError),
+            failed=time.time(),
+            step=self._step,
+            phase=self._phase,
+        )
 
     @contextmanager
     def heartbeat(self) -> Iterator[None]:
@@ -94,7 +109,7 @@ class RankReporter:
 def main() -> None:
     """Train as the specification says; the exit code is 0 once all revisions are written."""
     _die_with_parent()
-    spec = RankSpec.from_json(sys.stdin.readline())
+    spec: RankSpec = pickle.load(sys.stdin.buffer)
     reporter = RankReporter(os.dup(1), spec)
     os.dup2(2, 1)  # what libraries print goes to the log
     reporter.report(began=os.getpid())
@@ -102,54 +117,65 @@ def main() -> None:
         with reporter.heartbeat():
             _train(spec, reporter)
     except BaseException as error:
-        reporter.failed(error)  # before the sockets close, so that the errors of the other ranks come later
+        reporter.failed(
+            error
+        )  # before the sockets close, so that the errors of the other ranks come later
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)  # threads that wait for the other ranks would keep the process alive
 
 
 def _train(spec: RankSpec, reporter: RankReporter) -> None:
-    from daskmetrics.training import _suite as suite
+    from daskmetrics.training import _learning as learning
+    from daskmetrics.training._probes import PROBES
+    from daskmetrics.training._stage import staged
+    from daskmetrics.training.suite import newest_step
 
-    recipe, ddp = Recipe.model_validate(spec.recipe), DDP.model_validate(spec.ddp)
-    folder = Path(spec.folder)
-    with _world(spec, ddp) as world:
+    training = spec.training
+    recipe, folder, ddp = training.recipe, training.folder, training.ddp
+    with _world(spec) as world:
         reporter.device = world.device
-        if spec.probe:
-            from daskmetrics.training._probes import PROBES
-            from daskmetrics.training._stage import staged
-
+        if training.probe:
+            nodes = [placement.host.node for placement in spec.placements]
             with staged(folder / "corpus", ddp.stage, world.wait) as corpus:
-                reporter.report(measured=PROBES[spec.probe](recipe, corpus, world, spec.nodes))
+                measured = PROBES[training.probe](recipe, corpus, world, nodes)
+            reporter.report(measured=measured)
             return
         if world.is_leader:
-            _truncate(folder / "progress.jsonl", suite.newest_step(folder))
-        suite.train(recipe, folder, spec.revisions, ddp, world, reporter)
+            _truncate(folder / "progress.jsonl", newest_step(folder))
+        learning.train(recipe, folder, training.revisions, ddp, world, reporter)
 
 
 @contextmanager
-def _world(spec: RankSpec, ddp: DDP) -> Iterator[World]:
+def _world(spec: RankSpec) -> Iterator[World]:
     """This rank's view of the process group, once all ranks have arrived."""
     import torch
+    import torch.distributed as dist
 
     from daskmetrics.training._distributed import World
 
-    device = "cpu" if spec.gpu is None or not torch.cuda.is_available() else f"cuda:{spec.gpu}"
-    if device != "cpu":
+    ddp, gpu = spec.training.ddp, spec.placement.gpu
+    device, backend = "cpu", "gloo"
+    if gpu is not None and torch.cuda.is_available():
+        device, backend = f"cuda:{gpu}", "nccl"
         torch.cuda.set_device(device)
     if spec.store is None:
         yield World(device=device)
         return
-    import torch.distributed as dist
-
-    wait = timedelta(seconds=ddp.timeout)
-    tcp_store = dist.TCPStore(*spec.store, is_master=False, timeout=wait)  # type: ignore[attr-defined]
+    timeout = timedelta(seconds=ddp.timeout)
+    tcp_store = dist.TCPStore(*spec.store, is_master=False, timeout=timeout)  # type: ignore[attr-defined]
     store = dist.PrefixStore(str(spec.attempt), tcp_store)  # type: ignore[attr-defined]
     _wait_for_ranks(store, spec, ddp.timeout)
-    backend = {"auto": "gloo" if device == "cpu" else "nccl"}.get(ddp.backend, ddp.backend)
-    dist.init_process_group(backend, store=store, rank=spec.rank, world_size=len(spec.names), timeout=wait)
+    size = len(spec.placements)
+    dist.init_process_group(
+        backend,
+        store=store,
+        rank=spec.rank,
+        world_size=size,
+        timeout=timeout,
+    )
     try:
-        yield World(spec.rank, len(spec.names), device)
+        yield World(spec.rank, size, device)
     finally:
         if sys.exc_info()[0] is None:
             dist.barrier()  # rank 0 writes last; the others wait for it
@@ -159,12 +185,14 @@ def _world(spec: RankSpec, ddp: DDP) -> Iterator[World]:
 def _wait_for_ranks(store: Any, spec: RankSpec, timeout: float) -> None:
     """Wait for all ranks; the error after the timeout names the missing ones."""
     store.set(f"here/{spec.rank}", "1")
-    until = time.monotonic() + timeout
-    missing = list(range(len(spec.names)))
-    while missing := [rank for rank in missing if not store.check([f"here/{rank}"])]:
-        if time.monotonic() > until:
-            names = "; ".join(spec.names[rank] for rank in missing)
-            raise TimeoutError(f"{len(missing)} of {len(spec.names)} ranks did not arrive in {timeout:.0f} s: {names}")
+    deadline = time.monotonic() + timeout
+    missing = list(spec.placements)
+    while missing := [rank for rank in missing if not store.check([f"here/{rank.rank}"])]:
+        if time.monotonic() > deadline:
+            raise TimeoutError(
+                f"{len(missing)} of {len(spec.placements)} ranks did not arrive in {timeout:.0f} s: "
+                f"{'; '.join(map(str, missing))}"
+            )
         time.sleep(0.05)
 
 
@@ -177,7 +205,9 @@ def _die_with_parent() -> None:
 
 
 def _gpu_use(device: str) -> dict[str, Any]:
-    """Memory of the GPU in bytes, and its utilisation in percent where ``nvidia-ml-py`` is installed."""
+    """Memory of the GPU in bytes, and its utilisation in percent where ``nvidia-ml-py`` is
+    installed.
+    """
     if device == "cpu":
         return {}
     import torch

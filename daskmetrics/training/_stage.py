@@ -8,17 +8,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from daskmetrics.core import _files as files
-from daskmetrics.core._text import size_text
+from daskmetrics.core import files as files
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import content_key
+from daskmetrics.core.text import size_text
 
 
 @contextmanager
 def staged(corpus: Path, place: str | None, wait: Callable[[], None]) -> Iterator[Path]:
-    """The folder to read a corpus from: its copy in a folder of this node, or itself without such a folder.
+    """The folder to read a corpus from: its copy in a folder of this node, or itself without such a
+    folder.
 
-    The first rank of each node copies, and removes the copy at the end; a copy that a killed rank left is used again.
+    The first rank of each node copies, and removes the copy at the end; a copy that a killed rank
+    left is used again.
 
     Parameters
     ----------
@@ -46,9 +48,14 @@ def staged(corpus: Path, place: str | None, wait: Callable[[], None]) -> Iterato
     node = os.uname().nodename
     folder = Path(os.path.expandvars(place)).expanduser()
     if "$" in str(folder):
-        raise ConfigError(f"ddp.stage: a variable of '{place}' is not set on {node}. Name a folder, or leave it out.")
+        raise ConfigError(
+            f"ddp.stage: a variable of '{place}' is not set on {node}. Name a folder, or leave it "
+            "out."
+        )
     written = max(path.stat().st_mtime_ns for path in corpus.iterdir())
-    copy = folder / f"daskmetrics-{os.getuid()}-{content_key('stage', str(corpus.resolve()), written)}"
+    copy = (
+        folder / f"daskmetrics-{os.getuid()}-{content_key('stage', str(corpus.resolve()), written)}"
+    )
     copies = os.environ.get("LOCAL_RANK", "0") == "0"
     if copies:
         _copy(corpus, copy, node)
@@ -69,18 +76,22 @@ def _copy(corpus: Path, copy: Path, node: str) -> None:
         if copy.is_dir() and copy.stat().st_uid == os.getuid():
             return
         copy.parent.mkdir(parents=True, exist_ok=True)
-        size, free = sum(path.stat().st_size for path in corpus.iterdir()), shutil.disk_usage(copy.parent).free
+        size = sum(path.stat().st_size for path in corpus.iterdir())
+        free = shutil.disk_usage(copy.parent).free
         if size > free:
             raise ConfigError(
-                f"ddp.stage: the corpus has {size_text(size)}, '{copy.parent}' on {node} has {size_text(free)} free. "
-                "Name another folder, or leave it out."
+                f"ddp.stage: the corpus has {size_text(size)}, '{copy.parent}' on {node} has "
+                f"{size_text(free)} free. Name another folder, or leave it out."
             )
-        with files.private(), files.atomic_folder(copy) as part:
-            shutil.copytree(corpus, part, dirs_exist_ok=True)
-            part.chmod(0o700)  # copytree gives it the permissions of the original
+        with files.private(), files.atomic_folder(copy) as partial:
+            shutil.copytree(corpus, partial, dirs_exist_ok=True)
+            partial.chmod(0o700)  # copytree gives it the permissions of the original
         if copy.stat().st_uid != os.getuid():
-            raise ConfigError(f"ddp.stage: '{copy}' on {node} belongs to another user. Name another folder.")
+            raise ConfigError(
+                f"ddp.stage: '{copy}' on {node} belongs to another user. Name another folder."
+            )
     except OSError as error:
         raise ConfigError(
-            f"ddp.stage: '{copy.parent}' on {node} cannot hold the copy ({error}). Name another folder."
+            f"ddp.stage: '{copy.parent}' on {node} cannot hold the copy ({error}). Name another "
+            "folder."
         ) from None

@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.config import Recipe
-from daskmetrics.core import _corpus as corpus
-from daskmetrics.core._rows import READERS, format_of, read_lines, read_rows
+from daskmetrics.core import corpus as corpus
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key
+from daskmetrics.core.rows import READERS, format_of, read_lines, read_rows
 
 SUFFIXES = (".txt", *READERS)
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """Texts with their classes; a label is an index into the classes, which are in alphabetical order."""
+    """Texts with their classes; a label is an index into the classes, which are in alphabetical
+    order.
+    """
 
     texts: tuple[str, ...]
     labels: tuple[int, ...]
@@ -38,7 +40,8 @@ def files(source: str) -> tuple[Path, ...]:
         return matches
     if not path.is_file():
         raise ConfigError(
-            f"No corpus file '{path}'. Give a text file with one text per line, a table, a folder, or 'stdlib'."
+            f"No corpus file '{path}'. Give a text file with one text per line, a table, a folder, or "
+            "'stdlib'."
         )
     return (path,)
 
@@ -47,9 +50,13 @@ def read(recipe: Recipe) -> tuple[str, ...]:
     """The texts of a recipe's corpus, in the order of its files; an empty corpus is an error."""
     if recipe.corpus == "stdlib":
         return corpus.training_texts("stdlib")
-    texts = tuple(text for path in files(recipe.corpus) for text in _texts(path, recipe.text) if text)
+    texts = tuple(
+        text for path in files(recipe.corpus) for text in _texts(path, recipe.text) if text
+    )
     if not texts:
-        raise ConfigError(f"Corpus '{recipe.corpus}' is empty. Give texts, one per line or row, or 'stdlib'.")
+        raise ConfigError(
+            f"Corpus '{recipe.corpus}' is empty. Give texts, one per line or row, or 'stdlib'."
+        )
     return texts
 
 
@@ -63,10 +70,13 @@ def read_labelled(recipe: Recipe) -> Labelled:
     classes = tuple(sorted({label for _, label in pairs}))
     if len(classes) < 2:
         raise ConfigError(
-            f"Corpus '{recipe.corpus}' has {len(classes)} classes in column '{recipe.label}'; a classifier needs two."
+            f"Corpus '{recipe.corpus}' has {len(classes)} classes in column '{recipe.label}'; a "
+            "classifier needs two."
         )
-    index = {name: place for place, name in enumerate(classes)}
-    return Labelled(tuple(text for text, _ in pairs), tuple(index[label] for _, label in pairs), classes)
+    numbers = {name: number for number, name in enumerate(classes)}
+    return Labelled(
+        tuple(text for text, _ in pairs), tuple(numbers[label] for _, label in pairs), classes
+    )
 
 
 def key(recipe: Recipe) -> Key:
@@ -91,8 +101,10 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
     """The rows of a table, each with these columns."""
     if format_of(path) not in READERS:
         raise ConfigError(f"'{path}' has no columns; a table is a file of {', '.join(READERS)}.")
-    for place, row in read_rows(path, columns):
+    for line, row in read_rows(path, columns):
         missing = [column for column in columns if row.get(column) is None]
         if missing:
-            raise ConfigError(f"'{path}', {place} has no '{missing[0]}'. Its columns: {', '.join(map(str, row))}.")
+            raise ConfigError(
+                f"'{path}', {line} has no '{missing[0]}'. Its columns: {', '.join(map(str, row))}."
+            )
         yield row

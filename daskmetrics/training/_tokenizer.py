@@ -19,11 +19,18 @@ if TYPE_CHECKING:
 
 END = "<|endoftext|>"  # separates texts and pads: one special token, as in Pythia
 END_ID = 0
-FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt")
+FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+)
 
 
 def fit(texts: Sequence[str], vocabulary: int) -> Tokenizer:
-    """A tokenizer of at most ``vocabulary`` tokens: all bytes, one special token and the most frequent merges.
+    """A tokenizer of at most ``vocabulary`` tokens: all bytes, one special token and the most
+    frequent merges.
 
     >>> tokenizer = fit(["to be or not to be"] * 4, vocabulary=300)
     >>> tokenizer.decode(tokenizer.encode("not to be, Zoë").ids)
@@ -52,7 +59,9 @@ def load(folder: str | Path) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower
-        raise ConfigError(f"No tokenizer in '{folder}': {path.name} cannot be read ({error}).") from None
+        raise ConfigError(
+            f"No tokenizer in '{folder}': {path.name} cannot be read ({error})."
+        ) from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
@@ -63,7 +72,9 @@ def end_of(tokenizer: Tokenizer) -> int:
     for name in (END, "</s>", "<eos>", "[SEP]", "[PAD]", "<pad>"):
         if (number := tokenizer.token_to_id(name)) is not None:
             return int(number)
-    raise ConfigError("The tokenizer has no token that separates texts, such as <|endoftext|>, </s> or [SEP].")
+    raise ConfigError(
+        "The tokenizer has no token that separates texts, such as <|endoftext|>, </s> or [SEP]."
+    )
 
 
 def pack(tokenizer: Tokenizer, texts: Sequence[str]) -> NDArray[np.int32]:
@@ -77,8 +88,12 @@ def pack(tokenizer: Tokenizer, texts: Sequence[str]) -> NDArray[np.int32]:
     return np.array([token for row in encoded for token in (*row.ids, end)], dtype=np.int32)
 
 
-def rows(tokenizer: Tokenizer, texts: Sequence[str], context: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Each text as a row of token ids (texts, context), padded with the end token, and the lengths (texts,)."""
+def rows(
+    tokenizer: Tokenizer, texts: Sequence[str], context: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Each text as a row of token ids (texts, context), padded with the end token, and the lengths
+    (texts,).
+    """
     end = end_of(tokenizer)
     ids = np.full((len(texts), context), end, dtype=np.int32)
     lengths = np.ones(len(texts), dtype=np.int32)  # a text without tokens becomes one end token
@@ -97,11 +112,19 @@ def copy(source: Path, folder: Path) -> None:
 
 
 def save(tokenizer: Tokenizer, folder: Path, max_length: int) -> None:
-    """Write ``tokenizer.json`` and ``tokenizer_config.json``, as `transformers.AutoTokenizer` reads them."""
+    """Write ``tokenizer.json`` and ``tokenizer_config.json``, as `transformers.AutoTokenizer` reads
+    them.
+    """
     tokenizer.save(str(folder / "tokenizer.json"))
     special = dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), END)
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length, **special}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": max_length,
+        **special,
+    }
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(config, indent=2) + "\n", encoding="utf-8"
+    )
 
 
 def key(folder: str) -> Key:
@@ -109,4 +132,6 @@ def key(folder: str) -> Key:
     path = Path(folder).expanduser()
     if not (path / "tokenizer.json").is_file():
         raise ConfigError(f"tokenizer: '{folder}' holds no tokenizer.json.")
-    return content_key([(name, (path / name).read_text("utf-8")) for name in FILES if (path / name).is_file()])
+    return content_key(
+        [(name, (path / name).read_text("utf-8")) for name in FILES if (path / name).is_file()]
+    )

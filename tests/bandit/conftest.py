@@ -1,17 +1,22 @@
-"""A small search whose best arm is known: smooth over training and depth, correlated tasks, unequal costs."""
+"""A small search whose best arm is known: smooth over training and depth, correlated tasks, unequal
+costs.
+"""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from daskmetrics.bandit import Outcome, Problem, State, arm_features
-from daskmetrics.bandit._costs import PaidCosts
-from daskmetrics.bandit._problem import Floats
-from daskmetrics.core.names import Cell, Checkpoint, Suite, grid
+from daskmetrics.bandit.costs import PaidCosts
+from daskmetrics.bandit.problem import Floats
+from daskmetrics.bandit.tables import ScoreRow, ScoreTable, score_table
+from daskmetrics.core.names import Arm, Cell, Suite, grid
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,9 @@ class World:
         return Outcome(float(self.scores[self.problem.locate(cell)]), 0.005)
 
 
-def make_world(seed: int = 0, reward: str = "mean", revisions: int = 6, layers: int = 4, tasks: int = 5) -> World:
+def make_world(
+    seed: int = 0, reward: str = "mean", revisions: int = 6, layers: int = 4, tasks: int = 5
+) -> World:
     rng = np.random.default_rng(seed)
     steps = ("step0", *(f"step{4**i}" for i in range(revisions - 1)))
     suites = [Suite(name, steps, tuple(range(layers)), layers - 1) for name in ("small", "large")]
@@ -45,9 +52,11 @@ def make_world(seed: int = 0, reward: str = "mean", revisions: int = 6, layers: 
     price = rng.lognormal(sigma=1.5, size=tasks)
     encode = price * np.array([1.0, 4.0])[large.astype(int)][:, None] * np.ones((len(arms), 1))
     score = 0.2 * price * np.ones_like(encode)
-    baseline = Checkpoint("large", steps[-1])
     return World(
-        Problem(arms, tuple(f"task{t}" for t in range(tasks)), features, encode, score, baseline, reward), scores
+        Problem(
+            arms, tuple(f"task{t}" for t in range(tasks)), features, encode, score, reward=reward
+        ),
+        scores,
     )
 
 
@@ -56,8 +65,12 @@ def world() -> Callable[..., World]:
     return make_world
 
 
-def state_after(world: World, cells: list[tuple[int, int]], known: int | None = None, seed: int = 0) -> State:
-    """The state after these cells, the first ``known`` of them with outcomes (all of them by default)."""
+def state_after(
+    world: World, cells: list[tuple[int, int]], known: int | None = None, seed: int = 0
+) -> State:
+    """The state after these cells, the first ``known`` of them with outcomes (all of them by
+    default).
+    """
     costs = PaidCosts(world.problem)
     for cell in cells:
         costs.charge(*cell)
@@ -78,3 +91,70 @@ def after() -> Callable[..., State]:
 @pytest.fixture(scope="session")
 def draw() -> Callable[..., list[tuple[int, int]]]:
     return random_cells
+
+
+STEPS = (0, 1, 4, 16, 64, 256)
+
+
+LAYERS = range(5)
+
+
+TASKS = {"cheap": 1.0, "fair": 4.0, "expensive": 100.0, "extreme": 400.0}
+
+
+KINDS = {"cheap": "pairs", "fair": "pairs", "expensive": "classes", "extreme": "classes"}
+
+
+def known_rows(seed: int = 0) -> list[ScoreRow]:
+    rng = np.random.default_rng(seed)
+    rows = []
+    for t, step in enumerate(STEPS):
+        for layer in LAYERS:
+            quality = 0.5 + 0.05 * t - 0.03 * (layer - 3) ** 2
+            for task, seconds in TASKS.items():
+                score = round(quality + rng.normal(0, 0.003), 6)
+                rows.append(
+                    ScoreRow(
+                        Arm("m", f"step{step}", layer), task, score, 0.01, seconds, 0.0, KINDS[task]
+                    )
+                )
+    return rows
+
+
+@pytest.fixture
+def known() -> ScoreTable:
+    metrics = {row.arm: {"entropy": row.score} for row in known_rows()}
+    return score_table(known_rows(), metrics)
+
+
+@pytest.fixture
+def known_csv(tmp_path: Path) -> Path:
+    path = tmp_path / "scores.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(
+            [
+                "model",
+                "revision",
+                "layer",
+                "task",
+                "score",
+                "seconds",
+                "stderr",
+                "kind",
+                "metric:entropy",
+            ]
+        )
+        for row in known_rows():
+            own = [
+                row.arm.model,
+                row.arm.revision,
+                row.arm.layer,
+                row.task,
+                row.score,
+                row.seconds,
+                row.stderr,
+                row.kind,
+            ]
+            writer.writerow([*own, row.arm.layer * 0.1])
+    return path

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Outcome, arm_features
-from daskmetrics.bandit._costs import PaidCosts
-from daskmetrics.bandit._problem import Observations
+from daskmetrics.bandit.costs import PaidCosts
+from daskmetrics.bandit.problem import Observations, OutcomeArrays, OutcomeHistory
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Checkpoint, Suite
 
 
 def test_an_encoding_is_paid_once_per_checkpoint_and_task(world):
     problem = world().problem
-    first, second = (i for i, arm in enumerate(problem.arms) if arm.checkpoint == problem.baseline and arm.layer < 2)
+    first, second = 0, 1  # two layers of one checkpoint
     costs = PaidCosts(problem)
     assert costs.cost()[second, 1] == problem.encode_cost[second, 1] + problem.score_cost[second, 1]
     costs.charge(first, 1)
@@ -44,18 +44,22 @@ def test_a_cell_cannot_be_bought_twice(world):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda p: {"encode_cost": p.encode_cost * np.arange(1, len(p.arms) + 1)[:, None]}, "equal for all layers"),
+        (
+            lambda p: {"encode_cost": p.encode_cost * np.arange(1, len(p.arms) + 1)[:, None]},
+            "equal for all layers",
+        ),
         (lambda p: {"score_cost": p.score_cost[:, :2]}, "score_cost must"),
         (lambda p: {"score_cost": p.score_cost * np.nan}, "score_cost must be finite"),
         (lambda p: {"score_cost": -p.score_cost}, "negative"),
         (lambda p: {"features": p.features[:, :2]}, "one column per model"),
         (lambda p: {"features": p.features / 0.0}, "features must be finite"),
-        (lambda p: {"baseline": Checkpoint("large", "step999")}, "has no arm"),
+        (lambda p: {"default": Checkpoint("large", "step999")}, "has no arm"),
         (lambda p: {"load_cost": np.full(3, 1.0)}, "load_cost must be"),
-        (lambda p: {"load_cost": np.arange(len(p.arms)) * 1.0}, "load_cost must be equal for all layers"),
+        (
+            lambda p: {"load_cost": np.arange(len(p.arms)) * 1.0},
+            "load_cost must be equal for all layers",
+        ),
         (lambda p: {"tasks": ("task0",) * len(p.tasks)}, "distinct"),
-        (lambda p: {"likeness": np.eye(len(p.tasks) + 1)}, "correlation matrix"),
-        (lambda p: {"likeness": 2 * np.eye(len(p.tasks)) - 1}, "correlation matrix"),  # has a negative eigenvalue
     ],
 )
 def test_a_problem_that_does_not_fit_together_is_refused(world, change, message):
@@ -66,17 +70,24 @@ def test_a_problem_that_does_not_fit_together_is_refused(world, change, message)
         replace(problem, **changed)
 
 
-def test_the_default_arm_is_the_last_layer_of_the_models_own_last_checkpoint_or_of_a_given_one(world):
+def test_the_default_arm_is_the_last_layer_of_the_models_own_last_checkpoint_or_of_a_given_one(
+    world,
+):
     problem = world().problem
     small, large = problem.default_arms[0], problem.default_arms[-1]
-    assert str(problem.arms[small]) == "small@step256/3" and str(problem.arms[large]) == "large@step256/3"
+    assert (
+        str(problem.arms[small]) == "small@step256/3"
+        and str(problem.arms[large]) == "large@step256/3"
+    )
     fixed = replace(problem, default=Checkpoint("small", "step4"))
     assert {str(problem.arms[arm]) for arm in fixed.default_arms} == {"small@step4/3"}
 
 
 def test_metrics_are_standardised_with_missing_ones_at_the_mean():
     suite = Suite("m", ("step0", "main"), (0, 1), 1)
-    metrics = np.array([[1.0, 5.0, np.nan], [np.nan, 5.0, np.nan], [2.0, 5.0, np.nan], [3.0, np.inf, np.nan]])
+    metrics = np.array(
+        [[1.0, 5.0, np.nan], [np.nan, 5.0, np.nan], [2.0, 5.0, np.nan], [3.0, np.inf, np.nan]]
+    )
     kept = arm_features([suite], metrics)[:, 3:]
     sd = np.sqrt(2 / 3)
     # the constant and the empty column are gone
@@ -100,3 +111,42 @@ def test_observations_do_not_depend_on_their_order():
 def test_a_failure_is_never_a_number(outcome):
     with pytest.raises(DataError, match="finite"):
         Outcome(*outcome)
+
+
+CELLS = [(2, 1), (0, 0), (2, 0), (1, 1)]
+
+
+OUTCOMES = [Outcome(0.5, 0.1, 3.0), Outcome(None, seconds=1.0), Outcome(0.4), Outcome(0.3, 0.2)]
+
+
+def equal(left: OutcomeArrays, right: OutcomeArrays) -> bool:
+    return all(
+        np.array_equal(getattr(left, name), getattr(right, name), equal_nan=True)
+        for name in vars(left)
+    )
+
+
+def test_scores_leave_out_failures_and_keep_the_order():
+    scores = OutcomeArrays.of(zip(CELLS, OUTCOMES, strict=True)).scores
+    assert scores.arm.tolist() == [2, 2, 1]
+    assert scores.score.tolist() == [0.5, 0.4, 0.3]
+    assert scores.by_cell().arm.tolist() == [1, 2, 2]
+
+
+def test_a_history_that_grew_shrank_or_restarted_equals_one_read_at_once():
+    history = OutcomeHistory()
+    other = [Outcome(0.9), *OUTCOMES[1:]]
+    for cells, outcomes in (
+        (CELLS[:2], OUTCOMES[:1]),
+        (CELLS, OUTCOMES[:3]),
+        (CELLS, OUTCOMES),
+        (CELLS, OUTCOMES[:2]),  # fewer than before
+        (CELLS, OUTCOMES),
+        (CELLS, other),
+        (CELLS[::-1], other),
+        ([], []),
+        (CELLS, OUTCOMES),
+    ):
+        assert equal(
+            history.read(cells, outcomes), OutcomeArrays.of(zip(cells, outcomes, strict=False))
+        )

@@ -1,4 +1,6 @@
-"""What the search says of landscapes that its model does not expect: it may be unsure, but not wrong and sure."""
+"""What the search says of landscapes that its model does not expect: it may be unsure, but not
+wrong and sure.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,19 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Learner, Outcome, Problem, Recommendation, arm_features, policy_named
-from daskmetrics.bandit._problem import Floats
-from daskmetrics.core.names import Checkpoint, Suite
+from daskmetrics.bandit.problem import Floats
+from daskmetrics.core.names import Suite
 
-KINDS = ("sts", "sts", "clustering", "clustering", "classification", "classification", "reranking", "reranking")
+KINDS = (
+    "sts",
+    "sts",
+    "clustering",
+    "clustering",
+    "classification",
+    "classification",
+    "reranking",
+    "reranking",
+)
 SEEDS = range(6)
 
 Landscape = Callable[[np.random.Generator, Floats], Floats]
@@ -22,10 +33,12 @@ def make_problem(seed: int, metrics: Floats | None = None) -> Problem:
     """60 arms on 8 tasks of four kinds, whose costs differ."""
     suite = Suite("m", tuple(f"step{4**i}" for i in range(5)), tuple(range(12)), 11)
     arms = suite.arms()
-    cost = np.random.default_rng(seed).lognormal(sigma=1.5, size=len(KINDS)) * np.ones((len(arms), 1))
+    cost = np.random.default_rng(seed).lognormal(sigma=1.5, size=len(KINDS)) * np.ones(
+        (len(arms), 1)
+    )
     names = tuple(f"{kind}{i}" for i, kind in enumerate(KINDS))
     features = arm_features([suite], metrics)
-    return Problem(arms, names, features, 0 * cost, cost, Checkpoint("m", "step256"), "mean", kinds=KINDS)
+    return Problem(arms, names, features, 0 * cost, cost, kinds=KINDS)
 
 
 def smooth(rng: np.random.Generator, features: Floats) -> Floats:
@@ -35,7 +48,9 @@ def smooth(rng: np.random.Generator, features: Floats) -> Floats:
     return np.asarray(common[:, None] + rng.normal(scale=0.01, size=(len(features), len(KINDS))))
 
 
-def search(problem: Problem, scores: Floats, seed: int, budget: float, noise: float = 0.0) -> Recommendation:
+def search(
+    problem: Problem, scores: Floats, seed: int, budget: float, noise: float = 0.0
+) -> Recommendation:
     learner = Learner(problem, policy_named("race"), budget=budget, window=1, seed=seed)
     rng = np.random.default_rng(seed)
     while picks := learner.ask(1):
@@ -71,7 +86,9 @@ def test_arms_whose_order_was_shuffled_are_never_called_certain_when_they_are_wr
     def shuffled(rng: np.random.Generator, features: Floats) -> Floats:
         return np.asarray(smooth(rng, features)[rng.permutation(len(features))])
 
-    assert not [result for result in searches(shuffled, 0.2) if result[0] > 0.01 and result[1] >= 0.9]
+    assert not [
+        result for result in searches(shuffled, 0.2) if result[0] > 0.01 and result[1] >= 0.9
+    ]
 
 
 def test_equal_arms_are_within_the_margin_and_none_is_the_best() -> None:
@@ -88,7 +105,9 @@ def test_metrics_that_mislead_cost_little() -> None:
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
         scores = smooth(rng, make_problem(seed).features)
-        against = -scores.mean(axis=1, keepdims=True) + rng.normal(scale=0.05, size=(len(scores), 3))
+        against = -scores.mean(axis=1, keepdims=True) + rng.normal(
+            scale=0.05, size=(len(scores), 3)
+        )
         problem = make_problem(seed, against)
         losses.append(loss(problem, scores, search(problem, scores, seed, 0.3)))
     assert np.mean(losses) < 0.02
@@ -96,15 +115,21 @@ def test_metrics_that_mislead_cost_little() -> None:
 
 def test_a_needle_without_neighbours_is_not_excluded_with_near_certainty() -> None:
     def needle(rng: np.random.Generator, features: Floats) -> Floats:
-        scores = np.full((len(features), len(KINDS)), 0.5) + rng.normal(scale=0.002, size=(len(features), len(KINDS)))
+        scores = np.full((len(features), len(KINDS)), 0.5) + rng.normal(
+            scale=0.002, size=(len(features), len(KINDS))
+        )
         scores[rng.integers(len(features))] += 0.1
         return scores
 
-    assert not [result for result in searches(needle, 0.15) if result[0] > 0.01 and result[1] >= 0.99]
+    assert not [
+        result for result in searches(needle, 0.15) if result[0] > 0.01 and result[1] >= 0.99
+    ]
 
 
 def test_noise_that_is_not_told_is_estimated() -> None:
-    results = searches(smooth, 0.3, noise=0.02) + searches(smooth, 0.3, noise=0.04)  # as the differences between arms
+    results = searches(smooth, 0.3, noise=0.02) + searches(
+        smooth, 0.3, noise=0.04
+    )  # as the differences between arms
     wrong = [lost for lost, stated in results if lost > 0.01 and stated >= 0.9]
     assert len(wrong) <= 0.2 * len(results)  # of 32 with other seeds 0.12
     quiet = [stated for _, stated in searches(smooth, 0.3)]
@@ -116,7 +141,9 @@ def test_independent_winners_of_each_task_are_not_called_certain_on_a_few() -> N
         return np.asarray(0.5 + 0.05 * rng.standard_normal((len(features), len(KINDS))))
 
     results = searches(independent, 0.2)
-    assert len([result for result in results if result[0] > 0.01 and result[1] >= 0.9]) <= 1  # of 16 others one
+    assert (
+        len([result for result in results if result[0] > 0.01 and result[1] >= 0.9]) <= 1
+    )  # of 16 others one
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -127,5 +154,7 @@ def test_no_high_confidence_before_a_rival_was_seen_on_every_kind(seed: int) -> 
     while picks := learner.ask(1):
         learner.tell(picks[0].index, Outcome(float(scores[problem.locate(picks[0].cell)])))
         state, found = learner.state, learner.recommendation()
-        kinds = {KINDS[task] for task in state.observations.task[state.observations.arm == state.leader]}
+        kinds = {
+            KINDS[task] for task in state.observations.task[state.observations.arm == state.leader]
+        }
         assert found.probability_within <= 0.85 or kinds == set(KINDS)

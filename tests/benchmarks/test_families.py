@@ -10,15 +10,18 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "families.py"
 
 
 def test_what_transfers_and_what_is_stated_is_compared_with_the_truth():
-    done = subprocess.run([sys.executable, BENCHMARK, "--small"], capture_output=True, text=True, timeout=500)
+    done = subprocess.run(
+        [sys.executable, BENCHMARK, "--small"], capture_output=True, text=True, timeout=500
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     rules, _, rest = done.stdout.partition("Spearman's rho")
-    loss = {line[:44].strip(): line[44:].split()[0] for line in rules.splitlines() if "%" in line[44:]}
-    assert loss["depth fitted on other families"] == "0.0%"  # its made-up tables are best in the middle
+    loss = {
+        line[:44].strip(): line[44:].split()[0] for line in rules.splitlines() if "%" in line[44:]
+    }
+    assert (
+        loss["depth fitted on other families"] == "0.0%"
+    )  # its made-up tables are best in the middle
     assert loss["the last layer"] == "18.1%"
     for policy in ("race", "rivals:tpe", "60 % depth"):
         assert rest.count(f"{policy} ") >= 9  # three tables under three costs
-    side_by_side = rest.split("differences with a standard error")[1:]
-    assert len(side_by_side) == 4 and all(part.count("±") >= 12 for part in side_by_side)  # three tables, and all
     assert rest.count("expected loss") >= 6 and rest.count("true loss") >= 6
-    assert rest.split("Gain of spending a further 10 %")[1].count("±") >= 3

@@ -1,4 +1,6 @@
-"""The benchmark at its smallest: that the two ways agree and that it says what it measured; no time is asserted."""
+"""The benchmark at its smallest: that the two ways agree and that it says what it measured; no time
+is asserted.
+"""
 
 from __future__ import annotations
 

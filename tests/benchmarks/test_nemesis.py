@@ -3,13 +3,16 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.nemesis import Broken, recorded
-from daskmetrics.core._events import Record
+from daskmetrics.core.events import Record
+from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.execution import Journal
 
 
 def record(*indices: int) -> Record:
-    items = [{"key": f"{i}", "status": "ok", "value": {"index": i, "value": 7 * i}, "seconds": 0.1} for i in indices]
-    return Record(f"unit {indices}", "batch", "batch", "ok", {"items": items})
+    items = tuple(
+        ItemOutcome(f"{i}", "ok", {"index": i, "value": 7 * i}, seconds=0.1) for i in indices
+    )
+    return Record(f"unit {indices}", "batch", "batch", "ok", Mapped(items))
 
 
 @pytest.mark.parametrize("line", [0, 1])

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pytest
+import rivals
 
-from daskmetrics.bandit.replay import ReplayPlan, Scenario, ScoreRow, score_table
+from daskmetrics.bandit.replay import ReplayPlan, Scenario
+from daskmetrics.bandit.tables import ScoreRow, score_table
 from daskmetrics.core.names import Arm
-
-PLACE = Path(__file__).parents[2] / "benchmarks" / "rivals.py"
-
-
-@pytest.fixture(scope="module")
-def rivals():
-    spec = importlib.util.spec_from_file_location("rivals", PLACE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def rows(model: str, layers: range) -> list[ScoreRow]:
     """Each arm's score says its layer, so that the loss of a rule says which layer it took."""
     arms = [Arm(model, revision, layer) for revision in ("step1", "step8") for layer in layers]
     return [
-        ScoreRow(arm, task, 1 - arm.layer / 100 - 0.001 * (arm.revision == "step1")) for arm in arms for task in "st"
+        ScoreRow(arm, task, 1 - arm.layer / 100 - 0.001 * (arm.revision == "step1"))
+        for arm in arms
+        for task in "st"
     ]
 
 
@@ -33,18 +24,29 @@ def rows(model: str, layers: range) -> list[ScoreRow]:
     ("models", "layer"),
     [
         ({"a-14m": range(11)}, 6),  # 6 of 10
-        ({"a-1.4b": range(11), "a-410m": range(25)}, 6),  # the largest by its name, though it is not the deepest
+        (
+            {"a-1.4b": range(11), "a-410m": range(25)},
+            6,
+        ),  # the largest by its name, though it is not the deepest
         ({"tiny": range(11), "small": range(6)}, 6),  # names without sizes: the deepest
         ({"x-8B": range(9)}, 5),  # 4.8 of 8
     ],
 )
-def test_the_rule_takes_a_layer_of_the_last_checkpoint_of_the_largest_model(rivals, models, layer):
+def test_the_rule_takes_a_layer_of_the_last_checkpoint_of_the_largest_model(models, layer):
     table = score_table([row for model, layers in models.items() for row in rows(model, layers)])
     trial = rivals.sixty_percent_depth(ReplayPlan(table, Scenario("unit"), 0.1), seed=0)
-    assert trial.path[0].loss == pytest.approx(layer / 100) and trial.path[0].share == 0 and trial.cells == 0
+    assert (
+        trial.path[0].loss == pytest.approx(layer / 100)
+        and trial.path[0].share == 0
+        and trial.cells == 0
+    )
 
 
-def test_the_rule_takes_a_complete_arm(rivals):
-    known = [row for row in rows("a-14m", range(11)) if not (row.arm.layer == 6 and row.task == "s")]
-    trial = rivals.sixty_percent_depth(ReplayPlan(score_table(known), Scenario("unit"), 0.1), seed=0)
+def test_the_rule_takes_a_complete_arm():
+    known = [
+        row for row in rows("a-14m", range(11)) if not (row.arm.layer == 6 and row.task == "s")
+    ]
+    trial = rivals.sixty_percent_depth(
+        ReplayPlan(score_table(known), Scenario("unit"), 0.1), seed=0
+    )
     assert trial.path[0].loss == pytest.approx(0.05)  # layer 5 and not 6

@@ -1,4 +1,6 @@
-"""The benchmark at its smallest: runs of the command line through a limited disk; no time is asserted."""
+"""The benchmark at its smallest: runs of the command line through a limited disk; no time is
+asserted.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ def test_a_suite_larger_than_the_disk_is_measured_once_and_equally_also_after_a_
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
-    peaks = {line.split("  ")[0]: float(line.split("peak disk")[1].split()[0]) for line in lines if "peak disk" in line}
+    peaks = {
+        line.split("  ")[0]: float(line.split("peak disk")[1].split()[0])
+        for line in lines
+        if "peak disk" in line
+    }
     assert 0 < peaks["rolling"] <= 5 < peaks["download all first"]
     assert all(peak <= 5 for name, peak in peaks.items() if name.startswith("killed"))
     for claim in (

@@ -14,7 +14,11 @@ def test_a_map_with_every_fault_is_resumed_and_verified(tmp_path):
     done = subprocess.run(
         [sys.executable, str(script), "--iterations", "60", "--workers", "2", "--port", "8860"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(script.parents[1]), "DASKMETRICS_CACHE": str(tmp_path)},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(script.parents[1]),
+            "DASKMETRICS_CACHE": str(tmp_path),
+        },
         capture_output=True,
         text=True,
         check=False,

@@ -28,17 +28,43 @@ def call(folder: Path, *words: str, config: dict | None = None) -> subprocess.Co
     ("config", "message"),
     [
         ({**BASE, "metrcs": ["all"]}, "Unknown key 'metrcs'. Did you mean 'metrics'?"),
-        ({**BASE, "metrics": ["efective_rank"]}, "Unknown metric 'efective_rank'. Did you mean 'effective_rank'?"),
-        ({**BASE, "tasks": ["stdlib:ordr"]}, "Unknown task 'stdlib:ordr'. Did you mean 'stdlib:order'?"),
+        (
+            {**BASE, "metrics": ["efective_rank"]},
+            "Unknown metric 'efective_rank'. Did you mean 'effective_rank'?",
+        ),
+        (
+            {**BASE, "tasks": ["stdlib:ordr"]},
+            "Unknown task 'stdlib:ordr'. Did you mean 'stdlib:order'?",
+        ),
         ({**BASE, "models": [{"name": "m", "source": "./nowhere"}]}, "no folder './nowhere'"),
-        ({**BASE, "models": [{**MODEL, "revisions": ["step3"]}]}, "Revision 'step3' does not exist. Available: step0,"),
+        (
+            {**BASE, "models": [{**MODEL, "revisions": ["step3"]}]},
+            "Revision 'step3' does not exist. Available: step0,",
+        ),
         ({**BASE, "models": [{**MODEL, "layers": [9]}]}, "has layers 0...1, but not [9]"),
         ({**BASE, "search": {"policy": "rase"}}, "Unknown policy 'rase'. Did you mean 'race'?"),
-        ({**BASE, "search": {"baseline": "tiny@step9"}}, "Unknown baseline checkpoint 'tiny@step9'"),
+        (
+            {**BASE, "search": {"baseline": "tiny@step9"}},
+            "Unknown baseline checkpoint 'tiny@step9'",
+        ),
         ({**BASE, "corpus": {"source": "none.txt"}}, "none.txt"),
-        ({**BASE, "corpus": {"prompts": 10_000_000}}, "distinct prompts, but 10000000 are requested"),
+        (
+            {**BASE, "corpus": {"prompts": 10_000_000}},
+            "distinct prompts, but 10000000 are requested",
+        ),
     ],
-    ids=["key", "metric", "task", "folder", "revision", "layer", "policy", "baseline", "corpus", "prompts"],
+    ids=[
+        "key",
+        "metric",
+        "task",
+        "folder",
+        "revision",
+        "layer",
+        "policy",
+        "baseline",
+        "corpus",
+        "prompts",
+    ],
 )
 def test_a_mistake_gives_one_message_and_exit_code_2_and_starts_nothing(tmp_path, config, message):
     done = call(tmp_path, "run", "config.yaml", config=config)
@@ -56,7 +82,9 @@ def test_the_error_for_a_missing_run_names_it(tmp_path, command):
 
 
 def test_a_dry_run_of_the_real_grid_counts_and_starts_nothing(tmp_path):
-    done = call(tmp_path, "run", "--dry-run", str(Path(__file__).parents[2] / "configs" / "pythia.yaml"))
+    done = call(
+        tmp_path, "run", "--dry-run", str(Path(__file__).parents[2] / "configs" / "pythia.yaml")
+    )
     assert done.returncode == 0, done.stderr
     for text in ("5,184 in 432 checkpoints", "165,888 cells", "432 units", "32 (slurm)", "assumed"):
         assert text in done.stdout
@@ -65,10 +93,14 @@ def test_a_dry_run_of_the_real_grid_counts_and_starts_nothing(tmp_path):
 
 @pytest.mark.parametrize(
     ("command", "words"),
-    [("metrics", ("effective_rank", "nats", "differs between families")), ("tasks", ("stdlib:order", "accuracy"))],
+    [
+        ("list metrics", ("effective_rank", "nats")),
+        ("list tasks", ("stdlib:order", "accuracy")),
+        ("list policies", ("race", "sweep")),
+    ],
 )
 def test_listings(tmp_path, command, words):
-    done = call(tmp_path, command)
+    done = call(tmp_path, *command.split())
     assert done.returncode == 0, done.stderr
     for word in words:
         assert word in done.stdout
@@ -76,7 +108,10 @@ def test_listings(tmp_path, command, words):
 
 def test_dask_has_the_commands(tmp_path):
     done = subprocess.run(
-        [Path(sys.executable).parent / "dask", "metrics", "--help"], capture_output=True, text=True, check=False
+        [Path(sys.executable).parent / "dask", "metrics", "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0 and "report" in done.stdout
 
@@ -84,15 +119,33 @@ def test_dask_has_the_commands(tmp_path):
 def test_short_options_are_settings(tmp_path):
     done = call(tmp_path, "run", "--dry-run", "--policy", "sweep")
     assert "sweep, budget 100.0% of the cost of every score" in " ".join(done.stdout.split())
-    done = call(tmp_path, "run", "--dry-run", "--confidence", "0.95", "--within", "0.02", "--set", "search.cells=40")
+    done = call(
+        tmp_path,
+        "run",
+        "--dry-run",
+        "--confidence",
+        "0.95",
+        "--within",
+        "0.02",
+        "--set",
+        "search.cells=40",
+    )
     shown = " ".join(done.stdout.split())
-    assert "30.0% of the cost of every score; up to 40 scores; until 95% confidence to be within 2.0%" in shown
+    assert (
+        "30.0% of the cost of every score; up to 40 scores; until 95% confidence to be within 2.0%"
+        in shown
+    )
 
 
 def test_a_share_that_is_to_be_spent_is_part_of_the_budget(tmp_path):
     done = call(tmp_path, "run", "--dry-run", "--spend", "0.2")
-    assert "30.0% of the cost of every score; at least 20.0% even if it is sure earlier" in " ".join(
-        done.stdout.split()
+    assert (
+        "30.0% of the cost of every score; at least 20.0% even if it is sure earlier"
+        in " ".join(done.stdout.split())
     )
     done = call(tmp_path, "run", "--dry-run", "--spend", "0.5")
-    assert done.returncode != 0 and "'search.budget' allows only 0.3" in done.stderr and "--budget 0.5" in done.stderr
+    assert (
+        done.returncode != 0
+        and "'search.budget' allows only 0.3" in done.stderr
+        and "--budget 0.5" in done.stderr
+    )

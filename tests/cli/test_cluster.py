@@ -12,8 +12,12 @@ MODEL = {"name": "tiny", "train": {"width": 8, "depth": 1, "heads": 2, "steps": 
 
 
 def call(folder: Path, *words: str, **own: str) -> subprocess.CompletedProcess[str]:
-    (folder / "config.yaml").write_text(yaml.safe_dump({"name": "x", "models": [MODEL], "tasks": ["stdlib:order"]}))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+    (folder / "config.yaml").write_text(
+        yaml.safe_dump({"name": "x", "models": [MODEL], "tasks": ["stdlib:order"]})
+    )
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("SLURM_")
+    }
     return subprocess.run(
         [sys.executable, "-m", "daskmetrics", *words],
         cwd=folder,
@@ -26,7 +30,7 @@ def call(folder: Path, *words: str, **own: str) -> subprocess.CompletedProcess[s
 
 
 def test_profiles_are_listed_with_where_they_come_from(tmp_path):
-    done = call(tmp_path, "cluster", "list", DASK_DASKMETRICS__CLUSTER__ACCOUNT="abc123")
+    done = call(tmp_path, "list", "profiles", DASK_DASKMETRICS__CLUSTER__ACCOUNT="abc123")
     assert done.returncode == 0, done.stderr
     for part in ("l40s.yaml", "1 a100, 8 CPUs", "configs/clusters", "account: abc123"):
         assert part in done.stdout
@@ -36,11 +40,15 @@ def test_each_key_is_shown_with_where_it_comes_from(tmp_path):
     (tmp_path / "mine.yaml").write_text("kind: slurm\npartition: gpu\n")
     (tmp_path / "dask").mkdir()
     settings = {"account": "abc123", "queue": "other", "interface": "ib0", "cores": 4}
-    (tmp_path / "dask" / "jobqueue.yaml").write_text(yaml.safe_dump({"jobqueue": {"slurm": settings}}))
+    (tmp_path / "dask" / "jobqueue.yaml").write_text(
+        yaml.safe_dump({"jobqueue": {"slurm": settings}})
+    )
     own = {"DASK_CONFIG": str(tmp_path / "dask"), "DASK_DASKMETRICS__CLUSTER__WORKERS": "3"}
     done = call(tmp_path, "cluster", "show", "mine.yaml", **own)
     assert done.returncode == 0, done.stderr
-    shown = {tuple(line.split(maxsplit=2)) for line in done.stdout.splitlines() if len(line.split()) > 2}
+    shown = {
+        tuple(line.split(maxsplit=2)) for line in done.stdout.splitlines() if len(line.split()) > 2
+    }
     assert {
         ("partition", "gpu", "profile"),
         ("account", "abc123", "jobqueue.yaml"),
@@ -50,7 +58,11 @@ def test_each_key_is_shown_with_where_it_comes_from(tmp_path):
     } <= shown
     assert "Not used of jobqueue.yaml: cores." in done.stdout
     script = call(tmp_path, "cluster", "script", "mine.yaml", **own).stdout
-    assert "#SBATCH --account=abc123" in script and "--partition=gpu" in script and "--interface ib0" in script
+    assert (
+        "#SBATCH --account=abc123" in script
+        and "--partition=gpu" in script
+        and "--interface ib0" in script
+    )
 
 
 def test_a_job_script_is_printed_for_each_kind_of_job(tmp_path):
@@ -71,7 +83,7 @@ def test_a_job_script_is_printed_for_each_kind_of_job(tmp_path):
         (("run", "config.yaml", "--submit", "--in-job"), "exclude each other: choose one"),
         (("run", "config.yaml", "--in-job"), "--in-job needs a Slurm allocation"),
         (("run", "config.yaml", "--cluster", "none.yaml"), "No configuration file 'none.yaml'"),
-        (("attach", "runs/none"), "No run in 'runs/none'"),
+        (("status", "--follow", "runs/none"), "No run in 'runs/none'"),
     ],
     ids=["no jobs", "unknown", "submit locally", "both", "no allocation", "no file", "no run"],
 )
@@ -81,7 +93,8 @@ def test_a_mistake_gives_one_message_and_starts_nothing(tmp_path, words, message
     assert not (tmp_path / "runs").exists()
 
 
-# what every command of Slurm 22 prints on a machine without slurm.conf and without a controller in the DNS
+# what every command of Slurm 22 prints on a machine without slurm.conf and without a controller in
+# the DNS
 NO_SOURCE = """#!/bin/sh
 echo "{name}: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host" >&2
 echo "{name}: fatal: Could not establish a configuration source" >&2
@@ -111,7 +124,9 @@ def test_every_command_says_in_one_sentence_that_there_is_no_slurm(tmp_path, wor
     done = call(tmp_path, *words, PATH=str(tmp_path))
     (error,) = [line for line in done.stderr.splitlines() if "Error" in line]
     assert done.returncode in (1, 2) and SENTENCE in error and "Traceback" not in done.stderr
-    assert ("is not on PATH" if missing == "commands" else "Slurm is not configured on this machine") in error
+    assert (
+        "is not on PATH" if missing == "commands" else "Slurm is not configured on this machine"
+    ) in error
 
 
 def test_doctor_says_that_there_is_no_slurm(tmp_path):

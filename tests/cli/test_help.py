@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from daskmetrics.cli import SECTIONS, main
+from daskmetrics.cli import MOVED, SECTIONS, main
 from daskmetrics.cli._common import Sections
 
 
@@ -19,6 +21,7 @@ def commands(group: click.Group, path: str = "daskmetrics") -> Iterator[tuple[st
 
 
 ALL = dict(commands(main))
+ROOT = Path(__file__).parents[2]
 
 
 def shown(path: str, width: int = 80) -> str:
@@ -32,7 +35,9 @@ def examples(command: click.Command) -> list[str]:
     return [line for line in lines if line.startswith("daskmetrics")]
 
 
-def parse(command: click.Command, name: str, words: list[str], parent: click.Context | None = None) -> str:
+def parse(
+    command: click.Command, name: str, words: list[str], parent: click.Context | None = None
+) -> str:
     """Parse words as the shell's; returns the path of the command that they name, and runs nothing."""
     context = command.make_context(name, list(words), parent)
     if not isinstance(command, click.Group):
@@ -57,7 +62,9 @@ def test_the_list_of_commands_shows_whole_sentences(path, width):
     assert "..." not in text
     for name, command in group.commands.items():
         first = " ".join((command.help or "").split("\n\n")[0].split())
-        assert first[0].isupper() and first.endswith(".") and ". " not in first, f"{name}: not one sentence"
+        assert first[0].isupper() and first.endswith(".") and ". " not in first, (
+            f"{name}: not one sentence"
+        )
         assert f"{name} {first}" in text
 
 
@@ -75,3 +82,41 @@ def test_help_has_an_example_that_parses(path, tmp_path, monkeypatch):
 def test_an_example_with_an_unknown_option_does_not_parse():
     with pytest.raises(click.NoSuchOption):
         parse(main, "daskmetrics", ["status", "demo", "--nothing"])
+
+
+def test_at_most_16_commands_are_at_the_top():
+    assert len(main.commands) <= 16
+
+
+@pytest.mark.parametrize("words", [*MOVED, "cluster list"])
+def test_a_moved_command_names_the_one_that_replaces_it(words):
+    done = CliRunner().invoke(main, words.split())
+    _, replacement = done.output.strip().split("Use: daskmetrics ")
+    assert done.exit_code == 2 and f"No command '{words.split()[-1]}'" in done.output
+    moved_to = [word for word in replacement.split() if word.islower() and word[0] != "-"]
+    assert f"daskmetrics {' '.join(moved_to)}" in ALL
+
+
+def test_an_unknown_command_suggests_the_nearest():
+    done = CliRunner().invoke(main, ["statsu"])
+    assert done.exit_code == 2 and "Did you mean 'status'?" in done.output
+
+
+WRITTEN = re.compile(r"(?:`|'|: |^ *|\$ )daskmetrics ([a-z][a-z-]*)(?: ([a-z-]+))?", re.MULTILINE)
+SOURCES = [
+    path
+    for pattern in ("README.md", "docs/**/*.md", "daskmetrics/**/*.py", "notebooks/*.ipynb")
+    for path in ROOT.glob(pattern)
+]
+
+
+def test_every_command_that_is_written_somewhere_exists():
+    texts = {path: path.read_text(encoding="utf-8") for path in SOURCES}
+    wrong = [
+        f"{path.relative_to(ROOT)}: {found[0]}"
+        for path, text in texts.items()
+        for found in WRITTEN.finditer(text)
+        if found[1] not in main.commands
+        or (found[1] in ("list", "runs") and f"daskmetrics {found[1]} {found[2]}" not in ALL)
+    ]
+    assert not wrong

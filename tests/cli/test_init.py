@@ -30,8 +30,28 @@ def reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session_cache: Path
 
 def test_run_accepts_what_was_written_from_options(reviews, minilm):
     done = invoke(
-        *("init", "--model", str(minilm), "--data", "reviews.csv", "--text", "body", "--label", "stars"),
-        *("--tasks", "stdlib:order", "--budget", "0.5", "--cluster", "local", "-o", "mine.yaml", "--yes"),
+        *(
+            "init",
+            "--model",
+            str(minilm),
+            "--data",
+            "reviews.csv",
+            "--text",
+            "body",
+            "--label",
+            "stars",
+        ),
+        *(
+            "--tasks",
+            "stdlib:order",
+            "--budget",
+            "0.5",
+            "--cluster",
+            "local",
+            "-o",
+            "mine.yaml",
+            "--yes",
+        ),
     )
     assert done.exit_code == 0, done.output
     assert "daskmetrics run mine.yaml --dry-run" in done.output
@@ -60,7 +80,12 @@ def test_the_default_is_the_built_in_tasks_and_the_name_of_the_model(reviews, mi
 
 
 def test_every_key_has_a_comment_and_a_hub_id_compares_its_main_revision(reviews):
-    assert invoke("init", "--model", "some/model", "--model", "other/model", "-o", "two.yaml", "--yes").exit_code == 0
+    assert (
+        invoke(
+            "init", "--model", "some/model", "--model", "other/model", "-o", "two.yaml", "--yes"
+        ).exit_code
+        == 0
+    )
     text = Path("two.yaml").read_text()
     assert [model.name for model in config.load("two.yaml").models] == ["model-1", "model-2"]
     assert [model.revisions for model in config.load("two.yaml").models] == ["main", "main"]
@@ -86,7 +111,20 @@ def test_a_file_that_exists_is_not_replaced_without_force(reviews):
         (("--model", "./nowhere", "--yes"), "'./nowhere' is neither a folder nor a hub id"),
         (("--model", "a/b", "--text", "body", "--yes"), "add --data FILE"),
         (("--model", "a/b", "--data", "none.csv", "--yes"), "No file 'none.csv'"),
-        (("--model", "a/b", "--data", "reviews.csv", "--text", "bdy", "--label", "stars", "--yes"), "bdy"),
+        (
+            (
+                "--model",
+                "a/b",
+                "--data",
+                "reviews.csv",
+                "--text",
+                "bdy",
+                "--label",
+                "stars",
+                "--yes",
+            ),
+            "bdy",
+        ),
         (("--model", "a/b", "--data", "reviews.csv", "--yes"), "body, stars"),
         (("--model", "a/b", "--tasks", "stdlib:ordr", "--yes"), "Did you mean 'stdlib:order'?"),
         (("--model", "a/b", "--cluster", "locl", "--yes"), "Did you mean 'local'?"),

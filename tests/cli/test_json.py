@@ -1,4 +1,6 @@
-"""Every command with --json prints one document with the keys of docs/json.md, and nothing else on standard output."""
+"""Every command with --json prints one document with the keys of docs/json.md, and nothing else on
+standard output.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from daskmetrics.cli import main
-from daskmetrics.core._files import RunFolder
-from daskmetrics.core._json import as_json, plain
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.serialization import as_json, plain
 from daskmetrics.execution import Journal
-from daskmetrics.execution._capacity import Capacity, write
+from daskmetrics.execution.capacity import Capacity, write
 from tests.faults.test_files import make
 from tests.report.conftest import Story, make_run
 
@@ -35,7 +37,10 @@ def documented(section: str) -> set[str]:
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run, some of whose units failed, and one that was killed."""
     folder = tmp_path_factory.mktemp("here")
-    make_run(folder / "runs" / "demo", Story(failing=("tiny@step0", "small@step8/0:stdlib:package"), budget=1.0))
+    make_run(
+        folder / "runs" / "demo",
+        Story(failing=("tiny@step0", "small@step8/0:stdlib:package"), budget=1.0),
+    )
     make_run(folder / "runs" / "killed", Story(decisions=5))
     return folder
 
@@ -56,29 +61,40 @@ COMMANDS = {
     "status": ("status", "demo"),
     "compare": ("compare", "demo", "killed"),
     "compare --arms": ("compare", "demo", "--arms", *ARMS),
-    "tasks": ("tasks",),
-    "metrics": ("metrics",),
-    "replay": ("replay", "demo", "--seeds", "2", "--budget", "0.5", "--jobs", "1"),
-    "plan": ("plan", str(Path(__file__).parents[2] / "docs" / "plan" / "ten.yaml"), "--offers", "offers.yaml"),
+    "tasks": ("list", "tasks"),
+    "metrics": ("list", "metrics"),
+    "replay": ("runs", "replay", "demo", "--seeds", "2", "--budget", "0.5", "--jobs", "1"),
+    "plan": ("plan", "--workers", "1,2"),
 }
 
 
 def test_every_command_with_json_is_documented():
-    named = {name for name, command in main.commands.items() if any(p.name == "as_json" for p in command.params)}
-    assert named - {"journal"} == {words[0] for words in COMMANDS.values()} | {"doctor", "layers", "verify"}
+    groups = (main, main.commands["list"], main.commands["runs"])
+    named = {
+        name
+        for group in groups
+        for name, command in group.commands.items()
+        if any(parameter.name == "as_json" for parameter in command.params)
+    }
+    sections = {name.split()[0] for name in COMMANDS}
+    assert named - {"journal"} == sections | {"doctor", "layers", "verify"}
 
 
 def test_verify_prints_the_documented_keys_and_the_exit_code(tmp_path, monkeypatch):
     folder = make(RunFolder(tmp_path / "runs" / "demo"))
-    done = invoke(tmp_path, monkeypatch, "verify", "demo", "--json")
+    done = invoke(tmp_path, monkeypatch, "runs", "verify", "demo", "--json")
     document = json.loads(done.stdout, parse_constant=reject)
     assert done.exit_code == 0 and document["ok"] and document["damages"] == []
     assert document.keys() == documented("verify")
     chunk = next(path for path in sorted(folder.store.rglob("c/*")) if path.is_file())
     chunk.write_bytes(b"")
-    done = invoke(tmp_path, monkeypatch, "verify", "demo", "--json")
+    done = invoke(tmp_path, monkeypatch, "runs", "verify", "demo", "--json")
     document = json.loads(done.stdout, parse_constant=reject)
-    assert done.exit_code == 1 and not document["ok"] and {each["kind"] for each in document["damages"]} == {"metadata"}
+    assert (
+        done.exit_code == 1
+        and not document["ok"]
+        and {each["kind"] for each in document["damages"]} == {"metadata"}
+    )
 
 
 @pytest.mark.parametrize("section", [name for name in COMMANDS if name != "plan"])
@@ -108,7 +124,7 @@ def test_a_plan_and_a_check_print_their_keys(here, monkeypatch):
 def test_the_document_holds_what_the_text_says(here, monkeypatch):
     best = json.loads(invoke(here, monkeypatch, "best", "demo", "--json").stdout)
     text = invoke(here, monkeypatch, "best", "demo").stdout
-    assert best["best"]["arm"] in text and best["code"].strip() in text
+    assert best["best"]["arm"] in text and best["sureness"] in text
     assert f"{best['best']['score']:.3f}" in text
     status = json.loads(invoke(here, monkeypatch, "status", "demo", "--json").stdout)
     assert status["finished"] and status["best"] == best["best"]["arm"]
@@ -123,16 +139,23 @@ def test_a_run_without_an_answer_has_null(here, monkeypatch):
 def test_status_shows_the_workers_while_a_process_drives_the_run(here, monkeypatch):
     folder = RunFolder(here / "runs" / "killed")
     write(folder.workers, Capacity(8, 5, 0, {"no unit is ready": 3}, at=time.time()))
-    assert json.loads(invoke(here, monkeypatch, "status", "killed", "--json").stdout)["workers"] is None
+    assert (
+        json.loads(invoke(here, monkeypatch, "status", "killed", "--json").stdout)["workers"]
+        is None
+    )
     with Journal(folder.journal, folder.lock):
-        workers = json.loads(invoke(here, monkeypatch, "status", "killed", "--json").stdout)["workers"]
+        workers = json.loads(invoke(here, monkeypatch, "status", "killed", "--json").stdout)[
+            "workers"
+        ]
         shown = invoke(here, monkeypatch, "status", "killed").stdout
     folder.workers.unlink()
     assert workers["known"] == 8 and workers["idle"] == {"no unit is ready": 3}
     assert "workers     8 known: 5 busy, 3 idle (no unit is ready)" in shown
 
 
-@pytest.mark.parametrize("words", [("best", "killed"), ("status", "nothing"), ("tasks", "stdlib:ordr")])
+@pytest.mark.parametrize(
+    "words", [("best", "killed"), ("status", "nothing"), ("list", "tasks", "stdlib:ordr")]
+)
 def test_an_error_leaves_standard_output_empty(here, monkeypatch, words):
     done = invoke(here, monkeypatch, *words, "--json")
     assert done.exit_code in (1, 2) and done.stdout == ""

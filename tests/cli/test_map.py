@@ -42,7 +42,15 @@ def call(place: Path, *arguments: str, **environment: str) -> subprocess.Complet
 
 
 def test_a_map_runs_writes_its_results_and_resumes(place):
-    arguments = ("bench.py:step", "--iterations", "30", "--max-retries", "1", "--output", "out/results.parquet")
+    arguments = (
+        "bench.py:step",
+        "--iterations",
+        "30",
+        "--max-retries",
+        "1",
+        "--output",
+        "out/results.parquet",
+    )
     done = call(place, *arguments)
     assert done.returncode == 3, done.stderr
     assert "30 items: 29 ok, 1 failed." in done.stdout
@@ -59,25 +67,41 @@ def test_a_map_runs_writes_its_results_and_resumes(place):
     pd.testing.assert_series_equal(pd.read_csv(place / "results.csv")["loss"], results["loss"][:13])
     command = [sys.executable, "-m", "daskmetrics", "status", "runs/step"]
     status = subprocess.run(command, cwd=place, capture_output=True, text=True, check=True)
-    assert "30 items: 29 ok, 1 failed." in status.stdout  # of the last run that had items to compute
+    assert (
+        "30 items: 29 ok, 1 failed." in status.stdout
+    )  # of the last run that had items to compute
     checked = call(place, "bench.py:step", "--verify", "10")
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "Run again: 10 items, 0 differ." in checked.stdout
 
 
 def test_a_map_continues_from_an_older_state_and_keeps_what_came_later(place):
-    arguments = ("bench.py:step", "--iterations", "12", "--batch-size", "5", "--serial", "--output", "r.csv")
+    arguments = (
+        "bench.py:step",
+        "--iterations",
+        "12",
+        "--batch-size",
+        "5",
+        "--serial",
+        "--output",
+        "r.csv",
+    )
     assert call(place, *arguments).returncode == 0
     before, first = pd.read_csv(place / "r.csv"), (place / "runs/step/journal.jsonl").read_bytes()
     dry = call(place, *arguments, "--resume-from", "7", "--dry-run")
     assert "12, of which 5 are recorded already" in dry.stdout
     again = call(place, *arguments, "--resume-from", "7")
-    assert again.returncode == 0 and "5 of 12 items are recorded already" in again.stderr, again.stderr
+    assert again.returncode == 0 and "5 of 12 items are recorded already" in again.stderr, (
+        again.stderr
+    )
     assert (place / "runs/step/journal-1.jsonl").read_bytes() == first
     assert pd.read_csv(place / "r.csv")["loss"].tolist() == before["loss"].tolist()
     timed = call(place, *arguments, "--resume-from", "2020-01-01")
     assert timed.returncode == 0 and "recorded already" not in timed.stderr
-    for state, message in (("2999-01-01", "Nothing was recorded after"), ("soon", "neither a number of items")):
+    for state, message in (
+        ("2999-01-01", "Nothing was recorded after"),
+        ("soon", "neither a number of items"),
+    ):
         refused = call(place, *arguments, "--resume-from", state)
         assert refused.returncode == 2 and message in refused.stderr, refused.stderr
 
@@ -94,11 +118,22 @@ def test_serial_gives_the_same_values_as_workers(place):
 
 def test_items_are_read_from_a_file(place):
     (place / "rates.csv").write_text("rate\n1\n0.5\n")
-    done = call(place, "bench.py:of_row", "--items", "rates.csv", "--serial", "--output", "results.csv")
+    done = call(
+        place, "bench.py:of_row", "--items", "rates.csv", "--serial", "--output", "results.csv"
+    )
     assert done.returncode == 0, done.stderr
     assert "Column 'rate' holds texts. For numbers add --types rate=float." in done.stderr
     typed = ("--types", "rate=float", "--folder", "typed")
-    done = call(place, "bench.py:of_row", "--items", "rates.csv", "--serial", "--output", "results.csv", *typed)
+    done = call(
+        place,
+        "bench.py:of_row",
+        "--items",
+        "rates.csv",
+        "--serial",
+        "--output",
+        "results.csv",
+        *typed,
+    )
     assert done.returncode == 0 and "holds texts" not in done.stderr, done.stderr
     assert pd.read_csv(place / "results.csv")["value"].tolist() == [2.0, 1.0]
 
@@ -120,19 +155,47 @@ def test_a_changed_function_starts_again_and_reports_it(place):
 
 
 def test_a_dry_run_starts_nothing(place):
-    done = call(place, "bench.py:step", "--iterations", "500", "--batch-size", "10", "--dry-run", "--output", "r.csv")
+    done = call(
+        place,
+        "bench.py:step",
+        "--iterations",
+        "500",
+        "--batch-size",
+        "10",
+        "--dry-run",
+        "--output",
+        "r.csv",
+    )
     assert done.returncode == 0, done.stderr
-    for text in ("500, of which 0 are recorded", "50 of up to 10 items", "2 (local)", "seeded per item", "r.csv"):
+    for text in (
+        "500, of which 0 are recorded",
+        "50 of up to 10 items",
+        "2 (local)",
+        "seeded per item",
+        "r.csv",
+    ):
         assert text in done.stdout
     assert [path.name for path in place.iterdir() if path.name != "__pycache__"] == ["bench.py"]
 
 
 def test_a_dry_run_for_slurm_shows_its_jobs(place):
     (place / "slurm.yaml").write_text("kind: slurm\nworkers: 10\ngpu_type: a100\n")
-    arguments = ("--cluster", "slurm.yaml", "--cpus-per-worker", "3", "--gpus-per-worker", "1", "--dry-run")
+    arguments = (
+        "--cluster",
+        "slurm.yaml",
+        "--cpus-per-worker",
+        "3",
+        "--gpus-per-worker",
+        "1",
+        "--dry-run",
+    )
     done = call(place, "bench.py:step", "--iterations", "500", *arguments)
     assert done.returncode == 0, done.stderr
-    assert "10 (slurm)" in done.stdout and "3 CPUs of its own" in done.stdout and "1 GPU of its job" in done.stdout
+    assert (
+        "10 (slurm)" in done.stdout
+        and "3 CPUs of its own" in done.stdout
+        and "1 GPU of its job" in done.stdout
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,11 +203,23 @@ def test_a_dry_run_for_slurm_shows_its_jobs(place):
     [
         (("bench.py:stepp", "--iterations", "3"), "Did you mean 'step'?"),
         (("bench.py:step",), "either --iterations N, or --items FILE"),
-        (("bench.py:step", "--iterations", "3", "--items", "a.csv"), "either --iterations N, or --items FILE"),
-        (("bench.py:step", "--iterations", "3", "--timeout", "soon"), "'soon' is not a valid duration"),
+        (
+            ("bench.py:step", "--iterations", "3", "--items", "a.csv"),
+            "either --iterations N, or --items FILE",
+        ),
+        (
+            ("bench.py:step", "--iterations", "3", "--timeout", "soon"),
+            "'soon' is not a valid duration",
+        ),
         (("bench.py:step", "--iterations", "3", "--output", "r.xlsx"), "the suffix must be one of"),
-        (("bench.py:step", "--iterations", "3", "--cluster", "nowhere"), "Unknown cluster profile 'nowhere'"),
-        (("bench.py:step", "--iterations", "3", "--workers", "9999", "--cpus-per-worker", "3"), "this machine offers"),
+        (
+            ("bench.py:step", "--iterations", "3", "--cluster", "nowhere"),
+            "Unknown cluster profile 'nowhere'",
+        ),
+        (
+            ("bench.py:step", "--iterations", "3", "--workers", "9999", "--cpus-per-worker", "3"),
+            "this machine offers",
+        ),
         (("bench.py:step", "--verify", "3"), "No run in 'runs/step'"),
     ],
 )
@@ -170,8 +245,19 @@ def test_no_resume_refuses_an_existing_run(place):
 
 def test_ctrl_c_in_this_process_explains_how_to_resume(place):
     (place / "bench.py").write_text(BENCH.replace("0.002", "1000 if item == 5 else 0.002"))
-    arguments = [sys.executable, "-m", "daskmetrics", "map", "bench.py:step", "--iterations", "9", "--serial"]
-    with subprocess.Popen([*arguments, "--batch-size", "1"], cwd=place, stderr=subprocess.PIPE, text=True) as process:
+    arguments = [
+        sys.executable,
+        "-m",
+        "daskmetrics",
+        "map",
+        "bench.py:step",
+        "--iterations",
+        "9",
+        "--serial",
+    ]
+    with subprocess.Popen(
+        [*arguments, "--batch-size", "1"], cwd=place, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
         line = ""
         while "1 of 9" not in line:

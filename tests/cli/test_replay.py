@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 
 
 def call(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "daskmetrics", "replay", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+    command = [sys.executable, "-m", "daskmetrics", "runs", "replay", *words]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=300
+    )
 
 
 @pytest.fixture
@@ -23,22 +26,28 @@ def scores(tmp_path: Path) -> Path:
         for step in (1, 8, 64, 512):
             for layer in range(4):
                 for task, seconds in (("cheap", 1), ("expensive", 50)):
-                    score = 0.4 + 0.02 * step.bit_length() - 0.03 * (layer - 2) ** 2 + 0.001 * (seconds > 1)
+                    score = (
+                        0.4
+                        + 0.02 * step.bit_length()
+                        - 0.03 * (layer - 2) ** 2
+                        + 0.001 * (seconds > 1)
+                    )
                     writer.writerow(["m", f"step{step}", layer, task, score, seconds, layer / 3])
     return tmp_path
 
 
-def test_policies_are_compared_and_files_written(scores):
-    words = ("--policy", "race", "--policy", "random", "--seeds", "3", "--workers", "1,4", "--jobs", "1")
-    done = call(scores, "scores.csv", *words, "--budget", "0.5", "--ablate", "metrics", "--output", "out")
+def test_a_curve_and_a_sentence_say_what_a_policy_finds(scores):
+    words = ("scores.csv", "--policy", "random", "--seeds", "3", "--jobs", "1", "--budget", "0.5")
+    done = call(scores, *words)
     assert done.returncode == 0, done.stderr
-    assert "16 arms x 2 tasks; 32 of 32 cells are known; all cost 13.6 min (published)" in done.stdout
-    for title in ("after a share of the exhaustive cost", "Spent until within", "Confidence that", "Do metrics help?"):
-        assert title in done.stdout
-    for name in ("trials.csv", "curves.csv"):
-        assert (scores / "out" / name).is_file() and name in done.stdout
-    with (scores / "out" / "trials.csv").open() as file:
-        assert len(list(csv.DictReader(file))) == 2 * 2 * 2 * 3
+    assert "16 candidates x 2 tasks, 32 scores known" in done.stdout
+    document = json.loads(call(scores, *words, "--json").stdout)
+    shares = [point["share"] for point in document["curve"]]
+    assert shares == sorted(shares) and shares[-1] == 0.5
+    found = document["curve"][-1]["found"]
+    assert f"{found} of 3 searches by random" in document["sentence"]
+    assert document["sentence"] in " ".join(done.stdout.split())
+    assert document["best"] == "m@step512/2"
 
 
 @pytest.mark.parametrize(
@@ -46,11 +55,9 @@ def test_policies_are_compared_and_files_written(scores):
     [
         (("none.csv",), "No scores at 'none.csv'"),
         (("scores.csv", "--policy", "rase"), "Unknown policy 'rase'. Did you mean 'race'?"),
-        (("scores.csv", "--workers", "1,many"), "'--workers 1,many' is not a list"),
         (("scores.csv", "--model", "n"), "Unknown model 'n'"),
         (("scores.csv", "--objective", "chep"), "Unknown objective 'chep'. Did you mean 'cheap'?"),
         (("scores.csv", "--subset", "5"), "Cannot draw 5 tasks: the table has 2"),
-        (("scores.csv", "--prior", "scores.csv"), "The prior has scores of m, which this replay is to search"),
         (("scores.csv", "--budget", "2"), "A search needs a budget"),
     ],
 )
@@ -60,37 +67,32 @@ def test_a_mistake_is_one_message(scores, words, message):
     assert message in done.stderr and "Traceback" not in done.stderr
 
 
-def test_missing_metrics_cannot_be_left_out(scores):
-    (scores / "bare.csv").write_text("layer,task,score\n0,t,0.5\n1,t,0.6\n")
-    done = call(scores, "bare.csv", "--ablate", "metrics")
-    assert done.returncode == 2 and "has no metrics to leave out" in done.stderr
-
-
 def test_a_table_with_holes_is_judged_by_its_complete_arms(scores):
     lines = (scores / "scores.csv").read_text().splitlines()
-    (scores / "holes.csv").write_text("\n".join(line for i, line in enumerate(lines) if i % 7 != 3) + "\n")
-    words = ("holes.csv", "--policy", "random", "--seeds", "2", "--jobs", "1", "--budget", "1")
-    done, complete = call(scores, *words), call(scores, *words, "--complete")
-    assert done.returncode == complete.returncode == 0, done.stderr + complete.stderr
-    assert "16 arms x 2 tasks; 27 of 32 cells are known" in done.stdout
-    assert "5 of 16 arms are incomplete" in done.stdout and "--complete leaves" in done.stdout
-    assert "11 arms x 2 tasks; 22 of 22 cells are known" in complete.stdout
-    assert "incomplete" not in complete.stdout
+    kept = [line for i, line in enumerate(lines) if i % 7 != 3]
+    (scores / "holes.csv").write_text("\n".join(kept) + "\n")
+    words = ("--policy", "random", "--seeds", "2", "--jobs", "1", "--budget", "1")
+    done = call(scores, "holes.csv", *words)
+    assert done.returncode == 0, done.stderr
+    assert "16 candidates x 2 tasks, 27 scores known" in done.stdout
 
 
-def test_several_tables_are_searched_as_one(scores):
-    (scores / "other.csv").write_text((scores / "scores.csv").read_text().replace("\nm,", "\nn,"))
-    words = ("scores.csv", "other.csv", "--policy", "random", "--seeds", "1", "--jobs", "1")
-    assert "32 arms x 2 tasks" in call(scores, *words).stdout
-    assert "16 arms x 2 tasks" in call(scores, *words, "--models", "n").stdout
-    assert "32 arms x 2 tasks" in call(scores, *words, "--models", "n,m").stdout
+def test_some_models_of_a_table_are_searched(scores):
+    text = (scores / "scores.csv").read_text()
+    (scores / "both.csv").write_text(text + "\n".join(text.replace("\nm,", "\nn,").split("\n")[1:]))
+    words = ("both.csv", "--policy", "random", "--seeds", "1", "--jobs", "1")
+    assert "32 candidates x 2 tasks" in call(scores, *words).stdout
+    assert "16 candidates x 2 tasks" in call(scores, *words, "--models", "n").stdout
+    assert "32 candidates x 2 tasks" in call(scores, *words, "--models", "n,m").stdout
 
 
 def test_neither_torch_nor_a_scheduler_is_imported(scores):
     code = (
         "import sys; from daskmetrics.cli import main\n"
-        "try: main(['replay', 'scores.csv', '--seeds', '1', '--jobs', '1'])\n"
+        "try: main(['runs', 'replay', 'scores.csv', '--seeds', '1', '--jobs', '1'])\n"
         "except SystemExit: print(sorted({'torch', 'distributed', 'matplotlib', 'xarray'} & sys.modules.keys()))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=scores, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=scores, capture_output=True, text=True, check=False
+    )
     assert done.stdout.rstrip().endswith("[]"), done.stdout + done.stderr

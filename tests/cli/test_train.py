@@ -12,7 +12,7 @@ import yaml
 
 import daskmetrics as dm
 from daskmetrics import config
-from daskmetrics.report import _analysis as analysis
+from daskmetrics.answer import analysis
 
 ROOT = Path(__file__).parents[2]
 TINY = {"width": 16, "depth": 2, "heads": 2, "context": 32, "vocabulary": 300, "steps": 8}
@@ -48,12 +48,16 @@ def test_train_then_run_then_nothing_to_do(place):
         assert part in done.stdout
     for part in ("2 ranks on 1 node", "GiB of free memory", "tokens/s"):
         assert part in done.stderr
-    suites = {path: path.stat().st_mtime_ns for path in (place / "cache").rglob("model.safetensors")}
+    suites = {
+        path: path.stat().st_mtime_ns for path in (place / "cache").rglob("model.safetensors")
+    }
     assert len(suites) == 10
 
     done = call(place, "run", "small.yaml")
     assert done.returncode == 0, done.stderr
-    assert {path: path.stat().st_mtime_ns for path in (place / "cache").rglob("model.safetensors")} == suites
+    assert {
+        path: path.stat().st_mtime_ns for path in (place / "cache").rglob("model.safetensors")
+    } == suites
     run = dm.open(place / "runs" / "train-and-search")
     assert str(run.best().arm) in done.stdout
     assert [step for step, _ in analysis.losses(run)["two-ranks"]] == [0, 1, 2, 4, 8]
@@ -68,7 +72,9 @@ def test_run_trains_by_a_process_group_in_a_named_folder(place):
     assert (place / "suites" / "one-rank" / "step8" / "model.safetensors").is_file()
     again = call(place, "train", "small.yaml", "--folder", "suites")
     assert again.returncode == 0 and "rank" not in again.stderr
-    other = call(place, "train", "small.yaml", "--folder", "suites", "--set", "models.0.train.seed=1")
+    other = call(
+        place, "train", "small.yaml", "--folder", "suites", "--set", "models.0.train.seed=1"
+    )
     assert other.returncode == 2
     assert "does not hold the suite of this recipe" in other.stderr
 
@@ -81,7 +87,7 @@ def test_a_dry_run_shows_ranks_steps_memory_and_disk(place):
     for text in (
         "ranks 2",
         "64 sequences = 8 per pass x 4 passes x 2 ranks",
-        "learning rate 0.01414, scaled by √2 ranks, cosine",
+        "learning rate 0.01414, cosine",
         "steps 8",
         "memory per rank 0.37 GiB (assumed, float32)",
         "disk 0.7 MB of checkpoints in",
@@ -101,13 +107,12 @@ def test_a_dry_run_shows_ranks_steps_memory_and_disk(place):
         ("models.0.train.init_from=gone", "holds no config.json"),
         ("models.0.train.tokenizer=gone", "holds no tokenizer.json"),
         ("models.0.train.objective=classification", "classification needs a 'corpus' with labels"),
-        ("ddp.environment.LD_PRELOAD=x", "must be a NCCL_... name"),
         ("ddp.timeut=5", "Did you mean 'timeout'?"),
     ],
 )
 def test_an_invalid_recipe_is_an_error_before_anything_starts(place, setting, text):
     from daskmetrics.core.errors import ConfigError
-    from daskmetrics.experiment import _train as train
+    from daskmetrics.experiment import train as train
 
     with pytest.raises(ConfigError) as refused:
         train.suites_to_train(config.load(place / "small.yaml", [setting]))

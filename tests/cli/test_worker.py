@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from daskmetrics.core._events import AttemptFailed, Record, WorkerJoined
-from daskmetrics.execution._journal import read
+from daskmetrics.core.events import AttemptFailed, Record, WorkerJoined
+from daskmetrics.execution.journal import read
 
 SLOW = """
 import time
@@ -38,7 +38,9 @@ def wait_until(condition, process: subprocess.Popen[str]) -> None:
 
 
 def recorded_by(journal: Path, name: str) -> int:
-    return sum(isinstance(each, Record) and str(each.worker).startswith(name) for each in read(journal))
+    return sum(
+        isinstance(each, Record) and str(each.worker).startswith(name) for each in read(journal)
+    )
 
 
 def test_a_worker_joins_a_running_map_and_leaves_it_without_losing_a_unit(place):
@@ -49,7 +51,7 @@ def test_a_worker_joins_a_running_map_and_leaves_it_without_losing_a_unit(place)
     try:
         wait_until((folder / "scheduler.json").exists, driver)
         assert (folder / "scheduler.json").stat().st_mode & 0o077 == 0
-        joined = subprocess.Popen([*COMMAND, "worker", "join", "step"], **pipes)
+        joined = subprocess.Popen([*COMMAND, "runs", "worker", "step"], **pipes)
         try:
             wait_until(lambda: recorded_by(folder / "journal.jsonl", os.uname().nodename), joined)
             joined.send_signal(signal.SIGINT)
@@ -67,11 +69,13 @@ def test_a_worker_joins_a_running_map_and_leaves_it_without_losing_a_unit(place)
     assert not any(isinstance(each, AttemptFailed) for each in entries)
     assert not (folder / "scheduler.json").exists()
     refused = subprocess.run(
-        [*COMMAND, "worker", "join", "step"], cwd=place, capture_output=True, text=True, check=False
+        [*COMMAND, "runs", "worker", "step"], cwd=place, capture_output=True, text=True, check=False
     )
     assert refused.returncode == 2 and "No map runs in 'runs/step'" in refused.stderr
-    (folder / "scheduler.json").write_text(json.dumps({"address": "tls://127.0.0.1:1", "host": "elsewhere"}))
+    (folder / "scheduler.json").write_text(
+        json.dumps({"address": "tls://127.0.0.1:1", "host": "elsewhere"})
+    )
     refused = subprocess.run(
-        [*COMMAND, "worker", "join", "step"], cwd=place, capture_output=True, text=True, check=False
+        [*COMMAND, "runs", "worker", "step"], cwd=place, capture_output=True, text=True, check=False
     )
     assert refused.returncode == 2 and "cluster.interface" in refused.stderr

@@ -13,9 +13,9 @@ from distributed import Client, LocalCluster
 from distributed.scheduler import KilledWorker
 
 from daskmetrics.cluster import Pins, pin_workers, require
-from daskmetrics.cluster._pinning import claim, cpus_of_node, node_of_gpu, usable_cpus
-from daskmetrics.core._machine import visible_gpus
+from daskmetrics.cluster.pinning import claim, cpus_of_node, node_of_gpu, usable_cpus
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.machine import visible_gpus
 
 CPUS = len(usable_cpus())
 
@@ -83,10 +83,15 @@ def test_the_memory_node_of_a_gpu_is_read_from_the_system(tmp_path):
         folder.mkdir(parents=True)
         (folder / "cpulist").write_text(f"{cpus}\n")
     for minor, bus in ((0, "0000:17:00.0"), (1, "0000:ca:00.0")):
-        driver, pci = tmp_path / "proc/driver/nvidia/gpus" / bus, tmp_path / "sys/bus/pci/devices" / bus
+        driver, pci = (
+            tmp_path / "proc/driver/nvidia/gpus" / bus,
+            tmp_path / "sys/bus/pci/devices" / bus,
+        )
         driver.mkdir(parents=True)
         pci.mkdir(parents=True)
-        (driver / "information").write_text(f"Model: \t A100\nGPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}\n")
+        (driver / "information").write_text(
+            f"Model: \t A100\nGPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}\n"
+        )
         (pci / "numa_node").write_text(f"{minor}\n")
     assert [node_of_gpu(gpu, tmp_path) for gpu in ("0", "1", "GPU-1", "7")] == [0, 1, 1, None]
     assert cpus_of_node(0, tmp_path) == {"0", "1", "4"}
@@ -97,29 +102,37 @@ def test_the_memory_node_of_a_gpu_is_read_from_the_system(tmp_path):
 
 def test_memory_is_preferred_on_a_node():
     code = (
-        "import ctypes; from daskmetrics.cluster._pinning import prefer_memory; prefer_memory(0);"
+        "import ctypes; from daskmetrics.cluster.pinning import prefer_memory; prefer_memory(0);"
         "mode = ctypes.c_int();"
         "ctypes.CDLL(None).syscall(239, ctypes.byref(mode), None, 0, 0, 0); print(mode.value)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     if platform.machine() != "x86_64" or "Operation not permitted" in done.stderr:
-        pytest.skip("this machine does not allow memory policies, or numbers the system call otherwise")
+        pytest.skip(
+            "this machine does not allow memory policies, or numbers the system call otherwise"
+        )
     assert done.stdout.strip() == "1", done.stderr
 
 
 def test_more_than_the_machine_has_is_refused(monkeypatch):
-    with pytest.raises(ConfigError, match=f"10 workers with {CPUS} CPUs each need {10 * CPUS}, this machine offers"):
+    with pytest.raises(
+        ConfigError, match=f"10 workers with {CPUS} CPUs each need {10 * CPUS}, this machine offers"
+    ):
         require(Pins(cpus=CPUS), workers=10)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
     assert visible_gpus() == ["2", "5"]
     require(Pins(gpus=1), workers=2)
-    with pytest.raises(ConfigError, match="3 workers with 1 GPUs each need 3, this machine offers 2"):
+    with pytest.raises(
+        ConfigError, match="3 workers with 1 GPUs each need 3, this machine offers 2"
+    ):
         require(Pins(gpus=1), workers=3)
 
 
 @pytest.mark.skipif(CPUS < 2, reason="needs two CPUs")
 def test_workers_keep_their_cpus_and_gpus_also_after_a_restart(monkeypatch, tmp_path):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")  # no GPU is used: the variable only names them
+    monkeypatch.setenv(
+        "CUDA_VISIBLE_DEVICES", "0,1"
+    )  # no GPU is used: the variable only names them
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
     def pinned(dask_worker):
@@ -140,6 +153,8 @@ def test_workers_keep_their_cpus_and_gpus_also_after_a_restart(monkeypatch, tmp_
         with pytest.raises(KilledWorker):
             client.submit(os._exit, 1, workers=[0], pure=False).result()
         deadline = time.monotonic() + 60
-        while len(after := client.run(pinned, on_error="ignore")) < 2 and time.monotonic() < deadline:
+        while (
+            len(after := client.run(pinned, on_error="ignore")) < 2 and time.monotonic() < deadline
+        ):
             time.sleep(0.1)
         assert {name: (cpus, gpus) for name, cpus, gpus in after.values()} == before

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from daskmetrics import config
+from daskmetrics.config.loading import REMOVED
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.metrics import catalogue, resolve
 
@@ -25,7 +26,9 @@ def test_ready_made_configurations_are_valid(path):
     assert config.load(path).name == path.stem
 
 
-@pytest.mark.parametrize("path", sorted((config.folder() / "clusters").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((config.folder() / "clusters").glob("*.yaml")), ids=lambda path: path.stem
+)
 def test_ready_made_profiles_are_valid(path):
     assert config.parse(with_(cluster=path.stem)).cluster.workers >= 1
 
@@ -35,7 +38,10 @@ def test_ready_made_profiles_are_valid(path):
     [
         (with_(serch={}), "Unknown key 'serch'. Did you mean 'search'?"),
         (with_(search={"buget": 0.1}), "Unknown key 'buget'. Did you mean 'budget'?"),
-        (with_(models=[{"name": "a", "train": {"wdth": 8}}]), "Unknown key 'wdth'. Did you mean 'width'?"),
+        (
+            with_(models=[{"name": "a", "train": {"wdth": 8}}]),
+            "Unknown key 'wdth'. Did you mean 'width'?",
+        ),
         (with_(models=[{"name": "a"}]), "needs either 'source' or 'train'"),
         (with_(models=[]), "at least 1 item"),
         (with_(models=[SMALL["models"][0]] * 2), "names must differ"),
@@ -60,9 +66,19 @@ def test_settings_reach_any_depth(tmp_path):
     path = tmp_path / "x.yaml"
     path.write_text(yaml.safe_dump(SMALL))
     loaded = config.load(
-        path, ["search.budget=0.05", "models.0.layers=[1, 2]", "cluster.workers=7", "protocol.preset=paper"]
+        path,
+        [
+            "search.budget=0.05",
+            "models.0.layers=[1, 2]",
+            "cluster.workers=7",
+            "protocol.preset=paper",
+        ],
     )
-    assert (loaded.search.budget, loaded.models[0].layers, loaded.cluster.workers) == (0.05, (1, 2), 7)
+    assert (loaded.search.budget, loaded.models[0].layers, loaded.cluster.workers) == (
+        0.05,
+        (1, 2),
+        7,
+    )
     assert loaded.protocol.padding == "left"
 
 
@@ -104,22 +120,31 @@ def test_the_environment_overrides_the_site_and_mappings_are_merged(tmp_path):
         c = cluster("a100", qos="high", exports={"B": "2"})
         print(c.account, c.qos, c.gpu_type, c.gpus_per_job, c.exports, c.scoring.model_dump())
     """
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("123 high a100 4 {'A': '1', 'B': '2'} {'workers': 3,"), done.stdout
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("123 high a100 4 {'A': '1', 'B': '2'} {'workers': 3,"), (
+        done.stdout
+    )
     assert "'partition': 'cpu'" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"gpus_per_job": 8, "gpus_per_node": 4}, "gpus_per_job is 8, but a node has 4"),
         ({"workers": 2, "fewest": 3}, "fewest is 3, which is more than the 2 workers"),
-        ({"kind": "slurm", "max_memory": "8GiB"}, "max_memory is 8GiB, so memory, with which jobs begin, must be set"),
-        ({"kind": "slurm", "memory": "9GiB", "max_memory": "8GiB"}, "jobs begin, must be set, to less"),
+        (
+            {"kind": "slurm", "max_memory": "8GiB"},
+            "max_memory is 8GiB, so memory, with which jobs begin, must be set",
+        ),
+        (
+            {"kind": "slurm", "memory": "9GiB", "max_memory": "8GiB"},
+            "jobs begin, must be set, to less",
+        ),
         ({"partition": ["gpu", "c p u"]}, "partition"),
         ({"partition": []}, "partition"),
         ({"scoring": {"workers": 2, "fewest": 3}}, "fewest is 3, which is more than the 2 workers"),
-        ({"scoring": {"gpus": 1}}, "Unknown key 'gpus'. Valid: account"),
+        ({"scoring": {"gpus": 1}}, "Unknown key 'gpus'. Valid: directives"),
         ({"walltime": "1 hour"}, "must be a time such as '12:30:00'"),
         ({"walltime": "00:00"}, "must be longer than zero"),
         ({"directives": ["exclusive"]}, "an option of sbatch such as '--exclusive'"),
@@ -162,10 +187,25 @@ def test_three_cheap_metrics_of_different_families_are_the_default():
 
 @pytest.mark.parametrize("metrics", ["all", ["all"]])
 def test_all_metrics_are_measured_on_request(metrics):
-    assert resolve(config.parse({**SMALL, "metrics": metrics}).metrics) == tuple(catalogue().values())
+    assert resolve(config.parse({**SMALL, "metrics": metrics}).metrics) == tuple(
+        catalogue().values()
+    )
 
 
 def test_a_bare_name_is_a_list_of_one_metric_and_an_empty_list_has_none():
     assert config.parse({**SMALL, "metrics": "curvature"}).metrics == ("curvature",)
     assert config.load(SMALL, ["metrics=[]"]).metrics == ()
     assert config.load(SMALL, ["metrics=curvature"]).metrics == ("curvature",)
+
+
+@pytest.mark.parametrize("key", REMOVED)
+def test_a_removed_key_is_refused_with_what_replaces_it(key):
+    data = {**SMALL, "models": [{"name": "a", "source": "somewhere"}]}
+    *parents, last = key.split(".")
+    section = data
+    for parent in parents:
+        section = section.setdefault(parent, {})
+        section = section[0] if isinstance(section, list) else section
+    section[last] = 1
+    with pytest.raises(ConfigError, match=re.escape(REMOVED[key])):
+        config.parse(data)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.config._prompts import Prompts, check_names, configured
+from daskmetrics.config.prompts import Prompts, check_names, configured
 from daskmetrics.core.errors import ConfigError
 
 NAMES = [
@@ -32,10 +32,14 @@ NAMES = [
 def test_the_choice_is_that_of_mteb_and_sentence_transformers(
     names: set[str], default: str | None, task: tuple[str, str], role: str | None
 ) -> None:
-    get_prompt_name = pytest.importorskip("mteb.models.abs_encoder", reason="needs mteb").get_prompt_name
+    get_prompt_name = pytest.importorskip(
+        "mteb.models.abs_encoder", reason="needs mteb"
+    ).get_prompt_name
     from mteb.types import PromptType
 
-    texts = {"query": "", "document": ""} | {name: f"<{name}>" for name in names}  # both roles are always there
+    texts = {"query": "", "document": ""} | {
+        name: f"<{name}>" for name in names
+    }  # both roles are always there
     metadata = type("Metadata", (), {"name": task[0], "type": task[1]})
     name = get_prompt_name(texts, metadata, PromptType(role) if role else None)
     expected = texts[name] if name else texts.get(default or "", "") if role is None else ""
@@ -62,5 +66,14 @@ def test_a_prompt_for_nothing_is_an_error(name: str) -> None:
 
 
 def test_prompts_for_roles_tasks_and_kinds_are_known() -> None:
-    names = ["query", "passage", "default", "STS12", "STS12-query", "STS", "sts", "PairClassification-document"]
+    names = [
+        "query",
+        "passage",
+        "default",
+        "STS12",
+        "STS12-query",
+        "STS",
+        "sts",
+        "PairClassification-document",
+    ]
     check_names(dict.fromkeys(names, "x"), ["STS12"], ["sts", "pair_classification"])

@@ -46,7 +46,9 @@ def test_layers_together_count_as_in_python(text, name):
     "text", ["mean(10:20)", "concat(3, 13)", "mean(-20:)", "concat(3, 3)", "mean(3:4)", "mean(5:3)"]
 )
 def test_layers_that_do_not_exist_are_refused_with_those_that_do(text):
-    with pytest.raises(ConfigError, match=r"readouts.layers is not two or more different layers of 0\.\.\.12"):
+    with pytest.raises(
+        ConfigError, match=r"readouts.layers is not two or more different layers of 0\.\.\.12"
+    ):
         Readouts(layers=[text]).names(depth=12)
 
 
@@ -69,7 +71,9 @@ def test_what_is_not_a_part_of_a_readout_is_refused_and_named(part, value, messa
 
 
 def test_a_single_value_stands_for_a_list_of_one():
-    given = config.parse({**BASE, "readouts": {"pooling": "last", "dimensions": 64, "whitening": True}})
+    given = config.parse(
+        {**BASE, "readouts": {"pooling": "last", "dimensions": 64, "whitening": True}}
+    )
     assert given.readouts.names(depth=3) == ("last,64d,whitened",)
 
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from daskmetrics.core import _corpus as corpus
+from daskmetrics.core import corpus as corpus
 from daskmetrics.core.errors import ConfigError
 
 
 def test_another_process_reads_the_same_documents() -> None:
     code = (
-        "from daskmetrics.core import _corpus as corpus; "
+        "from daskmetrics.core import corpus as corpus; "
         "print(corpus.digest(d.name + d.text for d in corpus.stdlib_documents()))"
     )
     there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -34,7 +34,7 @@ def test_kept_documents_are_those_of_the_files_and_damage_is_noticed(tmp_path, m
 def test_no_library_is_imported_to_read_the_corpus() -> None:
     code = """
 import sys
-from daskmetrics.core import _corpus as corpus
+from daskmetrics.core import corpus as corpus
 corpus.stdlib_documents()
 assert not {"smtplib", "imaplib", "wsgiref", "xml", "numpy", "torch", "dask"} & set(sys.modules)
 """
@@ -84,7 +84,9 @@ def test_prompts_of_a_file_drop_blank_lines_and_copies(tmp_path: Path) -> None:
         (b"\xff\xfe\n", "is not UTF-8"),
     ],
 )
-def test_the_error_for_an_unusable_file_has_a_remedy(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_the_error_for_an_unusable_file_has_a_remedy(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
     path = tmp_path / "prompts.txt"
     if content is not None:
         path.write_bytes(content)
@@ -106,4 +108,8 @@ def test_passages_stay_within_a_document() -> None:
 
 def test_sections_are_cut_at_underlined_headings() -> None:
     text = "Intro.\n\nTitle\n*****\n\nBody.\n\nSub\n===\nMore."
-    assert [corpus._paragraphs(section) for section in corpus._sections(text)] == ["Intro.", "Body.", "More."]
+    assert [corpus._paragraphs(section) for section in corpus._sections(text)] == [
+        "Intro.",
+        "Body.",
+        "More.",
+    ]

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from daskmetrics.core import _files as files
+from daskmetrics.core import files as files
 from daskmetrics.core.errors import ConfigError, DiskFullError, StorageError, room_for
 
 WRITER = """
 import sys, time
 from pathlib import Path
-from daskmetrics.core import _files as parts
+from daskmetrics.core import files as parts
 folder = Path(sys.argv[1])
 with parts.atomic_folder(folder / "step8") as part, parts.atomic_file(folder / "state.pt") as file:
     (part / "half").write_bytes(b"half")
@@ -27,7 +27,9 @@ with parts.atomic_folder(folder / "step8") as part, parts.atomic_file(folder / "
 
 @pytest.mark.parametrize("place", ["/dev/null", "/dev/null/run", "/proc/run"])
 def test_a_run_folder_that_cannot_be_created_is_reported(place):
-    with pytest.raises(ConfigError, match=f"run folder '{place}' cannot be created.* Choose another --folder"):
+    with pytest.raises(
+        ConfigError, match=f"run folder '{place}' cannot be created.* Choose another --folder"
+    ):
         files.RunFolder(Path(place)).create()
 
 
@@ -64,12 +66,17 @@ def test_only_the_main_thread_changes_the_mask_of_the_process(tmp_path):
         thread.join()
     finally:
         os.umask(before)
-    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("own", "of the user")] == [0o600, 0o644]
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("own", "of the user")] == [
+        0o600,
+        0o644,
+    ]
 
 
 @pytest.fixture
 def writer(tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", WRITER, tmp_path], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, tmp_path], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout.readline() == "writing\n"
     yield process
     process.kill()

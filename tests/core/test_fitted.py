@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskmetrics.core._fitted import fit, joined
-from daskmetrics.core._readouts import Readout
 from daskmetrics.core.errors import UndefinedError
+from daskmetrics.core.fitted import fit, joined
+from daskmetrics.core.readouts import Readout
 
 
 def vectors(texts: int, width: int, seed: int = 0) -> np.ndarray:
@@ -29,7 +29,9 @@ def test_principal_components_are_those_of_scikit_learn(whitening):
     corpus, texts = vectors(200, 24), vectors(50, 24, seed=1)
     fitted = fit(Readout(dimensions="pca9", whitening=whitening), corpus)
     theirs = PCA(9, whiten=whitening, svd_solver="full").fit(corpus.astype(np.float64))
-    np.testing.assert_allclose(fitted(texts), theirs.transform(texts), rtol=1e-5, atol=1e-5 * np.abs(texts).max())
+    np.testing.assert_allclose(
+        fitted(texts), theirs.transform(texts), rtol=1e-5, atol=1e-5 * np.abs(texts).max()
+    )
 
 
 @pytest.mark.parametrize("dimensions", ["", "7"])
@@ -41,7 +43,9 @@ def test_whitened_vectors_of_the_corpus_have_the_identity_as_covariance(dimensio
     fitted, kept = fit(readout, corpus), readout.kept or 12
     np.testing.assert_allclose(np.cov(fitted(corpus).T), np.eye(kept), atol=1e-4)
     theirs = PCA(whiten=True, svd_solver="full").fit(corpus[:, :kept].astype(np.float64))
-    np.testing.assert_allclose(fitted(texts), theirs.transform(texts[:, :kept]), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        fitted(texts), theirs.transform(texts[:, :kept]), rtol=1e-4, atol=1e-4
+    )
 
 
 def test_int8_is_the_nearest_of_256_levels_between_the_smallest_and_the_largest_value_of_the_corpus():
@@ -63,7 +67,9 @@ def test_int8_agrees_with_the_quantisation_of_sentence_transformers_within_a_lev
     from sentence_transformers.util.quantization import quantize_embeddings
 
     corpus = vectors(100, 6)
-    theirs = quantize_embeddings(corpus, "int8", calibration_embeddings=corpus)  # which rounds towards zero
+    theirs = quantize_embeddings(
+        corpus, "int8", calibration_embeddings=corpus
+    )  # which rounds towards zero
     ours = fit(Readout(storage="int8"), corpus).stored(corpus)
     assert np.abs(ours.astype(int) - theirs.astype(int)).max() <= 1
 
@@ -71,7 +77,9 @@ def test_int8_agrees_with_the_quantisation_of_sentence_transformers_within_a_lev
 def test_a_dimension_that_is_constant_in_the_corpus_stays_constant_as_int8():
     corpus = vectors(20, 3)
     corpus[:, 1] = 0.25
-    assert np.unique(fit(Readout(storage="int8"), corpus)(vectors(9, 3, seed=1))[:, 1]).tolist() == [0.25]
+    assert np.unique(
+        fit(Readout(storage="int8"), corpus)(vectors(9, 3, seed=1))[:, 1]
+    ).tolist() == [0.25]
 
 
 def test_the_cosine_of_binary_vectors_follows_their_hamming_distance():
@@ -95,9 +103,13 @@ def test_float16_rounds_and_does_not_hide_an_overflow():
 def test_layers_are_averaged_or_put_one_after_the_other():
     pooled = {layer: vectors(4, 3, seed=layer) for layer in range(4)}
     np.testing.assert_allclose(
-        joined(Readout(layers="mean1-3"), pooled, 3), np.mean([pooled[1], pooled[2], pooled[3]], axis=0), rtol=1e-6
+        joined(Readout(layers="mean1-3"), pooled, 3),
+        np.mean([pooled[1], pooled[2], pooled[3]], axis=0),
+        rtol=1e-6,
     )
-    assert np.array_equal(joined(Readout(layers="concat0+2"), pooled, 2), np.hstack([pooled[0], pooled[2]]))
+    assert np.array_equal(
+        joined(Readout(layers="concat0+2"), pooled, 2), np.hstack([pooled[0], pooled[2]])
+    )
     assert joined(Readout("last"), pooled, 2) is pooled[2]
 
 

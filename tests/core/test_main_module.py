@@ -1,4 +1,6 @@
-"""Programs without a guard: the processes that we start do not import them, and what they define still works there."""
+"""Programs without a guard: the processes that we start do not import them, and what they define
+still works there.
+"""
 
 from __future__ import annotations
 
@@ -83,11 +85,12 @@ print(bool((run.metrics.norm > 0).all()), {pick["why"]["because"] for pick in ru
 
 REPLAY = """
 from daskmetrics.bandit.policies import race
-from daskmetrics.bandit.replay import ReplayPlan, Scenario, Setting, run_trials, score_table
-from tests.bandit.replay.conftest import known_rows
+from daskmetrics.bandit.replay import ReplayPlan, Scenario, Setting, run_trials
+from daskmetrics.bandit.tables import score_table
+from tests.bandit.conftest import known_rows
 
 def mine(state):
-    return race.ask(state)
+    return race(state)
 
 plan = ReplayPlan(score_table(known_rows()), Scenario(), 0.1)
 settings = [Setting("race"), Setting("__main__:mine")]

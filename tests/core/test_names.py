@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.names import Arm, Cell, Suite, content_key, grid, select_revisions, step_of, training_order
+from daskmetrics.core.names import (
+    Arm,
+    Cell,
+    Suite,
+    content_key,
+    grid,
+    select_revisions,
+    step_of,
+    training_order,
+)
 
 FOLDER = ["step0", "step1", "step2", "step4", "step1000", "step2000", "main"]
 
@@ -33,7 +42,9 @@ def test_ranges_keep_what_exists(wanted, expected):
 
 def test_the_ranges_of_pythia():
     assert len(select_revisions("every 1000 to 143000", None)) == 144
-    assert select_revisions("log to 512", None) == tuple(f"step{s}" for s in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512))
+    assert select_revisions("log to 512", None) == tuple(
+        f"step{s}" for s in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+    )
 
 
 @pytest.mark.parametrize("wanted", ["step3", ["step0", "step77"]])
@@ -53,11 +64,18 @@ def test_layers_beyond_the_depth_are_an_error():
 
 
 def test_order_of_training():
-    assert training_order(["main", "step512", "step8", "step64"]) == ("step8", "step64", "step512", "main")
+    assert training_order(["main", "step512", "step8", "step64"]) == (
+        "step8",
+        "step64",
+        "step512",
+        "main",
+    )
     assert step_of("main") is None
 
 
-@given(st.lists(st.integers() | st.text(), max_size=4), st.lists(st.integers() | st.text(), max_size=4))
+@given(
+    st.lists(st.integers() | st.text(), max_size=4), st.lists(st.integers() | st.text(), max_size=4)
+)
 def test_keys_are_equal_exactly_when_contents_are(a, b):
     assert (content_key(a) == content_key(b)) == (a == b)
 
@@ -74,13 +92,17 @@ def test_arms_and_suites_with_the_default_readout_are_written_as_before_there_we
     assert Arm("m", "step1", 3, "last").as_dict()["readout"] == "last"
 
 
-@pytest.mark.parametrize("name", ["m@step1/3", "m@refs/pr/1/3", "m@step1/3/last,256d,int8", "m@refs/1/6/mean3-6"])
+@pytest.mark.parametrize(
+    "name", ["m@step1/3", "m@refs/pr/1/3", "m@step1/3/last,256d,int8", "m@refs/1/6/mean3-6"]
+)
 def test_names_of_arms_and_cells_parse_back(name):
     assert str(Arm.parse(name)) == name
     assert str(Cell.parse(f"{name}:file:reviews.csv")) == f"{name}:file:reviews.csv"
 
 
-@pytest.mark.parametrize("name", ["m@step1/3/lost", "m@step1/last", "m@step1/3/int8,last", "m/3/last"])
+@pytest.mark.parametrize(
+    "name", ["m@step1/3/lost", "m@step1/last", "m@step1/3/int8,last", "m/3/last"]
+)
 def test_what_is_no_arm_is_refused(name):
     with pytest.raises(ValueError, match="is not an arm"):
         Arm.parse(name)
@@ -103,5 +125,7 @@ def test_a_suite_has_every_readout_of_every_layer_and_layers_together_once():
 
 
 def test_layers_that_are_read_together_must_be_among_those_of_the_suite():
-    with pytest.raises(ConfigError, match=r"reads layers \[1\], which are not among its layers \[0, 2\]"):
+    with pytest.raises(
+        ConfigError, match=r"reads layers \[1\], which are not among its layers \[0, 2\]"
+    ):
         Suite("m", ("a",), (0, 2), 2, ("concat1+2",))

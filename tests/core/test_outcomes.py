@@ -2,28 +2,40 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.core._outcomes import MOST_BYTES, Difference, difference, joint_error, mean_difference, pack, unpack
 from daskmetrics.core.errors import DataError
+from daskmetrics.core.outcomes import (
+    MOST_BYTES,
+    Difference,
+    difference,
+    joint_error,
+    mean_difference,
+    pack,
+    unpack,
+)
+from daskmetrics.core.results import Scored, result_as_json
 
 seeds = st.integers(0, 2**32 - 1)
 
 
-def recorded(outcomes, items="task") -> dict:
+def recorded(outcomes, items="task") -> Scored:
     values = np.asarray(outcomes, dtype=float)
     error = float(values.std() / math.sqrt(len(values)))
-    packed = json.loads(json.dumps(pack(outcomes, float(values.mean()), items)))  # as the journal has it
-    return {"score": float(values.mean()), "stderr": error, "outcomes": packed}
+    score = float(values.mean())
+    return Scored(score, error, outcomes=pack(outcomes, score, items))
 
 
 @given(st.lists(st.booleans(), max_size=40))
 def test_right_and_wrong_come_back_exactly(outcomes):
-    kept = unpack(pack(np.array(outcomes, dtype=bool), float(np.mean(outcomes)) if outcomes else 0.0, "task"))
+    kept = unpack(
+        pack(np.array(outcomes, dtype=bool), float(np.mean(outcomes)) if outcomes else 0.0, "task")
+    )
     assert kept.tolist() == [float(outcome) for outcome in outcomes]
 
 
@@ -50,12 +62,17 @@ def test_a_paired_error_is_that_of_the_differences(seed, n):
 
 
 def test_a_paired_error_covers_the_truth_as_often_as_it_says():
-    """Two arms with common items and with a true difference of zero: 95 % of the differences are within 1.96 errors."""
+    """Two arms with common items and with a true difference of zero: 95 % of the differences are
+    within 1.96 errors.
+    """
     generator, within, ratios = np.random.default_rng(0), [], []
     for _ in range(400):
         easy = generator.normal(size=300)
         one, other = (easy + generator.normal(size=(2, 300)) * 0.5) > 0
-        found, alone = difference(recorded(one), recorded(other)), difference(recorded(one), recorded(other, "others"))
+        found, alone = (
+            difference(recorded(one), recorded(other)),
+            difference(recorded(one), recorded(other, "others")),
+        )
         within.append(abs(found.value) < 1.96 * found.stderr)
         ratios.append(found.stderr / alone.stderr)
         assert not alone.paired
@@ -69,16 +86,20 @@ def test_the_size_is_bounded_and_the_error_stays(n, right_or_wrong):
     one, other = recorded(values[0] < 0.8), recorded(values[1] < 0.8)
     if not right_or_wrong:
         one, other = recorded(values[0]), recorded(values[1])
-    assert len(json.dumps(one["outcomes"])) < 4 / 3 * MOST_BYTES + 200
-    alone = math.hypot(one["stderr"], other["stderr"])  # of arms that have nothing in common
+    assert len(json.dumps(result_as_json(one.outcomes))) < 4 / 3 * MOST_BYTES + 200
+    alone = math.hypot(one.stderr, other.stderr)  # of arms that have nothing in common
     assert difference(one, other).stderr == pytest.approx(alone, rel=0.5 if n == 10 else 0.06)
 
 
 def test_outcomes_of_other_items_or_of_none_are_not_paired():
     one = recorded([True, False, True])
-    for other in (recorded([True, False, True], "other"), recorded([True, False]), {"score": 0.5, "stderr": 0.3}):
+    for other in (
+        recorded([True, False, True], "other"),
+        recorded([True, False]),
+        Scored(0.5, 0.3),
+    ):
         found = difference(one, other)
-        assert not found.paired and found.stderr == math.hypot(one["stderr"], other["stderr"])
+        assert not found.paired and found.stderr == math.hypot(one.stderr, other.stderr)
     single = recorded([True])
     assert not difference(single, single).paired
 
@@ -93,26 +114,38 @@ def test_outcomes_that_do_not_belong_to_the_score_are_an_error():
 
 def test_the_mean_over_tasks_has_weights_and_independent_errors():
     two = [Difference(0.3, 0.03, paired=True), Difference(0.1, 0.04, paired=False)]
-    assert mean_difference(two) == Difference(pytest.approx(0.2), pytest.approx(0.025), paired=False)
-    assert mean_difference(two, [1, 0]) == Difference(pytest.approx(0.3), pytest.approx(0.03), paired=False)
+    assert mean_difference(two) == Difference(
+        pytest.approx(0.2), pytest.approx(0.025), paired=False
+    )
+    assert mean_difference(two, [1, 0]) == Difference(
+        pytest.approx(0.3), pytest.approx(0.03), paired=False
+    )
     assert mean_difference([]) is None and mean_difference(two, [0, 0]) is None
 
 
 def test_the_probability_is_that_of_a_normal_deviate():
     assert Difference(-1.96, 1.0, paired=True).probability == pytest.approx(0.025, abs=1e-4)
-    assert [Difference(value, 0.0, paired=True).probability for value in (-0.1, 0.0, 0.1)] == [0.0, 0.5, 1.0]
+    assert [Difference(value, 0.0, paired=True).probability for value in (-0.1, 0.0, 0.1)] == [
+        0.0,
+        0.5,
+        1.0,
+    ]
 
 
 @given(seeds, st.integers(2, 60))
 def test_the_joint_error_of_two_scores_gives_the_error_of_their_difference(seed, n):
     rows = [recorded(row) for row in np.random.default_rng(seed).random((3, n)) < 0.6]
-    for scores in (rows, [{**row, "outcomes": None} for row in rows]):
+    for scores in (rows, [replace(row, outcomes=None) for row in rows]):
         joint, found = joint_error(scores), difference(scores[0], scores[2])
         c = joint.covariance
-        assert math.sqrt(max(0.0, c[0, 0] + c[2, 2] - 2 * c[0, 2])) == pytest.approx(found.stderr, abs=1e-7)
-        assert joint.paired is found.paired and joint.freedom == (n - 1 if found.paired else math.inf)
+        assert math.sqrt(max(0.0, c[0, 0] + c[2, 2] - 2 * c[0, 2])) == pytest.approx(
+            found.stderr, abs=1e-7
+        )
+        assert joint.paired is found.paired and joint.freedom == (
+            n - 1 if found.paired else math.inf
+        )
 
 
 def test_one_score_without_outcomes_makes_all_errors_independent():
-    rows = [recorded([True, False, True]), {"score": 0.5, "stderr": 0.3}]
+    rows = [recorded([True, False, True]), Scored(0.5, 0.3)]
     assert not joint_error(rows).paired and joint_error(rows).covariance[0, 1] == 0

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.core._readouts import POOLINGS, STORAGES, Readout, joined_name
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
+from daskmetrics.core.readouts import POOLINGS, STORAGES, Readout, joined_name
 
 layers = st.sets(st.integers(0, 99), min_size=2, max_size=9).map(lambda each: tuple(sorted(each)))
 readouts = st.builds(
@@ -35,7 +35,19 @@ def test_layers_that_are_read_together_are_named_and_found_again(join, chosen):
 
 @pytest.mark.parametrize(
     "name",
-    ["256", "last,mean", "int8,last", "float32", "mean3", "mean6-3", "mean3-4", "concat3+3", "pca0", "x", "last,"],
+    [
+        "256",
+        "last,mean",
+        "int8,last",
+        "float32",
+        "mean3",
+        "mean6-3",
+        "mean3-4",
+        "concat3+3",
+        "pca0",
+        "x",
+        "last,",
+    ],
 )
 def test_what_is_not_the_canonical_name_of_a_readout_is_refused(name):
     with pytest.raises(ConfigError):

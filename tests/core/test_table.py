@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import csv
 
-from daskmetrics.core._table import Table, printable
+from daskmetrics.core.table import Table, printable
 
 TABLE = Table(
     ("task", "question"),
@@ -19,18 +19,25 @@ def test_each_row_is_one_line_without_a_width():
     title, _, header, rule, first, second, _, note = TABLE.as_text().splitlines()
     assert (title, note) == ("Tasks", "Two of many.")
     assert header.split() == ["task", "question"] and set(rule) == {"─"}
-    assert first.startswith("Banking77Classification  Which of") and second.endswith("a < b, [red]c[/]")
+    assert first.startswith("Banking77Classification  Which of") and second.endswith(
+        "a < b, [red]c[/]"
+    )
 
 
 def test_in_a_narrow_terminal_cells_continue_on_the_next_line_and_the_first_column_is_whole():
     lines = TABLE.as_text(width=40).splitlines()
-    assert max(map(len, lines)) <= 40 and any(line.startswith("Banking77Classification ") for line in lines)
+    assert max(map(len, lines)) <= 40 and any(
+        line.startswith("Banking77Classification ") for line in lines
+    )
     question = ["Which of", "seventy-seven", "intents does a", "customer have?"]
     assert [line[25:] for line in lines[4:8]] == question
 
 
 def test_columns_that_fit_in_no_other_way_break_words():
-    assert Table((), (("order", "y" * 9),)).as_text(width=12).splitlines() == ["order  yyyyy", "       yyyy"]
+    assert Table((), (("order", "y" * 9),)).as_text(width=12).splitlines() == [
+        "order  yyyyy",
+        "       yyyy",
+    ]
 
 
 def test_a_table_without_a_header_is_a_plain_list():
@@ -41,7 +48,11 @@ def test_csv_and_html_hold_every_cell():
     header, *rows = csv.reader(TABLE.as_csv().splitlines())
     assert (tuple(header), tuple(map(tuple, rows))) == (TABLE.header, TABLE.rows)
     page = TABLE.as_html()
-    assert "<h2>Tasks</h2>" in page and "<td>a &lt; b, [red]c[/]</td>" in page and "<p>Two of many.</p>" in page
+    assert (
+        "<h2>Tasks</h2>" in page
+        and "<td>a &lt; b, [red]c[/]</td>" in page
+        and "<p>Two of many.</p>" in page
+    )
 
 
 def test_control_characters_do_not_reach_the_terminal():

@@ -6,7 +6,13 @@ from daskmetrics.dashboard._curves import MAX_POINTS, RECENT, TrainingCurves
 
 
 def event(step, rank=0, **more):
-    return {"rank": rank, "step": step, "loss": 5.0 / (step + 1), "tokens_per_second": 100.0, **more}
+    return {
+        "rank": rank,
+        "step": step,
+        "loss": 5.0 / (step + 1),
+        "tokens_per_second": 100.0,
+        **more,
+    }
 
 
 def test_every_rank_has_a_line():
@@ -37,7 +43,9 @@ def test_a_training_of_one_process_is_named_after_its_model():
     curves = TrainingCurves()
     for step in (1, 2):
         for model in ("tiny-32", "tiny-64"):
-            curves.receive({"model": model, "step": step, "loss": 7.0 / step, "tokens_per_second": None}, 1.0)
+            curves.receive(
+                {"model": model, "step": step, "loss": 7.0 / step, "tokens_per_second": None}, 1.0
+            )
     assert list(curves.points) == list(curves.last) == ["tiny-32", "tiny-64"]
     assert [point.loss for point in curves.points["tiny-64"]] == [7.0, 3.5]
 

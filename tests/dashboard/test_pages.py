@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.dashboard import History
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster, Recipe
-from daskmetrics.core._events import RunFinished
+from daskmetrics.core.events import RunFinished
 from daskmetrics.core.names import Suite
 from daskmetrics.dashboard import RUN_PAGE, Publisher
 from daskmetrics.dashboard._curves import TrainingCurves
@@ -72,7 +72,9 @@ def test_pages_are_in_the_menu_and_in_jupyterlabs_panel(prefix):
         assert f'<a href="{page}">' in get(f"{prefix}/individual-daskmetrics")
 
 
-@pytest.mark.parametrize("path", ["individual-daskmetrics", "individual-daskmetrics-training", "metrics"])
+@pytest.mark.parametrize(
+    "path", ["individual-daskmetrics", "individual-daskmetrics-training", "metrics"]
+)
 def test_without_the_prefix_there_is_no_page(prefix, path):
     with pytest.raises(urllib.error.HTTPError, match="404"):
         get(f"{prefix.rpartition('/')[0]}/{path}")
@@ -104,10 +106,18 @@ def test_prometheus_reads_the_metrics(client, plugin, prefix, history):
     entries = [*history.opening(), *history.measured(), *list(history.searched())[:60]]
     with publishing(client, plugin, entries):
         wait_until(lambda: plugin.live.counts["score", "ok"] > 20 and plugin.load)
-        families = {family.name: family for family in text_string_to_metric_families(get(f"{prefix}/metrics"))}
+        families = {
+            family.name: family
+            for family in text_string_to_metric_families(get(f"{prefix}/metrics"))
+        }
     ours = {name: family for name, family in families.items() if name.startswith("daskmetrics_")}
-    units = {(s.labels["kind"], s.labels["state"]): s.value for s in ours["daskmetrics_units"].samples}
-    assert units["measure", "ok"] == 16 and units["score", "ok"] == ours["daskmetrics_cells_scored"].samples[0].value
+    units = {
+        (s.labels["kind"], s.labels["state"]): s.value for s in ours["daskmetrics_units"].samples
+    }
+    assert (
+        units["measure", "ok"] == 16
+        and units["score", "ok"] == ours["daskmetrics_cells_scored"].samples[0].value
+    )
     assert ours["daskmetrics_best_score"].samples[0].value == pytest.approx(plugin.live.best)
     assert ours["daskmetrics_cost_spent_seconds"].type == "counter"
     assert ours["daskmetrics_workers"].samples[0].value == 2
@@ -125,7 +135,12 @@ def test_the_printed_link_opens_the_page_of_the_run():
 def report_training(ranks: int) -> None:
     for step in range(20):
         for rank in range(ranks):
-            event = {"rank": rank, "step": step, "loss": 7 / (step + 1) + rank / 10, "tokens_per_second": 900.0 + rank}
+            event = {
+                "rank": rank,
+                "step": step,
+                "loss": 7 / (step + 1) + rank / 10,
+                "tokens_per_second": 900.0 + rank,
+            }
             get_worker().log_event("daskmetrics-train", event)
 
 
@@ -139,7 +154,9 @@ def test_the_training_of_a_suite_by_one_process_is_received(client, plugin, tmp_
 
 def test_a_scheduler_that_ended_does_not_remove_the_metrics_of_another(prefix, client):
     with connect(Cluster(workers=1)) as other:
-        assert "daskmetrics_workers 1.0" in get(f"{other.dashboard_link.removesuffix('/status')}/metrics")
+        assert "daskmetrics_workers 1.0" in get(
+            f"{other.dashboard_link.removesuffix('/status')}/metrics"
+        )
     assert "daskmetrics_workers 2.0" in get(f"{prefix}/metrics")
 
 
@@ -215,7 +232,9 @@ def test_a_narrow_page_shows_what_the_machine_has(client, plugin, prefix, histor
 
 
 @pytest.mark.browser
-def test_a_browser_that_closes_leaves_nothing_in_the_terminal(client, plugin, prefix, history, capfd):
+def test_a_browser_that_closes_leaves_nothing_in_the_terminal(
+    client, plugin, prefix, history, capfd
+):
     entries = [*history.opening(), *history.measured()]
     with publishing(client, plugin, entries), chromium() as browser:
         for wait in (50, 400, 1500):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.dashboard import COST, History
-from daskmetrics.core._events import (
+from daskmetrics.core.events import (
     HistorySent,
     ObjectiveSet,
     Record,
@@ -16,11 +16,24 @@ from daskmetrics.core._events import (
     UnitsRetried,
 )
 from daskmetrics.core.names import Suite
+from daskmetrics.core.results import Measured, Scored, Trained
 from daskmetrics.dashboard._pages import _current, _progress
-from daskmetrics.dashboard._state import LATEST, MEAN, POSTERIOR_MEAN, POSTERIOR_SD, SCORED, Grid, LiveState, PhaseTimer
+from daskmetrics.dashboard._state import (
+    LATEST,
+    MEAN,
+    POSTERIOR_MEAN,
+    POSTERIOR_SD,
+    SCORED,
+    Grid,
+    LiveState,
+    PhaseTimer,
+)
 from tests.events import joined
 
-SUITES = (Suite("a", ("step0", "step1"), (0, 1), 1), Suite("b", ("step0", "step1", "step2"), (0, 1, 2), 2))
+SUITES = (
+    Suite("a", ("step0", "step1"), (0, 1), 1),
+    Suite("b", ("step0", "step1", "step2"), (0, 1, 2), 2),
+)
 TASKS = ("s", "t")
 
 
@@ -37,9 +50,22 @@ def live(history):
     return live
 
 
+RESULTS = {
+    "train": lambda value: Trained(tokens=1.0, seconds=1.0, **value),
+    "score": lambda value: Scored(stderr=0.0, **value),
+    "measure": lambda value: Measured(stderr=(), status=(), **value),
+}
+
+
 def record(kind, name, value=None, key=None):
-    status = {"status": "ok", "reason": None} if value else {"status": "error", "reason": f"no '{name}' in /a/b"}
-    return Record(key or f"{kind}-{name}", name, kind, value=value, **status)
+    status = (
+        {"status": "ok", "reason": None}
+        if value
+        else {"status": "error", "reason": f"no '{name}' in /a/b"}
+    )
+    return Record(
+        key or f"{kind}-{name}", name, kind, value=value and RESULTS[kind](value), **status
+    )
 
 
 def ask(index, arm, task, search="s"):
@@ -56,7 +82,9 @@ def test_metrics_are_at_their_layer_and_checkpoint(live, history):
     plane = live.values("curvature")[part].reshape(len(suite.revisions), len(suite.layers))
     quality = dict(zip(history.arms, history.quality(), strict=True))
     for arm in suite.arms():
-        assert plane[suite.revisions.index(arm.revision), arm.layer] == pytest.approx(2 * quality[arm])
+        assert plane[suite.revisions.index(arm.revision), arm.layer] == pytest.approx(
+            2 * quality[arm]
+        )
 
 
 def test_an_undefined_metric_is_nan(live):
@@ -79,7 +107,10 @@ def test_an_arm_has_a_mean_when_all_tasks_are_scored(live):
 def test_the_best_mean_is_weighted_as_the_objective_is(live):
     at = live.grid.index["b@step2/1"]
     live.receive([ObjectiveSet({"s": 3.0, "t": 1.0})], 1.0)
-    scores = [record("score", f"b@step2/1:{task}", {"score": score}) for task, score in (("s", 0.25), ("t", 0.75))]
+    scores = [
+        record("score", f"b@step2/1:{task}", {"score": score})
+        for task, score in (("s", 0.25), ("t", 0.75))
+    ]
     live.receive(scores, 1.0)
     assert live.values(MEAN)[at] == live.best == 0.375
 
@@ -92,7 +123,11 @@ def test_an_arm_needs_no_score_on_a_task_outside_of_the_objective(live):
 def test_a_score_that_is_received_twice_counts_once(live):
     for _ in range(2):
         live.receive(
-            [record("score", "b@step2/1:s", {"score": 0.25}), record("score", "b@step2/1:t", {"score": 0.75})], 1.0
+            [
+                record("score", "b@step2/1:s", {"score": 0.25}),
+                record("score", "b@step2/1:t", {"score": 0.75}),
+            ],
+            1.0,
         )
     assert live.best == 0.5 and live.counts["score", "ok"] == 2
 
@@ -104,7 +139,11 @@ def test_failures_are_grouped_and_can_be_reset(live):
     live.receive([UnitsRetried(["measure-a@step0"])], 2.0)
     assert live.failures[0].count == 1
     live.receive([record("measure", "a@step1", {"layers": [], "names": [], "values": []})], 3.0)
-    assert not live.failures and live.counts["measure", "ok"] == 1 and live.counts["measure", "error"] == 0
+    assert (
+        not live.failures
+        and live.counts["measure", "ok"] == 1
+        and live.counts["measure", "error"] == 0
+    )
 
 
 def test_the_decisions_of_the_latest_search_are_listed_with_their_scores(live):
@@ -117,7 +156,9 @@ def test_the_decisions_of_the_latest_search_are_listed_with_their_scores(live):
 
 
 def test_a_decision_that_is_asked_for_again_after_an_interruption_counts_once(live):
-    live.receive([ask(0, "a@step1/0", "s"), ask(1, "a@step1/0", "t"), ask(0, "a@step1/0", "s")], 1.0)
+    live.receive(
+        [ask(0, "a@step1/0", "s"), ask(1, "a@step1/0", "t"), ask(0, "a@step1/0", "s")], 1.0
+    )
     assert live.paid[live.grid.index["a@step1/0"]] == 2 and list(live.latest) == [1, 2]
     live.receive([record("score", "a@step1/0:s", {"score": 0.3})], 2.0)
     assert live.spent == COST
@@ -134,13 +175,18 @@ def test_posteriors_are_shown_as_they_are_received(live, history):
 
 def test_the_remaining_time_follows_from_the_progress():
     assert PhaseTimer(since=10.0, before=4).left(now=20.0, done=9, total=19) == pytest.approx(20.0)
-    assert PhaseTimer(10.0, 4).left(20.0, 4, 19) is None and PhaseTimer(10.0, 4).left(20.0, 19, 19) == 0
+    assert (
+        PhaseTimer(10.0, 4).left(20.0, 4, 19) is None
+        and PhaseTimer(10.0, 4).left(20.0, 19, 19) == 0
+    )
 
 
 def test_the_phases_of_a_run(live, history):
     assert live.phase == "measuring"
     live.receive([UnitsPlanned({"train": 3, "measure": 5}), HistorySent()], 10.0)
-    live.receive([record("train", "a@step0", {"loss": 1.0}), record("train", "a@step1", {"loss": 1.0})], 14.0)
+    live.receive(
+        [record("train", "a@step0", {"loss": 1.0}), record("train", "a@step1", {"loss": 1.0})], 14.0
+    )
     assert live.left(14.0) == pytest.approx(6 * 4 / 2)
     live.receive([SearchStarted(10 * COST, exhaustive=100.0, spent=0.0)], 20.0)
     live.receive([ask(0, "a@step1/0", "s"), record("score", "a@step1/0:s", {"score": 0.3})], 25.0)
@@ -152,7 +198,11 @@ def test_unknown_arms_and_messages_are_ignored(live):
     live.receive([joined("w")], 1.0)
     assert live.version == before
     live.receive(
-        [record("score", "other@step1/0:s", {"score": 1.0}), record("score", "a@step1/0:u", {"score": 1.0})], 1.0
+        [
+            record("score", "other@step1/0:s", {"score": 1.0}),
+            record("score", "a@step1/0:u", {"score": 1.0}),
+        ],
+        1.0,
     )
     assert np.isnan(live.best)
 
@@ -160,9 +210,13 @@ def test_unknown_arms_and_messages_are_ignored(live):
 def test_the_whole_grid_of_the_paper_is_received():
     history = History()
     live = LiveState(Grid.of(history.opening()[0]))
-    live.receive([*history.opening(), *history.measured(), *islice(history.searched(), 20_000)], 1.0)
+    live.receive(
+        [*history.opening(), *history.measured(), *islice(history.searched(), 20_000)], 1.0
+    )
     failed = sum(group.count for group in live.failures if group.kind == "score")
-    assert live.counts["score", "ok"] + failed == live.done("score") > 9000 and len(live.curve) < 5000
+    assert (
+        live.counts["score", "ok"] + failed == live.done("score") > 9000 and len(live.curve) < 5000
+    )
     assert np.nansum(live.values(SCORED)) == live.counts["score", "ok"]
 
 

@@ -1,8 +1,10 @@
-"""A simulated disk under the journal, the lock and files that are replaced: what a file system may do, by seed.
+"""A simulated disk under the journal, the lock and files that are replaced: what a file system may
+do, by seed.
 
-It stands in for the functions of `os`, `fcntl` and `pathlib` that these modules call, so that the code under test is
-the code that ships. It keeps apart what programs see and what survives a power failure: writes count after `fsync`
-alone, and names after `fsync` of their folder. It loses, tears and reorders the rest.
+It stands in for the functions of `os`, `fcntl` and `pathlib` that these modules call, so that the
+code under test is the code that ships. It keeps apart what programs see and what survives a power
+failure: writes count after `fsync` alone, and names after `fsync` of their folder. It loses, tears
+and reorders the rest.
 """
 
 from __future__ import annotations
@@ -29,7 +31,11 @@ class Inode:
     numbers = iter(range(10**9))
 
     def __init__(self, content: bytes = b"") -> None:
-        self.number, self.data, self.durable = next(self.numbers), bytearray(content), bytearray(content)
+        self.number, self.data, self.durable = (
+            next(self.numbers),
+            bytearray(content),
+            bytearray(content),
+        )
         self.writes: list[Write] = []
         self.linked = True
 
@@ -77,15 +83,23 @@ class Disk:
         self.random, self.faults = rng, faults
         self.names: dict[str, Inode] = {}
         self.durable_names: dict[str, Inode] = {}
-        self.renames: list[tuple[tuple[str, Inode | None], ...]] = []  # changes of names that are not on the disk yet
+        self.renames: list[
+            tuple[tuple[str, Inode | None], ...]
+        ] = []  # changes of names that are not on the disk yet
         self.processes: list[Process] = []
         self.now = Process("outside")
-        self.is_network = rng.random() < 0.4  # attributes may be old, and a removed file is stale at once
+        self.is_network = (
+            rng.random() < 0.4
+        )  # attributes may be old, and a removed file is stale at once
         self.shares_locks = not self.is_network or rng.random() < 0.5
-        self.trouble: tuple[int, int] | None = None  # an error number, and for how many operations it stays
+        self.trouble: tuple[int, int] | None = (
+            None  # an error number, and for how many operations it stays
+        )
         self.seen: dict[tuple[str, str], tuple[int, int]] = {}  # old attributes of a name, by host
         self.next_fault = rng.randint(1, 60)
-        self.actors: tuple[Callable[[], None], ...] = ()  # what people and programs do to the folder meanwhile
+        self.actors: tuple[
+            Callable[[], None], ...
+        ] = ()  # what people and programs do to the folder meanwhile
         self.happened: Counter[str] = Counter()
         self.is_hurt: Callable[[], bool] = lambda: False
         self.steps, self.truncates = 0, False
@@ -121,7 +135,9 @@ class Disk:
             process.files.clear()
 
     def cut_power(self) -> None:
-        """End all processes and lose what was not synchronized: any of it, torn, as zeros and out of order."""
+        """End all processes and lose what was not synchronized: any of it, torn, as zeros and out
+        of order.
+        """
         self.kill(*self.processes)
         kept = self.renames[: self.random.randint(0, len(self.renames))]
         self.names, self.renames = dict(self.durable_names), []
@@ -133,7 +149,9 @@ class Disk:
                 if isinstance(write, tuple) and self.random.random() < 0.3:
                     at, text = write
                     part = text[: self.random.randint(0, len(text))]
-                    grows = at >= len(inode.durable) and self.random.random() < 0.5  # then zeros may follow
+                    grows = (
+                        at >= len(inode.durable) and self.random.random() < 0.5
+                    )  # then zeros may follow
                     write = at, part + bytes(len(text) - len(part)) * grows
                 if self.random.random() < 0.6:
                     _apply(inode.durable, write)
@@ -185,8 +203,11 @@ class Disk:
                 raise OSError(number, os.strerror(number))
 
     def _fault(self) -> None:
-        kind = self.random.choice(["kill", "power", "trouble", "trouble", "trouble", "actor", "actor", "actor"])
-        # a power failure sets the mark back, so that a cut cannot be seen; a failing disk keeps nothing beside it
+        kind = self.random.choice(
+            ["kill", "power", "trouble", "trouble", "trouble", "actor", "actor", "actor"]
+        )
+        # a power failure sets the mark back, so that a cut cannot be seen; a failing disk keeps
+        # nothing beside it
         if kind in ("power", "trouble") and self.is_hurt():
             kind = "kill"
         self.happened[kind] += 1
@@ -314,7 +335,10 @@ class Disk:
                 raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK))
 
     def signal(self, pid: int, _: int) -> None:
-        if not any(each.pid == pid and not each.dead and each.host == self.now.host for each in self.processes):
+        if not any(
+            each.pid == pid and not each.dead and each.host == self.now.host
+            for each in self.processes
+        ):
             raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
 
     # what modules see
@@ -342,7 +366,10 @@ class Disk:
             ),
             "_born": lambda pid: f"start of {pid}",
         }
-        before = [(module, {name: vars(module)[name] for name in fakes if name in vars(module)}) for module in modules]
+        before = [
+            (module, {name: vars(module)[name] for name in fakes if name in vars(module)})
+            for module in modules
+        ]
         for module, own in before:
             vars(module).update({name: fakes[name] for name in own})
         try:

@@ -1,4 +1,6 @@
-"""A history of the loop on a simulated disk, with the real journal and lock, and an operator who obeys them."""
+"""A history of the loop on a simulated disk, with the real journal and lock, and an operator who
+obeys them.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,13 @@ from dataclasses import replace
 from itertools import count
 from types import ModuleType, SimpleNamespace
 
-from daskmetrics.core import _files as files
-from daskmetrics.core._events import Event, Record, StoreRepaired, to_json
+from daskmetrics.core import files as files
 from daskmetrics.core.errors import DaskmetricsError, DataError, LockedError, StorageError, room_for
-from daskmetrics.execution import _journal as journal
+from daskmetrics.core.events import Event, Record, StoreRepaired, to_json
 from daskmetrics.execution import _lock as lock
-from daskmetrics.execution import _runner as runner
-from daskmetrics.execution._loop import Loop
+from daskmetrics.execution import journal as journal
+from daskmetrics.execution import runner as runner
+from daskmetrics.execution.loop import Loop
 from tests.execution import truths
 from tests.execution.disk import Disk, Inode
 from tests.execution.disk_paths import SimPath
@@ -25,7 +27,14 @@ from tests.execution.simulator import World
 
 JOURNAL, MARK, LOCK, OWNER, KEPT, CONFIG = (
     SimPath("/run") / name
-    for name in ("journal.jsonl", "journal.mark", "lock", "lock.owner", "journal.kept.jsonl", "config.yaml")
+    for name in (
+        "journal.jsonl",
+        "journal.mark",
+        "lock",
+        "lock.owner",
+        "journal.kept.jsonl",
+        "config.yaml",
+    )
 )
 
 
@@ -53,12 +62,16 @@ class DiskWorld(World):
         self.versions = [b"version 0"]  # of a file that is replaced
         self.opened: journal.Journal | None = None
         self.gone = self.taken = False  # the journal, and the lock, of the running driver
-        self.touched = False  # whether anyone deleted, replaced or cut the journal since the last message
+        self.touched = (
+            False  # whether anyone deleted, replaced or cut the journal since the last message
+        )
         self.disk.is_hurt = lambda: self.gone
         self.said: Counter[str] = Counter()
 
     def play(self) -> None:
-        with self.disk.installed(self.used.journal, self.used.lock, self.used.files, self.used.runner):
+        with self.disk.installed(
+            self.used.journal, self.used.lock, self.used.files, self.used.runner
+        ):
             self._play()
 
     def _play(self) -> None:
@@ -104,7 +117,9 @@ class DiskWorld(World):
         inode = self.disk.names.get(str(JOURNAL))
         if inode and not self.gone:
             assert not inode.writes, "a power failure would lose a committed entry"
-            assert self.disk.durable_names.get(str(JOURNAL)) is inode, "a power failure would lose the journal"
+            assert self.disk.durable_names.get(str(JOURNAL)) is inode, (
+                "a power failure would lose the journal"
+            )
 
     def _missing(self, texts: Iterable[str]) -> Counter[str]:
         return Counter(self.committed) - Counter(texts)
@@ -137,7 +152,12 @@ class DiskWorld(World):
         """
         content = JOURNAL.read_bytes() if JOURNAL.exists() else None
         marked = MARK.exists() and journal._read_mark(JOURNAL)[0] == len(content or b"")
-        if content is None or self.gone or self.disk.truncates or not (marked or (self.opened and MARK.exists())):
+        if (
+            content is None
+            or self.gone
+            or self.disk.truncates
+            or not (marked or (self.opened and MARK.exists()))
+        ):
             return False
         self.backup, self.gone, self.touched = content, True, True
         return True
@@ -206,12 +226,20 @@ class DiskWorld(World):
             case DataError():
                 assert "backup" in text
                 self._put(self.backup)
-                MARK.unlink(missing_ok=True)  # it may count an entry that was not reported as committed
-            case LockedError() if "daskmetrics unlock /run" in text:
-                assert "unknown machine" not in text or self.disk.happened["trouble"], "the owner is not known"
+                MARK.unlink(
+                    missing_ok=True
+                )  # it may count an entry that was not reported as committed
+            case LockedError() if "daskmetrics runs unlock /run" in text:
+                assert "unknown machine" not in text or self.disk.happened["trouble"], (
+                    "the owner is not known"
+                )
                 self.used.lock.unlock(LOCK)
             case LockedError() | StorageError():
-                assert "stop" in text.lower() or "run the same command again" in text or "Wait for it" in text, text
+                assert (
+                    "stop" in text.lower()
+                    or "run the same command again" in text
+                    or "Wait for it" in text
+                ), text
             case _:
                 raise AssertionError(f"no remedy: {text}")
         if isinstance(error, DataError):
@@ -220,10 +248,14 @@ class DiskWorld(World):
     # what must hold
 
     def _check_replaced(self) -> None:
-        assert not CONFIG.exists() or CONFIG.read_bytes() in self.versions, "a file is neither old nor new"
+        assert not CONFIG.exists() or CONFIG.read_bytes() in self.versions, (
+            "a file is neither old nor new"
+        )
 
     def _check_end(self) -> None:
-        """A reader of its own finds every committed entry, every key once, and the same after a power failure."""
+        """A reader of its own finds every committed entry, every key once, and the same after a
+        power failure.
+        """
         if self.gone:  # after the last look at it
             self._put(self.backup)
         inode = self.disk.names[str(JOURNAL)]
@@ -232,7 +264,9 @@ class DiskWorld(World):
             assert not self._missing(texts), "a committed entry is lost"
             keys = [entry["key"] for entry in map(json.loads, texts) if entry["type"] == "record"]
             assert len(keys) == len(set(keys)), "recorded twice"
-        assert str(OWNER) not in self.disk.names or self.disk.happened["trouble"] or self.taken, "still locked"
+        assert str(OWNER) not in self.disk.names or self.disk.happened["trouble"] or self.taken, (
+            "still locked"
+        )
 
 
 class _Log:
@@ -240,7 +274,9 @@ class _Log:
 
     def __init__(self, world: DiskWorld, opened: journal.Journal) -> None:
         self.world, self.opened, self.crash = world, opened, None
-        self.pausing = world.used.runner._PausingJournal(opened, lambda: False, 0.0, lambda text: None)
+        self.pausing = world.used.runner._PausingJournal(
+            opened, lambda: False, 0.0, lambda text: None
+        )
         self.waiting: list[Event] = []
 
     @property
@@ -254,7 +290,9 @@ class _Log:
         except StorageError as error:
             raise AssertionError("it did not pause") from error
         assert not taken, "it wrote although its lock was removed"
-        assert not gone or self.world.disk.is_network, "it wrote although its journal was taken away"
+        assert not gone or self.world.disk.is_network, (
+            "it wrote although its journal was taken away"
+        )
         self.waiting += self.opened.entries[-len(entries) :]  # with the time
         if wait:
             self.world.commit(self.waiting)
@@ -269,7 +307,9 @@ def _text(entry: Event) -> str:
 
 
 def read_alone(content: bytes) -> list[str]:
-    """The entries of a journal as JSON texts, by a reader of its own; AssertionError for a damaged line."""
+    """The entries of a journal as JSON texts, by a reader of its own; AssertionError for a damaged
+    line.
+    """
     checksum, texts = 0, []
     for line in content.splitlines():
         checksum = zlib.crc32(line[9:], checksum)

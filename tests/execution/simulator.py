@@ -1,7 +1,9 @@
-"""A seeded world for the loop: workers, their deaths, freezes and walltimes, late and lost messages, driver crashes.
+"""A seeded world for the loop: workers, their deaths, freezes and walltimes, late and lost
+messages, driver crashes.
 
-No process and no clock is involved, so that a thousand histories pass in a minute, and each can be played again by its
-seed. While it plays, the world knows the truth, and checks what the loop does against it.
+No process and no clock is involved, so that a thousand histories pass in a minute, and each can be
+played again by its seed. While it plays, the world knows the truth, and checks what the loop does
+against it.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from itertools import count
 
-from daskmetrics.core._events import AttemptFailed
+from daskmetrics.core.events import AttemptFailed
+from daskmetrics.core.retry import Fault
 from daskmetrics.execution import RetryPolicy, Settings, WorkUnit
-from daskmetrics.execution._messages import (
+from daskmetrics.execution.loop import (
     Failed,
     Finished,
     Joined,
@@ -28,7 +31,6 @@ from daskmetrics.execution._messages import (
     Submit,
     Vanished,
 )
-from daskmetrics.execution._retry import Fault
 from tests.execution import truths
 
 SETTLE = 0.3
@@ -74,8 +76,12 @@ class Worker:
 
     def seem_to_run(self, sent: Container[str]) -> list[Run]:
         """What a driver must take for running: an end that was not heard looks like none."""
-        begun = [run for run in self.queue if run.started and not run.heard and run.submit.task in sent]
-        return begun[-1:] if self.threads == 1 else begun  # two starts at once may be reported in any order
+        begun = [
+            run for run in self.queue if run.started and not run.heard and run.submit.task in sent
+        ]
+        return (
+            begun[-1:] if self.threads == 1 else begun
+        )  # two starts at once may be reported in any order
 
 
 class World:
@@ -93,7 +99,9 @@ class World:
     def __init__(self, seed: int, loop: type, policy: type = RetryPolicy) -> None:
         self.random = random.Random(seed)
         self.make_loop = loop
-        self.settings = Settings(slots=self.random.choice([None, 3, 6]), retry=policy(), spare_inputs=1)
+        self.settings = Settings(
+            slots=self.random.choice([None, 3, 6]), retry=policy(), spare_inputs=1
+        )
         self.policy = RetryPolicy()
         self.journal = truths.MemoryJournal()
         self.events: list[tuple[float, int, Callable[[], None]]] = []
@@ -118,12 +126,24 @@ class World:
 
     def _units(self) -> list[WorkUnit]:
         weights = [8, 3, 1, 1, 1, 1, 1, 1, 2, 2]
-        inputs = [self._unit(f"input{i}", "encode", weights) for i in range(self.random.randint(0, 3))]
+        inputs = [
+            self._unit(f"input{i}", "encode", weights) for i in range(self.random.randint(0, 3))
+        ]
         units: list[WorkUnit] = []
         for i in range(self.random.randint(6, 18)):
             given = self.random.choice([None, None, *inputs, *inputs])
-            before = self.random.choice([(), (), (), (self.random.choice(units).key,)]) if units else ()
-            units.append(self._unit(f"unit{i}", "score" if given else "measure", weights, input=given, requires=before))
+            before = (
+                self.random.choice([(), (), (), (self.random.choice(units).key,)]) if units else ()
+            )
+            units.append(
+                self._unit(
+                    f"unit{i}",
+                    "score" if given else "measure",
+                    weights,
+                    input=given,
+                    requires=before,
+                )
+            )
         return units
 
     def _unit(self, key: str, kind: str, weights: list[int], **options) -> WorkUnit:
@@ -165,9 +185,14 @@ class World:
         self.paused_until = -NEVER
         self.journal.crash = None
         if crash:
-            self.journal.crash = len(self.journal.entries) + self.random.randint(1, 40), self.random.random() < 0.5
+            self.journal.crash = (
+                len(self.journal.entries) + self.random.randint(1, 40),
+                self.random.random() < 0.5,
+            )
         for number, threads in enumerate(self.threads):
-            self.after(self.random.uniform(0, 2), lambda n=number, t=threads: self._join(f"w{n}", t))
+            self.after(
+                self.random.uniform(0, 2), lambda n=number, t=threads: self._join(f"w{n}", t)
+            )
         if stop:
             self.after(self.random.uniform(5, 60), self._ask_to_stop)
         self.after(self.random.uniform(1, 20), self._disturb)
@@ -176,7 +201,11 @@ class World:
         for _ in range(20_000):
             written, messages = len(self.journal.entries), self._delivered()
             actions = self.loop.step(self.now, messages)
-            truths.step(self, messages, [e for e in self.journal.entries[written:] if isinstance(e, AttemptFailed)])
+            truths.step(
+                self,
+                messages,
+                [e for e in self.journal.entries[written:] if isinstance(e, AttemptFailed)],
+            )
             self._perform(actions)
             truths.workers(self)
             if self.loop.done:
@@ -218,7 +247,11 @@ class World:
             self.after(remaining, lambda: self._die(worker, blameless=True))
 
     def _die(
-        self, worker: Worker, memory: bool = False, expired: dict[str, str] | None = None, blameless: bool = False
+        self,
+        worker: Worker,
+        memory: bool = False,
+        expired: dict[str, str] | None = None,
+        blameless: bool = False,
     ) -> None:
         if not worker.alive:
             return
@@ -251,7 +284,9 @@ class World:
     def _freeze(self, worker: Worker) -> None:
         worker.frozen = True
         self.after(self.random.choice([5.0, 40.0, 200.0]), lambda: self._thaw(worker))
-        self.after(300.0, lambda: self._die(worker) if worker.frozen else None)  # the scheduler's worker-ttl
+        self.after(
+            300.0, lambda: self._die(worker) if worker.frozen else None
+        )  # the scheduler's worker-ttl
 
     def _thaw(self, worker: Worker) -> None:
         worker.frozen = False
@@ -283,8 +318,12 @@ class World:
                 case Kill(address):
                     worker = self.workers[address]
                     worker.killed = True
-                    self.after(self.random.uniform(0, 5), lambda w=worker: self._die(w, blameless=True))
-        assert len(self.loop.units) <= max(1, self.settings.slots or sum(t + 1 for t in self.threads))
+                    self.after(
+                        self.random.uniform(0, 5), lambda w=worker: self._die(w, blameless=True)
+                    )
+        assert len(self.loop.units) <= max(
+            1, self.settings.slots or sum(t + 1 for t in self.threads)
+        )
 
     def _submit(self, submit: Submit) -> None:
         truths.submission(self, submit)
@@ -323,7 +362,9 @@ class World:
             self._start(worker, run)
 
     def _start(self, worker: Worker, run: Run) -> None:
-        assert not self.loop.stopping or run.submit.task not in self.sent, "begun although it was asked to stop"
+        assert not self.loop.stopping or run.submit.task not in self.sent, (
+            "begun although it was asked to stop"
+        )
         worker.queue.remove(run)
         worker.queue.append(run)  # the order of their starts
         run.started = True
@@ -331,7 +372,11 @@ class World:
         nature = self.nature[unit.key]
         self.calls[unit.key] += 1
         self.send(Started(task), high=0.01)
-        seconds = self.random.uniform(1, 10) if nature in ("good", "flaky", "disk") else self.random.uniform(0, 3)
+        seconds = (
+            self.random.uniform(1, 10)
+            if nature in ("good", "flaky", "disk")
+            else self.random.uniform(0, 3)
+        )
         if nature == "poison":
             self._on(worker, seconds * self.random.choice([0, 1]), lambda: self._die(worker))
         elif nature == "hog":
@@ -365,5 +410,7 @@ class World:
         self.messages.append(Finished(task, None if unit.kind == "encode" else unit.key, seconds))
         if task in self.sent:
             self.faulted.pop(unit.key, None)
-            self.forgiven[unit.key] = sum(entry.key == unit.key for entry in truths.attempts_of(self))
+            self.forgiven[unit.key] = sum(
+                entry.key == unit.key for entry in truths.attempts_of(self)
+            )
             self.longest[unit.kind] = max(self.longest[unit.kind], seconds)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from daskmetrics.core._files import RunFolder
+from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit, run
-from daskmetrics.execution._capacity import capacity, read
-from daskmetrics.execution._messages import Joined, Left, OfferChanged, Started, StopRequested
+from daskmetrics.execution.capacity import capacity, read
+from daskmetrics.execution.loop import Joined, Left, OfferChanged, Started, StopRequested
 from tests.execution.test_loop import Bench
 
 GPU, CPU = {"GPU": 1}, {"CPU": 1}
@@ -19,18 +19,30 @@ def now(bench: Bench) -> dict[str, int]:
 
 
 def test_each_reason_for_an_idle_worker():
-    bench = Bench([WorkUnit(f"u{i}", f"u{i}", "demo", print, resources=GPU) for i in range(2)], slots=2, most_memory=8)
+    bench = Bench(
+        [WorkUnit(f"u{i}", f"u{i}", "demo", print, resources=GPU) for i in range(2)],
+        slots=2,
+        most_memory=8,
+    )
     bench.step(Joined("c", "c", resources=CPU))
-    assert now(bench) == {"no unit that is ready needs CPU alone": 1}
+    assert now(bench) == {"no unit that is ready needs only what they offer": 1}
     placed = bench.submitted(*(Joined(name, name, resources=GPU, memory=4) for name in "gh"))
     assert now(bench) == {"no unit is ready": 1}, "both units run, and the source has no more"
     bench.step(*(Started(submit.task) for submit in placed))
     bench.step(
-        Left("h", memory=True), Joined("i", "i", resources=GPU, memory=4), OfferChanged("c", {"CPU": 0}), after=40
+        Left("h", memory=True),
+        Joined("i", "i", resources=GPU, memory=4),
+        OfferChanged("c", {"CPU": 0}),
+        after=40,
     )
-    assert now(bench) == {"they get no more work": 1, "no unit is ready": 1}, "it is tried again later"
+    assert now(bench) == {"they get no more work": 1, "no unit is ready": 1}, (
+        "it is tried again later"
+    )
     bench.step(after=40)
-    assert now(bench) == {"they get no more work": 1, "the units that are ready need more memory": 1}
+    assert now(bench) == {
+        "they get no more work": 1,
+        "the units that are ready need more memory": 1,
+    }
     bench.step(StopRequested(100.0))
     assert now(bench) == {"the run stops": 2}
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from daskmetrics.execution._deadline import Deadlines, last_words, trace_file
+from daskmetrics.execution._worker import Deadlines, last_words, trace_file
 
 HANG = """
 import ctypes, sys
 from pathlib import Path
-from daskmetrics.execution._deadline import DEADLINES
+from daskmetrics.execution._worker import DEADLINES
 with DEADLINES.within("slow", 60, Path(sys.argv[1])), DEADLINES.within("late", 0.5, Path(sys.argv[1])):
     ctypes.PyDLL(None).sleep(1000)
 """
@@ -24,7 +24,9 @@ def armed(monkeypatch) -> list:
     """What the one timer of the process was armed for, lastly; empty if it is not."""
     calls: list = []
     monkeypatch.setattr(faulthandler, "cancel_dump_traceback_later", calls.clear)
-    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda seconds, **_: calls.append(seconds))
+    monkeypatch.setattr(
+        faulthandler, "dump_traceback_later", lambda seconds, **_: calls.append(seconds)
+    )
     return calls
 
 

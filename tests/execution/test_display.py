@@ -3,10 +3,11 @@ from __future__ import annotations
 import io
 
 import nbformat
+import pytest
 from nbclient import NotebookClient
 from rich.console import Console
 
-from daskmetrics.execution._display import Display
+from daskmetrics.execution.display import Display
 
 CELL = """
 import warnings
@@ -19,20 +20,33 @@ with Display() as display:
 """
 
 
+@pytest.mark.slow  # it starts a kernel; the next test sees the same content
 def test_a_notebook_shows_bars_in_one_output_without_a_warning():
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
     NotebookClient(notebook, kernel_name="python3", timeout=120).execute()
     (output,) = notebook.cells[0].outputs
     shown = output["data"]["text/html"]
-    assert "1 of 4" in shown and "tiny@step1" in shown and "careful &lt;b&gt;" in shown
+    assert "1/4" in shown and "tiny@step1" in shown and "careful &lt;b&gt;" in shown
+
+
+def test_the_output_of_a_notebook_has_bars_and_messages_as_text():
+    display = Display(on_change=lambda: None)
+    display.message("[yellow]careful <b>[/]")
+    display.phase("measure", 4)
+    display.advance("measure", "tiny@step1")
+    shown = display.as_html()
+    assert "1/4" in shown and "tiny@step1" in shown and "careful &lt;b&gt;" in shown
 
 
 def test_a_file_gets_plain_lines():
     text = io.StringIO()
-    with Display(Console(file=text)) as display:
+    with Display(Console(file=text, width=120)) as display:
         display.phase("measure", 2, done=1)
         display.advance("measure", "tiny@step1")
+        display.phase("search", 100, unit="% of budget")
+        display.advance("search", "tiny@step8/2:order  0.5", to=100.0)
     assert "measure: 2 of 2  tiny@step1" in text.getvalue()
+    assert "search: 100 of 100 % of budget" in text.getvalue()
 
 
 def test_a_listener_hears_of_every_change_and_nothing_is_printed(capsys):
@@ -50,7 +64,9 @@ def test_a_listener_hears_of_every_change_and_nothing_is_printed(capsys):
 def last_screen(budget_spent: float, width: int = 120) -> str:
     """What a terminal shows when a search has ended that needed a share of its budget."""
     text = io.StringIO()
-    console = Console(file=text, force_terminal=True, color_system=None, width=width, legacy_windows=False)
+    console = Console(
+        file=text, force_terminal=True, color_system=None, width=width, legacy_windows=False
+    )
     with Display(console) as display:
         display.phase("search", 100, 10.0, unit="% of budget")
         display.advance("search", "tiny@step8/2:order  0.5", to=budget_spent)
@@ -63,14 +79,6 @@ def test_the_bar_of_a_search_says_what_it_counts_and_ends_full():
     line = last_screen(51.3)
     assert "51/51" in line and "% of budget" in line
     assert "━" * 28 in line and "╺" not in line
-
-
-def test_a_file_gets_lines_that_say_what_is_counted():
-    text = io.StringIO()
-    with Display(Console(file=text, width=120)) as display:
-        display.phase("search", 100, unit="% of budget")
-        display.advance("search", "tiny@step8/2:order  0.5", to=40.0)
-    assert "search: 40 of 100 % of budget" in text.getvalue()
 
 
 def test_a_phase_that_begins_again_takes_its_bar_over():

@@ -12,10 +12,11 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskmetrics.core._events import (
+from daskmetrics.core.errors import NO_ROOM, DataError, DiskFullError, LockedError, StorageError
+from daskmetrics.core.events import (
     _JOURNAL,
     RunFinished,
     UnitsRetried,
@@ -26,13 +27,16 @@ from daskmetrics.core._events import (
     standing,
     to_json,
 )
-from daskmetrics.core.errors import NO_ROOM, DataError, DiskFullError, LockedError, StorageError
 from daskmetrics.execution import Journal, Record
-from daskmetrics.execution._journal import FORMAT, decode, encode, holder, kept_of, read
+from daskmetrics.execution.journal import FORMAT, decode, encode, holder, kept_of, read
 from tests.events import started
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=10,
 )
@@ -47,11 +51,13 @@ def paths(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "journal.jsonl", tmp_path / "lock"
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(st.text(), json_values))
 def test_an_entry_survives_its_line(entry):
     assert decode(encode(entry)) == entry
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(st.text(), json_values), st.data())
 def test_any_flipped_bit_is_seen(entry, data):
     line = bytearray(encode(entry)[:-1])
@@ -138,17 +144,25 @@ def test_a_line_that_finds_no_room_leaves_nothing_behind(paths, monkeypatch, num
     with Journal(*paths) as journal:
         journal.append(numbered(0))
         write = os.write
-        monkeypatch.setattr(os, "write", lambda file, line: _half_then_fail(write, file, line, number))
+        monkeypatch.setattr(
+            os, "write", lambda file, line: _half_then_fail(write, file, line, number)
+        )
         with pytest.raises(DiskFullError, match="free some space"):
             journal.append(numbered(1))
         monkeypatch.undo()
         assert [entry.at for entry in read(paths[0])] == [0]
         journal.append(numbered(2))
-        monkeypatch.setattr(os, "write", lambda file, line: _half_then_fail(write, file, line, number))
+        monkeypatch.setattr(
+            os, "write", lambda file, line: _half_then_fail(write, file, line, number)
+        )
         with pytest.raises(DiskFullError, match="free some space"):
             journal.append(numbered(3), numbered(4))
         monkeypatch.undo()
-        assert [entry.at for entry in read(paths[0])] == [entry.at for entry in journal.entries] == [0, 2]
+        assert (
+            [entry.at for entry in read(paths[0])]
+            == [entry.at for entry in journal.entries]
+            == [0, 2]
+        )
     assert [entry.at for entry in read(paths[0])] == [0, 2]
 
 
@@ -167,7 +181,10 @@ def test_a_failed_record_that_is_to_be_tried_again_is_gone_and_a_success_stays(p
         assert [record.key for record in journal.records()] == ["b"]
         assert list(map(type, standing(journal.entries))) == [Record, UnitsRetried]
         journal.append(Record("a", "a", "demo", "error", reason="again"))
-        assert [(record.key, record.reason) for record in journal.records()] == [("b", None), ("a", "again")]
+        assert [(record.key, record.reason) for record in journal.records()] == [
+            ("b", None),
+            ("a", "again"),
+        ]
 
 
 def test_other_damage_is_refused_with_its_line(paths):
@@ -192,11 +209,13 @@ def test_the_first_record_of_a_key_counts(paths):
 
 def test_a_second_driver_is_refused_and_told_who(paths):
     hold = (
-        "import sys; from pathlib import Path; from daskmetrics.execution._journal import Journal\n"
+        "import sys; from pathlib import Path; from daskmetrics.execution.journal import Journal\n"
         f"journal = Journal(Path({str(paths[0])!r}), Path({str(paths[1])!r}))\n"
         "print('held', flush=True); sys.stdin.read()"
     )
-    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
         assert other.stdout is not None and other.stdout.readline() == b"held\n"
         with pytest.raises(LockedError, match=f"process {other.pid} on "):
             Journal(*paths)
@@ -211,7 +230,9 @@ def test_a_second_driver_is_refused_and_told_who(paths):
 
 def test_a_journal_of_an_earlier_version_is_told_as_such(tmp_path):
     path = tmp_path / "journal.jsonl"
-    path.write_bytes(encode({"type": "start"}) + encode({"type": "note"}))  # no line knew of the one before it
+    path.write_bytes(
+        encode({"type": "start"}) + encode({"type": "note"})
+    )  # no line knew of the one before it
     with pytest.raises(DataError, match="earlier version"):
         list(read(path))
 
@@ -219,7 +240,9 @@ def test_a_journal_of_an_earlier_version_is_told_as_such(tmp_path):
 def test_a_newer_format_is_refused_with_what_to_do(paths):
     paths[0].write_bytes(encode({"type": "format", "number": FORMAT + 1}))
     for attempt in (lambda: list(read(paths[0])), lambda: Journal(*paths)):
-        with pytest.raises(DataError, match=f"format {FORMAT + 1}.*upgrade daskmetrics, or use another folder"):
+        with pytest.raises(
+            DataError, match=f"format {FORMAT + 1}.*upgrade daskmetrics, or use another folder"
+        ):
             attempt()
     assert holder(paths[1]) is None
 
@@ -229,10 +252,13 @@ def test_a_newer_format_is_refused_with_what_to_do(paths):
     [
         ({"type": "of tomorrow", "key": "k"}, "unknown kind of entry 'of tomorrow'"),
         ({"key": "k"}, "unknown kind of entry None"),
-        ({"type": "finished", "key": "k", "at": 1.0, "mood": "good"}, "the field 'mood' is not known"),
-        ({"type": "finished", "key": "k"}, "fields are missing: 'at'"),
+        (
+            {"type": "finished", "key": "k", "at": 1.0, "mood": "good"},
+            "the field 'mood' is not known",
+        ),
+        ({"type": "finished", "key": "k"}, "the field 'at' is missing"),
         ({"type": "finished", "key": "k", "at": "noon"}, "the field 'at' is 'noon'"),
-        ({"type": "usage", "workers": {"w": 1}}, "the field 'workers' is .*Mapping.str, Mapping"),
+        ({"type": "usage", "workers": {"w": 1}}, "the field 'workers.w' is 1 "),
     ],
 )
 def test_an_unknown_entry_is_refused_with_its_line_and_what_to_do(paths, entry, reason):
@@ -241,15 +267,21 @@ def test_an_unknown_entry_is_refused_with_its_line_and_what_to_do(paths, entry, 
     last = paths[0].read_bytes().splitlines()[-1]
     with paths[0].open("ab") as file:
         file.write(encode(entry, int(last[:8], 16)))
-    with pytest.raises(DataError, match=f"line 3 .*{reason}.*upgrade daskmetrics, or use another folder"):
+    with pytest.raises(
+        DataError, match=f"line 3 .*{reason}.*upgrade daskmetrics, or use another folder"
+    ):
         list(read(paths[0]))
 
 
 def example(hint):
     """A value of the type of a field."""
     inner = [example(each) for each in get_args(hint)]
-    by_type = {Mapping: lambda: {"a": inner[1]}, Sequence: lambda: inner, UnionType: lambda: inner[0]}
-    by_type |= {Any: lambda: {"a": [1.5]}, NoneType: lambda: None}
+    by_type = {
+        Mapping: lambda: {"a": inner[1]},
+        Sequence: lambda: inner,
+        UnionType: lambda: inner[0],
+    }
+    by_type |= {Any: lambda: {"a": [1.5]}, object: lambda: {"a": [1.5]}, NoneType: lambda: None}
     return by_type.get(get_origin(hint) or hint, lambda: hint(1))()
 
 
@@ -259,7 +291,7 @@ def test_every_kind_of_entry_survives_its_line_and_has_the_types_of_its_fields()
         entry = cls(**{name: example(hint) for name, hint in hints.items()})
         assert from_json(decode(encode(to_json(entry)))) == entry
         assert kind_of(entry) == kind and not isinstance(entry, dict)
-        for name in (name for name, hint in hints.items() if hint is not Any):
+        for name in (name for name, hint in hints.items() if hint not in (Any, object)):
             with pytest.raises(ValueError, match=f"'{kind}': the field '{name}' is "):
                 from_json({**to_json(entry), name: 1j})
 
@@ -269,7 +301,9 @@ def test_a_run_that_was_enlarged_and_interrupted_is_not_finished():
     ended = RunFinished("small", 1.0)
     assert is_finished([small, ended])
     assert not is_finished([small, ended, large])
-    assert is_finished([small, ended, large], "small") and not is_finished([small, ended, large], "large")
+    assert is_finished([small, ended, large], "small") and not is_finished(
+        [small, ended, large], "large"
+    )
     assert is_finished([small, ended, large, RunFinished("large", 2.0)])
     assert not is_finished([]) and not is_finished([small])
 
@@ -314,7 +348,9 @@ def test_a_journal_that_is_taken_away_ends_the_run_and_nothing_is_lost(tmp_path,
     kept = folder / "journal.kept.jsonl"
     assert str(kept) in str(raised.value)
     if how == "deleted":
-        with pytest.raises(DataError, match=f"is missing, but .* were committed.*mv '{kept}' '{path}'"):
+        with pytest.raises(
+            DataError, match=f"is missing, but .* were committed.*mv '{kept}' '{path}'"
+        ):
             Journal(path, lock)
     kept.replace(path)
     with Journal(path, lock) as journal:
@@ -327,7 +363,9 @@ def test_a_mark_without_a_journal_is_refused_until_it_is_deleted(paths):
     with Journal(*paths) as journal:
         journal.append(numbered(0))
     paths[0].unlink()
-    with pytest.raises(DataError, match=r"restore it from a backup. To compute everything again, delete"):
+    with pytest.raises(
+        DataError, match=r"restore it from a backup. To compute everything again, delete"
+    ):
         Journal(*paths)
     assert holder(paths[1]) is None
     paths[0].with_suffix(".mark").unlink()
@@ -336,7 +374,10 @@ def test_a_mark_without_a_journal_is_refused_until_it_is_deleted(paths):
 
 
 def test_a_journal_that_is_cut_while_it_is_written_ends_the_run_and_loses_nothing(paths):
-    with pytest.raises(DataError, match="was cut while this run wrote it"), Journal(*paths) as journal:
+    with (
+        pytest.raises(DataError, match="was cut while this run wrote it"),
+        Journal(*paths) as journal,
+    ):
         journal.append(numbered(0))
         os.truncate(paths[0], 5)
         journal.append(numbered(1))
@@ -360,7 +401,9 @@ def test_what_did_not_wait_is_written_again_after_the_disk_has_failed(paths, mon
         with pytest.raises(StorageError, match="make the place writable"):
             journal.append(numbered(2))
         assert paths[0].stat().st_size < safe
-        monkeypatch.setattr(os, "write", lambda file, text: written.append(text) or write(file, text))
+        monkeypatch.setattr(
+            os, "write", lambda file, text: written.append(text) or write(file, text)
+        )
         journal.append(numbered(2))
     assert b'"at":1' in written[0] and b'"at":2' in written[0]
     assert [entry.at for entry in read(paths[0])] == [0, 1, 2]

@@ -68,7 +68,9 @@ def test_a_later_process_of_the_same_number_is_not_the_holder(lock):
 
 def test_the_lock_of_another_machine_is_refused_until_unlock_removes_it(lock):
     left = leave(lock, host="login2", pid=1)
-    with pytest.raises(LockedError, match=r"process 1 on login2 since .*\n?.*daskmetrics unlock"):
+    with pytest.raises(
+        LockedError, match=r"process 1 on login2 since .*\n?.*daskmetrics runs unlock"
+    ):
         RunLock(lock)
     assert holder(lock) == str(left)
     assert unlock(lock) == str(left)

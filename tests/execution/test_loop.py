@@ -1,4 +1,6 @@
-"""The loop, message by message: cases that chance rarely brings up. `mutants` are tried on them, too."""
+"""The loop, message by message: cases that chance rarely brings up. `mutants` are tried on them,
+too.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +8,17 @@ import math
 
 import pytest
 
-from daskmetrics.core._events import AttemptFailed, Record, UnitsRetried, WorkerJoined
 from daskmetrics.core.errors import ClusterLostError
+from daskmetrics.core.events import AttemptFailed, Record, UnitsRetried, WorkerJoined
+from daskmetrics.core.retry import Fault
 from daskmetrics.execution import RetryPolicy, Settings, Sweep, WorkUnit
-from daskmetrics.execution._loop import Loop
-from daskmetrics.execution._messages import (
+from daskmetrics.execution.loop import (
     Failed,
     Finished,
     Joined,
     Kill,
     Left,
+    Loop,
     Notice,
     OfferChanged,
     Release,
@@ -24,7 +27,6 @@ from daskmetrics.execution._messages import (
     Submit,
     Vanished,
 )
-from daskmetrics.execution._retry import Fault
 from tests.events import joined
 from tests.execution.truths import MemoryJournal
 
@@ -52,7 +54,9 @@ class Bench:
         return list(self.loop.step(self.now, messages))
 
     def submitted(self, *messages, after: float = 0.1) -> list[Submit]:
-        return [action for action in self.step(*messages, after=after) if isinstance(action, Submit)]
+        return [
+            action for action in self.step(*messages, after=after) if isinstance(action, Submit)
+        ]
 
     def statuses(self) -> dict[str, str]:
         return {record.key: record.status for record in self.journal.records()}
@@ -86,7 +90,9 @@ def waiting_users_of_a_lost_input_are_called_back(loop, policy):
 
 @case
 def a_running_user_outlives_its_input(loop, policy):
-    """An input that was lost and cannot be computed again fails the units that wait for it, not one that has it."""
+    """An input that was lost and cannot be computed again fails the units that wait for it, not one
+    that has it.
+    """
     shared = unit("in", kind="encode")
     bench = Bench([unit("runs", input=shared), unit("waits", input=shared)], loop, policy, slots=2)
     (first,) = bench.submitted(Joined("a1", "a", threads=1))
@@ -145,7 +151,9 @@ def faults_that_do_not_count_stay_so_after_a_restart(loop, policy):
 def an_input_that_all_its_users_have_is_not_run_again(loop, policy):
     shared = unit("in", kind="encode", resources=GPU)
     bench = Bench([unit("u", input=shared, resources={"CPU": 1})], loop, policy)
-    (attempt,) = bench.submitted(Joined("a", "a", resources=GPU), Joined("b", "b", resources={"CPU": 1}))
+    (attempt,) = bench.submitted(
+        Joined("a", "a", resources=GPU), Joined("b", "b", resources={"CPU": 1})
+    )
     (user,) = bench.submitted(Finished(attempt.task))
     bench.step(Started(user.task))
     assert not bench.submitted(Left("a"), Joined("a2", "a", resources=GPU))
@@ -175,10 +183,14 @@ def memory_has_a_budget_of_its_own(loop, policy):
 
 @case
 def a_worker_that_offers_nothing_any_more_finishes_what_it_runs_and_gets_no_more(loop, policy):
-    bench = Bench([unit("runs", resources=GPU), unit("waits", resources=GPU)], loop, policy, slots=2)
+    bench = Bench(
+        [unit("runs", resources=GPU), unit("waits", resources=GPU)], loop, policy, slots=2
+    )
     placed = tasks(bench.submitted(Joined("w", "w", resources=GPU)))
     bench.step(Started(placed["runs"]))
-    assert bench.step(OfferChanged("w", {"GPU": 0}), OfferChanged("unknown", {})) == [Release(placed["waits"])]
+    assert bench.step(OfferChanged("w", {"GPU": 0}), OfferChanged("unknown", {})) == [
+        Release(placed["waits"])
+    ]
     (elsewhere,) = bench.submitted(Joined("x", "x", resources=GPU))
     assert (elsewhere.unit.key, elsewhere.worker) == ("waits", "x")
     bench.step(Finished(placed["runs"], 1), Finished(elsewhere.task, 1))
@@ -219,7 +231,7 @@ def the_records_of_a_step_are_committed_together(loop, policy):
     bench.source.tell = lambda record: told.append((record.key, len(groups)))
     placed = bench.submitted(Joined("w", "w", threads=2))
     (last,) = bench.submitted(*(Finished(submit.task, 1) for submit in placed))
-    bench.step(Joined("x", "x", about=joined("x")), Finished(last.task, 1))
+    bench.step(Joined("x", "x", event=joined("x")), Finished(last.task, 1))
     assert groups == [(False, []), (True, ["u0", "u1"]), (False, []), (True, ["u2"])]
     assert told == [("u0", 2), ("u1", 2), ("u2", 4)]
 
@@ -293,7 +305,9 @@ def what_waits_behind_a_straggler_goes_to_an_idle_worker(loop, policy):
 
 @case
 def what_began_while_it_was_taken_away_was_what_ran(loop, policy):
-    """On one thread its start says that the unit before it has ended unheard; on other workers it says nothing."""
+    """On one thread its start says that the unit before it has ended unheard; on other workers it
+    says nothing.
+    """
     bench = Bench([unit(f"u{i}") for i in range(3)], loop, policy, slots=3)
     before, quick, behind = bench.submitted(Joined("a", "a"), Joined("b", "b"))
     assert [submit.worker for submit in (before, quick, behind)] == ["a", "b", "a"]
@@ -331,7 +345,10 @@ def a_unit_goes_where_what_it_keeps_is_at_hand(loop, policy):
     (new,) = bench.submitted(Left("a"), Joined("d", "d"), Finished(again[0].task, 1))
     assert (new.unit.key, new.worker) == ("z4", "d")
     bench = Bench([unit(f"x{i}", keeps="x") for i in range(3)], loop, policy, slots=2, ahead=0)
-    assert [submit.worker for submit in bench.submitted(Joined("b", "b"), Joined("a", "a"))] == ["a", "b"]
+    assert [submit.worker for submit in bench.submitted(Joined("b", "b"), Joined("a", "a"))] == [
+        "a",
+        "b",
+    ]
 
 
 @case
@@ -392,5 +409,7 @@ def test_without_workers_it_says_so_and_gives_up_in_the_end(joined, message):
 def test_a_worker_is_journaled_once_however_often_it_is_restarted():
     bench = Bench([unit("u")])
     for address in ("w1", "w2"):
-        bench.step(Joined(address, "w", about=joined("w")))
-    assert [entry for entry in bench.journal.entries if isinstance(entry, WorkerJoined)] == [joined("w")]
+        bench.step(Joined(address, "w", event=joined("w")))
+    assert [entry for entry in bench.journal.entries if isinstance(entry, WorkerJoined)] == [
+        joined("w")
+    ]

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from daskmetrics.execution._loop import Loop
+from daskmetrics.execution.loop import Loop
 from tests.execution.mutants import Mutant, mutants
 from tests.execution.simulator import World
 from tests.execution.test_loop import CASES

@@ -7,9 +7,9 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from daskmetrics.core._events import AttemptFailed, Event, from_json, to_json
+from daskmetrics.core.events import AttemptFailed, Event, from_json, to_json
 from daskmetrics.execution import Record, Sweep, WorkUnit
-from daskmetrics.execution._messages import Left, Submit
+from daskmetrics.execution.loop import Left, Submit
 
 if TYPE_CHECKING:
     from tests.execution.simulator import World
@@ -35,7 +35,8 @@ class Crash(Exception):
 
 
 class MemoryJournal:
-    """A journal that is killed before or after one of its lines is on disk; lines that did not wait are lost then.
+    """A journal that is killed before or after one of its lines is on disk; lines that did not wait
+    are lost then.
 
     Of lines that are written together, those before that one are on disk.
     """
@@ -66,7 +67,9 @@ class MemoryJournal:
 
 
 class CheckedSweep(Sweep):
-    """Checks that the journal holds every record that the source receives, and that it receives each once."""
+    """Checks that the journal holds every record that the source receives, and that it receives
+    each once.
+    """
 
     def __init__(self, units, journal: MemoryJournal) -> None:
         super().__init__(units)
@@ -74,7 +77,9 @@ class CheckedSweep(Sweep):
 
     def tell(self, record: Record) -> None:
         assert record.key not in self.received, f"{record.key} received twice"
-        assert any(r == record for r in self.journal.records()), f"{record.key} received before it was in the journal"
+        assert any(r == record for r in self.journal.records()), (
+            f"{record.key} received before it was in the journal"
+        )
         self.received.add(record.key)
         super().tell(record)
 
@@ -105,16 +110,22 @@ def step(world: World, messages: list, attempts: list[AttemptFailed]) -> None:
         case [Left(_, expired)] if expired:
             keys = {task.split("-")[1] for task in expired}
             for entry in attempts:  # another one that hangs may have been late, too
-                assert entry.key in keys or world.nature[entry.key] == "hang", "a bystander was blamed"
+                assert entry.key in keys or world.nature[entry.key] == "hang", (
+                    "a bystander was blamed"
+                )
 
 
 def workers(world: World) -> None:
     for worker in world.workers.values():
         known = worker.address in world.loop.workers
-        assert not (worker.alive and worker.greeted) or known or worker.killed, "a worker was forgotten"
+        assert not (worker.alive and worker.greeted) or known or worker.killed, (
+            "a worker was forgotten"
+        )
     for run in world.sent.values():
         if run.announced is not None and not run.heard and run.submit.unit.timeout:
-            assert world.now <= run.announced + run.submit.unit.timeout + world.settings.grace, "never stopped"
+            assert world.now <= run.announced + run.submit.unit.timeout + world.settings.grace, (
+                "never stopped"
+            )
 
 
 def retry(world: World, submit: Submit) -> None:
@@ -124,7 +135,9 @@ def retry(world: World, submit: Submit) -> None:
     at, where = world.faulted[submit.unit.key]
     faults = [entry for entry in attempts_of(world) if entry.key == submit.unit.key]
     faults = faults[world.forgiven[submit.unit.key] :]
-    of_kind = sum(e.fault == faults[-1].fault and e.blamed for e in faults) if faults[-1].blamed else 1
+    of_kind = (
+        sum(e.fault == faults[-1].fault and e.blamed for e in faults) if faults[-1].blamed else 1
+    )
     assert world.now >= at + min(30.0, 0.5 * 2 ** (of_kind - 1)) - 1e-6, "tried again too early"
     able = {host.name for host in world.loop.workers.values() if world.now + 15 <= host.ends}
     if world.walltime == NEVER and able - {where}:
@@ -139,17 +152,21 @@ def end(world: World) -> None:
     assert recorded.keys() | blocked == {unit.key for unit in world.units}, "lost"
     for unit in world.units:
         if unit.key in blocked:
-            assert any(recorded[key].status != "ok" for key in unit.requires if key in recorded) or any(
-                key in blocked for key in unit.requires
-            )
+            assert any(
+                recorded[key].status != "ok" for key in unit.requires if key in recorded
+            ) or any(key in blocked for key in unit.requires)
         else:
             record(world, unit, recorded[unit.key])
     deaths = [entry for entry in attempts_of(world) if entry.fault == "death"]
-    assert Counter(entry.key for entry in deaths) <= world.there, "suspected of a death it was not there for"
+    assert Counter(entry.key for entry in deaths) <= world.there, (
+        "suspected of a death it was not there for"
+    )
     blamed = Counter(entry.key for entry in deaths if entry.blamed)
     assert blamed <= world.alone, "blamed for a death with which it was not alone"
     poisons = [key for key, nature in world.nature.items() if nature == "poison"]
-    lives = 1 + world.crashes + world.stops  # that an input is to blame is not recorded: each life finds it out again
+    lives = (
+        1 + world.crashes + world.stops
+    )  # that an input is to blame is not recorded: each life finds it out again
     assert max((blamed[key] for key in poisons), default=0) < 6 + lives
 
 
@@ -162,7 +179,9 @@ def record(world: World, unit: WorkUnit, record: Record) -> None:
     if unit.input and NATURES[world.nature[unit.input.key]] != "ok":
         expected = NATURES[world.nature[unit.input.key]]
         assert unit.input.name in (record.reason or "")
-    assert record.status == expected, f"{unit.key} ({world.nature[unit.key]}): {record.status}, {record.reason}"
+    assert record.status == expected, (
+        f"{unit.key} ({world.nature[unit.key]}): {record.status}, {record.reason}"
+    )
     assert record.value == (unit.key if record.ok else None)
     assert record.ok == (record.reason is None)
     attempts = sum(entry.key == unit.key for entry in attempts_of(world)) + record.ok

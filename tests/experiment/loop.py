@@ -1,4 +1,6 @@
-"""A training loop of a user's own, as a process: ``python loop.py FOLDER STEPS EVERY SECONDS [WIDTH]``; it goes on."""
+"""A training loop of a user's own, as a process: ``python loop.py FOLDER STEPS EVERY SECONDS
+[WIDTH]``; it goes on.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
 
-from daskmetrics.config._arrivals import FINISHED
-from daskmetrics.config._complete import fault
-from daskmetrics.core import _corpus as corpus
+from daskmetrics.checkpoints.arrivals import FINISHED
+from daskmetrics.checkpoints.content import fault
+from daskmetrics.core import corpus as corpus
 
 TEXTS = corpus.prompts("stdlib", 200, 0)
 
@@ -20,7 +22,10 @@ TEXTS = corpus.prompts("stdlib", 200, 0)
 def tokenizer() -> PreTrainedTokenizerFast:
     """A byte-level tokenizer of 400 tokens, trained on the texts."""
     own = Tokenizer(models.BPE())
-    own.pre_tokenizer, own.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    own.pre_tokenizer, own.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
         vocab_size=400, special_tokens=["<pad>"], initial_alphabet=alphabet, show_progress=False
@@ -32,7 +37,11 @@ def tokenizer() -> PreTrainedTokenizerFast:
 def network(width: int = 16) -> GPTNeoXForCausalLM:
     """A network of two layers, or of three if it is wider."""
     torch.manual_seed(0)
-    shape = {"hidden_size": width, "num_hidden_layers": 2 + (width > 16), "intermediate_size": 2 * width}
+    shape = {
+        "hidden_size": width,
+        "num_hidden_layers": 2 + (width > 16),
+        "intermediate_size": 2 * width,
+    }
     shape |= {"num_attention_heads": 2}
     return GPTNeoXForCausalLM(GPTNeoXConfig(vocab_size=400, max_position_embeddings=64, **shape))
 
@@ -51,7 +60,9 @@ def train(folder: Path, steps: int, every: int, pause: float, width: int = 16) -
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for step in range(start, steps + 1):
         texts = list(TEXTS[8 * (step % 25) : 8 * (step % 25) + 8])
-        read = own(texts, padding=True, truncation=True, max_length=32, return_tensors="pt")["input_ids"]
+        read = own(texts, padding=True, truncation=True, max_length=32, return_tensors="pt")[
+            "input_ids"
+        ]
         model(input_ids=read, labels=read).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -62,4 +73,10 @@ def train(folder: Path, steps: int, every: int, pause: float, width: int = 16) -
 
 
 if __name__ == "__main__":
-    train(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), *map(int, sys.argv[5:]))
+    train(
+        Path(sys.argv[1]),
+        int(sys.argv[2]),
+        int(sys.argv[3]),
+        float(sys.argv[4]),
+        *map(int, sys.argv[5:]),
+    )

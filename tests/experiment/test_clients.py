@@ -5,13 +5,13 @@ import asyncio
 import pytest
 from distributed import Client, LocalCluster
 
-from daskmetrics.cluster import _selftest as selftest
-from daskmetrics.core._files import RunFolder
+from daskmetrics.cluster import selftest as selftest
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Journal
-from daskmetrics.execution._clients import client_of
+from daskmetrics.execution.clients import client_of
 from daskmetrics.experiment import Display, run
-from daskmetrics.experiment._clients import _first_unseen, require_workers
+from daskmetrics.experiment.clients import _first_unseen, require_workers
 
 LOCAL = {"dashboard_address": "127.0.0.1:0"}
 ONE = [{"name": "a", "train": {"width": 8, "depth": 1, "steps": 1}}]
@@ -23,14 +23,21 @@ def values(folder: RunFolder) -> dict[str, object]:
         records = [record for record in journal.records() if record.kind in ("measure", "score")]
     assert records and all(record.ok for record in records), records
     kept = ("values", "score", "stderr", "outcomes")
-    return {record.key: {name: record.value.get(name) for name in kept} for record in records}
+    return {
+        record.key: {name: getattr(record.value, name, None) for name in kept} for record in records
+    }
 
 
 def test_workers_without_resources_give_equal_cells(prepared, client, tmp_path):
-    experiment = prepared(models=ONE, tasks=["stdlib:order"], metrics=["prompt_entropy"], search={"budget": 1.0})
+    experiment = prepared(
+        models=ONE, tasks=["stdlib:order"], metrics=["prompt_entropy"], search={"budget": 1.0}
+    )
     ours, plain = (RunFolder(tmp_path / name).create() for name in ("ours", "plain"))
     run(experiment, ours, Display(), client)
-    with LocalCluster(n_workers=1, threads_per_worker=2, **LOCAL) as cluster, client_of(cluster) as own:
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=2, **LOCAL) as cluster,
+        client_of(cluster) as own,
+    ):
         run(experiment, plain, Display(), own)
     assert values(plain) == values(ours)
 
@@ -66,7 +73,9 @@ def test_a_folder_of_the_same_name_on_another_disk_is_not_shared(tmp_path, monke
     assert _first_unseen(file, "text", []) is None
 
 
-@pytest.mark.parametrize(("given", "message"), [("tcp://a:1", "client: got a str"), (3, "client: got a int")])
+@pytest.mark.parametrize(
+    ("given", "message"), [("tcp://a:1", "client: got a str"), (3, "client: got a int")]
+)
 def test_what_is_neither_client_nor_cluster_is_an_error(given, message):
     with pytest.raises(ConfigError, match=message), client_of(given):
         pass

@@ -1,4 +1,6 @@
-"""Encoding on a worker with a GPU resource, trees on one without: the journal tells which worker ran what."""
+"""Encoding on a worker with a GPU resource, trees on one without: the journal tells which worker
+ran what.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +12,42 @@ from distributed import Client, Nanny, Scheduler, SpecCluster
 
 from daskmetrics import config, experiment
 from daskmetrics.bandit import Learner, policy_named
-from daskmetrics.core._files import RunFolder
+from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import content_key
 from daskmetrics.execution import Journal, Settings
 from daskmetrics.execution import run as run_source
-from daskmetrics.experiment import _search as search
+from daskmetrics.experiment import search as search
 from daskmetrics.tasks import _probes as probes
 
 WIDTH = 8
-TASKS = ["stdlib:package(probe=xgboost)", "stdlib:package(probe=lightgbm)", "stdlib:package(probe=ridge)"]
+TASKS = [
+    "stdlib:package(probe=xgboost)",
+    "stdlib:package(probe=lightgbm)",
+    "stdlib:package(probe=ridge)",
+]
 
 
 @pytest.fixture
 def two_kinds() -> Iterator[Client]:
     """One worker that offers a GPU and nothing else, one that offers a CPU."""
-    options = {"nthreads": 1, "host": "127.0.0.1", "dashboard": False, "env": {"OMP_NUM_THREADS": "1"}}
+    options = {
+        "nthreads": 1,
+        "host": "127.0.0.1",
+        "dashboard": False,
+        "env": {"OMP_NUM_THREADS": "1"},
+    }
     workers = {
         kind: {"cls": Nanny, "options": {**options, "resources": {kind: 1}, "memory_limit": 0}}
         for kind in ("GPU", "CPU")
     }
-    scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}}
-    with SpecCluster(scheduler=scheduler, workers=workers) as cluster, Client(cluster, set_as_default=False) as client:
+    scheduler = {
+        "cls": Scheduler,
+        "options": {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"},
+    }
+    with (
+        SpecCluster(scheduler=scheduler, workers=workers) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
         client.wait_for_workers(2, timeout=120)
         yield client
 
@@ -43,18 +60,33 @@ def narrow(minilm: Path, tmp_path: Path) -> Path:
 
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(minilm)
-    shape = {"hidden_size": WIDTH, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    GPTNeoXModel(GPTNeoXConfig(vocab_size=len(tokenizer), **shape)).save_pretrained(tmp_path / "narrow")
+    shape = {
+        "hidden_size": WIDTH,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    }
+    GPTNeoXModel(GPTNeoXConfig(vocab_size=len(tokenizer), **shape)).save_pretrained(
+        tmp_path / "narrow"
+    )
     tokenizer.save_pretrained(tmp_path / "narrow")
     return tmp_path / "narrow"
 
 
-def test_trees_run_on_cpu_workers_beside_encoding(two_kinds: Client, narrow: Path, tmp_path: Path) -> None:
+def test_trees_run_on_cpu_workers_beside_encoding(
+    two_kinds: Client, narrow: Path, tmp_path: Path
+) -> None:
     if not any(map(any, map(probes.library_version, ("xgboost", "lightgbm")))):
         pytest.skip("needs the extra 'trees'")
     model = {"name": "narrow", "source": str(narrow)}
     cluster = {"embeddings": "10kB"}  # less than they need, so that they go through files
-    wanted = {"name": "trees", "models": [model], "corpus": {"prompts": 8}, "tasks": TASKS, "cluster": cluster}
+    wanted = {
+        "name": "trees",
+        "models": [model],
+        "corpus": {"prompts": 8},
+        "tasks": TASKS,
+        "cluster": cluster,
+    }
     prepared = experiment.prepare(config.parse({**wanted, "search": {"reward": "mean"}}))
     problem = search.build_problem(prepared, prepared.suites)
     learner = Learner(problem, policy_named("sweep"), budget=1.0, window=6, seed=0)
@@ -65,11 +97,14 @@ def test_trees_run_on_cpu_workers_beside_encoding(two_kinds: Client, narrow: Pat
         records = [record for record in journal.records() if record.kind == "score"]
     assert len(records) == 2 * len(TASKS) and all(record.ok for record in records), records
     assert {record.worker for record in records} == {"CPU"}
-    assert {record.value["encoded_on"] for record in records} == {"GPU"}
-    assert all(record.value["score"] > 1 / 12 for record in records)
+    assert {record.value.encoded_on for record in records} == {"GPU"}
+    assert all(record.value.score > 1 / 12 for record in records)
     value = records[0].value
     assert (
-        value["protocol"] == prepared.protocols[prepared.checkpoints[0]].key and value["bytes"] == 2 * 480 * WIDTH * 4
+        value["protocol"] == prepared.protocols[prepared.checkpoints[0]].key
+        and value["bytes"] == 2 * 480 * WIDTH * 4
     )
-    assert value["dimensions"] == WIDTH and 3 < value["tokens"] <= prepared.config.protocol.max_length
+    assert (
+        value["dimensions"] == WIDTH and 3 < value["tokens"] <= prepared.config.protocol.max_length
+    )
     assert {"scikit-learn", "lightgbm"} <= value["versions"].keys()

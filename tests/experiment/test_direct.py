@@ -19,13 +19,18 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 import daskmetrics as dm
 from daskmetrics import config, experiment
 from daskmetrics.cli import main
-from daskmetrics.core import _corpus as corpus
-from daskmetrics.core._files import RunFolder
+from daskmetrics.core import corpus as corpus
 from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.files import RunFolder
 from daskmetrics.experiment import Display
 from daskmetrics.experiment import _worker as worker
 
-TEXTS = ["one", "a much longer sentence about the layers of a network, " * 8, "two words", "three little words"]
+TEXTS = [
+    "one",
+    "a much longer sentence about the layers of a network, " * 8,
+    "two words",
+    "three little words",
+]
 METRICS = ["effective_rank", "curvature", "infonce", "cka_next"]
 SEED = 3
 
@@ -34,7 +39,8 @@ def reviews(path: Path, rows: int) -> Path:
     """Passages with the package each is of as their label."""
     passages = corpus.passages(corpus.held_out(), 10)
     rows_of = {
-        name: [each.text for each in passages if each.package == name][: rows // 2] for name in ("email", "http")
+        name: [each.text for each in passages if each.package == name][: rows // 2]
+        for name in ("email", "http")
     }
     found = [(text, name) for name, texts in rows_of.items() for text in texts]
     random.Random(0).shuffle(found)
@@ -44,8 +50,12 @@ def reviews(path: Path, rows: int) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dm.Run, Path, list[str]]:
-    """A real run of a real encoder that scored every layer on a file, with the file and its prompts."""
+def finished(
+    minilm: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dm.Run, Path, list[str]]:
+    """A real run of a real encoder that scored every layer on a file, with the file and its
+    prompts.
+    """
     folder = tmp_path_factory.mktemp("direct")
     data = reviews(folder / "reviews.csv", 80)
     with pytest.MonkeyPatch.context() as patch:
@@ -70,10 +80,15 @@ def finished(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dm
 
 def test_metrics_are_those_of_the_store_of_a_run(finished, minilm: Path) -> None:
     run, _, prompts = finished
-    measured, stored = dm.measure(str(minilm), prompts, METRICS, seed=SEED), run.metrics.isel(model=0, checkpoint=0)
+    measured, stored = (
+        dm.measure(str(minilm), prompts, METRICS, seed=SEED),
+        run.metrics.isel(model=0, checkpoint=0),
+    )
     assert measured.sizes == {"layer": 7} and set(measured) == set(stored.data_vars)
     for name, values in measured.items():
-        np.testing.assert_allclose(values.values, stored[name].values, rtol=1e-6, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(
+            values.values, stored[name].values, rtol=1e-6, atol=1e-9, err_msg=name
+        )
     assert measured.curvature.attrs == stored.curvature.attrs
 
 
@@ -85,30 +100,49 @@ def test_scores_are_those_of_a_run_on_the_same_file(finished, minilm: Path) -> N
     scores = {each.arm.layer: each.scores[task] for each in board.arms}
     assert len(scores) == 7 and len(set(scores.values())) > 1
     for arm, recorded in run.recorded.items():
-        assert scores[arm.layer] == pytest.approx((recorded[task]["score"], recorded[task]["stderr"]), abs=1e-9)
+        assert scores[arm.layer] == pytest.approx(
+            (recorded[task].score, recorded[task].stderr), abs=1e-9
+        )
     best = run.verdict.overall
-    assert {each.arm.layer for each in board.arms if each.tied} == {arm.layer for arm in best.tied} | {best.arm.layer}
+    assert {each.arm.layer for each in board.arms if each.tied} == {
+        arm.layer for arm in best.tied
+    } | {best.arm.layer}
 
 
-def test_the_best_arm_is_loaded_and_saved_as_a_smaller_model(finished, minilm: Path, tmp_path: Path) -> None:
+def test_the_best_arm_is_loaded_and_saved_as_a_smaller_model(
+    finished, minilm: Path, tmp_path: Path
+) -> None:
     run, _, _ = finished
     best = run.best()
     encoder = best.load()
     vectors = encoder.encode(TEXTS)
     assert vectors.shape == (4, 384)
-    np.testing.assert_allclose(vectors, dm.embed(minilm, TEXTS).sel(layer=best.arm.layer).values, atol=1e-6)
+    np.testing.assert_allclose(
+        vectors, dm.embed(minilm, TEXTS).sel(layer=best.arm.layer).values, atol=1e-6
+    )
     folder = best.save(tmp_path / "saved")
-    np.testing.assert_allclose(SentenceTransformer(str(folder), device="cpu").encode(TEXTS), vectors, atol=1e-5)
+    np.testing.assert_allclose(
+        SentenceTransformer(str(folder), device="cpu").encode(TEXTS), vectors, atol=1e-5
+    )
     card = (folder / "README.md").read_text()
-    assert f"cut after layer {best.arm.layer}" in card and str(best.arm) in card and next(iter(run.tasks)) in card
+    assert (
+        f"cut after layer {best.arm.layer}" in card
+        and str(best.arm) in card
+        and next(iter(run.tasks)) in card
+    )
     with pytest.raises(ConfigError, match="not empty"):
         best.save(folder)
 
 
 def test_vectors_are_those_of_a_unit_of_a_run(finished, minilm: Path, tmp_path: Path) -> None:
     _, data, _ = finished
-    changes = {"models": [{"name": "m", "source": str(minilm)}], "tasks": [f"file:{data}(text=body, label=stars)"]}
-    prepared = experiment.prepare(config.parse({"name": "x", **changes, "protocol": {"state_norm": "raw"}}))
+    changes = {
+        "models": [{"name": "m", "source": str(minilm)}],
+        "tasks": [f"file:{data}(text=body, label=stars)"],
+    }
+    prepared = experiment.prepare(
+        config.parse({"name": "x", **changes, "protocol": {"state_norm": "raw"}})
+    )
     (checkpoint,), (task,) = prepared.checkpoints, prepared.tasks
     protocol, location = prepared.protocols[checkpoint], prepared.locations[checkpoint]
     spec = worker.EncodeSpec("key", location, protocol, task, (0, 3, 6), str(tmp_path), 1 << 30)
@@ -131,7 +165,9 @@ def test_models_in_memory_give_the_vectors_of_their_folder(minilm: Path) -> None
     with_head = AutoModelForMaskedLM.from_config(network.config)
     with_head.base_model.load_state_dict(network.state_dict(), strict=False)
     tokenizer = AutoTokenizer.from_pretrained(minilm)
-    np.testing.assert_allclose(dm.embed(with_head, TEXTS, tokenizer=tokenizer).values, mean, atol=1e-6)
+    np.testing.assert_allclose(
+        dm.embed(with_head, TEXTS, tokenizer=tokenizer).values, mean, atol=1e-6
+    )
     modules = {"embeddings": network.embeddings, "last": network.encoder.layer[5]}
     hooked = dm.embed(network, TEXTS, modules, tokenizer=tokenizer)
     assert hooked.layer.values.tolist() == ["embeddings", "last"]
@@ -147,16 +183,25 @@ def test_any_network_is_read_at_the_modules_that_are_named() -> None:
     expected = network[1](network[0](torch.stack(items))).detach().numpy()
     np.testing.assert_allclose(vectors.sel(layer="hidden").values, expected, atol=1e-6)
     measured = dm.measure(network, items, ["spectral"], {"hidden": network[1], "out": network[2]})
-    assert measured.effective_rank.sel(layer="out") < 3.001 and measured.effective_rank.sel(layer="hidden") < 8.001
+    assert (
+        measured.effective_rank.sel(layer="out") < 3.001
+        and measured.effective_rank.sel(layer="hidden") < 8.001
+    )
     with pytest.raises(DataError, match="different numbers of dimensions: 3, 8"):
         dm.embed(network, items, {"hidden": network[1], "out": network[2]})
-    with pytest.raises(DataError, match=r"infonce.* compare views of a text, but the items are of type Tensor"):
+    with pytest.raises(
+        DataError, match=r"infonce.* compare views of a text, but the items are of type Tensor"
+    ):
         dm.measure(network, items, "infonce", {"hidden": network[1]})
     other: dict[str, Any] = {"elsewhere": torch.nn.Linear(2, 2)}
     for layers, wrong, message in (
         ("all", items, "The layers of a Sequential are not known"),
         (other, items, "'elsewhere' is not a module"),
-        ({"hidden": network[1]}, ["a text"], "cannot be stacked into one tensor.*Give `tokenizer=`"),
+        (
+            {"hidden": network[1]},
+            ["a text"],
+            "cannot be stacked into one tensor.*Give `tokenizer=`",
+        ),
     ):
         with pytest.raises((ConfigError, DataError), match=message):
             dm.embed(network, wrong, layers)
@@ -172,7 +217,9 @@ def test_a_table_in_memory_gives_the_scores_of_its_file(tmp_path: Path, minilm: 
     ]
     means = [[(each.arm.layer, each.mean, each.stderr) for each in board.arms] for board in boards]
     assert means[1:] == means[:1] * 3
-    with pytest.raises(ConfigError, match=r"Unknown column in 'data' \(as 'text'\) 'bdy'. Did you mean 'body'"):
+    with pytest.raises(
+        ConfigError, match=r"Unknown column in 'data' \(as 'text'\) 'bdy'. Did you mean 'body'"
+    ):
         dm.layers(minilm, frame, "bdy", "stars")
 
 
@@ -180,7 +227,10 @@ def test_a_table_in_memory_gives_the_scores_of_its_file(tmp_path: Path, minilm: 
     ("call", "message"),
     [
         (lambda m: dm.embed("nowhere", ["x"]), "no folder 'nowhere'"),
-        (lambda m: dm.embed("nobody/nothing", ["x"]), "'nobody/nothing' is neither a folder nor in the hub's cache"),
+        (
+            lambda m: dm.embed("nobody/nothing", ["x"]),
+            "'nobody/nothing' is neither a folder nor in the hub's cache",
+        ),
         (lambda m: dm.embed(m, "one text"), r"got one text: 'one text'. Write it as \[text\]"),
         (lambda m: dm.embed(m, []), "Got 0 texts; 1 or more are needed"),
         (lambda m: dm.embed(m, ["x"], pool="mean"), "Unknown key 'pool'.*Did you mean 'pooling'"),
@@ -193,7 +243,9 @@ def test_a_table_in_memory_gives_the_scores_of_its_file(tmp_path: Path, minilm: 
         (lambda m: dm.layers(m, ["stdlib:order"], text="body"), "text name columns"),
     ],
 )
-def test_a_wrong_argument_is_an_error_with_the_remedy(call, message: str, minilm: Path, monkeypatch) -> None:
+def test_a_wrong_argument_is_an_error_with_the_remedy(
+    call, message: str, minilm: Path, monkeypatch
+) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises((ConfigError, DataError), match=message):
         call(minilm)
@@ -201,7 +253,18 @@ def test_a_wrong_argument_is_an_error_with_the_remedy(call, message: str, minilm
 
 def test_the_command_prints_the_layers_and_gives_json(tmp_path: Path, minilm: Path) -> None:
     data = reviews(tmp_path / "reviews.csv", 60)
-    words = ["layers", str(minilm), "--data", str(data), "--text", "body", "--label", "stars", "--layers", "0,6"]
+    words = [
+        "layers",
+        str(minilm),
+        "--data",
+        str(data),
+        "--text",
+        "body",
+        "--label",
+        "stars",
+        "--layers",
+        "0,6",
+    ]
     shown = CliRunner().invoke(main, words)
     assert shown.exit_code == 0 and "Layers of model@main" in shown.output
     rows = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)["layers"]
@@ -212,7 +275,9 @@ def test_the_command_prints_the_layers_and_gives_json(tmp_path: Path, minilm: Pa
     shown = CliRunner().invoke(main, [*words, *parts])
     assert "last,concat0+6" in shown.output and "readout" in shown.output
     readouts = {"pooling": ["mean", "last"], "layers": ["each", "concat(0, 6)"]}
-    assert str(dm.layers(minilm, data, "body", "stars", layers=[0, 6], readouts=readouts)) == shown.output.rstrip("\n")
+    assert str(
+        dm.layers(minilm, data, "body", "stars", layers=[0, 6], readouts=readouts)
+    ) == shown.output.rstrip("\n")
     wrong = CliRunner().invoke(main, [*words, "--readouts", "poolling=mean"])
     assert wrong.exit_code == 2 and "pooling" in wrong.output
     nothing = CliRunner().invoke(main, ["layers", str(minilm)])

@@ -8,24 +8,26 @@ import numpy as np
 import pytest
 
 from daskmetrics import experiment
+from daskmetrics.answer.fresh import fresh_items
 from daskmetrics.bandit import Budget
-from daskmetrics.core._files import RunFolder
-from daskmetrics.core._outcomes import pack
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm
+from daskmetrics.core.outcomes import pack
+from daskmetrics.core.results import Scored
 from daskmetrics.experiment import Display
 from daskmetrics.experiment import _fresh as fresh
-from daskmetrics.experiment import _search as search
-from daskmetrics.experiment._estimate import cells_left, preview
+from daskmetrics.experiment import search as search
+from daskmetrics.experiment.remaining import cells_left
+from daskmetrics.planning.preview import preview
 from daskmetrics.report import Run
-from daskmetrics.report._fresh import fresh_items
 from tests.experiment.test_search import Bench
 
 FRESH = {"confirm": "fresh", "budget": 1.0, "reward": "mean"}
 
 
 def test_without_the_option_nothing_is_kept_back(prepared):
-    plain, same = prepared(), prepared(search={"fresh_share": 0.5})
+    plain, same = prepared(), prepared(search={"within": 0.02})
     assert plain.fresh == () and plain.numbers_key == same.numbers_key
 
 
@@ -58,16 +60,18 @@ def test_the_whole_budget_still_scores_every_cell(most):
 def test_a_budget_for_less_than_two_finalists_is_refused_with_the_one_that_is_needed():
     with pytest.raises(ConfigError, match=r"may spend only 11 s.*search\.budget=0\.19"):
         fresh.allotment(Budget(share=0.1), exhaustive=100.0, few=10.0, most=10.0)
-    assert fresh.allotment(Budget(share=0.19), exhaustive=100.0, few=10.0, most=10.0).reserved == 10.0
+    assert (
+        fresh.allotment(Budget(share=0.19), exhaustive=100.0, few=10.0, most=10.0).reserved == 10.0
+    )
 
 
 def test_the_dry_run_counts_the_fresh_items(prepared, tmp_path):
     plain, kept = prepared(search={**FRESH, "confirm": "leader"}), prepared(search=FRESH)
     problems = [search.build_problem(each, each.suites) for each in (plain, kept)]
     assert cells_left(kept, (), problems[1]) > cells_left(plain, (), problems[0])
-    assert "30% of the items are kept back from it, for the finalists" in preview(kept, RunFolder(tmp_path)).as_text(
-        200
-    )
+    assert "30% of the items are kept back from it, for the finalists" in preview(
+        kept, RunFolder(tmp_path)
+    ).as_text(200)
 
 
 def recorded(problem, means, noise):
@@ -76,14 +80,17 @@ def recorded(problem, means, noise):
     scores = {}
     for arm, mean in zip(problem.arms, means, strict=True):
         outcomes = mean + shared - shared.mean() + rng.normal(0, noise, 200)
-        value = {"score": float(outcomes.mean()), "stderr": 0.02, "outcomes": pack(outcomes, outcomes.mean(), "items")}
+        packed = pack(outcomes, outcomes.mean(), "items")
+        value = Scored(float(outcomes.mean()), 0.02, outcomes=packed)
         scores[arm] = dict.fromkeys(problem.tasks, value)
     return scores
 
 
 @pytest.fixture
 def decided(prepared):
-    """The fresh problem of the small experiment, and a recommendation that is sure of its first arm."""
+    """The fresh problem of the small experiment, and a recommendation that is sure of its first
+    arm.
+    """
     bench = Bench(prepared(search=FRESH))
     bench.drive(slots=1)
     best = bench.learner.recommendation()
@@ -94,8 +101,13 @@ def decided(prepared):
 def test_finalists_are_the_leader_its_rivals_and_the_default_arm(decided):
     problem, best = decided
     others = [arm for arm in problem.arms if arm not in (best.arm, best.default.arm)]
-    chosen, cost = fresh.finalists(replace(best, credible=(best.arm, *others[:2])), {}, problem, np.inf)
-    assert chosen == (best.arm, others[0], *dict.fromkeys([best.default.arm, others[1]]))[: len(chosen)]
+    chosen, cost = fresh.finalists(
+        replace(best, credible=(best.arm, *others[:2])), {}, problem, np.inf
+    )
+    assert (
+        chosen
+        == (best.arm, others[0], *dict.fromkeys([best.default.arm, others[1]]))[: len(chosen)]
+    )
     assert set(chosen) == {best.arm, best.default.arm, *others[:2]}
     assert 0 < cost <= fresh._dearest(problem, len(chosen)) * (1 + 1e-9)
 
@@ -105,7 +117,10 @@ def test_a_sure_search_still_has_a_rival_and_five_finalists_are_the_most(decided
     chosen, _ = fresh.finalists(best, {}, problem, np.inf)
     assert chosen[0] == best.arm and len(chosen) >= 2
     everyone = tuple(problem.arms)
-    assert len(fresh.finalists(replace(best, credible=everyone), {}, problem, np.inf)[0]) == fresh.FINALISTS
+    assert (
+        len(fresh.finalists(replace(best, credible=everyone), {}, problem, np.inf)[0])
+        == fresh.FINALISTS
+    )
 
 
 def test_arms_that_paired_differences_cannot_tell_apart_are_finalists(decided):
@@ -124,7 +139,9 @@ def test_a_small_rest_of_the_budget_pays_for_two_finalists(decided):
 
 
 @pytest.mark.slow
-def test_a_run_reports_its_finalists_on_fresh_items_and_resumes_with_nothing_to_do(prepared, tmp_path):
+def test_a_run_reports_its_finalists_on_fresh_items_and_resumes_with_nothing_to_do(
+    prepared, tmp_path
+):
     changes = {"search": FRESH, "metrics": ["anisotropy"], "cluster": {"workers": 2}}
     folder = RunFolder(tmp_path / "run")
     experiment.run(prepared(**changes), folder, Display())
@@ -132,8 +149,8 @@ def test_a_run_reports_its_finalists_on_fresh_items_and_resumes_with_nothing_to_
     found = fresh_items(run)
     assert run.result and found and len(found.finalists) == len(run.result.fresh) >= 2
     assert found.finalists[0].arm == run.best().arm == Arm.parse(run.result.fresh[0])
-    assert {record.value["n"] for record in run.records if record.kind == "fresh"} == {150, 144}
-    assert {record.value["n"] for record in run.records if record.kind == "score"} == {350, 336}
+    assert {record.value.n for record in run.records if record.kind == "fresh"} == {150, 144}
+    assert {record.value.n for record in run.records if record.kind == "score"} == {350, 336}
     assert run.result.spent <= run.result.budget <= run.result.exhaustive
     assert all(each.lead and each.lead.paired for each in found.finalists[1:])
     again = experiment.run(prepared(**changes), folder, Display())

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 from daskmetrics import training
-from daskmetrics.core._events import measures_nothing
-from daskmetrics.core._files import RunFolder
+from daskmetrics.core.events import measures_nothing
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.results import Measured
 from daskmetrics.execution import Record, Sweep
-from daskmetrics.experiment import _measure as measure
+from daskmetrics.experiment import measure as measure
 
 
 def done(unit) -> Record:
@@ -17,7 +18,10 @@ def test_each_checkpoint_is_measured_as_soon_as_it_is_trained(prepared, tmp_path
     assert (first.name, other.name) == ("a@step0", "b@step0")
     assert {first.kind, other.kind} == {"train"}
     sweep.tell(done(first))
-    assert [(unit.kind, unit.name) for unit in sweep.ask(10)] == [("train", "a@step1"), ("measure", "a@step0")]
+    assert [(unit.kind, unit.name) for unit in sweep.ask(10)] == [
+        ("train", "a@step1"),
+        ("measure", "a@step0"),
+    ]
 
 
 def test_revisions_on_disk_are_not_trained_again(prepared, tmp_path):
@@ -53,9 +57,16 @@ def test_only_revisions_up_to_the_last_compared_one_are_trained(prepared, tmp_pa
 def test_each_unit_names_the_checkpoint_that_its_worker_probably_measures_next(prepared, tmp_path):
     """Keys do not depend on it, and it is one checkpoint at most."""
     experiment = prepared(cluster={"workers": 2})
-    units = [unit for unit in measure.units(experiment, RunFolder(tmp_path), []) if unit.kind == "measure"]
+    units = [
+        unit
+        for unit in measure.units(experiment, RunFolder(tmp_path), [])
+        if unit.kind == "measure"
+    ]
     specs = [unit.args[0] for unit in units]
-    assert [spec.following for spec in specs] == [spec.location for spec in specs[2:]] + [None, None]
+    assert [spec.following for spec in specs] == [spec.location for spec in specs[2:]] + [
+        None,
+        None,
+    ]
     again = measure.units(experiment, RunFolder(tmp_path), [done(units[2])])
     rest = [unit.args[0] for unit in again if unit.kind == "measure"]
     assert rest[0].following == specs[3].location
@@ -69,22 +80,36 @@ def test_every_unit_has_the_configured_timeout(prepared, tmp_path):
 
 
 def test_nothing_is_loaded_without_metrics(prepared, tmp_path):
-    experiment = prepared(metrics=[], models=[{"name": "b", "train": {"width": 8, "depth": 1, "steps": 2}}])
+    experiment = prepared(
+        metrics=[], models=[{"name": "b", "train": {"width": 8, "depth": 1, "steps": 2}}]
+    )
     folder = RunFolder(tmp_path)  # with neither weights, prompts nor store
     units = [unit for unit in measure.units(experiment, folder, []) if unit.kind == "measure"]
     value = units[0].function(*units[0].args)
-    assert (value["names"], value["values"]) == ([], [[], []])  # a row for each layer
+    assert (value.names, value.values) == ((), ((), ()))  # a row for each layer
     assert measures_nothing(Record(units[0].key, units[0].name, "measure", "ok", value))
     assert not list(tmp_path.iterdir())
 
 
 def test_metrics_that_are_recorded_are_not_missing(prepared, tmp_path):
     experiment = prepared(metrics=["curvature", "anisotropy"])
-    unit = next(unit for unit in measure.units(experiment, RunFolder(tmp_path), []) if unit.kind == "measure")
+    unit = next(
+        unit
+        for unit in measure.units(experiment, RunFolder(tmp_path), [])
+        if unit.kind == "measure"
+    )
     assert [metric.name for metric in unit.args[0].missing.values()] == ["curvature", "anisotropy"]
-    row = [[0.5, 0.5]] * len(unit.args[0].layers)
-    numbers = {"names": ["curvature", "anisotropy"], "metrics": list(experiment.metric_keys), "reasons": []}
-    value = {**numbers, "states": unit.args[0].states_key, "values": row, "stderr": row, "status": row}
+    layers = unit.args[0].layers
+    rows = ((0.5, 0.5),) * len(layers)
+    value = Measured(
+        layers,
+        ("curvature", "anisotropy"),
+        rows,
+        rows,
+        status=((1, 1),) * len(layers),
+        metrics=tuple(experiment.metric_keys),
+        states=unit.args[0].states_key,
+    )
     known = Record("of other metrics", unit.name, "measure", "ok", value)
     units = measure.units(experiment, RunFolder(tmp_path), [known])
     assert next(each for each in units if each.key == unit.key).args[0].missing == {}

@@ -9,24 +9,27 @@ from pathlib import Path
 import pytest
 
 from daskmetrics import experiment
-from daskmetrics.core import _corpus as corpus
-from daskmetrics.core._files import RunFolder
+from daskmetrics.core import corpus as corpus
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import RunFolder
 from daskmetrics.experiment import Display
-from daskmetrics.experiment import _maintain as maintain
-from daskmetrics.experiment._estimate import preview, task_costs
-from daskmetrics.report import Run
-from daskmetrics.report._explain import explain_text
-from daskmetrics.report._html import write_page
-from daskmetrics.report._terminal import status_text
+from daskmetrics.experiment import maintenance as maintain
+from daskmetrics.planning.calibration import task_costs
+from daskmetrics.planning.preview import preview
+from daskmetrics.report import Run, explain_text, status_text
+from daskmetrics.report.page import write_page
 
 LAYERS = 3
 
 
 def reviews(path: Path, rows: int, labels: int = 8) -> None:
-    """Passages of held-out text, with the package each is of for a label, under names of the user's own."""
+    """Passages of held-out text, with the package each is of for a label, under names of the user's
+    own.
+    """
     passages = {passage.text: passage.package for passage in corpus.passages(corpus.held_out(), 10)}
-    common = sorted(set(passages.values()), key=lambda name: (-list(passages.values()).count(name), name))[:labels]
+    common = sorted(
+        set(passages.values()), key=lambda name: (-list(passages.values()).count(name), name)
+    )[:labels]
     every = [(text, package) for text, package in passages.items() if package in common]
     found = random.Random(0).sample(every, rows)
     with path.open("w", newline="", encoding="utf-8") as text:
@@ -37,16 +40,32 @@ def test_two_thousand_labelled_texts_end_with_the_best_arm(tmp_path: Path, prepa
     path = tmp_path / "reviews.csv"
     reviews(path, 2000)
     name = f"file:{path}(text=body, label=stars, probe=ridge)"
-    models = [{"name": "a", "train": {"width": 16, "depth": LAYERS - 1, "steps": 2, "context": 32, "vocabulary": 300}}]
-    changes = {"models": models, "tasks": [name], "metrics": ["anisotropy"], "cluster": {"workers": 2}}
+    models = [
+        {
+            "name": "a",
+            "train": {
+                "width": 16,
+                "depth": LAYERS - 1,
+                "steps": 2,
+                "context": 32,
+                "vocabulary": 300,
+            },
+        }
+    ]
+    changes = {
+        "models": models,
+        "tasks": [name],
+        "metrics": ["anisotropy"],
+        "cluster": {"workers": 2},
+    }
     folder = RunFolder(tmp_path / "runs" / "own")
     experiment.run(prepared(**changes, search={"budget": 0.7}), folder, Display())
     run = Run(folder.path)
     best = run.best()
-    assert best.arm.model == "a" and best.probability > 0
+    assert best.arm.model == "a" and run.answer.probability > 0
     (task,) = run.tasks
     assert task == "file:reviews.csv(text=body, label=stars, probe=ridge)"
-    assert {record.value["n"] for record in run.records if record.kind == "score"} == {2000}
+    assert {record.value.n for record in run.records if record.kind == "score"} == {2000}
     seen = task_costs(tmp_path / "runs")
     assert seen[task].cells >= LAYERS and seen[task].score > 0
     again = experiment.run(prepared(**changes, search={"budget": 0.7}), folder, Display())
@@ -60,27 +79,53 @@ def test_a_damaged_file_is_an_error_before_anything_starts(tmp_path: Path, prepa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["file:{}(text=body, label=stars)", "file:{}(text=body, label=stars, probe=centroid)"])
-def test_the_verdict_of_a_real_encoder_agrees_with_the_raw_table(tmp_path: Path, prepared, minilm: Path, task) -> None:
+@pytest.mark.parametrize(
+    "task", ["file:{}(text=body, label=stars)", "file:{}(text=body, label=stars, probe=centroid)"]
+)
+def test_the_verdict_of_a_real_encoder_agrees_with_the_raw_table(
+    tmp_path: Path, prepared, minilm: Path, task
+) -> None:
     path = tmp_path / "packages.csv"
     reviews(path, 2000, labels=10)
     models = [{"name": "minilm", "source": str(minilm)}]
     search = {"policy": "sweep", "budget": 1.0, "reward": "mean"}
     folder = RunFolder(tmp_path / "runs" / "packages")
-    changes = {"models": models, "tasks": [task.format(path)], "metrics": ["anisotropy"], "search": search}
+    changes = {
+        "models": models,
+        "tasks": [task.format(path)],
+        "metrics": ["anisotropy"],
+        "search": search,
+    }
     experiment.run(prepared(**changes), folder, Display())
     run = Run(folder.path)
-    means = {arm: scores[next(iter(scores))]["score"] for arm, scores in run.recorded.items()}
+    means = {arm: scores[next(iter(scores))].score for arm, scores in run.recorded.items()}
     verdict = run.verdict.overall
-    assert len(means) == 7 == verdict.tested and verdict.arm == max(means, key=lambda arm: means[arm])
+    assert len(means) == 7 == verdict.tested and verdict.arm == max(
+        means, key=lambda arm: means[arm]
+    )
     for arm in means:
         rivals = (run.differences(rival, arm)[next(iter(run.tasks))] for rival in verdict.tied)
-        assert any(each.value > verdict.critical * each.stderr for each in rivals) == (arm in verdict.worse)
+        assert any(each.value > verdict.critical * each.stderr for each in rivals) == (
+            arm in verdict.worse
+        )
 
 
-def test_a_run_without_metrics_searches_at_once_and_adds_metrics_later(tmp_path: Path, prepared) -> None:
+def test_a_run_without_metrics_searches_at_once_and_adds_metrics_later(
+    tmp_path: Path, prepared
+) -> None:
     reviews(tmp_path / "reviews.csv", 60, labels=3)
-    models = [{"name": "a", "train": {"width": 16, "depth": LAYERS - 1, "steps": 2, "context": 32, "vocabulary": 300}}]
+    models = [
+        {
+            "name": "a",
+            "train": {
+                "width": 16,
+                "depth": LAYERS - 1,
+                "steps": 2,
+                "context": 32,
+                "vocabulary": 300,
+            },
+        }
+    ]
     tasks = [f"file:{tmp_path}/reviews.csv(text=body, label=stars, probe=ridge)"]
     changes = {"models": models, "tasks": tasks, "search": {"budget": 1.0}}
     folder = RunFolder(tmp_path / "runs" / "own")
@@ -88,16 +133,18 @@ def test_a_run_without_metrics_searches_at_once_and_adds_metrics_later(tmp_path:
     bare = prepared(**changes, metrics=[], corpus={"source": str(tmp_path / "no such file")})
     assert (bare.views, bare.prompts) == (0, ())
     rows = dict(preview(bare, folder).rows)
-    assert rows["metrics"] == "none" and rows["measuring"] == "3 units, 3 to do"  # those of the training
+    assert (
+        rows["metrics"] == "none" and rows["measuring"] == "3 units, 3 to do"
+    )  # those of the training
     experiment.run(bare, folder, Display())
     run = Run(folder.path)
-    assert not any(record.value.get("size") for record in run.records if record.kind == "measure")
-    assert len(run.recorded) == len(bare.arms) and run.best().confirmed
+    assert not any(record.value.size for record in run.records if record.kind == "measure")
+    assert len(run.recorded) == len(bare.arms) and run.answer.confirmed
     assert not run.metrics and len(run.scores) == 3
-    assert run.headline.startswith("best arm a@") and "none: the run has no metrics" in status_text(run)
+    assert run.headline.startswith("a, ") and "none: the run has no metrics" in status_text(run)
     assert "no metrics" in write_page(run).read_text(encoding="utf-8")
     assert "metric" not in explain_text(run, str(run.best().arm))
-    assert not any("assumed for" in note for note in run.trade_offs().notes)
+    assert all(size.weights for size in run.trade_offs().sizes.values())
     whole = run.trade_offs().arms[0].cost.whole
     assert maintain.verify(folder).damages == ()
 

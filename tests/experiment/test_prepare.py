@@ -3,15 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskmetrics.bandit.replay import task_likeness
-from daskmetrics.core._files import RunFolder
-from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Checkpoint
-from daskmetrics.execution._score_tables import read
-from daskmetrics.experiment import _measure as measure
-from daskmetrics.experiment import _search as search
-from daskmetrics.experiment._estimate import preview
-from tests.config.weights import write
+from daskmetrics.experiment import measure as measure
+from daskmetrics.experiment import search as search
+from daskmetrics.planning.preview import preview
+from tests.checkpoints.weights import write
 
 
 def test_arms_of_suites_that_are_not_trained_yet(prepared):
@@ -36,12 +34,18 @@ def test_arms_of_suites_that_are_not_trained_yet(prepared):
 def test_a_change_of_the_numbers_changes_the_keys(prepared, changes):
     first, second = prepared(), prepared(**changes)
     checkpoint = Checkpoint("a", "step1")
-    assert first.measure_key(first.suites[0], checkpoint) != second.measure_key(second.suites[0], checkpoint)
+    assert first.measure_key(first.suites[0], checkpoint) != second.measure_key(
+        second.suites[0], checkpoint
+    )
     assert first.key != second.key
-    assert first.template({}).key != second.template({}).key  # old and new numbers never stand in one store
+    assert (
+        first.template({}).key != second.template({}).key
+    )  # old and new numbers never stand in one store
 
 
-@pytest.mark.parametrize("changes", [{"cluster": {"workers": 9}}, {"name": "other"}], ids=["cluster", "name"])
+@pytest.mark.parametrize(
+    "changes", [{"cluster": {"workers": 9}}, {"name": "other"}], ids=["cluster", "name"]
+)
 def test_the_cluster_does_not_change_the_keys(prepared, changes):
     assert prepared().key == prepared(**changes).key
 
@@ -50,22 +54,6 @@ def test_the_budget_changes_the_search_and_not_its_measurements(prepared):
     first, second = prepared(), prepared(search={"budget": 0.9})
     assert first.key != second.key
     assert first.measuring_key == second.measuring_key
-
-
-def test_other_scores_at_the_path_of_the_prior_make_another_search(prepared, tmp_path):
-    path, tasks = tmp_path / "earlier.csv", ("stdlib:order", "stdlib:package", "stdlib:word")
-    keys = []
-    for seed in (0, 0, 1):
-        scores = np.random.default_rng(seed).random((9, len(tasks)))
-        rows = [f"{layer},{task},{s}" for layer, own in enumerate(scores) for task, s in zip(tasks, own, strict=True)]
-        path.write_text("\n".join(["layer,task,score", *rows]))
-        found = prepared(tasks=tasks, search={"prior": str(path)})
-        known = search.build_problem(found, found.suites).likeness
-        np.testing.assert_array_equal(known, task_likeness(read(path), found.kinds))
-        keys.append(found.key)
-    assert keys[0] == keys[1] != keys[2]
-    with pytest.raises(DataError, match="2 of which are among the 2 tasks"):
-        prepared(search={"prior": str(path)})
 
 
 def test_cells_of_one_checkpoint_share_their_encoding(prepared):
@@ -90,15 +78,25 @@ def test_prompts_may_come_from_a_task(prepared):
 @pytest.fixture
 def doubled(prepared, tmp_path):
     """A suite whose last step serves the weights of an earlier one."""
-    for name, weights in (("step1", np.ones(8)), ("step2", np.arange(8)), ("step4", np.ones(8)), ("main", np.ones(8))):
+    for name, weights in (
+        ("step1", np.ones(8)),
+        ("step2", np.arange(8)),
+        ("step4", np.ones(8)),
+        ("main", np.ones(8)),
+    ):
         write(tmp_path / "suite" / name, weights)
-    return lambda **search: prepared(models=[{"name": "a", "source": str(tmp_path / "suite")}], search=search)
+    return lambda **search: prepared(
+        models=[{"name": "a", "source": str(tmp_path / "suite")}], search=search
+    )
 
 
 def test_equal_weights_are_measured_and_scored_once(doubled, tmp_path):
     experiment = doubled()
     assert [arm.revision for arm in experiment.arms] == ["step2"] * 3 + ["step4"] * 3
-    assert [unit.name for unit in measure.units(experiment, RunFolder(tmp_path), [])] == ["a@step2", "a@step4"]
+    assert [unit.name for unit in measure.units(experiment, RunFolder(tmp_path), [])] == [
+        "a@step2",
+        "a@step4",
+    ]
     rows = dict(preview(experiment, RunFolder(tmp_path / "run")).rows)
     assert rows["identical"] == "a@step4 = step1 = main: equal weights, measured and scored once"
 
@@ -109,9 +107,13 @@ def test_a_baseline_may_have_any_of_the_names_of_equal_weights(doubled):
         doubled(baseline="a@step3")
 
 
-def test_metrics_that_were_recorded_under_another_name_of_equal_weights_are_known(doubled, prepared, tmp_path):
+def test_metrics_that_were_recorded_under_another_name_of_equal_weights_are_known(
+    doubled, prepared, tmp_path
+):
     one, two = (
-        prepared(models=[{"name": name, "source": str(tmp_path / "suite"), "revisions": [revision]}])
+        prepared(
+            models=[{"name": name, "source": str(tmp_path / "suite"), "revisions": [revision]}]
+        )
         for name, revision in (("a", "step1"), ("b", "step4"))
     )
     (first, second) = (measure.units(each, RunFolder(tmp_path), [])[0] for each in (one, two))

@@ -14,17 +14,21 @@ import yaml
 
 import daskmetrics as dm
 from daskmetrics import store
-from daskmetrics.core._events import Record
-from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.events import Record
+from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Suite, seed_of
-from daskmetrics.execution._journal import read
-from daskmetrics.experiment import _search as search
-from daskmetrics.experiment._estimate import preview
+from daskmetrics.execution.journal import read
+from daskmetrics.experiment import search as search
+from daskmetrics.planning.preview import preview
 from daskmetrics.store import Axis, Template
 from daskmetrics.tasks import resolve
 
-READOUTS = {"pooling": ["protocol", "last"], "dimensions": ["all", 8], "storage": ["float32", "int8"]}
+READOUTS = {
+    "pooling": ["protocol", "last"],
+    "dimensions": ["all", 8],
+    "storage": ["float32", "int8"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +45,19 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
         writer = csv.writer(file)
         writer.writerow(["text", "label"])
         for number in range(60):
-            writer.writerow([f"{words[number % 3]} thing, number {number * number}", words[number % 3]])
+            writer.writerow(
+                [f"{words[number % 3]} thing, number {number * number}", words[number % 3]]
+            )
     return path
 
 
 def test_keys_of_default_arms_and_stores_are_those_from_before_there_were_readouts():
     axis = Axis(("a",), ("",), ("",))
     template = Template((Suite("m", ("main",), (0, 1), 1),), axis, axis, "meaning", {})
-    assert store.score_key(3, "encode", Arm("m", "main", 1), 0, "corpus") == "195d53d59fa760e677de5359e6b9715a"
+    assert (
+        store.score_key(3, "encode", Arm("m", "main", 1), 0, "corpus")
+        == "195d53d59fa760e677de5359e6b9715a"
+    )
     assert template.key == "098355ecc7359808f3f8e4c9ac5f029a"
     assert "readouts" not in str(template.as_json())
 
@@ -73,15 +82,29 @@ def test_only_a_readout_that_is_fitted_depends_on_the_corpus(prepared):
 @pytest.mark.parametrize(
     ("readouts", "message"),
     [
-        ({"dimensions": [17]}, "Model 'a': Readout '17d' keeps 17 dimensions, but vectors have 16: keep fewer"),
+        (
+            {"dimensions": [17]},
+            "Model 'a': Readout '17d' keeps 17 dimensions, but vectors have 16: keep fewer",
+        ),
         ({"dimensions": ["pca16"]}, "a corpus of 16 texts.*Set corpus.prompts to 17 or more"),
-        ({"whitening": [True]}, "16 dimensions, whitened.*or combine whitening with 'pca15' or fewer"),
-        ({"pooling": ["as_shipped"]}, "Model 'a' is to be read with 'pooling: as_shipped', but it ships none"),
+        (
+            {"whitening": [True]},
+            "16 dimensions, whitened.*or combine whitening with 'pca15' or fewer",
+        ),
+        (
+            {"pooling": ["as_shipped"]},
+            "Model 'a' is to be read with 'pooling: as_shipped', but it ships none",
+        ),
         ({"layers": ["concat(0, 2)"]}, "Model 'b'.*is not two or more different layers of 0...1"),
-        ({"layers": ["mean(:)"]}, r"'mean0\+1' of model 'b' reads layers \[0\], which are not among"),
+        (
+            {"layers": ["mean(:)"]},
+            r"'mean0\+1' of model 'b' reads layers \[0\], which are not among",
+        ),
     ],
 )
-def test_what_is_impossible_is_refused_with_the_remedy_before_anything_starts(prepared, readouts, message):
+def test_what_is_impossible_is_refused_with_the_remedy_before_anything_starts(
+    prepared, readouts, message
+):
     with pytest.raises(ConfigError, match=message):
         prepared(readouts=readouts)
 
@@ -90,7 +113,10 @@ def test_a_dry_run_counts_the_arms(prepared, tmp_path):
     experiment = prepared(readouts={**READOUTS, "layers": ["each", "mean(-2:)"]}, models=[MODEL])
     rows = dict(preview(experiment, RunFolder(tmp_path / "run")).rows)
     revisions = len(experiment.checkpoints)
-    assert rows["models"] == f"a ({revisions} checkpoints x 3 layers x 8 readouts, and 8 of layers together)"
+    assert (
+        rows["models"]
+        == f"a ({revisions} checkpoints x 3 layers x 8 readouts, and 8 of layers together)"
+    )
     assert rows["arms"] == f"{revisions * (3 * 8 + 8)} in {revisions} checkpoints"
 
 
@@ -98,7 +124,9 @@ MODEL = {"name": "a", "train": {"width": 16, "depth": 2, "steps": 4}}
 
 
 def test_encoding_is_paid_once_and_scoring_follows_the_dimensions(prepared):
-    experiment = prepared(readouts={"dimensions": ["all", 4], "layers": ["each", "concat(1, 2)"]}, models=[MODEL])
+    experiment = prepared(
+        readouts={"dimensions": ["all", 4], "layers": ["each", "concat(1, 2)"]}, models=[MODEL]
+    )
     problem = search.build_problem(experiment, experiment.suites)
     cost = {arm.readout: problem.score_cost[i, 0] for i, arm in enumerate(problem.arms)}
     assert cost["4d"] < cost[""] < cost["concat1+2"]
@@ -108,12 +136,17 @@ def test_encoding_is_paid_once_and_scoring_follows_the_dimensions(prepared):
 
 def test_a_budget_that_pays_for_no_score_is_refused_with_the_least_that_does(prepared):
     least = prepared(models=[MODEL], tasks=["stdlib:order"], search={"budget": 0.001})
-    with pytest.raises(ConfigError, match=r"a single score, with its encoding, takes [\d.]+%.* search\.budget=0\.\d+"):
+    with pytest.raises(
+        ConfigError,
+        match=r"a single score, with its encoding, takes [\d.]+%.* search\.budget=0\.\d+",
+    ):
         search.check(least)
     search.check(prepared(models=[MODEL], tasks=["stdlib:order"], search={"budget": 0.3}))
 
 
-def test_a_run_scores_what_each_readout_gives_and_the_same_as_here_and_now(folder, reviews, tmp_path, client):
+def test_a_run_scores_what_each_readout_gives_and_the_same_as_here_and_now(
+    folder, reviews, tmp_path, client
+):
     readouts = {**READOUTS, "layers": ["each", "concat(1, 3)"]}
     models, corpus = [{"name": "model", "source": str(folder)}], {"prompts": 256}
     run = dm.run(
@@ -121,21 +154,25 @@ def test_a_run_scores_what_each_readout_gives_and_the_same_as_here_and_now(folde
         readouts=readouts, corpus=corpus, metrics=["prompt_entropy"],
     )  # fmt: skip
     (task,) = run.tasks
-    scored = {arm: values[task]["score"] for arm, values in run.recorded.items()}
+    scored = {arm: values[task].score for arm, values in run.recorded.items()}
     assert len(scored) == 4 * 8 + 8
     board = dm.layers(folder, reviews, readouts=readouts)
     assert {str(each.arm).partition("/")[2]: each.mean for each in board.arms} == {
         str(arm).partition("/")[2]: score for arm, score in scored.items()
     }
-    widths = {arm.readout: values[task]["dimensions"] for arm, values in run.recorded.items()}
+    widths = {arm.readout: values[task].dimensions for arm, values in run.recorded.items()}
     assert (widths["last"], widths["8d,int8"], widths["concat1+3"]) == (32, 8, 64)
-    block = store.read_block(tmp_path / "run" / "store.zarr", "scores", next(iter(scored)).checkpoint)
+    block = store.read_block(
+        tmp_path / "run" / "store.zarr", "scores", next(iter(scored)).checkpoint
+    )
     assert np.sort(block.values[:, 0]).tolist() == sorted(scored.values())
     (own,), best = resolve([f"file:{reviews}"]), run.best()
     with best.load() as encoder:
-        again = own.evaluate(encoder.encode(own.texts()), seed_of("score", own.key, run.config["seed"]))
+        again = own.evaluate(
+            encoder.encode(own.texts()), seed_of("score", own.key, run.config["seed"])
+        )
     assert again.value == scored[best.arm]
-    read = next(iter(run.recorded.values()))[task]["reading"]
+    read = next(iter(run.recorded.values()))[task].reading
     assert (read["texts"], read["layer"]) == (60, 3) and read["seconds"] > 0
     assert run.cost_of(Arm("model", "main", 3)).texts_per_second > 0
 
@@ -152,7 +189,9 @@ def test_a_killed_run_with_readouts_resumes_with_equal_cells(folder, reviews, tm
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
     words = [sys.executable, "-m", "daskmetrics", "run", "config.yaml", "--folder", "killed"]
-    child = subprocess.Popen(words, cwd=tmp_path, env={**os.environ}, start_new_session=True, stdout=-3, stderr=-3)
+    child = subprocess.Popen(
+        words, cwd=tmp_path, env={**os.environ}, start_new_session=True, stdout=-3, stderr=-3
+    )
     journal = tmp_path / "killed" / "journal.jsonl"
     deadline = time.monotonic() + 240
     while scores_in(journal) < 5:
@@ -162,9 +201,11 @@ def test_a_killed_run_with_readouts_resumes_with_equal_cells(folder, reviews, tm
     child.wait()
     before = scores_in(journal)
     assert before < 32
-    killed, whole = (dm.run(settings, client=client, folder=tmp_path / name) for name in ("killed", "whole"))
+    killed, whole = (
+        dm.run(settings, client=client, folder=tmp_path / name) for name in ("killed", "whole")
+    )
     (task,) = whole.tasks
-    first, second = ({a: v[task]["score"] for a, v in run.recorded.items()} for run in (killed, whole))
+    first, second = ({a: v[task].score for a, v in run.recorded.items()} for run in (killed, whole))
     assert first == second
     assert len(first) == scores_in(journal) == 32
     assert killed.best().arm == whole.best().arm

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from daskmetrics import store
-from daskmetrics.core._events import StorePlanned, UnitsRetried, from_json, to_json
-from daskmetrics.core._files import RunFolder
+from daskmetrics.core.events import StorePlanned, UnitsRetried, from_json, to_json
+from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Checkpoint
+from daskmetrics.core.results import Measured, Scored
 from daskmetrics.core.status import Status
 from daskmetrics.execution import Journal, Record
 from daskmetrics.experiment import _run as run
@@ -25,10 +26,17 @@ def test_a_failed_checkpoint_has_its_status_and_no_number(prepared):
     suite = experiment.suites[0]
     lost, fine, never = suite.checkpoints()[:3]
     values = [[1.0] * len(experiment.metrics)] * len(suite.layers)
-    good = {"values": values, "stderr": values, "status": [[1] * len(experiment.metrics)] * len(suite.layers)}
+    status = [[1] * len(experiment.metrics)] * len(suite.layers)
+    good = Measured(suite.layers, ("a",) * len(experiment.metrics), values, values, status)
     blocks = run._plan(experiment).metric_blocks(
         [
-            Record(experiment.measure_key(suite, lost), str(lost), "measure", "quarantined", reason="its worker died"),
+            Record(
+                experiment.measure_key(suite, lost),
+                str(lost),
+                "measure",
+                "quarantined",
+                reason="its worker died",
+            ),
             Record(experiment.measure_key(suite, fine), str(fine), "measure", "ok", value=good),
             Record("another configuration", str(never), "measure", "ok", value=good),
         ],
@@ -41,7 +49,7 @@ def test_a_failed_checkpoint_has_its_status_and_no_number(prepared):
 def test_scores_are_at_their_layer_and_task(prepared):
     experiment = prepared()
     arm, task = Arm("a", "step1", 2), experiment.tasks[1]
-    value = {"score": 0.5, "stderr": 0.1, "n": 9, "encode_seconds": 0.0}
+    value = Scored(0.5, 0.1, n=9)
     record = Record(experiment.score_key(arm, task), "", "score", "ok", value=value)
     blocks = run._plan(experiment).score_blocks([record])
     (block,) = blocks.values()
@@ -53,7 +61,9 @@ def test_scores_are_at_their_layer_and_task(prepared):
 def test_a_plan_is_restored_from_the_journal(prepared):
     plan = run._plan(prepared())
     entry = from_json(json.loads(json.dumps(to_json(plan.event()))))
-    assert store.StorePlan.latest([replace(plan, version=0).event(), entry, UnitsRetried([])]) == plan
+    assert (
+        store.StorePlan.latest([replace(plan, version=0).event(), entry, UnitsRetried([])]) == plan
+    )
     assert store.StorePlan.latest([]) is None
 
 
@@ -66,7 +76,9 @@ def test_the_plan_is_recorded_once_for_each_store(prepared, folder):
         (folder.store / "a" / "metrics" / "zarr.json").write_text("{}")
         run._lay_out(plan, folder, journal)
         assert list(map(type, journal.entries)) == [StorePlanned, StorePlanned]
-        assert not list(store.check_files(folder.store, store.StorePlan.latest(journal.entries).files))
+        assert not list(
+            store.check_files(folder.store, store.StorePlan.latest(journal.entries).files)
+        )
         other = run._plan(prepared(seed=1))
         run._lay_out(other, folder, journal)
         assert store.StorePlan.latest(journal.entries).template == other.template

@@ -1,4 +1,6 @@
-"""Sentence-transformers folders in a run: scores of the benchmark, what is recorded, what is previewed."""
+"""Sentence-transformers folders in a run: scores of the benchmark, what is recorded, what is
+previewed.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,32 @@ import pytest
 
 from daskmetrics import config, experiment, store
 from daskmetrics.bandit import Learner, policy_named
-from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.experiment import Display
-from daskmetrics.experiment import _search as search
 from daskmetrics.experiment import _worker as worker
-from daskmetrics.experiment._estimate import preview
+from daskmetrics.experiment import search as search
+from daskmetrics.planning.preview import preview
 from daskmetrics.report import Run
 from daskmetrics.tasks import Score
 
 pytestmark = pytest.mark.filterwarnings("default")  # the benchmark's own
-TASKS = ("LocalClassification", "LocalClustering", "LocalSTS", "LocalPairs", "LocalRetrieval", "LocalReranking")
-PROMPTS = {"query": "query: ", "document": "passage: ", "STS": "same: ", "Clustering": "topic: ", "other": "text: "}
+TASKS = (
+    "LocalClassification",
+    "LocalClustering",
+    "LocalSTS",
+    "LocalPairs",
+    "LocalRetrieval",
+    "LocalReranking",
+)
+PROMPTS = {
+    "query": "query: ",
+    "document": "passage: ",
+    "STS": "same: ",
+    "Clustering": "topic: ",
+    "other": "text: ",
+}
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +62,20 @@ def embedder_of(kind: str, network: Path, folder: Path) -> Path:
 
     rest = [Pooling(WIDTH, "max")] if kind == "dot" else [Pooling(WIDTH, "mean"), Normalize()]
     similarity = "dot" if kind == "dot" else "cosine"
-    return save(folder, network, rest, prompts=PROMPTS, default_prompt_name="other", similarity_fn_name=similarity)
+    return save(
+        folder,
+        network,
+        rest,
+        prompts=PROMPTS,
+        default_prompt_name="other",
+        similarity_fn_name=similarity,
+    )
 
 
 @pytest.fixture(scope="module", params=["minilm", "e5", "dot"])
-def embedder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, network: Path) -> Path:
+def embedder(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, network: Path
+) -> Path:
     if request.param == "minilm":
         return Path(request.getfixturevalue("minilm"))
     return embedder_of(request.param, network, tmp_path_factory.mktemp(request.param) / "model")
@@ -67,11 +91,15 @@ def prepared_for(folder: Path, tasks: list[str], **changes: Any) -> experiment.E
 def last_score(prepared: experiment.Experiment, scratch: Path) -> float:
     """The score of the only arm, by the work units of a search."""
     learner = Learner(
-        search.build_problem(prepared, prepared.suites), policy_named("sweep"), budget=1.0, window=8, seed=0
+        search.build_problem(prepared, prepared.suites),
+        policy_named("sweep"),
+        budget=1.0,
+        window=8,
+        seed=0,
     )
     (unit,) = search.SearchSource(prepared, learner, "key", scratch).ask(1)
     assert unit.input is not None
-    return float(unit.function(unit.input.function(*unit.input.args), *unit.args)["score"])
+    return float(unit.function(unit.input.function(*unit.input.args), *unit.args).score)
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -82,12 +110,16 @@ def test_the_last_layer_scores_as_the_model_does_in_the_benchmark(
     from sentence_transformers import SentenceTransformer
 
     # one text at a time here and there, so that vectors differ by nothing
-    prepared = prepared_for(embedder, [f"mteb:{local_mteb.PLACES[name]}"], protocol={"batch_tokens": 1})
+    prepared = prepared_for(
+        embedder, [f"mteb:{local_mteb.PLACES[name]}"], protocol={"batch_tokens": 1}
+    )
     model = SentenceTransformer(str(embedder), device="cpu")
     options = {"batch_size": 1, "show_progress_bar": False}
     task = getattr(local_mteb, name)()
     plain = mteb.evaluate(model, task, cache=None, encode_kwargs=options, show_progress_bar=False)
-    assert last_score(prepared, tmp_path) == pytest.approx(plain.task_results[0].get_score(), abs=1e-6)
+    assert last_score(prepared, tmp_path) == pytest.approx(
+        plain.task_results[0].get_score(), abs=1e-6
+    )
 
 
 def test_prompts_of_a_model_change_scores_and_keys(network: Path, tmp_path: Path) -> None:
@@ -128,14 +160,27 @@ class Twice:
 
 @pytest.mark.parametrize(
     ("prompts", "vectors"),
-    [({"query": "query: ", "document": "passage: "}, 3), ({"query": "query: "}, 2), ("all: ", 1), ({}, 1)],
+    [
+        ({"query": "query: ", "document": "passage: "}, 3),
+        ({"query": "query: "}, 2),
+        ("all: ", 1),
+        ({}, 1),
+    ],
 )
-def test_a_text_is_read_once_for_each_prompt(network: Path, tmp_path: Path, prompts: Any, vectors: int) -> None:
+def test_a_text_is_read_once_for_each_prompt(
+    network: Path, tmp_path: Path, prompts: Any, vectors: int
+) -> None:
     folder = embedder_of("e5", network, tmp_path / "e5")
     prepared = prepared_for(folder, [], model={"prompts": prompts})
     (checkpoint,) = prepared.checkpoints
     spec = worker.EncodeSpec(
-        "key", prepared.locations[checkpoint], prepared.protocols[checkpoint], Twice(), (3,), str(tmp_path), 1 << 20
+        "key",
+        prepared.locations[checkpoint],
+        prepared.protocols[checkpoint],
+        Twice(),
+        (3,),
+        str(tmp_path),
+        1 << 20,
     )
     embeddings = worker.encode(spec)
     assert embeddings.texts == vectors and embeddings.at(3).shape[0] == 3
@@ -146,16 +191,22 @@ def test_a_text_is_read_once_for_each_prompt(network: Path, tmp_path: Path, prom
 
 @pytest.mark.parametrize("said", [("query",), ("query", "passage", None)])
 def test_roles_that_do_not_fit_the_texts_are_an_error(said: Any) -> None:
-    from daskmetrics.tasks._task import roles_of
+    from daskmetrics.tasks.task import roles_of
 
     with pytest.raises(DataError, match="roles"):
         roles_of(Twice(said))
 
 
-def test_a_run_records_what_was_done_and_its_snippet_does_it_again(network: Path, tmp_path: Path) -> None:
+def test_a_run_records_what_was_done_and_its_snippet_does_it_again(
+    network: Path, tmp_path: Path
+) -> None:
     folder = embedder_of("e5", network, tmp_path / "e5")
     prepared = prepared_for(
-        folder, ["stdlib:closeness"], model={"layers": "blocks"}, search={"budget": 1.0}, cluster={"workers": 1}
+        folder,
+        ["stdlib:closeness"],
+        model={"layers": "blocks"},
+        search={"budget": 1.0},
+        cluster={"workers": 1},
     )
     run_folder = RunFolder(tmp_path / "run")
     assert "as shipped (mean, normalize), 128 tokens, prompts: Clustering 'topic: '" in str(
@@ -166,9 +217,8 @@ def test_a_run_records_what_was_done_and_its_snippet_does_it_again(network: Path
     assert done == prepared.protocols[prepared.checkpoints[0]].as_dict()
     assert done["prompts"]["query"] == "query: " and done["shipped"]["steps"] == ["normalize"]
     best = Run(run_folder.path).best()
-    space: dict[str, Any] = {}
-    exec(best.code, space)
-    vectors = space["embed"](["one text", "another"]).numpy()
+    with best.load() as encoder:
+        vectors = encoder.encode(["one text", "another"])
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-5)
 
 
@@ -180,5 +230,7 @@ def test_a_preview_of_shipped_models_does_not_import_torch(network: Path, tmp_pa
         "import sys\nfrom daskmetrics import config, experiment\n"
         f"experiment.prepare(config.load({str(path)!r}))\nprint('torch' in sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ, capture_output=True, text=True, check=False
+    )
     assert done.stdout == "False\n", done.stderr

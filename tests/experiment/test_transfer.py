@@ -12,15 +12,15 @@ import pytest
 
 from daskmetrics import config, experiment
 from daskmetrics.bandit import Learner, policy_named
-from daskmetrics.core._events import SearchEnded
-from daskmetrics.core._files import RunFolder
+from daskmetrics.core.events import SearchEnded
+from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Journal, Record, Settings
-from daskmetrics.execution import _score_tables as score_tables
-from daskmetrics.execution._journal import read
-from daskmetrics.execution._loop import Loop
+from daskmetrics.execution.journal import read
+from daskmetrics.execution.loop import Loop
 from daskmetrics.experiment import Display
-from daskmetrics.experiment import _search as search
-from daskmetrics.experiment import _transfer as transfer
+from daskmetrics.experiment import score_tables as score_tables
+from daskmetrics.experiment import search as search
+from daskmetrics.experiment import transfer as transfer
 
 pytestmark = pytest.mark.filterwarnings("default")  # the benchmark's own
 LAYERS = (0, 3, 6)
@@ -32,7 +32,11 @@ def prepared(local: ModuleType, minilm: Path, **changes: object) -> experiment.E
         "models": [{"name": "minilm", "source": str(minilm), "layers": list(LAYERS)}],
         "corpus": {"prompts": 8},
         "metrics": ["anisotropy"],
-        "tasks": [f"mteb:{local.PLACES['LocalSTS']}", f"mteb:{local.PLACES['LocalPairs']}", "stdlib:closeness"],
+        "tasks": [
+            f"mteb:{local.PLACES['LocalSTS']}",
+            f"mteb:{local.PLACES['LocalPairs']}",
+            "stdlib:closeness",
+        ],
         "search": {"policy": "sweep", "budget": 1.0},
         "cluster": {"workers": 1},
     }
@@ -45,7 +49,9 @@ def scores(folder: RunFolder) -> dict[str, Record]:
 
 
 @pytest.fixture(scope="module")
-def first(local_mteb: ModuleType, minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def first(
+    local_mteb: ModuleType, minilm: Path, tmp_path_factory: pytest.TempPathFactory
+) -> RunFolder:
     folder = RunFolder(tmp_path_factory.mktemp("exchange") / "first")
     experiment.run(prepared(local_mteb, minilm), folder, Display())
     return folder
@@ -70,12 +76,18 @@ def test_results_are_exported_in_mtebs_layout_and_imported_again(
     (protocol,) = {each.key[:12] for each in prepared(local_mteb, minilm).protocols.values()}
     for layer in LAYERS:
         keywords = {"layer": layer, "protocol": protocol}
-        meta = ModelMeta.create_empty({"name": "local/minilm", "revision": "main", "experiment_kwargs": keywords})
+        meta = ModelMeta.create_empty(
+            {"name": "local/minilm", "revision": "main", "experiment_kwargs": keywords}
+        )
         for task in ("LocalSTS", "LocalPairs"):
             there = cache.load_task_result(task, meta)
             assert there is not None
-            assert there.get_score() == pytest.approx(own[f"minilm@main/{layer}:mteb:{task}"].value["score"], abs=1e-6)
-        loaded = cache.load_results(models=[meta], tasks=["LocalSTS"], load_experiments="match_kwargs")
+            assert there.get_score() == pytest.approx(
+                own[f"minilm@main/{layer}:mteb:{task}"].value.score, abs=1e-6
+            )
+        loaded = cache.load_results(
+            models=[meta], tasks=["LocalSTS"], load_experiments="match_kwargs"
+        )
         assert [result.task_names for result in loaded.model_results] == [["LocalSTS"]]
 
     second = RunFolder(tmp_path / "second")
@@ -86,9 +98,14 @@ def test_results_are_exported_in_mtebs_layout_and_imported_again(
     experiment.run(again, second, Display())
     there = scores(second)
     for name, record in there.items():
-        assert record.value["score"] == pytest.approx(own[name].value["score"], abs=1e-6)
+        assert record.value.score == pytest.approx(own[name].value.score, abs=1e-6)
         assert (record.worker == "imported") == ("mteb:" in name)
-    best = [entry for folder in (first, second) for entry in read(folder.journal) if isinstance(entry, SearchEnded)]
+    best = [
+        entry
+        for folder in (first, second)
+        for entry in read(folder.journal)
+        if isinstance(entry, SearchEnded)
+    ]
     assert best[0].best["arm"] == best[1].best["arm"]
 
 
@@ -109,22 +126,46 @@ def test_other_results_are_left_out_and_counted(
 
 def published(folder: Path, layer: int, score: float) -> None:
     """A result as others publish it: the layer in the folder's name, and bare NaN in the file."""
-    place = folder / "results" / "local__minilm" / "main" / "experiments" / f"layer_{layer}__pooling_mean"
+    place = (
+        folder
+        / "results"
+        / "local__minilm"
+        / "main"
+        / "experiments"
+        / f"layer_{layer}__pooling_mean"
+    )
     place.mkdir(parents=True)
-    subset = {"main_score": score, "ap": float("nan"), "hf_subset": "default", "languages": ["eng-Latn"]}
-    result = {"task_name": "LocalSTS", "dataset_revision": "r", "mteb_version": "2.0", "evaluation_time": 3.0}
+    subset = {
+        "main_score": score,
+        "ap": float("nan"),
+        "hf_subset": "default",
+        "languages": ["eng-Latn"],
+    }
+    result = {
+        "task_name": "LocalSTS",
+        "dataset_revision": "r",
+        "mteb_version": "2.0",
+        "evaluation_time": 3.0,
+    }
     (place / "LocalSTS.json").write_text(json.dumps({**result, "scores": {"test": [subset]}}))
 
 
-def test_published_results_need_no_protocol_and_no_worker(local_mteb: ModuleType, minilm: Path, tmp_path: Path) -> None:
+def test_published_results_need_no_protocol_and_no_worker(
+    local_mteb: ModuleType, minilm: Path, tmp_path: Path
+) -> None:
     for place, layer in enumerate(LAYERS):
         published(tmp_path, layer, 0.4 + 0.1 * place)
-    only = prepared(local_mteb, minilm, tasks=[f"mteb:{local_mteb.PLACES['LocalSTS']}"], search={"reward": "mean"})
+    only = prepared(
+        local_mteb,
+        minilm,
+        tasks=[f"mteb:{local_mteb.PLACES['LocalSTS']}"],
+        search={"reward": "mean"},
+    )
     run = RunFolder(tmp_path / "run")
     counts = transfer.import_results(only, run, tmp_path)
     assert (counts.new, counts.unmarked) == (len(LAYERS), len(LAYERS))
     record = scores(run)["minilm@main/3:mteb:LocalSTS"]
-    assert (record.value["score"], record.seconds, record.worker) == (0.5, 3.0, "imported")
+    assert (record.value.score, record.seconds, record.worker) == (0.5, 3.0, "imported")
     problem = search.build_problem(only, only.suites)
     learner = Learner(problem, policy_named("sweep"), budget=1.0, window=4, seed=0)
     with Journal(run.journal, run.lock) as journal:
@@ -140,9 +181,17 @@ def multilingual(folder: Path, layer: int, scores: dict[str, dict[str, float]]) 
     """A result of several subsets and splits."""
     place = folder / "results" / "local__minilm" / "main" / "experiments" / f"layer_{layer}"
     place.mkdir(parents=True)
-    result = {"task_name": "LocalLanguages", "dataset_revision": "r", "mteb_version": "2.0", "evaluation_time": 3.0}
+    result = {
+        "task_name": "LocalLanguages",
+        "dataset_revision": "r",
+        "mteb_version": "2.0",
+        "evaluation_time": 3.0,
+    }
     parts = {
-        split: [{"main_score": score, "hf_subset": name, "languages": LANGUAGES[name]} for name, score in each.items()]
+        split: [
+            {"main_score": score, "hf_subset": name, "languages": LANGUAGES[name]}
+            for name, score in each.items()
+        ]
         for split, each in scores.items()
     }
     (place / "LocalLanguages.json").write_text(json.dumps({**result, "scores": parts}))
@@ -156,12 +205,17 @@ def test_only_the_splits_and_subsets_of_the_task_are_imported(
     multilingual(tmp_path, 3, {"test": {**english, "de": 0.9}, "validation": {"en": 0.1}})
     multilingual(tmp_path, 6, {"test": {"en": 0.4, "de": 0.9}})
     place = f"mteb:{local_mteb.MULTILINGUAL}"
-    wanted = prepared(local_mteb, minilm, tasks=[place, f"{place}(languages=deu)"], search={"reward": "mean"})
+    wanted = prepared(
+        local_mteb, minilm, tasks=[place, f"{place}(languages=deu)"], search={"reward": "mean"}
+    )
     run = RunFolder(tmp_path / "run")
     counts = transfer.import_results(wanted, run, tmp_path)
     assert (counts.new, counts.reduced, counts.incomplete, counts.elsewhere) == (4, 3, 2, 0)
     assert "layer_0" in counts.example and "split 'test' has no score of de" in counts.example
-    assert {name.partition(":")[0] + name[-6:]: record.value["score"] for name, record in scores(run).items()} == {
+    assert {
+        name.partition(":")[0] + name[-6:]: record.value.score
+        for name, record in scores(run).items()
+    } == {
         "minilm@main/0guages": 0.5,
         "minilm@main/3guages": 0.5,
         "minilm@main/3s=deu)": 0.9,
@@ -171,8 +225,8 @@ def test_only_the_splits_and_subsets_of_the_task_are_imported(
     again = RunFolder(tmp_path / "again")
     counts = transfer.import_results(wanted, again, tmp_path / "out")
     assert (counts.new, counts.incomplete) == (4, 2)
-    assert {name: record.value["score"] for name, record in scores(again).items()} == {
-        name: pytest.approx(record.value["score"]) for name, record in scores(run).items()
+    assert {name: record.value.score for name, record in scores(again).items()} == {
+        name: pytest.approx(record.value.score) for name, record in scores(run).items()
     }
 
 

@@ -18,12 +18,13 @@ import pytest
 import yaml
 
 import daskmetrics as dm
-from daskmetrics.config._arrivals import FINISHED, Arrivals, Follower
-from daskmetrics.core._events import Record
+from daskmetrics.checkpoints.arrivals import FINISHED, Arrivals, Follower
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.events import Record
 from daskmetrics.core.names import Arm, Cell
-from daskmetrics.execution._journal import read
-from daskmetrics.experiment._watch_answer import _sorted_out
+from daskmetrics.core.results import Measured, Scored
+from daskmetrics.execution.journal import read
+from daskmetrics.experiment._watch_rounds import _sorted_out
 from tests.experiment import loop
 from tests.hub import serve
 
@@ -70,7 +71,9 @@ def until(condition, seconds: float = 400.0):
 
 def events(run: Path, kind: str = "") -> list[dict]:
     file = run / "events.jsonl"
-    whole = file.read_text().rpartition("\n")[0] if file.exists() else ""  # the last line may be being written
+    whole = (
+        file.read_text().rpartition("\n")[0] if file.exists() else ""
+    )  # the last line may be being written
     lines = [json.loads(line) for line in whole.splitlines()]
     return [line for line in lines if kind in ("", line["event"])]
 
@@ -82,7 +85,11 @@ def measured(run: Path) -> Counter[str]:
 
 
 def test_training_and_watch_are_killed_and_each_checkpoint_is_measured_once(tmp_path):
-    run, out, training = tmp_path / "runs" / "watched", tmp_path / "out", (str(LOOP), "out", "60", "15", "0.1")
+    run, out, training = (
+        tmp_path / "runs" / "watched",
+        tmp_path / "out",
+        (str(LOOP), "out", "60", "15", "0.1"),
+    )
     trainer = start(tmp_path, *training)
     until(lambda: (out / "step30").exists())
     kill(trainer)
@@ -103,7 +110,9 @@ def test_training_and_watch_are_killed_and_each_checkpoint_is_measured_once(tmp_
     last = events(run, "updated")[-1]
     best = dm.open(run).best().arm
     assert last["best"]["arm"] == str(best)
-    assert (last["best"]["score"], last["best"]["stderr"]) == dm.open(run).mean_over(best, ["stdlib:package"])
+    assert (last["best"]["score"], last["best"]["stderr"]) == dm.open(run).mean_over(
+        best, ["stdlib:package"]
+    )
     assert 0 <= last["rise"]["probability"] <= 1 and last["rise"]["steps"] == [75, 90, 105]
     assert {*last["keep"]} & {*last["deletable"]} == set() and "out@step60" in last["keep"]
     scored = {event["arm"].partition("/")[0] for event in events(run, "scored")}
@@ -128,7 +137,10 @@ def test_a_stopped_watch_goes_on_without_a_deleted_checkpoint(tmp_path):
     assert [event["event"] for event in events(run)][-1] == "stopped"
     shutil.rmtree(tmp_path / "out" / "step0")
     with pytest.raises(ConfigError, match="has 'train'"):
-        dm.watch(models=[{"name": "a", "train": {"width": 16, "depth": 1, "steps": 2}}], folder=tmp_path / "other")
+        dm.watch(
+            models=[{"name": "a", "train": {"width": 16, "depth": 1, "steps": 2}}],
+            folder=tmp_path / "other",
+        )
     assert watch(tmp_path, "--until-idle", "100ms").wait(400) == 0
     assert measured(run) == {"out@step0": 1, "out@step1": 1, "out@step2": 1}
     assert events(run)[-1]["reason"] == "no new checkpoint for 0.1 s"
@@ -141,10 +153,19 @@ def test_a_checkpoint_without_a_score_is_never_named_as_deletable(prepared):
     experiment = prepared(models=[model], tasks=["stdlib:package"], metrics=["prompt_entropy"])
     first, second, third, *others, last = experiment.checkpoints
     keys = experiment.measure_keys
-    records = [Record(keys[each], str(each), "measure", "ok", {"values": [[1.0]] * 3}) for each in keys]
+    records = [
+        Record(
+            keys[checkpoint],
+            str(checkpoint),
+            "measure",
+            "ok",
+            Measured((0, 1, 2), ("prompt_entropy",), ((1.0,),) * 3, ((0.0,),) * 3, ((1,),) * 3),
+        )
+        for checkpoint in keys
+    ]
     for checkpoint, score in ((first, 0.2), (second, 0.5), (third, 0.8)):
         cell = Cell(Arm("a", checkpoint.revision, 1), "stdlib:package")
-        records.append(Record(str(cell), str(cell), "score", "ok", {"score": score, "stderr": 0.001}))
+        records.append(Record(str(cell), str(cell), "score", "ok", Scored(score, 0.001)))
     keep, deletable = _sorted_out(experiment, records, Arm("a", third.revision, 1), 1)
     assert keep == (third, last) and deletable == (first, second) and others
 
@@ -163,7 +184,11 @@ def test_a_stop_signal_is_not_lost_in_a_callback_of_the_garbage_collector(tmp_pa
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            dm.watch(models=[tmp_path / "out"], folder=tmp_path / "run", watch={"poll": "10ms", "until_idle": "1s"})
+            dm.watch(
+                models=[tmp_path / "out"],
+                folder=tmp_path / "run",
+                watch={"poll": "10ms", "until_idle": "1s"},
+            )
     finally:
         signal.signal(signal.SIGTERM, before)
     assert [event["event"] for event in events(tmp_path / "run")] == ["started", "stopped"]
@@ -180,7 +205,10 @@ def test_branches_of_a_hub_repository_are_measured_as_they_appear(tmp_path):
         model.gpt_neox.embed_in.weight.data.mul_(1.1)
     branches = {"main": files[0], "step0": files[0]}
     with serve({"org/suite": branches}) as hub:
-        about = {**CONFIG, "models": [{"name": "out", "source": "org/suite", "depth": 2, "width": 16}]}
+        about = {
+            **CONFIG,
+            "models": [{"name": "out", "source": "org/suite", "depth": 2, "width": 16}],
+        }
         (tmp_path / "watch.yaml").write_text(yaml.safe_dump(about))
         command = [sys.executable, "-c", OFTEN, "watch", "watch.yaml"]
         watcher = subprocess.Popen(command, env=hub.environment(tmp_path / "home"), cwd=tmp_path)
@@ -191,7 +219,10 @@ def test_branches_of_a_hub_repository_are_measured_as_they_appear(tmp_path):
         assert watcher.wait(400) == 130
         weights = [path for path in hub.requests if path.endswith(".safetensors")]
     assert measured(run) == {"out@step0": 1, "out@step1": 1}
-    assert [event["checkpoint"] for event in events(run, "checkpoint")] == ["out@step0", "out@step1"]
+    assert [event["checkpoint"] for event in events(run, "checkpoint")] == [
+        "out@step0",
+        "out@step1",
+    ]
     assert len(set(weights)) == 2
 
 
@@ -215,7 +246,9 @@ def test_a_training_loop_hands_checkpoints_over_and_does_not_wait(tmp_path):
     until(lambda: events(tmp_path / "run", "started"))
     assert (
         watching.running
-        and dm.watch(given, models=[tmp_path / "out"], folder=tmp_path / "run", background=True).running
+        and dm.watch(
+            given, models=[tmp_path / "out"], folder=tmp_path / "run", background=True
+        ).running
     )
     with pytest.raises(TimeoutError, match="still goes on"):
         watching.wait(0.01)
@@ -226,7 +259,9 @@ def test_a_training_loop_hands_checkpoints_over_and_does_not_wait(tmp_path):
 
 
 def test_a_trainer_of_transformers_has_its_checkpoints_scored(tmp_path):
-    pytest.importorskip("accelerate", reason="the Trainer of transformers needs accelerate (extra 'dev')")
+    pytest.importorskip(
+        "accelerate", reason="the Trainer of transformers needs accelerate (extra 'dev')"
+    )
     from datasets import Dataset
     from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments
 
@@ -240,7 +275,12 @@ def test_a_trainer_of_transformers_has_its_checkpoints_scored(tmp_path):
         trainer = Trainer(
             model=loop.network(),
             args=TrainingArguments(
-                tmp_path / "fine-tuned", max_steps=6, save_steps=2, report_to="none", use_cpu=True, disable_tqdm=True
+                tmp_path / "fine-tuned",
+                max_steps=6,
+                save_steps=2,
+                report_to="none",
+                use_cpu=True,
+                disable_tqdm=True,
             ),
             train_dataset=rows,
             data_collator=DataCollatorForLanguageModeling(own, mlm=False),
@@ -256,9 +296,16 @@ def test_a_trainer_of_transformers_has_its_checkpoints_scored(tmp_path):
 
 def test_a_watch_that_fails_says_why(tmp_path):
     loop.save(loop.network(), tmp_path / "out" / "step0")
-    (tmp_path / "out" / "step0" / "config.json").write_text('{"model_type": "nothing", "vocab_size": 3}')
+    (tmp_path / "out" / "step0" / "config.json").write_text(
+        '{"model_type": "nothing", "vocab_size": 3}'
+    )
     with (
         pytest.raises(DaskmetricsError, match=r"config\.json"),
-        dm.watch(models=[tmp_path / "out"], folder=tmp_path / "run", background=True, watch={"settle": "100ms"}),
+        dm.watch(
+            models=[tmp_path / "out"],
+            folder=tmp_path / "run",
+            background=True,
+            watch={"settle": "100ms"},
+        ),
     ):
         pass

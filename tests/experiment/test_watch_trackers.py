@@ -10,13 +10,13 @@ import pytest
 import daskmetrics as dm
 from daskmetrics.config import Watch
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.experiment import _watch_log
-from daskmetrics.experiment._watch_log import trackers
+from daskmetrics.experiment import _watch_rounds
+from daskmetrics.experiment._watch_rounds import trackers
 
 ONE_WATCH = """
 import sys
 from pathlib import Path
-from daskmetrics.experiment._watch_log import trackers
+from daskmetrics.experiment._watch_rounds import trackers
 name, place, *steps = sys.argv[1:]
 with trackers([name], "mine", "abc123", Path(place), print) as log:
     for step in map(int, steps):
@@ -25,7 +25,9 @@ with trackers([name], "mine", "abc123", Path(place), print) as log:
 
 
 def log_twice(name, place):
-    """Two watches one after the other, as if the first had been killed, of three rounds; returns what they print."""
+    """Two watches one after the other, as if the first had been killed, of three rounds; returns
+    what they print.
+    """
     command = [sys.executable, "-c", ONE_WATCH, name, str(place)]
     return "".join(
         subprocess.run([*command, *steps], capture_output=True, text=True, check=True).stdout
@@ -41,7 +43,11 @@ def test_a_watch_that_goes_on_adds_to_the_same_run_of_mlflow(tmp_path, monkeypat
     client = mlflow.MlflowClient()
     (run,) = client.search_runs([client.get_experiment_by_name("daskmetrics").experiment_id])
     history = client.get_metric_history(run.info.run_id, "best_score")
-    assert sorted((each.step, each.value) for each in history) == [(8, 0.08), (12, 0.12), (16, 0.16)]
+    assert sorted((each.step, each.value) for each in history) == [
+        (8, 0.08),
+        (12, 0.12),
+        (16, 0.16),
+    ]
     assert (run.info.run_name, run.info.status) == ("mine", "FINISHED")
 
 
@@ -49,7 +55,10 @@ def test_rounds_are_logged_by_weights_and_biases_offline(tmp_path, monkeypatch):
     pytest.importorskip("wandb", reason="wandb is in the extra 'dev'")
     monkeypatch.setenv("WANDB_MODE", "offline")
     assert log_twice("wandb", tmp_path) == ""
-    written = [path.read_bytes() for path in sorted((tmp_path / "wandb").glob("offline-run-*/run-abc123.wandb"))]
+    written = [
+        path.read_bytes()
+        for path in sorted((tmp_path / "wandb").glob("offline-run-*/run-abc123.wandb"))
+    ]
     assert [(b"best_score" in each, b"0.16" in each, b"0.12" in each) for each in written] == [
         (True, True, False),
         (True, False, True),
@@ -68,9 +77,11 @@ def test_a_library_that_fails_later_does_not_end_the_watch(tmp_path, monkeypatch
 
 
 def test_a_missing_library_is_an_error_before_anything_starts(tmp_path, monkeypatch):
-    monkeypatch.setattr(_watch_log, "find_spec", lambda name: None)
+    monkeypatch.setattr(_watch_rounds, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="pip install mlflow-skinny wandb"):
-        dm.watch(models=[tmp_path / "out"], folder=tmp_path / "run", watch={"log": ["mlflow", "wandb"]})
+        dm.watch(
+            models=[tmp_path / "out"], folder=tmp_path / "run", watch={"log": ["mlflow", "wandb"]}
+        )
     assert not (tmp_path / "run").exists()
 
 

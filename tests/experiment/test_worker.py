@@ -1,4 +1,6 @@
-"""The functions of workers: a unit computes only metrics that are not recorded, from kept states without a model."""
+"""The functions of workers: a unit computes only metrics that are not recorded, from kept states
+without a model.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,14 @@ import numpy as np
 import pytest
 
 from daskmetrics import store
-from daskmetrics.config._checkpoints import Location
-from daskmetrics.core._corpus import digest
-from daskmetrics.core._files import RunFolder
+from daskmetrics.checkpoints.locations import Location
+from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError, UndefinedError
+from daskmetrics.core.files import RunFolder
 from daskmetrics.core.status import Status
 from daskmetrics.execution import Record
-from daskmetrics.experiment import _measure as measuring
 from daskmetrics.experiment import _worker as worker
+from daskmetrics.experiment import measure as measuring
 from daskmetrics.experiment._embeddings import LayerEmbeddings, MemoryBudget
 
 FEW, MORE = ["curvature", "anisotropy"], ["anisotropy", "alpha_req", "curvature", "cka_next"]
@@ -29,8 +31,8 @@ NOWHERE = Location("nowhere", None, "nowhere")
 def measured(prepared, tmp_path):
     """Measures the first checkpoint with these metrics; earlier records are taken into account."""
 
-    def measure(metrics, records=(), keep_states=True, without_model=False, prompts=PROMPTS, **changes):
-        experiment = prepared(metrics=metrics, keep_states=keep_states, **changes)
+    def measure(metrics, records=(), without_model=False, prompts=PROMPTS, **changes):
+        experiment = prepared(metrics=metrics, **changes)
         folder = RunFolder(tmp_path / "run").create()
         folder.corpus.write_text(json.dumps(prompts))
         units = measuring.units(experiment, folder, records)
@@ -60,22 +62,13 @@ def test_prompts_that_changed_during_the_run_are_refused(prepared, tmp_path):
         unit.function(*unit.args)
 
 
-def test_a_metric_of_kept_states_is_added_without_a_model(measured):
-    before, _ = measured(FEW)
-    added, block = measured(MORE, [before], without_model=True)
-    complete, expected = measured(MORE)
-    assert added.key == complete.key != before.key
-    assert added.value == complete.value
-    assert block.equals(expected)
-
-
 def test_known_metrics_are_reused_and_the_others_computed(measured):
-    before, _ = measured(FEW, keep_states=False)
-    added, _ = measured(MORE, [before], keep_states=False)
-    complete, _ = measured(MORE, keep_states=False)
+    before, _ = measured(FEW)
+    added, _ = measured(MORE, [before])
+    complete, _ = measured(MORE)
     assert added.value == complete.value
-    again, _ = measured(FEW[::-1], [added], keep_states=False, without_model=True)
-    assert again.value["names"] == FEW[::-1]
+    again, _ = measured(FEW[::-1], [added], without_model=True)
+    assert list(again.value.names) == FEW[::-1]
 
 
 def test_a_metric_of_tokens_needs_the_model(measured):
@@ -86,27 +79,21 @@ def test_a_metric_of_tokens_needs_the_model(measured):
 
 def test_the_size_of_the_network_is_recorded_and_kept(measured):
     before, _ = measured(FEW)
-    size, layers = before.value["size"], before.value["layers"]
-    assert len(size["parameters"]) == len(size["computed"]) == len(layers)
-    assert size["whole"] > size["parameters"][0] > 0 and size["attention"] > 0
-    assert measured(MORE, [before], without_model=True)[0].value["size"] == size
-
-
-def test_kept_states_have_another_key(measured):
-    kept, dropped = measured(["anisotropy"]), measured(["anisotropy"], keep_states=False)
-    assert kept[0].key != dropped[0].key
-    assert kept[0].value["values"] != dropped[0].value["values"]
-    assert worker.columns_of(kept[0].value).keys() == worker.columns_of(dropped[0].value).keys()
+    size, layers = before.value.size, before.value.layers
+    assert len(size.parameters) == len(size.computed) == len(layers)
+    assert size.whole > size.parameters[0] > 0 and size.attention > 0
+    assert measured(FEW[::-1], [before], without_model=True)[0].value.size == size
 
 
 def test_a_layer_whose_vectors_are_equal_is_measured_as_undefined(measured):
     """The first token of these texts is the same, and it sees no other token of a causal model."""
     prompts = [f"one {end}" for end in ("two", "three", "four five")]
-    record, block = measured(FEW, keep_states=False, prompts=prompts, protocol={"pooling": "cls"})
-    names = record.value["names"]
+    record, block = measured(FEW, prompts=prompts, protocol={"pooling": "cls"})
+    names = record.value.names
     assert block.status[:, names.index("anisotropy")].tolist() == [Status.NAN] * 3
     assert (block.status[:, names.index("curvature")] == Status.OK).all()
-    assert [0, "anisotropy", "layer 0: the vectors of all 3 prompts are equal"] in record.value["reasons"]
+    reason = 0, "anisotropy", "layer 0: the vectors of all 3 prompts are equal"
+    assert reason in record.value.reasons
 
 
 @pytest.mark.parametrize("equal", [True, False])
@@ -122,4 +109,4 @@ def test_a_layer_whose_vectors_are_equal_has_no_score(tmp_path, prepared, equal)
         with pytest.raises(UndefinedError, match=f"layer 3 are equal for all {texts} texts"):
             worker.score(embeddings, task, 3, 0, "protocol")
     else:
-        assert np.isfinite(worker.score(embeddings, task, 3, 0, "protocol")["score"])
+        assert np.isfinite(worker.score(embeddings, task, 3, 0, "protocol").score)

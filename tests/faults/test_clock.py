@@ -1,7 +1,8 @@
 """A map on real workers under a wall clock that jumps by a day either way.
 
-libfaketime cannot do this: it also moves the sleeps of Python, which wait for the monotonic clock, so that they fail
-after a step ahead of more than the uptime and last a day after a step back. `jump.c` moves the wall clock alone.
+libfaketime cannot do this: it also moves the sleeps of Python, which wait for the monotonic clock,
+so that they fail after a step ahead of more than the uptime and last a day after a step back.
+`jump.c` moves the wall clock alone.
 """
 
 from __future__ import annotations
@@ -27,14 +28,30 @@ def item(index):
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 def test_a_clock_that_jumps_by_a_day_stops_no_map(tmp_path):
-    clock, preload, journal = tmp_path / "clock", tmp_path / "jump.so", tmp_path / "run" / "journal.jsonl"
+    clock, preload, journal = (
+        tmp_path / "clock",
+        tmp_path / "jump.so",
+        tmp_path / "run" / "journal.jsonl",
+    )
     source = Path(__file__).with_name("jump.c")
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", preload, source, "-ldl"], check=True)
     (tmp_path / "job.py").write_text(JOB)
     clock.write_bytes(struct.pack("q", 0))
-    command = [sys.executable, "-m", "daskmetrics", "map", "job.py:item", "--iterations", "120", "--batch-size", "4"]
+    command = [
+        sys.executable,
+        "-m",
+        "daskmetrics",
+        "map",
+        "job.py:item",
+        "--iterations",
+        "120",
+        "--batch-size",
+        "4",
+    ]
     environment = {**os.environ, "LD_PRELOAD": str(preload), "JUMP": str(clock)}
-    driver = subprocess.Popen([*command, "--folder", "run", "--output", "r.csv"], cwd=tmp_path, env=environment)
+    driver = subprocess.Popen(
+        [*command, "--folder", "run", "--output", "r.csv"], cwd=tmp_path, env=environment
+    )
     for length, jump in ((3000, DAY), (6000, -DAY), (9000, 0)):
         while driver.poll() is None and not (journal.exists() and journal.stat().st_size > length):
             time.sleep(0.05)

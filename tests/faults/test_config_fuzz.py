@@ -1,4 +1,6 @@
-"""Configurations that somebody got wrong, or meant ill: one clear message, and nothing happens outside the run."""
+"""Configurations that somebody got wrong, or meant ill: one clear message, and nothing happens
+outside the run.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,25 @@ from hypothesis import strategies as st
 
 from daskmetrics import config, experiment
 from daskmetrics.cli import main
-from daskmetrics.cluster.slurm._script import LaunchInfo, pools, script
+from daskmetrics.cluster.slurm.script import LaunchInfo, pools, script
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 
 WHOLE = config.parse(
     {
         "name": "x",
-        "models": [{"name": "a", "train": {"width": 16, "depth": 1}}, {"name": "b", "source": "./m"}],
+        "models": [
+            {"name": "a", "train": {"width": 16, "depth": 1}},
+            {"name": "b", "source": "./m"},
+        ],
         "tasks": ["stdlib:order"],
-        "cluster": {"kind": "slurm", "partition": "gpu", "account": "abc", "gpu_type": "a100", "memory": "16GiB"},
+        "cluster": {
+            "kind": "slurm",
+            "partition": "gpu",
+            "account": "abc",
+            "gpu_type": "a100",
+            "memory": "16GiB",
+        },
     }
 ).as_dict()
 
@@ -61,12 +72,24 @@ NASTY = [
     {1: 2},
     "2001-99-99",
 ]
-values = st.sampled_from(NASTY) | st.text(max_size=50) | st.integers() | st.floats() | st.lists(st.text(max_size=5))
+values = (
+    st.sampled_from(NASTY)
+    | st.text(max_size=50)
+    | st.integers()
+    | st.floats()
+    | st.lists(st.text(max_size=5))
+)
 
 
 def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place of a configuration that holds something."""
-    inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    inner = (
+        node.items()
+        if isinstance(node, dict)
+        else enumerate(node)
+        if isinstance(node, list)
+        else ()
+    )
     return [path, *(place for key, child in inner for place in places(child, (*path, key)))]
 
 
@@ -80,7 +103,10 @@ PLACES = [place for place in places(WHOLE) if place]
 
 
 @settings(max_examples=2000, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(PLACES), values), min_size=1, max_size=3), st.none() | st.text(max_size=20))
+@given(
+    st.lists(st.tuples(st.sampled_from(PLACES), values), min_size=1, max_size=3),
+    st.none() | st.text(max_size=20),
+)
 @example([(("models", 0, "train", "size"), "\ud800")], None)
 def test_any_value_in_any_place_is_accepted_or_named(changes, extra_key):
     data = copy.deepcopy(WHOLE)
@@ -116,11 +142,16 @@ def tamed(cluster: Cluster) -> Cluster:
 
 
 @pytest.mark.parametrize("nasty", NASTY, ids=lambda value: repr(value)[:20])
-@pytest.mark.parametrize("place", ["name", "model", "source", "revision", "corpus", "metric", "task", "cluster"])
+@pytest.mark.parametrize(
+    "place", ["name", "model", "source", "revision", "corpus", "metric", "task", "cluster"]
+)
 def test_nothing_is_started_or_written_outside(tmp_path, monkeypatch, place, nasty):
     """Up to the point where work would begin, with what reads folders and texts of these names."""
     monkeypatch.chdir(tmp_path)
-    data: dict[str, Any] = {"name": "x", "models": [{"name": "a", "train": {"width": 8, "depth": 1, "steps": 2}}]}
+    data: dict[str, Any] = {
+        "name": "x",
+        "models": [{"name": "a", "train": {"width": 8, "depth": 1, "steps": 2}}],
+    }
     match place:
         case "name":
             data["name"] = nasty
@@ -129,7 +160,9 @@ def test_nothing_is_started_or_written_outside(tmp_path, monkeypatch, place, nas
         case "source":
             data["models"] = [{"name": "a", "source": nasty}]
         case "revision":
-            data["models"] = [{"name": "a", "source": "owner/name", "depth": 1, "width": 8, "revisions": [nasty]}]
+            data["models"] = [
+                {"name": "a", "source": "owner/name", "depth": 1, "width": 8, "revisions": [nasty]}
+            ]
         case "corpus":
             data["corpus"] = {"source": nasty}
         case "metric":
@@ -183,7 +216,9 @@ def test_a_number_that_yaml_reads_as_text_is_a_number(tmp_path):
 )
 def test_invalid_settings_of_the_command_line_are_named(tmp_path, monkeypatch, setting):
     monkeypatch.chdir(tmp_path)
-    Path("x.yaml").write_text(yaml.safe_dump({"name": "x", "models": [{"name": "a", "source": "./m"}]}))
+    Path("x.yaml").write_text(
+        yaml.safe_dump({"name": "x", "models": [{"name": "a", "source": "./m"}]})
+    )
     done = CliRunner().invoke(main, ["run", "x.yaml", "--set", setting])
     assert done.exit_code == 2 and done.output.startswith("Error: "), done.output
     assert [path.name for path in tmp_path.iterdir()] == ["x.yaml"]

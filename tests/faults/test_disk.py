@@ -1,4 +1,6 @@
-"""A whole run whose files cannot grow, disappear or change, and a second driver; all as a user meets them."""
+"""A whole run whose files cannot grow, disappear or change, and a second driver; all as a user
+meets them.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ import pytest
 import yaml
 
 from daskmetrics import config, training
-from daskmetrics.core._events import Record
-from daskmetrics.core._files import RunFolder
+from daskmetrics.core.events import Record
+from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Journal
-from daskmetrics.execution._journal import read
-from daskmetrics.experiment import _maintain as maintain
+from daskmetrics.execution.journal import read
+from daskmetrics.experiment import maintenance as maintain
 
 RECIPE = config.Recipe(width=16, depth=1, steps=8, vocabulary=300, context=32)
 COMMAND = [sys.executable, "-m", "daskmetrics", "run", "x.yaml"]
@@ -41,7 +43,9 @@ def place(tmp_path) -> Path:
 
 
 def run_until_full(place: Path, limit: int) -> str:
-    """Start a run whose files may not grow beyond the limit; what it says until it stops, or until it pauses."""
+    """Start a run whose files may not grow beyond the limit; what it says until it stops, or until
+    it pauses.
+    """
     said = place / "said.txt"
     with said.open("w") as file:
         process = subprocess.Popen(
@@ -60,7 +64,9 @@ def run_until_full(place: Path, limit: int) -> str:
     return said.read_text()
 
 
-@pytest.mark.parametrize("limit", [5_000, 8_000, 11_000])  # at the start, while measuring, at the end
+@pytest.mark.parametrize(
+    "limit", [5_000, 8_000, 11_000]
+)  # at the start, while measuring, at the end
 def test_a_run_that_finds_no_room_says_so_and_the_same_command_finishes_it(place, limit):
     said = run_until_full(place, limit)
     assert "No room" in said and "Traceback" not in said, said
@@ -77,8 +83,12 @@ def test_a_run_that_finds_no_room_says_so_and_the_same_command_finishes_it(place
 
 def test_a_run_whose_journal_is_deleted_ends_says_so_and_goes_on_after_the_remedy(place):
     folder = RunFolder(place / "runs" / "x")
-    process = subprocess.Popen(COMMAND, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not (folder.journal.exists() and folder.journal.stat().st_size > 2_000):
+    process = subprocess.Popen(
+        COMMAND, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while process.poll() is None and not (
+        folder.journal.exists() and folder.journal.stat().st_size > 2_000
+    ):
         time.sleep(0.02)
     folder.journal.unlink()
     said = process.communicate(timeout=120)[1]
@@ -86,7 +96,11 @@ def test_a_run_whose_journal_is_deleted_ends_says_so_and_goes_on_after_the_remed
     kept = folder.path / "journal.kept.jsonl"
     before = list(read(kept))
     refused = run_to_end(place)
-    assert refused.returncode != 0 and "is missing, but" in refused.stderr and str(kept.name) in refused.stderr
+    assert (
+        refused.returncode != 0
+        and "is missing, but" in refused.stderr
+        and str(kept.name) in refused.stderr
+    )
     kept.replace(folder.journal)
     assert run_to_end(place).returncode == 0
     entries = list(read(folder.journal))
@@ -95,26 +109,39 @@ def test_a_run_whose_journal_is_deleted_ends_says_so_and_goes_on_after_the_remed
 
 
 def check_config_and_prompts(place: Path, folder: RunFolder) -> None:
-    """That they were deleted or changed is seen, and `repair` and the same command write them again."""
+    """That they were deleted or changed is seen, and `repair` and the same command write them
+    again.
+    """
     files = (folder.config, folder.corpus)
     before = [file.read_bytes() for file in files]
     remedies = (lambda: maintain.repair(folder), lambda: run_to_end(place))
-    for spoil, remedy in ((Path.unlink, remedies[0]), (lambda file: file.write_text("[]"), remedies[1])):
+    for spoil, remedy in (
+        (Path.unlink, remedies[0]),
+        (lambda file: file.write_text("[]"), remedies[1]),
+    ):
         for file in files:
             spoil(file)
-        assert {damage.where for damage in maintain.verify(folder).damaged} == {file.name for file in files}
+        assert {damage.where for damage in maintain.verify(folder).damaged} == {
+            file.name for file in files
+        }
         remedy()
-        assert [file.read_bytes() for file in files] == before and not maintain.verify(folder).damages
+        assert [file.read_bytes() for file in files] == before and not maintain.verify(
+            folder
+        ).damages
 
 
 def run_to_end(place: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(COMMAND, cwd=place, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(
+        COMMAND, cwd=place, capture_output=True, text=True, check=False, timeout=300
+    )
 
 
 def test_a_second_driver_is_told_who_drives_and_since_when(place):
     folder = RunFolder(place / "runs" / "x").create()
     with Journal(folder.journal, folder.lock):
-        done = subprocess.run(COMMAND, cwd=place, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(
+            COMMAND, cwd=place, capture_output=True, text=True, check=False, timeout=120
+        )
     assert done.returncode == 2
     assert "is being driven by process" in done.stderr and " since 2" in done.stderr
     assert list(read(folder.journal)) == []

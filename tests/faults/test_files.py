@@ -1,6 +1,7 @@
 """Damage to the files of a run: bytes that flip, files that are cut or lost, disks that are full.
 
-Small by default; ``DASKMETRICS_FAULTS=full`` hurts every file of the store in all four ways instead of one.
+Small by default; ``DASKMETRICS_FAULTS=full`` hurts every file of the store in all four ways instead
+of one.
 """
 
 from __future__ import annotations
@@ -24,20 +25,27 @@ from click.testing import CliRunner
 
 from daskmetrics import store
 from daskmetrics.cli import main
-from daskmetrics.core._events import RunFinished, StoreRepaired, to_json
-from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import DataError, DiskFullError
+from daskmetrics.core.events import RunFinished, StoreRepaired, to_json
+from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Suite, content_key
+from daskmetrics.core.results import Measured, Scored
 from daskmetrics.execution import Journal, Record
-from daskmetrics.execution._journal import FORMAT, encode, read, scan
-from daskmetrics.experiment import _maintain as maintain
+from daskmetrics.execution.journal import FORMAT, encode, read, scan
+from daskmetrics.experiment import maintenance as maintain
 from daskmetrics.store import DamageKind
 from daskmetrics.store._zarr import Reader
 from tests.events import started
 
 FULL = os.environ.get("DASKMETRICS_FAULTS") == "full"
-SUITES = (Suite("a", ("step0", "step1", "step2"), (0, 1, 2), 2), Suite("b", ("step0", "main"), (1, 2), 2))
+SUITES = (
+    Suite("a", ("step0", "step1", "step2"), (0, 1, 2), 2),
+    Suite("b", ("step0", "main"), (1, 2), 2),
+)
 TASKS = ("t", "u")
+
+
+METRICS = ("x", "y", "z")
 
 
 def axis(*names: str) -> store.Axis:
@@ -56,7 +64,9 @@ def plan() -> store.StorePlan:
 
 
 def records(planned: store.StorePlan) -> Iterator[Record]:
-    """Every checkpoint measured but one, which was quarantined; every second cell scored, and one of them failed."""
+    """Every checkpoint measured but one, which was quarantined; every second cell scored, and one
+    of them failed.
+    """
     rng = np.random.default_rng(0)
     for suite in SUITES:
         for checkpoint in suite.checkpoints():
@@ -67,15 +77,18 @@ def records(planned: store.StorePlan) -> Iterator[Record]:
             values = rng.normal(size=(len(suite.layers), 3))
             values[0, 1] = np.nan
             status = np.where(np.isnan(values), store.Status.NAN, store.Status.OK).astype(np.uint8)
-            value = store.Block(values, abs(values), status).as_json()
-            yield Record(key, name, "measure", "ok", value={"layers": suite.layers, **value})
+            numbers = [
+                np.where(np.isnan(rows), None, rows).tolist() for rows in (values, abs(values))
+            ]
+            value = Measured(suite.layers, METRICS, *numbers, status.tolist())
+            yield Record(key, name, "measure", "ok", value=value)
     for number, arm in enumerate(arm for suite in SUITES for arm in suite.arms()):
         key = store.score_key(1, planned.encode[str(arm.checkpoint)][number % 2], arm, 0)
         name = f"{arm}:{TASKS[number % 2]}"
         if number == 2:
             yield Record(key, name, "score", "nan", reason="not finite")
         elif arm.checkpoint.revision != "main":
-            yield Record(key, name, "score", "ok", value={"score": number / 7, "stderr": 0.1})
+            yield Record(key, name, "score", "ok", value=Scored(number / 7, 0.1))
 
 
 def make(folder: RunFolder, ends: bool = True) -> RunFolder:
@@ -127,7 +140,9 @@ def damaged(content: bytes, how: str, rng: random.Random) -> bytes:
 
 
 def test_no_damage_to_a_journal_is_silent(folder, tmp_path):
-    """5,000 flips, cuts and insertions: each is refused, or every committed entry is read as it was."""
+    """5,000 flips, cuts and insertions: each is refused, or every committed entry is read as it
+    was.
+    """
     whole, mark = folder.journal.read_bytes(), folder.journal.with_suffix(".mark").read_bytes()
     entries = list(read(folder.journal))
     victim = tmp_path / "journal.jsonl"
@@ -188,7 +203,9 @@ def test_every_damage_to_the_store_is_found_and_repaired_bit_for_bit(folder):
             found = maintain.verify(folder)
             assert found.damaged, f"{how} of {file} went unseen"
             if file.parent.name == "0":  # a chunk of values: its checkpoint is named
-                assert _checkpoint_of(folder, file) in {str(damage.checkpoint) for damage in found.damaged}
+                assert _checkpoint_of(folder, file) in {
+                    str(damage.checkpoint) for damage in found.damaged
+                }
             maintain.repair(folder)
             assert contents(folder.store) == before, f"{how} of {file} was not repaired"
             hurts[how] += 1
@@ -237,14 +254,18 @@ def test_a_store_that_is_gone_is_built_from_the_journal(folder, tmp_path):
     assert maintain.verify(folder).damages == ()
 
 
-def test_what_an_unfinished_run_has_not_written_is_no_damage_and_what_nobody_vouches_for_is_named(tmp_path):
+def test_what_an_unfinished_run_has_not_written_is_no_damage_and_what_nobody_vouches_for_is_named(
+    tmp_path,
+):
     folder = make(RunFolder(tmp_path / "run"), ends=False)
     assert {damage.kind for damage in maintain.verify(folder).damages} == {DamageKind.PENDING}
     main = SUITES[1].checkpoints()[1]
     block = store.Block.empty(2, 2, store.Status.OK)
     store.write(folder.store, "scores", main, block)  # by a worker whose driver was killed
     found = maintain.verify(folder)
-    assert [damage.checkpoint for damage in found.damages if damage.kind is DamageKind.UNVOUCHED] == [main]
+    assert [
+        damage.checkpoint for damage in found.damages if damage.kind is DamageKind.UNVOUCHED
+    ] == [main]
     assert not found.damaged
     maintain.repair(folder)
     assert maintain.verify(folder).damages == ()
@@ -260,7 +281,9 @@ def small_disk(tmp_path) -> Iterator[Path]:
     place.mkdir()
     if os.geteuid():
         pytest.skip("needs root, to mount a small file system")
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place], capture_output=True, text=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place], capture_output=True, text=True
+    )
     if done.returncode:
         pytest.skip(f"a small file system cannot be mounted here: {done.stderr.strip()}")
     yield place
@@ -306,7 +329,11 @@ def test_a_disk_that_is_full_from_the_start_is_named_and_leaves_nothing_that_loc
 
 
 def test_a_store_that_finds_no_room_is_whole_after_a_repair(small_disk):
-    folder = make(RunFolder(small_disk / "run"), ends=False) if _fits(small_disk) else pytest.skip("needs more room")
+    folder = (
+        make(RunFolder(small_disk / "run"), ends=False)
+        if _fits(small_disk)
+        else pytest.skip("needs more room")
+    )
     ballast = small_disk / "ballast"
     with pytest.raises(OSError, match="No space"), ballast.open("wb", buffering=0) as file:
         while True:
@@ -327,7 +354,7 @@ def _fits(place: Path) -> bool:
 def test_a_limit_on_the_size_of_files_is_a_full_disk(tmp_path):
     code = (
         "import sys; from pathlib import Path; from daskmetrics.core.errors import DiskFullError\n"
-        "from daskmetrics.core._events import StoreRepaired\n"
+        "from daskmetrics.core.events import StoreRepaired\n"
         "from daskmetrics.execution import Journal\n"
         f"with Journal(Path({str(tmp_path / 'journal.jsonl')!r}), Path({str(tmp_path / 'lock')!r})) as journal:\n"
         "    try:\n"
@@ -352,7 +379,7 @@ def test_a_limit_on_the_size_of_files_is_a_full_disk(tmp_path):
 
 def test_the_verbs_name_what_is_damaged_and_rebuild_it(folder):
     def call(verb: str) -> tuple[int, str]:
-        done = CliRunner().invoke(main, [verb, str(folder.path)])
+        done = CliRunner().invoke(main, ["runs", verb, str(folder.path)])
         return done.exit_code, done.output
 
     before = contents(folder.path)
@@ -360,7 +387,12 @@ def test_the_verbs_name_what_is_damaged_and_rebuild_it(folder):
     assert code == 0 and out.startswith("No damage: ")
     (folder.store / "a" / "scores" / "c" / "2" / "0" / "0").unlink()
     code, out = call("verify")
-    assert code == 1 and "a@step2 scores" in out and "1 damaged" in out and "daskmetrics repair" in out
+    assert (
+        code == 1
+        and "a@step2 scores" in out
+        and "1 damaged" in out
+        and "daskmetrics runs repair" in out
+    )
     assert call("repair")[0] == 0 and call("verify")[0] == 0
     folder.journal.write_bytes(folder.journal.read_bytes().replace(b"quarantined", b"quarantjned"))
     for verb in ("verify", "repair", "journal"):

@@ -1,4 +1,6 @@
-"""A run whose checkpoints come from a hub with every fault: what is measured, what is recorded, what the user sees."""
+"""A run whose checkpoints come from a hub with every fault: what is measured, what is recorded,
+what the user sees.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,23 @@ def of(hub: Hub, revision: str, **fault: object) -> Fault:
     return Fault(f"{commit(files)}/model.safetensors", **fault)  # type: ignore[arg-type]
 
 
-def test_a_fault_of_the_hub_is_a_status_of_its_checkpoint_alone(tmp_path: Path, minilm: Path) -> None:
-    folders = {name: build("gpt_neox", tmp_path / name, minilm, seed) for seed, name in enumerate(SUITE)}
-    branches = {name: {each.name: each for each in folder.iterdir()} for name, folder in folders.items()}
+def test_a_fault_of_the_hub_is_a_status_of_its_checkpoint_alone(
+    tmp_path: Path, minilm: Path
+) -> None:
+    folders = {
+        name: build("gpt_neox", tmp_path / name, minilm, seed) for seed, name in enumerate(SUITE)
+    }
+    branches = {
+        name: {each.name: each for each in folder.iterdir()} for name, folder in folders.items()
+    }
     model = {"name": "m", "source": "org/suite", "revisions": SUITE, "depth": 3, "width": 32}
     limited = {**model, "pooling": "mean", "disk": "11MB", "tensors": "all"}
-    plain = {"name": "x", "models": [limited], "corpus": {"prompts": 4}, "metrics": ["effective_rank"]}
+    plain = {
+        "name": "x",
+        "models": [limited],
+        "corpus": {"prompts": 4},
+        "metrics": ["effective_rank"],
+    }
     home = tmp_path / "home"
     home.mkdir()
     (home / "config.yaml").write_text(yaml.safe_dump(plain))
@@ -45,7 +58,13 @@ def test_a_fault_of_the_hub_is_a_status_of_its_checkpoint_alone(tmp_path: Path, 
         ]
         command = [sys.executable, "-m", "daskmetrics", "run", "config.yaml"]
         done = subprocess.run(
-            command, env=hub.environment(home), cwd=home, capture_output=True, text=True, check=False, timeout=500
+            command,
+            env=hub.environment(home),
+            cwd=home,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=500,
         )
     said = " ".join((done.stdout + done.stderr).split())
     lines = (home / "runs" / "x" / "journal.jsonl").read_text().splitlines()
@@ -61,6 +80,11 @@ def test_a_fault_of_the_hub_is_a_status_of_its_checkpoint_alone(tmp_path: Path, 
         ("refused", "accept its terms on the hub's page, and log in"),
         ("bad", "its hash is not the one that the hub lists"),
     ):
-        assert reason in records[f"m@{name}"]["reason"] and f"measure m@{name}: error, DataError: " in said
+        assert (
+            reason in records[f"m@{name}"]["reason"]
+            and f"measure m@{name}: error, DataError: " in said
+        )
     written = [path for path in home.rglob("*") if path.is_file() and path.name != "token"]
-    assert TOKEN not in said and not [path for path in written if TOKEN.encode() in path.read_bytes()]
+    assert TOKEN not in said and not [
+        path for path in written if TOKEN.encode() in path.read_bytes()
+    ]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import daskmetrics as dm
-from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import DataError
-from daskmetrics.execution._journal import kept_of
+from daskmetrics.core.files import RunFolder
+from daskmetrics.execution.journal import kept_of
 
 
 @pytest.mark.parametrize("replace", [False, True])

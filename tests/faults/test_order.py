@@ -8,10 +8,9 @@ import random
 import numpy as np
 
 from daskmetrics.bandit import Learner, Outcome, Problem, arm_features, policy_named
-from daskmetrics.core.names import Checkpoint, Suite
+from daskmetrics.core.names import Suite
 from daskmetrics.execution import Record, Settings, WorkUnit
-from daskmetrics.execution._loop import Loop
-from daskmetrics.execution._messages import Finished, Joined, Left, Started, Submit
+from daskmetrics.execution.loop import Finished, Joined, Left, Loop, Started, Submit
 from tests.execution.truths import MemoryJournal
 
 WORKERS = 4
@@ -37,7 +36,11 @@ def campaign() -> Learner:
     suite = Suite("m", tuple(f"step{2**i}" for i in range(6)), (0, 1, 2), 2)
     cost = np.ones((18, 3))
     problem = Problem(
-        suite.arms(), ("s", "t", "u"), arm_features([suite]), cost, cost, Checkpoint("m", "step32"), "mean"
+        suite.arms(),
+        ("s", "t", "u"),
+        arm_features([suite]),
+        cost,
+        cost,
     )
     return Learner(problem, policy_named("race"), budget=0.6, window=8, seed=0)
 
@@ -48,11 +51,18 @@ def scored(key: str) -> float:
 
 
 def searched(seed: int | None) -> tuple[tuple[dict, list], list[str]]:
-    """Recommendation and decisions, and the order of the results, after latencies and deaths drawn from a seed."""
+    """Recommendation and decisions, and the order of the results, after latencies and deaths drawn
+    from a seed.
+    """
     chance = random.Random(seed)
     found = campaign()
     order: list[str] = []
-    loop = Loop(Search(found), MemoryJournal(), Settings(slots=2 * WORKERS), lambda record: order.append(record.key))
+    loop = Loop(
+        Search(found),
+        MemoryJournal(),
+        Settings(slots=2 * WORKERS),
+        lambda record: order.append(record.key),
+    )
     events = [(0.0, i, Joined(f"w{i}-0", f"w{i}")) for i in range(WORKERS)]
     now, number = 0.0, WORKERS
     while not loop.done:
@@ -70,7 +80,9 @@ def searched(seed: int | None) -> tuple[tuple[dict, list], list[str]]:
             if seed is not None and chance.random() < 0.05:
                 name = loop.workers[action.worker].name
                 heapq.heappush(events, (now + latency, number, Left(action.worker)))
-                heapq.heappush(events, (now + latency + 1, number, Joined(f"{name}-{number}", name)))
+                heapq.heappush(
+                    events, (now + latency + 1, number, Joined(f"{name}-{number}", name))
+                )
             else:
                 done = Finished(action.task, scored(action.unit.key), latency)
                 heapq.heappush(events, (now + latency, number, done))

@@ -1,6 +1,7 @@
-"""What a stranger on the same machine or network can reach, and what a foreign file can do: nothing.
+"""What a stranger on the same machine or network can reach, and what a foreign file can do:
+nothing.
 
-The cluster is the one that `daskmetrics.cluster._connect` makes (fixture ``client``).
+The cluster is the one that `daskmetrics.cluster.connection` makes (fixture ``client``).
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 from daskmetrics import config, experiment, report, training
-from daskmetrics.config import _checkpoints as checkpoints
-from daskmetrics.core._events import Record
-from daskmetrics.core._files import RunFolder
-from daskmetrics.core._machine import workers
+from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.execution._journal import read
-from daskmetrics.experiment import _maintain as maintain
+from daskmetrics.core.events import Record
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.machine import workers
+from daskmetrics.execution.journal import read
+from daskmetrics.experiment import maintenance as maintain
 from daskmetrics.models import LoadedModel
 
 PREFIX = re.compile(r"http://127\.0\.0\.1:\d+(/[\w-]{20,})/(?:status|individual-daskmetrics)")
@@ -60,9 +61,15 @@ def processes(client) -> set[int]:
 def test_no_process_of_a_run_listens_beyond_loopback(client):
     if shutil.which("ss") is None:
         pytest.skip("needs ss (iproute2)")
-    sockets = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout.splitlines()
+    sockets = subprocess.run(
+        ["ss", "-Hltnp"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     pids = processes(client)
-    ours = [line.split()[3] for line in sockets if pids & {int(pid) for pid in re.findall(r"pid=(\d+),", line)}]
+    ours = [
+        line.split()[3]
+        for line in sockets
+        if pids & {int(pid) for pid in re.findall(r"pid=(\d+),", line)}
+    ]
     assert len(ours) >= 6  # scheduler, dashboard, two workers with a nanny each
     assert all(address.startswith("127.0.0.1:") for address in ours)
 
@@ -88,7 +95,9 @@ def test_no_page_is_served_without_the_prefix(client, page):
         urllib.request.urlopen(root + page, timeout=30)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != "/sitemap.json"])  # which lists nothing
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page != "/sitemap.json"]
+)  # which lists nothing
 def test_workers_serve_no_page_at_all(client, page):
     for port in client.run(lambda dask_worker: dask_worker.http_server.port).values():
         with pytest.raises(urllib.error.HTTPError, match="404"):
@@ -100,7 +109,9 @@ def test_no_secret_is_an_argument_of_a_process(client):
     key = client.security.get_tls_config_for_role("client")["key"]
     lines = [" ".join(psutil.Process(pid).cmdline()) for pid in processes(client)]
     assert len(lines) >= 4
-    assert not [line for line in lines if prefix in line or "PRIVATE KEY" in line or key[100:160] in line]
+    assert not [
+        line for line in lines if prefix in line or "PRIVATE KEY" in line or key[100:160] in line
+    ]
 
 
 SMALL = {
@@ -116,7 +127,9 @@ RECIPE = config.Recipe(width=16, depth=1, steps=8, vocabulary=300, context=32)
 
 
 class Place:
-    """A folder with a suite of five checkpoints, two of which are hurt before the run and one during it."""
+    """A folder with a suite of five checkpoints, two of which are hurt before the run and one
+    during it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path, self.folder = path, RunFolder(path / "runs" / "small")
@@ -147,7 +160,10 @@ def place(tmp_path_factory) -> Place:
     place.whole = {name: place.weights(name).read_bytes() for name in ("step1", "step2", "step4")}
     place.weights("step1").write_bytes(place.whole["step1"][:-1000])
     tensors = load_file(place.weights("step2"))
-    save_file({name: torch.full_like(t, float("nan")) for name, t in tensors.items()}, place.weights("step2"))
+    save_file(
+        {name: torch.full_like(t, float("nan")) for name, t in tensors.items()},
+        place.weights("step2"),
+    )
     prepared = place.prepare()
     place.weights("step4").unlink()  # somebody cleans up while the run goes on
     place.outcome = place.run(prepared)
@@ -169,8 +185,8 @@ def test_a_missing_or_corrupt_revision_is_named_and_the_rest_completes(place):
 def test_states_that_are_not_numbers_have_a_status_and_a_reason_and_no_score(place):
     records = place.records()
     measured = records["a@step2"]
-    assert measured.ok and all(value is None for row in measured.value["values"] for value in row)
-    assert {name for _, name, _ in measured.value["reasons"]} == {"effective_rank", "curvature"}
+    assert measured.ok and all(value is None for row in measured.value.values for value in row)
+    assert {name for _, name, _ in measured.value.reasons} == {"effective_rank", "curvature"}
     scores = [record for name, record in records.items() if name.startswith("a@step2/")]
     assert scores and all((record.status, record.value) == ("nan", None) for record in scores)
     assert all("not finite" in record.reason for record in scores)
@@ -206,7 +222,11 @@ def test_what_was_put_right_is_tried_again_and_nothing_else(place):
     lines = len(list(read(place.folder.journal)))
     place.run(place.prepare())
     assert all(record.ok for record in place.records().values())
-    again = [entry.name for entry in list(read(place.folder.journal))[lines:] if isinstance(entry, Record)]
+    again = [
+        entry.name
+        for entry in list(read(place.folder.journal))[lines:]
+        if isinstance(entry, Record)
+    ]
     assert not before & set(again) - {"a@step2"}  # its numbers were NaN, and it is another file now
     assert maintain.verify(place.folder).damages == ()
 
@@ -229,11 +249,16 @@ def pickled(folder: Path, content: object) -> Path:
 
 
 def test_pickled_weights_are_refused_unless_they_are_allowed_and_then_run_no_code(tmp_path):
-    place, victim = pickled(tmp_path / "suite", {"x": Evil(tmp_path / "victim")}), tmp_path / "victim"
+    place, victim = (
+        pickled(tmp_path / "suite", {"x": Evil(tmp_path / "victim")}),
+        tmp_path / "victim",
+    )
     good = load_file(place / "model.safetensors")
     protocol = config.Protocol(max_length=16)
     model = config.Model(name="a", source=str(place), pickled=True)
-    with LoadedModel(checkpoints.locate(model).locations[0], protocol) as loaded:  # safetensors first
+    with LoadedModel(
+        checkpoints.locate(model).locations[0], protocol
+    ) as loaded:  # safetensors first
         expected = loaded.encode(["some text"], [1], "mean")
     (place / "model.safetensors").unlink()
     with pytest.raises(ConfigError, match="pickled: true"):
@@ -253,7 +278,10 @@ def test_code_that_comes_with_a_model_is_not_run(tmp_path):
     place, victim = pickled(tmp_path / "suite", {}), tmp_path / "victim"
     (place / "evil.py").write_text(f"import os; os.mkdir({str(victim)!r})")
     plain = json.loads((place / "config.json").read_text())
-    plain |= {"model_type": "evil", "auto_map": {"AutoConfig": "evil.Config", "AutoModel": "evil.Model"}}
+    plain |= {
+        "model_type": "evil",
+        "auto_map": {"AutoConfig": "evil.Config", "AutoModel": "evil.Model"},
+    }
     (place / "config.json").write_text(json.dumps(plain))
     location = checkpoints.locate(config.Model(name="a", source=str(place))).locations[0]
     with pytest.raises(DataError, match="Cannot load"), LoadedModel(location, config.Protocol()):
@@ -265,8 +293,14 @@ def test_weights_that_lack_a_parameter_are_refused_and_not_drawn_at_random(tmp_p
     training.train_to(RECIPE, tmp_path / "suite", "step0")
     file = tmp_path / "suite" / "step0" / "model.safetensors"
     tensors = load_file(file)
-    save_file({name: tensor for name, tensor in tensors.items() if "layers.0.mlp" not in name}, file, {"format": "pt"})
-    location = checkpoints.locate(config.Model(name="a", source=str(tmp_path / "suite"))).locations[0]
+    save_file(
+        {name: tensor for name, tensor in tensors.items() if "layers.0.mlp" not in name},
+        file,
+        {"format": "pt"},
+    )
+    location = checkpoints.locate(config.Model(name="a", source=str(tmp_path / "suite"))).locations[
+        0
+    ]
     with (
         pytest.raises(DataError, match=r"lack \d+ parameters, such as .*mlp"),
         LoadedModel(location, config.Protocol()),

@@ -17,13 +17,14 @@ import pytest
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
-from daskmetrics.core._events import AttemptFailed
 from daskmetrics.core.errors import ClusterLostError, ConfigError
+from daskmetrics.core.events import AttemptFailed
 from daskmetrics.execution import Journal, Record, Settings, Sweep, WorkUnit, run
-from daskmetrics.execution._journal import read
+from daskmetrics.execution.journal import read
 from tests.faults import units as work
 
-# where another run's dashboard has the port, tornado leaves the socket that it tried to the collector
+# where another run's dashboard has the port, tornado leaves the socket that it tried to the
+# collector
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 ROOT = Path(__file__).parent.parent.parent
@@ -76,7 +77,9 @@ def test_once_finishes_what_is_running_and_the_same_command_resumes(tmp_path):
     assert "KeyboardInterrupt" in err and child.returncode == -signal.SIGINT
     after = records(tmp_path)
     assert before < len(after) < 12
-    assert not [entry for entry in read(tmp_path / "journal.jsonl") if isinstance(entry, AttemptFailed)]
+    assert not [
+        entry for entry in read(tmp_path / "journal.jsonl") if isinstance(entry, AttemptFailed)
+    ]
     with driver(tmp_path, 0.01, 12) as child:
         assert child.wait(timeout=100) == 0
     assert sorted(records(tmp_path)) == sorted(f"u{i}" for i in range(12))
@@ -85,7 +88,10 @@ def test_once_finishes_what_is_running_and_the_same_command_resumes(tmp_path):
 
 def test_twice_stops_now(tmp_path):
     with driver(tmp_path, 100.0, 4) as child:
-        while not (tmp_path / "journal.jsonl").exists() or b'"ask"' not in (tmp_path / "journal.jsonl").read_bytes():
+        while (
+            not (tmp_path / "journal.jsonl").exists()
+            or b'"ask"' not in (tmp_path / "journal.jsonl").read_bytes()
+        ):
             time.sleep(0.1)
         time.sleep(8)  # they run
         children = psutil.Process(child.pid).children(recursive=True)
@@ -108,7 +114,17 @@ def worker(file: Path, name: str, **environment: str):
 def cluster(folder: Path, **environment: str):
     """A scheduler and a worker, each a process of its own."""
     file = folder / "scheduler.json"
-    scheduling = ("-m", "dask", "scheduler", "--scheduler-file", str(file), "--host", "127.0.0.1", "--port", "0")
+    scheduling = (
+        "-m",
+        "dask",
+        "scheduler",
+        "--scheduler-file",
+        str(file),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+    )
     with process(*scheduling, "--no-dashboard") as scheduler:
         while not file.exists():
             time.sleep(0.1)
@@ -123,13 +139,17 @@ def test_a_scheduler_that_is_killed_ends_the_run_with_a_clear_message(tmp_path, 
     def kill(record) -> None:
         seen.append(record.key)
         if len(seen) == 3:
-            assert not logging.getLogger("distributed.client").isEnabledFor(logging.ERROR)  # it prints a traceback
+            assert not logging.getLogger("distributed.client").isEnabledFor(
+                logging.ERROR
+            )  # it prints a traceback
             scheduler.kill()
 
     with (
         cluster(tmp_path) as (file, scheduler, _),
         connect(Cluster(kind="existing", address=file)) as client,
-        pytest.raises(ClusterLostError, match="Nothing recorded is lost: run the same command again"),
+        pytest.raises(
+            ClusterLostError, match="Nothing recorded is lost: run the same command again"
+        ),
     ):
         run(Sweep(units), client, journal, Settings(), kill)
     recorded = [record.key for record in journal.records()]
@@ -140,10 +160,15 @@ def test_a_scheduler_that_is_killed_ends_the_run_with_a_clear_message(tmp_path, 
     ("files", "message"),
     [
         (
-            {"daskmetrics-9.9.9.dist-info/METADATA": "Metadata-Version: 2.1\nName: daskmetrics\nVersion: 9.9.9\n"},
+            {
+                "daskmetrics-9.9.9.dist-info/METADATA": "Metadata-Version: 2.1\nName: daskmetrics\nVersion: 9.9.9\n"
+            },
             "has daskmetrics 9.9.9, the driver has daskmetrics",
         ),
-        ({"daskmetrics/__init__.py": "raise ImportError('a broken installation')\n"}, "cannot import daskmetrics"),
+        (
+            {"daskmetrics/__init__.py": "raise ImportError('a broken installation')\n"},
+            "cannot import daskmetrics",
+        ),
     ],
 )
 def test_a_worker_of_another_version_gets_no_work(tmp_path, journal, files, message):
@@ -162,7 +187,9 @@ def test_a_worker_of_another_version_gets_no_work(tmp_path, journal, files, mess
 
 
 def test_a_draining_worker_gets_only_what_fits_and_finishes_it(tmp_path, journal):
-    """The first worker's walltime ends in 25 s; units take 2 s as is known from before, with the margin 3 s."""
+    """The first worker's walltime ends in 25 s; units take 2 s as is known from before, with the
+    margin 3 s.
+    """
     journal.append(Record("before", "before", "demo", "ok", seconds=2.0))
     end = time.time() + 25
     finished = {"first": 0.0, "second": 0.0}
@@ -184,9 +211,15 @@ def test_a_draining_worker_gets_only_what_fits_and_finishes_it(tmp_path, journal
 
 
 def test_clocks_that_jump_change_nothing():
-    """What waits and what expires is counted on a clock that only runs: of the time of day the loop hears nothing."""
-    for name in ("loop", "placement", "retry", "runner", "worker", "deadline"):
-        source = (ROOT / "daskmetrics" / "execution" / f"_{name}.py").read_text(encoding="utf-8")
-        for stamp in ("round(time.time(), 2)", "telemetry.add(time.time(),"):  # read by people, and by no decision
+    """What waits and what expires is counted on a clock that only runs: of the time of day the loop
+    hears nothing.
+    """
+    execution = ROOT / "daskmetrics" / "execution"
+    for name in ("loop", "_placement", "runner", "_worker"):
+        source = (execution / f"{name}.py").read_text(encoding="utf-8")
+        for stamp in (
+            "round(time.time(), 2)",
+            "telemetry.add(time.time(),",
+        ):  # read by people, and by no decision
             source = source.replace(stamp, "")
         assert "time.time(" not in source and "datetime" not in source, name

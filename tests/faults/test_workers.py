@@ -1,4 +1,6 @@
-"""Workers that die, hang, freeze and swell, on a real cluster. DASKMETRICS_FAULTS=full runs the large sizes."""
+"""Workers that die, hang, freeze and swell, on a real cluster. DASKMETRICS_FAULTS=full runs the
+large sizes.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,13 @@ from distributed import Client
 from daskmetrics import store
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
-from daskmetrics.core._events import AttemptFailed, Record
+from daskmetrics.core.events import AttemptFailed, Record
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.execution import Journal, RetryPolicy, Settings, Sweep, WorkUnit, run
 from tests.faults import units as work
 
-# where another run's dashboard has the port, tornado leaves the socket that it tried to the collector
+# where another run's dashboard has the port, tornado leaves the socket that it tried to the
+# collector
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 FULL = os.environ.get("DASKMETRICS_FAULTS") == "full"
@@ -56,7 +59,9 @@ def attempts(journal: Journal) -> list[dict]:
 
 
 def check(journal: Journal, bad: dict[str, str], n: int = 8) -> None:
-    """The bad are named with their status; the others are done, and none of them was ever suspected."""
+    """The bad are named with their status; the others are done, and none of them was ever
+    suspected.
+    """
     records = {record.key: record for record in journal.records()}
     assert {key: record.status for key, record in records.items() if not record.ok} == bad
     assert {key for key, record in records.items() if record.ok} >= {f"good{i}" for i in range(n)}
@@ -86,15 +91,25 @@ class Killer(threading.Thread):
 
 def test_kills_lose_nothing_and_write_nothing_twice(tmp_path):
     template = store.Template(
-        (work.suite(),), store.Axis(("a", "b", "c"), ("1",) * 3, ("",) * 3), store.Axis((), (), ()), "faults", {}
+        (work.suite(),),
+        store.Axis(("a", "b", "c"), ("1",) * 3, ("",) * 3),
+        store.Axis((), (), ()),
+        "faults",
+        {},
     )
     hashes = []
     for name, kills in (("quiet", 0), ("killed", KILLS)):
         folder = tmp_path / name
         store.create(folder / "store.zarr", template)
         seconds = 0.02 if not kills else SECONDS
-        todo = [unit(f"u{i}", work.write_chunk, str(folder / "store.zarr"), i, seconds) for i in range(UNITS)]
-        with Journal(folder / "journal.jsonl", folder / "lock") as journal, connect(Cluster(workers=WORKERS)) as client:
+        todo = [
+            unit(f"u{i}", work.write_chunk, str(folder / "store.zarr"), i, seconds)
+            for i in range(UNITS)
+        ]
+        with (
+            Journal(folder / "journal.jsonl", folder / "lock") as journal,
+            connect(Cluster(workers=WORKERS)) as client,
+        ):
             killer = Killer(client, kills)
             killer.start()
             run(Sweep(todo), client, journal, Settings(retry=RetryPolicy(deaths=12, delay=0.05)))
@@ -116,7 +131,12 @@ def digest(path: Path) -> str:
 
 
 def test_a_unit_that_ends_its_process_is_named_and_the_rest_completes(client, journal):
-    run(Sweep([unit("poison", work.leave), *innocents()]), client, journal, Settings(retry=RetryPolicy(deaths=3)))
+    run(
+        Sweep([unit("poison", work.leave), *innocents()]),
+        client,
+        journal,
+        Settings(retry=RetryPolicy(deaths=3)),
+    )
     check(journal, {"poison": "quarantined"})
     assert all(entry.blamed for entry in attempts(journal))
     assert len({entry.worker for entry in attempts(journal)}) == 2, "it was not tried elsewhere"
@@ -128,24 +148,42 @@ def test_an_input_that_ends_its_process_is_what_is_blamed(client, journal):
     run(Sweep([*users, *innocents()]), client, journal, Settings(retry=RetryPolicy(deaths=2)))
     assert {entry.key for entry in attempts(journal)} == {"bad"}
     failed = [record for record in journal.records() if not record.ok]
-    assert {record.key: record.status for record in failed} == {"user0": "quarantined", "user1": "quarantined"}
+    assert {record.key: record.status for record in failed} == {
+        "user0": "quarantined",
+        "user1": "quarantined",
+    }
     assert all("Its encode bad: The worker died" in record.reason for record in failed)
 
 
 @pytest.mark.parametrize("hang", [work.hang_in_c, work.hang_with_the_lock])
 def test_a_hang_is_stopped_at_its_deadline_with_a_traceback(client, journal, hang):
-    run(Sweep([unit("hang", hang, timeout=1.5), *innocents()]), client, journal, Settings(retry=QUICK))
+    run(
+        Sweep([unit("hang", hang, timeout=1.5), *innocents()]),
+        client,
+        journal,
+        Settings(retry=QUICK),
+    )
     assert not (journal.path.parent / "scratch").exists()
     check(journal, {"hang": "timeout"})
     assert len(attempts(journal)) == 2
     assert all(hang.__name__ in entry.trace for entry in attempts(journal))
-    run(Sweep([unit(f"after{i}", work.nap, 2.0, i) for i in range(8)]), client, journal, Settings())  # both are back
-    assert {record.worker for record in journal.records() if record.key.startswith("after")} == {"0", "1"}
+    run(
+        Sweep([unit(f"after{i}", work.nap, 2.0, i) for i in range(8)]), client, journal, Settings()
+    )  # both are back
+    assert {record.worker for record in journal.records() if record.key.startswith("after")} == {
+        "0",
+        "1",
+    }
 
 
 def test_a_process_that_is_stopped_is_given_up_and_replaced(client, journal, tmp_path):
     settings = Settings(retry=QUICK, grace=1.0)
-    run(Sweep([unit("frozen", work.freeze_once, str(tmp_path), timeout=2.0), *innocents()]), client, journal, settings)
+    run(
+        Sweep([unit("frozen", work.freeze_once, str(tmp_path), timeout=2.0), *innocents()]),
+        client,
+        journal,
+        settings,
+    )
     (record,) = [record for record in journal.records() if record.key == "frozen"]
     assert (record.status, record.value, record.attempts) == ("ok", 2, 2)
     assert [(entry.key, entry.fault) for entry in attempts(journal)] == [("frozen", "timeout")]
@@ -163,15 +201,27 @@ def test_a_process_that_goes_on_after_it_was_given_up_changes_nothing(client, jo
     waker = threading.Thread(target=wake)
     waker.start()
     settings = Settings(retry=QUICK, grace=1.0)
-    run(Sweep([unit("frozen", work.freeze_once, str(tmp_path), timeout=2.0), *innocents()]), client, journal, settings)
+    run(
+        Sweep([unit("frozen", work.freeze_once, str(tmp_path), timeout=2.0), *innocents()]),
+        client,
+        journal,
+        settings,
+    )
     waker.join()
-    assert Counter(entry.key for entry in journal.entries if isinstance(entry, Record))["frozen"] == 1
+    assert (
+        Counter(entry.key for entry in journal.entries if isinstance(entry, Record))["frozen"] == 1
+    )
     check(journal, {}) if not attempts(journal) else None
 
 
 def test_memory_of_the_host_runs_out(journal):
     with connect(Cluster(workers=2, memory="500MiB")) as client:
-        run(Sweep([unit("hog", work.eat, 900), *innocents()]), client, journal, Settings(retry=QUICK))
+        run(
+            Sweep([unit("hog", work.eat, 900), *innocents()]),
+            client,
+            journal,
+            Settings(retry=QUICK),
+        )
     check(journal, {"hog": "oom"})
 
 

@@ -1,4 +1,6 @@
-"""What misbehaves: functions that workers run. Each leaves a trace of every invocation where that is counted."""
+"""What misbehaves: functions that workers run. Each leaves a trace of every invocation where that
+is counted.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def wait_for(path: str, seconds: float) -> None:
 
 
 def write_chunk(path: str, number: int, seconds: float) -> list[list[float]]:
-    """A unit as the project's own: it computes, writes its own chunk, and returns what the journal then vouches for."""
+    """A unit as the project's own: it computes, writes its own chunk, and returns what the journal
+    then vouches for.
+    """
     time.sleep(seconds)
     values = np.random.default_rng(number).normal(size=(2, 3))
     block = store.Block(values, np.abs(values), np.ones(values.shape, np.uint8))
@@ -107,8 +111,17 @@ def drive(folder: str, seconds: float, units: int) -> None:
 
     place = Path(folder)
     work = [WorkUnit(f"u{i}", f"u{i}", "demo", nap, (seconds, i)) for i in range(units)]
-    with Journal(place / "journal.jsonl", place / "lock") as journal, connect(Cluster(workers=2)) as client:
-        run(Sweep(work), client, journal, Settings(stop_grace=20.0), lambda record: print(record.key, flush=True))
+    with (
+        Journal(place / "journal.jsonl", place / "lock") as journal,
+        connect(Cluster(workers=2)) as client,
+    ):
+        run(
+            Sweep(work),
+            client,
+            journal,
+            Settings(stop_grace=20.0),
+            lambda record: print(record.key, flush=True),
+        )
 
 
 if __name__ == "__main__":

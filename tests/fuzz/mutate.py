@@ -1,4 +1,6 @@
-"""Changes of a file's bytes: flipped, cut, repeated, spliced, and with values that readers seldom expect."""
+"""Changes of a file's bytes: flipped, cut, repeated, spliced, and with values that readers seldom
+expect.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,66 @@ from collections.abc import Callable, Sequence
 from hypothesis import strategies as st
 
 TOKENS = (
-    *(b"9" * 5000, b"1e400", b"-1e300", b"1e100000", b"4e-264", b"NaN", b"-Infinity", b"-1", b"0", b"%d" % 2**64),
-    *(b"null", b"true", b"[]", b"{}", b'""', b'"x"', b"[1, null]", b'{"a": [{}]}', b"[" * 20_000, b'{"a":' * 20_000),
-    *(b"\r", b"\n", b"\x0b", b"\x0c", "\x85".encode(), "\u2028".encode(), b"\xef\xbb\xbf", b"\x00", b"\xed\xa0\x80"),
-    *(b'"', b"'", b",", b":", b"|", b"=", b"\t", b"  ", b"- ", b"&a ", b"*a", b"..", b"~", b"\xff\xfe", b"\xe9"),
-    *(b"!!python/object:os.system", b"../../../etc/passwd", b"\x1b[2J", b"<script>", b"$(id)", b"A" * 100_000),
+    *(
+        b"9" * 5000,
+        b"1e400",
+        b"-1e300",
+        b"1e100000",
+        b"4e-264",
+        b"NaN",
+        b"-Infinity",
+        b"-1",
+        b"0",
+        b"%d" % 2**64,
+    ),
+    *(
+        b"null",
+        b"true",
+        b"[]",
+        b"{}",
+        b'""',
+        b'"x"',
+        b"[1, null]",
+        b'{"a": [{}]}',
+        b"[" * 20_000,
+        b'{"a":' * 20_000,
+    ),
+    *(
+        b"\r",
+        b"\n",
+        b"\x0b",
+        b"\x0c",
+        "\x85".encode(),
+        "\u2028".encode(),
+        b"\xef\xbb\xbf",
+        b"\x00",
+        b"\xed\xa0\x80",
+    ),
+    *(
+        b'"',
+        b"'",
+        b",",
+        b":",
+        b"|",
+        b"=",
+        b"\t",
+        b"  ",
+        b"- ",
+        b"&a ",
+        b"*a",
+        b"..",
+        b"~",
+        b"\xff\xfe",
+        b"\xe9",
+    ),
+    *(
+        b"!!python/object:os.system",
+        b"../../../etc/passwd",
+        b"\x1b[2J",
+        b"<script>",
+        b"$(id)",
+        b"A" * 100_000,
+    ),
 )
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _VALUE = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\d[\d.]*|true|false|null')
@@ -21,7 +78,11 @@ Change = Callable[[bytes, int, int], bytes]
 
 
 def _flip(content: bytes, at: int, what: int) -> bytes:
-    return content[:at] + bytes([content[at] ^ (1 << what % 8)]) + content[at + 1 :] if content else content
+    return (
+        content[:at] + bytes([content[at] ^ (1 << what % 8)]) + content[at + 1 :]
+        if content
+        else content
+    )
 
 
 def _cut(content: bytes, at: int, what: int) -> bytes:
@@ -48,7 +109,11 @@ def _insert(content: bytes, at: int, what: int) -> bytes:
 def _replace(pattern: re.Pattern[bytes]) -> Change:
     def change(content: bytes, at: int, what: int) -> bytes:
         found = pattern.search(content, at) or pattern.search(content)
-        return content[: found.start()] + TOKENS[what % len(TOKENS)] + content[found.end() :] if found else content
+        return (
+            content[: found.start()] + TOKENS[what % len(TOKENS)] + content[found.end() :]
+            if found
+            else content
+        )
 
     return change
 
@@ -67,7 +132,9 @@ CHANGES: tuple[Change, ...] = (
 
 Mutation = tuple[int, int, int]  # which change, where, with what
 places = st.integers(0, 2**20)
-mutations = st.lists(st.tuples(st.integers(0, len(CHANGES) - 1), places, places), min_size=1, max_size=4)
+mutations = st.lists(
+    st.tuples(st.integers(0, len(CHANGES) - 1), places, places), min_size=1, max_size=4
+)
 
 
 def mutated(content: bytes, changes: Sequence[Mutation]) -> bytes:

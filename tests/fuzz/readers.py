@@ -1,4 +1,6 @@
-"""Every reader of files and outputs that users, other programs or sites write, each with a valid corpus."""
+"""Every reader of files and outputs that users, other programs or sites write, each with a valid
+corpus.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,20 @@ import yaml
 from safetensors.numpy import save
 
 from daskmetrics import config, store
-from daskmetrics.cluster.slurm import _commands as commands
-from daskmetrics.cluster.slurm._allocation import parse_allocation
-from daskmetrics.cluster.slurm._partitions import parse_partitions
-from daskmetrics.cluster.slurm._script import LaunchInfo, output, script
-from daskmetrics.config import Model, _checkpoints, _load, _shipped
-from daskmetrics.config._content import sample
-from daskmetrics.core import _corpus
-from daskmetrics.core._events import Record, UnitsRetried, is_finished, records, to_json
+from daskmetrics.checkpoints import locations, shipped
+from daskmetrics.cluster.slurm import commands as commands
+from daskmetrics.cluster.slurm.allocation import parse_allocation
+from daskmetrics.cluster.slurm.partitions import parse_partitions
+from daskmetrics.cluster.slurm.script import LaunchInfo, output, script
+from daskmetrics.config import Model, loading
+from daskmetrics.core.corpus import prompts
+from daskmetrics.core.events import Record, UnitsRetried, is_finished, records, to_json
 from daskmetrics.core.names import Checkpoint, Suite
-from daskmetrics.execution import _journal as journal
-from daskmetrics.execution import _score_tables as score_tables
-from daskmetrics.execution.map._items import read_items
-from daskmetrics.tasks._file import file_task
+from daskmetrics.core.results import Scored
+from daskmetrics.execution import journal as journal
+from daskmetrics.execution.map.items import read_items
+from daskmetrics.experiment import score_tables as score_tables
+from daskmetrics.tasks.file import file_task
 from tests.events import attempt_failed, started
 
 Files = Mapping[str, bytes]
@@ -36,7 +39,9 @@ SITES = Path(__file__).parents[1] / "cluster" / "slurm" / "sites"
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader, and valid files for it. Only the files ``changed`` are mutated, before they are packed."""
+    """A reader, and valid files for it. Only the files ``changed`` are mutated, before they are
+    packed.
+    """
 
     read: Callable[[Path], object]  # of the folder with the files
     files: Files
@@ -49,12 +54,21 @@ class Reader:
 
 
 ROWS = [
-    {"model": "m", "revision": f"step{step}", "layer": layer, "task": task, "score": 0.25 * step, "seconds": 1.5}
+    {
+        "model": "m",
+        "revision": f"step{step}",
+        "layer": layer,
+        "task": task,
+        "score": 0.25 * step,
+        "seconds": 1.5,
+    }
     for step in (0, 8)
     for layer in (0, 1)
     for task in ("a", "b")
 ]
-TEXTS = [{"text": f'one, "two"\n{i} é', "label": "xy"[i % 2], "rate": str(i / 8)} for i in range(24)]
+TEXTS = [
+    {"text": f'one, "two"\n{i} é', "label": "xy"[i % 2], "rate": str(i / 8)} for i in range(24)
+]
 
 
 def as_csv(rows: list[dict[str, Any]]) -> bytes:
@@ -76,16 +90,25 @@ def as_parquet(rows: list[dict[str, Any]]) -> bytes:
 
 
 def read_config(folder: Path) -> object:
-    return config.load(folder / "x.yaml", ["search.seed=1"]).as_dict()
+    return config.load(folder / "x.yaml", ["search.window=1"]).as_dict()
 
 
 CONFIG = {
     "name": "x",
-    "models": [{"name": "a", "train": {"width": 16, "depth": 1}}, {"source": "./m", "revisions": "every 8 to 64"}],
+    "models": [
+        {"name": "a", "train": {"width": 16, "depth": 1}},
+        {"source": "./m", "revisions": "every 8 to 64"},
+    ],
     "tasks": ["stdlib:order", "file:x.csv(text=body)"],
     "search": {"budget": 0.1, "policy": "race", "weights": {"order": 2.0}},
     "readouts": {"pooling": ["mean", "last"], "dimensions": ["all", 8]},
-    "cluster": {"kind": "slurm", "partition": "gpu", "memory": "16GiB", "walltime": "12:00:00", "exports": {"A": "b"}},
+    "cluster": {
+        "kind": "slurm",
+        "partition": "gpu",
+        "memory": "16GiB",
+        "walltime": "12:00:00",
+        "exports": {"A": "b"},
+    },
 }
 
 
@@ -98,11 +121,11 @@ def read_score_table(name: str) -> Callable[[Path], object]:
 
 
 def read_prompts(folder: Path) -> object:
-    return _corpus.prompts(str(folder / "prompts.txt"), 4, 0)
+    return prompts(str(folder / "prompts.txt"), 4, 0)
 
 
 def journal_lines() -> list[dict[str, Any]]:
-    value = {"score": 0.5, "stderr": 0.1, "n": 9, "encode_seconds": 0.1}
+    value = Scored(0.5, 0.1, n=9, encode_seconds=0.1)
     entries = (
         started(tasks={"order": {"kind": "sts", "main_score": "s"}}, widths={"m": 8}),
         Record("a", "m@step1/0:order", "score", "ok", value=value, seconds=1.0),
@@ -149,13 +172,21 @@ def store_files(folder: Path) -> dict[str, bytes]:
     block = store.Block(values, values, np.ones((2, 2), np.uint8))
     store.write(path, "metrics", Checkpoint("a", "step1"), block)
     store.finish(path, {"answer": 42})
-    return {str(file.relative_to(folder)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in path.rglob("*")
+        if file.is_file()
+    }
 
 
 def read_store(folder: Path) -> object:
     path = folder / "store.zarr"
     tree = store.open_tree(path)
-    return store.read_block(path, "metrics", Checkpoint("a", "step1")), store.files_of(path), dict(tree.attrs)
+    return (
+        store.read_block(path, "metrics", Checkpoint("a", "step1")),
+        store.files_of(path),
+        dict(tree.attrs),
+    )
 
 
 NETWORK = {"model_type": "bert", "num_hidden_layers": 2, "hidden_size": 8, "vocab_size": 100}
@@ -172,7 +203,9 @@ def as_json(value: object) -> bytes:
 
 
 def model_files() -> dict[str, bytes]:
-    weights = save({"embeddings.weight": np.ones((3, 4), np.float32), "head": np.zeros(5, np.float16)})
+    weights = save(
+        {"embeddings.weight": np.ones((3, 4), np.float32), "head": np.zeros(5, np.float16)}
+    )
     pooling = {"word_embedding_dimension": 8, "pooling_mode_mean_tokens": True}
     return {
         "config.json": as_json(NETWORK),
@@ -182,16 +215,16 @@ def model_files() -> dict[str, bytes]:
         "tokenizer_config.json": as_json({"model_max_length": 512, "padding_side": "left"}),
         "modules.json": as_json(MODULES),
         "1_Pooling/config.json": as_json(pooling),
-        "config_sentence_transformers.json": as_json({"prompts": {"query": "q: "}, "similarity_fn_name": "cosine"}),
+        "config_sentence_transformers.json": as_json(
+            {"prompts": {"query": "q: "}, "similarity_fn_name": "cosine"}
+        ),
         "sentence_bert_config.json": as_json({"max_seq_length": 128, "do_lower_case": False}),
     }
 
 
 def read_model(folder: Path) -> object:
-    found = _checkpoints.locate(Model(name="m", source=str(folder)))
-    place = Path(found.locations[0].path)
-    content = _checkpoints.contents([place])[0]
-    return found, _shipped.read(place), sample(place, content)
+    found = locations.locate(Model(name="m", source=str(folder)))
+    return found, shipped.read(Path(found.locations[0].path))
 
 
 ADAPTER = {
@@ -208,12 +241,18 @@ TUNED = "tuned/adapter_config.json", "tuned/adapter_model.safetensors"
 
 
 def read_adapter(folder: Path) -> object:
-    return _checkpoints.locate(Model(name="m", source=str(folder / "tuned"), base=str(folder / "base")))
+    return locations.locate(
+        Model(name="m", source=str(folder / "tuned"), base=str(folder / "base"))
+    )
 
 
 def adapter_files() -> dict[str, bytes]:
     base = {f"base/{name}": content for name, content in model_files().items() if "/" not in name}
-    base = {name: content for name, content in base.items() if "modules" not in name and "sentence" not in name}
+    base = {
+        name: content
+        for name, content in base.items()
+        if "modules" not in name and "sentence" not in name
+    }
     weights = save({"q.lora_A.weight": np.ones((4, 8), np.float32)})
     return {**base, **dict(zip(TUNED, (as_json(ADAPTER), weights), strict=True))}
 
@@ -222,7 +261,11 @@ RESULT = {
     "task_name": "STS12",
     "dataset_revision": "a",
     "evaluation_time": 1.5,
-    "scores": {"test": [{"main_score": 0.5, "cosine": 0.5, "hf_subset": "default", "languages": ["eng-Latn"]}]},
+    "scores": {
+        "test": [
+            {"main_score": 0.5, "cosine": 0.5, "hf_subset": "default", "languages": ["eng-Latn"]}
+        ]
+    },
 }
 EXPERIMENT = "results/org__m/main/experiments/layer_3"
 
@@ -232,7 +275,10 @@ def slurm_text(name: str) -> bytes:
 
 
 def read_slurm(folder: Path) -> object:
-    printed = {path.name: path.read_text(encoding="utf-8", errors="replace") for path in folder.glob("*.txt")}
+    printed = {
+        path.name: path.read_text(encoding="utf-8", errors="replace")
+        for path in folder.glob("*.txt")
+    }
     jobs = commands.parse_queue(printed["queue.txt"])
     return list(parsed(printed)), commands.summary(jobs), [(job.pending, job.alive) for job in jobs]
 
@@ -242,7 +288,10 @@ def parsed(printed: Mapping[str, str]) -> Iterator[object]:
     yield commands.parse_rehearsal(printed["rehearsal.txt"])
     yield commands.parse_job_state(printed["state.txt"])
     yield parse_allocation("7", printed["allocation.txt"])
-    yield [partition.gpus for partition in parse_partitions(printed["partitions.txt"], printed["nodes.txt"])]
+    yield [
+        partition.gpus
+        for partition in parse_partitions(printed["partitions.txt"], printed["nodes.txt"])
+    ]
 
 
 PROFILE = {
@@ -259,7 +308,7 @@ PROFILE = {
 
 
 def read_script(folder: Path) -> object:
-    keys = _load._read(folder / "x.yaml")
+    keys = loading._read(folder / "x.yaml")
     run, logs = (str(keys.pop(name, "x")) for name in ("run", "logs"))
     profile = config.cluster({"kind": "slurm", **keys})
     lines = [*script(profile, launch=LaunchInfo(run=run)).split("\n"), output(logs, "%j.log")]
@@ -288,21 +337,36 @@ def readers(scratch: Path) -> dict[str, Reader]:
     chunks = tuple(name for name in stored if not name.endswith("zarr.json"))
     return {
         "configuration": Reader(read_config, {"x.yaml": yaml.safe_dump(CONFIG).encode()}),
-        "items (CSV)": Reader(lambda folder: read_items(folder / "x.csv", items), {"x.csv": as_csv(TEXTS)}),
-        "items (JSON Lines)": Reader(lambda folder: read_items(folder / "x.jsonl"), {"x.jsonl": as_json_lines(TEXTS)}),
+        "items (CSV)": Reader(
+            lambda folder: read_items(folder / "x.csv", items), {"x.csv": as_csv(TEXTS)}
+        ),
+        "items (JSON Lines)": Reader(
+            lambda folder: read_items(folder / "x.jsonl"), {"x.jsonl": as_json_lines(TEXTS)}
+        ),
         "texts and labels (CSV)": Reader(
             lambda folder: file_task(str(folder / "x.csv"), {}).texts(), {"x.csv": as_csv(TEXTS)}
         ),
-        "prompts": Reader(read_prompts, {"prompts.txt": b"".join(b"prompt %d of \xc3\xa9\r\n" % i for i in range(20))}),
+        "prompts": Reader(
+            read_prompts,
+            {"prompts.txt": b"".join(b"prompt %d of \xc3\xa9\r\n" % i for i in range(20))},
+        ),
         "scores (CSV)": Reader(read_score_table("x.csv"), {"x.csv": as_csv(ROWS)}),
-        "scores (JSON Lines)": Reader(read_score_table("x.jsonl"), {"x.jsonl": as_json_lines(ROWS)}),
+        "scores (JSON Lines)": Reader(
+            read_score_table("x.jsonl"), {"x.jsonl": as_json_lines(ROWS)}
+        ),
         "scores (Parquet)": Reader(read_score_table("x.parquet"), {"x.parquet": as_parquet(ROWS)}),
-        "scores (gzip)": Reader(read_score_table("x.csv.gz"), {"x.csv.gz": gzip.compress(as_csv(ROWS), mtime=0)}),
-        "scores (in gzip)": Reader(read_score_table("x.csv.gz"), {"x.csv.gz": as_csv(ROWS)}, pack=gzip.compress),
+        "scores (gzip)": Reader(
+            read_score_table("x.csv.gz"), {"x.csv.gz": gzip.compress(as_csv(ROWS), mtime=0)}
+        ),
+        "scores (in gzip)": Reader(
+            read_score_table("x.csv.gz"), {"x.csv.gz": as_csv(ROWS)}, pack=gzip.compress
+        ),
         "journal": Reader(read_journal, {"journal.jsonl": sealed(JOURNAL)}),
         "journal (forged)": Reader(read_journal, runs, pack=sealed),
         "scores of a run (forged)": Reader(read_run_scores, runs, pack=sealed),
-        "store metadata": Reader(read_store, stored, tuple(name for name in stored if name.endswith("zarr.json"))),
+        "store metadata": Reader(
+            read_store, stored, tuple(name for name in stored if name.endswith("zarr.json"))
+        ),
         "store chunks": Reader(read_store, stored, chunks),
         "model folder": Reader(read_model, model_files()),
         "adapter": Reader(read_adapter, adapter_files(), TUNED),

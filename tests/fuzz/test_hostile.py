@@ -1,4 +1,5 @@
-"""Files that somebody made to do harm: what they name is not touched, and what they unpack to is not read.
+"""Files that somebody made to do harm: what they name is not touched, and what they unpack to is
+not read.
 
 docs/security.md lists the attacks and their tests.
 """
@@ -17,11 +18,12 @@ import pytest
 from click.testing import CliRunner
 
 from daskmetrics import config
+from daskmetrics.checkpoints import locations
 from daskmetrics.cli import main
-from daskmetrics.config import Model, _checkpoints
-from daskmetrics.core._files import RunFolder
-from daskmetrics.core._rows import read_lines, read_rows
+from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.rows import read_lines, read_rows
 from tests.fuzz.readers import MODULES, SHIPPED, as_json, model_files, sealed
 from tests.report.conftest import Story, make_run
 
@@ -35,14 +37,19 @@ def test_a_gzip_bomb_is_refused(tmp_path):
 
 
 def test_a_parquet_file_of_a_billion_equal_rows_is_refused(tmp_path):
-    pandas.DataFrame({"text": pandas.Categorical.from_codes([0] * 2_000_000, ["a"])}).to_parquet(tmp_path / "x.parquet")
+    pandas.DataFrame({"text": pandas.Categorical.from_codes([0] * 2_000_000, ["a"])}).to_parquet(
+        tmp_path / "x.parquet"
+    )
     with pytest.raises(ConfigError, match="has 2,000,000 rows in"):
         list(read_rows(tmp_path / "x.parquet"))
 
 
 @pytest.mark.parametrize("inner", ["[x, x, x, x, x, x, x, x, x]", "{b: x}"])
 def test_aliases_that_stand_for_a_billion_values_are_refused(tmp_path, inner):
-    lines = [f"a0: &a0 {inner}", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12))]
+    lines = [
+        f"a0: &a0 {inner}",
+        *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)),
+    ]
     for text in ("\n".join(lines), "a: &a [*a]"):
         (tmp_path / "x.yaml").write_text(text)
         with pytest.raises(ConfigError, match="not valid YAML"):
@@ -57,7 +64,7 @@ def test_a_checkpoint_names_no_files_outside_its_folder(tmp_path, path):
         (tmp_path / "m" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "m" / name).write_bytes(content)
     with pytest.raises(DataError, match="no list of modules in folders below it"):
-        _checkpoints.locate(Model(name="m", source=str(tmp_path / "m")))
+        locations.locate(Model(name="m", source=str(tmp_path / "m")))
 
 
 def test_a_link_of_another_user_in_place_of_a_run_folder_is_refused(tmp_path):
@@ -95,8 +102,12 @@ def below(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_forged_run_writes_nothing_outside_and_controls_neither_terminal_nor_page(tmp_path, a_run, what):
-    """Its models, tasks, reasons and warnings have hostile names, and its journal has valid checksums."""
+def test_a_forged_run_writes_nothing_outside_and_controls_neither_terminal_nor_page(
+    tmp_path, a_run, what
+):
+    """Its models, tasks, reasons and warnings have hostile names, and its journal has valid
+    checksums.
+    """
     folder = tmp_path / "deep" / "runs" / "run"
     shutil.copytree(a_run, folder)
     lines = [line[9:] for line in (folder / "journal.jsonl").read_text().splitlines()]
@@ -107,10 +118,16 @@ def test_a_forged_run_writes_nothing_outside_and_controls_neither_terminal_nor_p
     (folder / "journal.jsonl").write_bytes(sealed(text.encode()))
     (folder / "journal.mark").unlink(missing_ok=True)
     outside = below(tmp_path) - {f"deep/runs/run/{name}" for name in below(folder)}
-    for command in ("status", "best", "verify", "repair", "report", "journal", "export", "logs"):
-        done = CliRunner().invoke(main, [command, str(folder)])
-        assert done.exception is None or isinstance(done.exception, SystemExit), (command, done.exception)
-        assert all(character.isprintable() or character == "\n" for character in done.output), command
+    maintenance = ("verify", "repair", "journal", "export", "logs")
+    for command in ("status", "best", "report", *(f"runs {name}" for name in maintenance)):
+        done = CliRunner().invoke(main, [*command.split(), str(folder)])
+        assert done.exception is None or isinstance(done.exception, SystemExit), (
+            command,
+            done.exception,
+        )
+        assert all(character.isprintable() or character == "\n" for character in done.output), (
+            command
+        )
         assert "\ud800" not in done.output
     assert below(tmp_path) - {f"deep/runs/run/{name}" for name in below(folder)} == outside
     assert not Path("/tmp/outside").exists()
@@ -121,7 +138,9 @@ def test_a_forged_run_writes_nothing_outside_and_controls_neither_terminal_nor_p
 @pytest.mark.parametrize("page", ["security.md", "faults.md"])
 def test_the_pages_on_security_and_faults_name_tests_that_exist(page):
     root = Path(__file__).parents[2]
-    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (root / "docs" / page).read_text(encoding="utf-8"))
+    named = re.findall(
+        r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (root / "docs" / page).read_text(encoding="utf-8")
+    )
     assert len(named) > 20
     for path, test in named:
         assert f"def {test}" in (root / path).read_text(encoding="utf-8"), (path, test)

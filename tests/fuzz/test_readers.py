@@ -1,6 +1,8 @@
-"""Broken and hostile input of every reader ends in a value or in one of our errors, soon and in little memory.
+"""Broken and hostile input of every reader ends in a value or in one of our errors, soon and in
+little memory.
 
-DASKMETRICS_CASES is the number of cases of each reader. The summary of all readers: python -m tests.fuzz.test_readers
+DASKMETRICS_CASES is the number of cases of each reader. The summary of all readers: python -m
+tests.fuzz.test_readers
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from daskmetrics.core._table import Table
 from daskmetrics.core.errors import DaskmetricsError
+from daskmetrics.core.table import Table
 from tests.fuzz.mutate import mutated, mutations
 from tests.fuzz.readers import Reader, readers
 
@@ -149,8 +151,13 @@ def main(cases: int, first: int) -> Table:
             except Exception:
                 traceback.print_exc()
             rows.append(bench.summary.row(name))
-    return Table(("reader", "cases", "values", "errors", "tracebacks", "slowest", "largest"), tuple(rows))
+    return Table(
+        ("reader", "cases", "values", "errors", "tracebacks", "slowest", "largest"), tuple(rows)
+    )
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000, int(sys.argv[2]) if len(sys.argv) > 2 else 0).show()
+    main(
+        int(sys.argv[1]) if len(sys.argv) > 1 else 1000,
+        int(sys.argv[2]) if len(sys.argv) > 2 else 0,
+    ).show()

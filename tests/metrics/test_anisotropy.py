@@ -13,7 +13,10 @@ from daskmetrics.metrics.anisotropy import anisotropy
 
 
 def naive(vectors: np.ndarray) -> float:
-    cosines = [u @ v / (np.linalg.norm(u) * np.linalg.norm(v)) for u, v in itertools.combinations(vectors, 2)]
+    cosines = [
+        u @ v / (np.linalg.norm(u) * np.linalg.norm(v))
+        for u, v in itertools.combinations(vectors, 2)
+    ]
     return sum(cosines) / len(cosines)
 
 

@@ -44,7 +44,9 @@ def test_agrees_with_the_loop(product, debiased, prompts, widths, seed):
 def test_a_rotated_and_scaled_copy_is_the_same_layer(seed, prompts):
     rng = np.random.default_rng(seed)
     x, turn = rng.normal(size=(prompts, 6)), np.linalg.qr(rng.normal(size=(6, 6)))[0]
-    assert cka_next(torch.from_numpy(x), torch.from_numpy(1e-3 * x @ turn + 5)).item() == pytest.approx(1)
+    assert cka_next(
+        torch.from_numpy(x), torch.from_numpy(1e-3 * x @ turn + 5)
+    ).item() == pytest.approx(1)
 
 
 def test_a_layer_of_equal_prompts_is_undefined():

@@ -8,8 +8,8 @@ import torch
 
 from daskmetrics.metrics import resolve
 from daskmetrics.metrics._eigenvalues import SOLVERS, checked, eigenvalues
-from daskmetrics.metrics._engine import Reduced, Reducer
 from daskmetrics.metrics._spectra import gram, unit_rows
+from daskmetrics.metrics.engine import Reduced, Reducer
 from daskmetrics.models import pool
 
 pytestmark = pytest.mark.cuda
@@ -19,7 +19,9 @@ PROMPTS, TOKENS, WIDTH = 40, 48, 96
 def reduced(device: str, dtype: torch.dtype) -> Reduced:
     """All metrics of random states, of which four views of a prompt are alike."""
     reducer = Reducer(resolve(["all"]), (0, 1), PROMPTS)
-    mask = torch.arange(TOKENS) < torch.randint(2, TOKENS + 1, (PROMPTS, 1), generator=torch.manual_seed(0))
+    mask = torch.arange(TOKENS) < torch.randint(
+        2, TOKENS + 1, (PROMPTS, 1), generator=torch.manual_seed(0)
+    )
     rows, mask = torch.arange(PROMPTS, device=device), mask.to(device)
     for layer in (0, 1):
         generator = torch.Generator().manual_seed(layer)
@@ -30,7 +32,9 @@ def reduced(device: str, dtype: torch.dtype) -> Reduced:
     return reducer.finish()
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("float16", 1e-2), ("bfloat16", 5e-2)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float32", 1e-4), ("float16", 1e-2), ("bfloat16", 5e-2)]
+)
 def test_all_metrics_are_those_of_a_cpu(dtype, tolerance):
     on_gpu, on_cpu = (reduced(device, getattr(torch, dtype)) for device in ("cuda", "cpu"))
     np.testing.assert_array_equal(on_gpu.status, on_cpu.status)
@@ -49,7 +53,9 @@ def test_every_library_leaves_no_residual(by, size):
     expected = torch.linalg.eigvalsh(matrices.double())
     found = SOLVERS[by](matrices.cuda())
     assert found.is_cuda
-    torch.testing.assert_close(checked(matrices.cuda(), found).double().cpu(), expected, rtol=0, atol=1e-4)
+    torch.testing.assert_close(
+        checked(matrices.cuda(), found).double().cpu(), expected, rtol=0, atol=1e-4
+    )
 
 
 def test_a_matrix_that_is_not_finite_does_not_affect_its_batch():

@@ -13,9 +13,12 @@ from daskmetrics.metrics.curvature import curvature
 
 
 def naive(tokens: np.ndarray) -> float:
-    steps = [after - before for before, after in itertools.pairwise(tokens) if (after != before).any()]
+    steps = [
+        after - before for before, after in itertools.pairwise(tokens) if (after != before).any()
+    ]
     angles = [
-        math.acos(np.clip(u @ v / (np.linalg.norm(u) * np.linalg.norm(v)), -1, 1)) for u, v in itertools.pairwise(steps)
+        math.acos(np.clip(u @ v / (np.linalg.norm(u) * np.linalg.norm(v)), -1, 1))
+        for u, v in itertools.pairwise(steps)
     ]
     return sum(angles) / len(angles)
 
@@ -51,7 +54,9 @@ def test_known_paths(path, angle):
 
 
 @given(
-    direction=st.lists(st.floats(-10, 10, width=32), min_size=1, max_size=8).filter(lambda v: max(map(abs, v)) > 1e-3)
+    direction=st.lists(st.floats(-10, 10, width=32), min_size=1, max_size=8).filter(
+        lambda v: max(map(abs, v)) > 1e-3
+    )
 )
 def test_collinear_points_are_straight_and_never_nan(direction):
     line = torch.arange(1, 9)[:, None] * torch.tensor(direction)
@@ -81,7 +86,12 @@ def test_fewer_than_two_steps_are_undefined():
     assert math.isnan(curvature(torch.eye(3)[None], torch.zeros(1, 3, dtype=torch.bool)).item())
 
 
-@given(tokens=st.integers(5, 20), width=st.integers(2, 20), seed=st.integers(0, 999), k=st.integers(1, 3))
+@given(
+    tokens=st.integers(5, 20),
+    width=st.integers(2, 20),
+    seed=st.integers(0, 999),
+    k=st.integers(1, 3),
+)
 def test_steps_k_apart_and_the_published_angle_of_states_agree_with_loops(tokens, width, seed, k):
     states = np.random.default_rng(seed).normal(size=(tokens, width))
 
@@ -92,7 +102,9 @@ def test_steps_k_apart_and_the_published_angle_of_states_agree_with_loops(tokens
 
     rows = torch.from_numpy(states)
     assert one(rows, k=k) == pytest.approx(mean_angle(np.diff(states, axis=0)), abs=1e-9)
-    assert one(rows, k=k, variant="paper") == pytest.approx(mean_angle(states - states.mean(0)), abs=1e-7)
+    assert one(rows, k=k, variant="paper") == pytest.approx(
+        mean_angle(states - states.mean(0)), abs=1e-7
+    )
 
 
 def test_a_hexagon_two_steps_apart():

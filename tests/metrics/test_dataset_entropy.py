@@ -23,7 +23,9 @@ def naive(vectors: np.ndarray) -> float:
 @given(prompts=st.integers(2, 20), width=st.integers(2, 20), seed=st.integers(0, 999))
 def test_agrees_with_the_loop(prompts, width, seed):
     vectors = np.random.default_rng(seed).normal(1, 1, size=(prompts, width))
-    assert dataset_entropy(torch.from_numpy(vectors)).item() == pytest.approx(naive(vectors), abs=1e-9)
+    assert dataset_entropy(torch.from_numpy(vectors)).item() == pytest.approx(
+        naive(vectors), abs=1e-9
+    )
 
 
 def test_directions_are_taken_before_the_mean():
@@ -38,7 +40,12 @@ def test_orthonormal_prompts():
 
 @pytest.mark.parametrize(
     "vectors",
-    [torch.ones(1, 4), torch.zeros(3, 4), torch.full((7, 4), 0.1), torch.tensor([[1.0, 3.0], [2.0, 6.0], [0.5, 1.5]])],
+    [
+        torch.ones(1, 4),
+        torch.zeros(3, 4),
+        torch.full((7, 4), 0.1),
+        torch.tensor([[1.0, 3.0], [2.0, 6.0], [0.5, 1.5]]),
+    ],
     ids=["one prompt", "zeros", "equal", "same direction"],
 )
 def test_without_spread_of_directions_it_is_undefined(vectors):
@@ -52,7 +59,9 @@ def test_one_dimension_has_one_direction():
 @given(seed=st.integers(0, 99))
 def test_duplicated_prompts_change_nothing(seed):
     vectors = torch.from_numpy(np.random.default_rng(seed).normal(size=(5, 4)))
-    assert dataset_entropy(vectors.repeat(2, 1)).item() == pytest.approx(dataset_entropy(vectors).item())
+    assert dataset_entropy(vectors.repeat(2, 1)).item() == pytest.approx(
+        dataset_entropy(vectors).item()
+    )
 
 
 @given(prompts=st.integers(2, 12), width=st.integers(2, 12), seed=st.integers(0, 999))
@@ -67,13 +76,22 @@ def test_variants_agree_with_the_loop(prompts, width, seed):
     shortcut = math.log(len(matrix) ** 2 / (matrix**2).sum())
     assert dataset_entropy(rows, variant="paper", alpha=2.0).item() == pytest.approx(shortcut)
     most = min(math.log(prompts), math.log(width))
-    assert dataset_entropy(rows, norm="maxEntropy").item() == pytest.approx(naive(vectors) / most, abs=1e-9)
+    assert dataset_entropy(rows, norm="maxEntropy").item() == pytest.approx(
+        naive(vectors) / most, abs=1e-9
+    )
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     purity = ((units @ units.T) ** 2).sum() / prompts**2
-    assert dataset_entropy(rows, alpha=2.0, centred=False).item() == pytest.approx(-math.log(purity))
+    assert dataset_entropy(rows, alpha=2.0, centred=False).item() == pytest.approx(
+        -math.log(purity)
+    )
 
 
-@given(prompts=st.integers(2, 12), width=st.integers(1, 12), seed=st.integers(0, 999), bins=st.integers(2, 60))
+@given(
+    prompts=st.integers(2, 12),
+    width=st.integers(1, 12),
+    seed=st.integers(0, 999),
+    bins=st.integers(2, 60),
+)
 def test_histogram_is_the_loop_over_pairs(prompts, width, seed, bins):
     vectors = np.random.default_rng(seed).normal(size=(prompts, width))
     units = [vector / np.linalg.norm(vector) for vector in vectors]
@@ -91,6 +109,8 @@ def test_a_histogram_goes_over_all_pairs_block_by_block(monkeypatch):
     assert dataset_entropy(vectors, variant="histogram") == whole
 
 
-@pytest.mark.parametrize("vectors", [torch.ones(1, 4), torch.zeros(3, 4), torch.full((3, 4), torch.nan)])
+@pytest.mark.parametrize(
+    "vectors", [torch.ones(1, 4), torch.zeros(3, 4), torch.full((3, 4), torch.nan)]
+)
 def test_a_histogram_of_no_pair_is_undefined(vectors):
     assert math.isnan(dataset_entropy(vectors, variant="histogram").item())

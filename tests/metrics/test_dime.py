@@ -31,7 +31,9 @@ def test_agrees_with_the_loop(prompts, width, seed):
     first, second = rng.normal(1, 1, size=(2, prompts, width))
     orders = [rng.permutation(prompts).tolist() for _ in range(3)]
     a, b = first @ first.T, second @ second.T
-    got = _difference(torch.from_numpy(a), torch.from_numpy(b), [torch.tensor(order) for order in orders])
+    got = _difference(
+        torch.from_numpy(a), torch.from_numpy(b), [torch.tensor(order) for order in orders]
+    )
     assert got.item() == pytest.approx(naive(a, b, orders), abs=1e-9)
 
 
@@ -40,7 +42,9 @@ def test_two_clusters_of_two_over_all_permutations():
     orders = [torch.tensor(order) for order in itertools.permutations(range(4))]
     assert _difference(clusters, clusters, orders).item() == pytest.approx(2 / 3 * math.log(2))
     rows = torch.eye(2)[[0, 0, 1, 1]]
-    assert dime(rows, rows, permutations=4000).item() == pytest.approx(2 / 3 * math.log(2), abs=0.02)
+    assert dime(rows, rows, permutations=4000).item() == pytest.approx(
+        2 / 3 * math.log(2), abs=0.02
+    )
 
 
 @pytest.mark.parametrize("rows", [torch.eye(5), torch.ones(5, 3)], ids=["orthonormal", "rank one"])
@@ -52,7 +56,9 @@ def test_pairing_counts_and_the_seed_decides():
     first = torch.from_numpy(np.random.default_rng(0).normal(size=(30, 3)))
     other = torch.from_numpy(np.random.default_rng(1).normal(size=(30, 3)))
     assert dime(first, first).item() > 5 * abs(dime(first, other).item())
-    assert dime(first, first).item() == dime(first, first).item() != dime(first, first, seed=1).item()
+    assert (
+        dime(first, first).item() == dime(first, first).item() != dime(first, first, seed=1).item()
+    )
 
 
 def test_only_the_first_prompts_are_used():

@@ -20,7 +20,9 @@ def naive(vectors: np.ndarray) -> float:
 @given(prompts=st.integers(2, 20), width=st.integers(1, 20), seed=st.integers(0, 999))
 def test_agrees_with_the_loop(prompts, width, seed):
     vectors = np.random.default_rng(seed).normal(1, 1, size=(prompts, width))
-    assert effective_rank(torch.from_numpy(vectors)).item() == pytest.approx(naive(vectors), rel=1e-6)
+    assert effective_rank(torch.from_numpy(vectors)).item() == pytest.approx(
+        naive(vectors), rel=1e-6
+    )
 
 
 def test_singular_values_3_and_1():
@@ -33,7 +35,9 @@ def test_orthonormal_prompts_lose_one_dimension_to_the_mean():
 
 
 def test_prompts_on_a_line_have_rank_one_however_many_dimensions():
-    line = torch.linspace(-1, 1, 50, dtype=torch.float64)[:, None] * torch.rand(200, dtype=torch.float64)
+    line = torch.linspace(-1, 1, 50, dtype=torch.float64)[:, None] * torch.rand(
+        200, dtype=torch.float64
+    )
     assert effective_rank(line).item() == pytest.approx(1, abs=1e-12)
 
 
@@ -45,4 +49,6 @@ def test_without_variance_it_is_undefined(vectors):
 @given(seed=st.integers(0, 99))
 def test_duplicated_prompts_change_nothing(seed):
     vectors = torch.from_numpy(np.random.default_rng(seed).normal(size=(5, 4)))
-    assert effective_rank(vectors.repeat(3, 1)).item() == pytest.approx(effective_rank(vectors).item())
+    assert effective_rank(vectors.repeat(3, 1)).item() == pytest.approx(
+        effective_rank(vectors).item()
+    )

@@ -29,7 +29,9 @@ def test_agrees_with_the_loop(prompts, width, seed):
 
 
 def test_two_orthogonal_prompts_at_temperature_one():
-    assert infonce(torch.eye(2), torch.eye(2), temperature=1).item() == pytest.approx(0.551445, abs=1e-6)
+    assert infonce(torch.eye(2), torch.eye(2), temperature=1).item() == pytest.approx(
+        0.551445, abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("prompts", [2, 3, 50])
@@ -62,7 +64,9 @@ def test_variants_agree_with_the_loop(prompts, width, seed):
     for i in range(2 * prompts):
         others = np.array([z[i] @ z[k] / 0.1 for k in range(2 * prompts) if k != i])
         total += np.logaddexp.reduce(others) - z[i] @ z[(i + prompts) % (2 * prompts)] / 0.1
-    assert infonce(first, second, variant="paper").item() == pytest.approx(total / (2 * prompts), abs=1e-8)
+    assert infonce(first, second, variant="paper").item() == pytest.approx(
+        total / (2 * prompts), abs=1e-8
+    )
 
 
 @pytest.mark.parametrize("leave_one_out", [False, True])
@@ -70,4 +74,6 @@ def test_block_by_block_it_is_the_same(monkeypatch, leave_one_out):
     first, second = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 13, 4)))
     whole = infonce(first, second, leave_one_out=leave_one_out)
     monkeypatch.setattr("daskmetrics.metrics._spectra.NUMBERS", 5 * 26)
-    torch.testing.assert_close(infonce(first, second, leave_one_out=leave_one_out), whole, rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        infonce(first, second, leave_one_out=leave_one_out), whole, rtol=1e-12, atol=0
+    )

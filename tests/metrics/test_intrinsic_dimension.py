@@ -29,7 +29,10 @@ def naive(points: np.ndarray, discarded: float) -> float:
 @given(prompts=st.integers(4, 40), width=st.integers(1, 8), seed=st.integers(0, 999))
 def test_agrees_with_the_loop(prompts, width, seed):
     points = np.random.default_rng(seed).normal(3, 1, size=(prompts, width))
-    got = [intrinsic_dimension(torch.from_numpy(points), discarded=share).item() for share in (0.1, 0.0)]
+    got = [
+        intrinsic_dimension(torch.from_numpy(points), discarded=share).item()
+        for share in (0.1, 0.0)
+    ]
     assert got == pytest.approx([naive(points, 0.1), naive(points, 0.0)], rel=1e-6)
     likely = intrinsic_dimension(torch.from_numpy(points), fit="likelihood").item()
     assert likely == pytest.approx((prompts - 1) / sum(map(math.log, ratios(points))), rel=1e-6)
@@ -45,5 +48,11 @@ def test_a_cube_of_five_dimensions_in_twenty(monkeypatch):
 
 
 def test_equal_distances_and_too_few_points_are_undefined():
-    for points in (torch.eye(5), torch.eye(2), torch.ones(4, 3), torch.zeros(4, 3), torch.eye(2).repeat(3, 1)):
+    for points in (
+        torch.eye(5),
+        torch.eye(2),
+        torch.ones(4, 3),
+        torch.zeros(4, 3),
+        torch.eye(2).repeat(3, 1),
+    ):
         assert math.isnan(intrinsic_dimension(points).item())

@@ -16,8 +16,16 @@ VARIANTS = resolve(
             for of in ("prompt", "dataset")
             for kind in ("alpha=2", "alpha=0.5", "centred=false")
         ),
-        *(f"{of}_entropy(norm={norm})" for of in ("prompt", "dataset") for norm in ("logN", "logNlogD", "maxEntropy")),
-        *("prompt_entropy(variant=paper)", "dataset_entropy(variant=paper)", "dataset_entropy(variant=paper, alpha=2)"),
+        *(
+            f"{of}_entropy(norm={norm})"
+            for of in ("prompt", "dataset")
+            for norm in ("logN", "logNlogD", "maxEntropy")
+        ),
+        *(
+            "prompt_entropy(variant=paper)",
+            "dataset_entropy(variant=paper)",
+            "dataset_entropy(variant=paper, alpha=2)",
+        ),
         *(f"{of}_entropy(variant=histogram, bins=5)" for of in ("prompt", "dataset")),
         *(
             "curvature(k=2)",
@@ -25,20 +33,31 @@ VARIANTS = resolve(
             "effective_rank(squared=true)",
             "effective_rank(centred=false)",
         ),
-        *("rankme(eps=0)", "infonce(temperature=0.5)", "infonce(centred=true)", "infonce(variant=paper)"),
+        *(
+            "rankme(eps=0)",
+            "infonce(temperature=0.5)",
+            "infonce(centred=true)",
+            "infonce(variant=paper)",
+        ),
         *(
             "intrinsic_dimension(fit=likelihood)",
             "lidar(views=2)",
             "lidar(unit=false, log=true)",
             "lidar(relative=true)",
         ),
-        *("dime(alpha=2)", "dime(variant=paper)", "cka_next(debiased=true)", "stable_rank(centred=true)"),
+        *(
+            "dime(alpha=2)",
+            "dime(variant=paper)",
+            "cka_next(debiased=true)",
+            "stable_rank(centred=true)",
+        ),
     ]
 )
 # what grows with the scale of the states, as its definition says
 SCALED = {"logdet_covariance", "spectral_norm", "lidar(unit=false, log=true)"}
 SCALED |= {"infonce(variant=paper)", "dataset_entropy(alpha=2, variant=paper)"}
-# NxN and DxD are not of one rotation or order once their entries, not their eigenvalues, are cut or multiplied
+# NxN and DxD are not of one rotation or order once their entries, not their eigenvalues, are cut or
+# multiplied
 TURNED = {"prompt_entropy(variant=paper)", "dataset_entropy(variant=paper)", "dime(variant=paper)"}
 TURNED |= {"dataset_entropy(alpha=2, variant=paper)"}
 # what counts each prompt as another one, or the prompts themselves
@@ -46,7 +65,9 @@ COUNTED = {"infonce", "anisotropy", "uniformity", "dime", "cka_next(debiased=tru
 COUNTED |= {"dataset_entropy(variant=histogram, bins=5)"}
 METRICS = pytest.mark.parametrize("metric", VARIANTS, ids=lambda metric: metric.name)
 TOKEN_METRICS = pytest.mark.parametrize(
-    "metric", [metric for metric in VARIANTS if metric.takes == "tokens"], ids=lambda metric: metric.name
+    "metric",
+    [metric for metric in VARIANTS if metric.takes == "tokens"],
+    ids=lambda metric: metric.name,
 )
 FEW = settings(max_examples=15, deadline=None)  # of very many variants
 SEEDS = st.integers(0, 9999)
@@ -55,7 +76,9 @@ SEEDS = st.integers(0, 9999)
 def draw(
     metric: Metric, seed: int, rows: int = 7, width: int = 5, dtype: torch.dtype = torch.float64
 ) -> list[torch.Tensor]:
-    """Random input of a metric: one prompt of some tokens, some vectors, views of them, or two layers."""
+    """Random input of a metric: one prompt of some tokens, some vectors, views of them, or two
+    layers.
+    """
     arrays = 2 if metric.takes == "layers" else metric.views
     states = np.random.default_rng(seed).normal(0.5, 1, size=(arrays, rows, width))
     return list(torch.from_numpy(states).to(dtype))
@@ -106,7 +129,9 @@ def test_scale_does_not_matter(metric, seed, scale):
     if metric.name in SCALED:
         return
     arrays = draw(metric, seed, dtype=torch.float32)
-    assert value(metric, [rows * scale for rows in arrays]) == pytest.approx(value(metric, arrays), rel=1e-4, abs=1e-5)
+    assert value(metric, [rows * scale for rows in arrays]) == pytest.approx(
+        value(metric, arrays), rel=1e-4, abs=1e-5
+    )
 
 
 @METRICS
@@ -129,7 +154,9 @@ def test_values_that_are_not_finite_give_nan(metric, poison):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_full(metric, dtype):
     arrays = draw(metric, 0, dtype=dtype)
-    assert value(metric, arrays) == pytest.approx(value(metric, [rows.double() for rows in arrays]), abs=1e-5)
+    assert value(metric, arrays) == pytest.approx(
+        value(metric, [rows.double() for rows in arrays]), abs=1e-5
+    )
 
 
 @METRICS
@@ -138,10 +165,17 @@ def test_half_precision_is_computed_in_full(metric, dtype):
 def test_duplicated_rows_change_nothing(metric, seed, times):
     # not so of a path, of pairs of different prompts, and of what counts prompts
     family = metric.name.partition("(")[0]
-    if {metric.name, family} & COUNTED or family == "curvature" or "norm" in metric.name or "paper" in metric.name:
+    if (
+        {metric.name, family} & COUNTED
+        or family == "curvature"
+        or "norm" in metric.name
+        or "paper" in metric.name
+    ):
         return
     arrays = draw(metric, seed)
-    assert value(metric, [rows.repeat(times, 1) for rows in arrays]) == same(value(metric, arrays), rel=1e-5, abs=1e-9)
+    assert value(metric, [rows.repeat(times, 1) for rows in arrays]) == same(
+        value(metric, arrays), rel=1e-5, abs=1e-9
+    )
 
 
 @METRICS
@@ -150,7 +184,9 @@ def test_duplicated_rows_change_nothing(metric, seed, times):
 def test_rank_deficiency_equal_rows_and_huge_norms_give_a_number_or_nan(metric, seed, rank, huge):
     rng = np.random.default_rng(seed)
     for arrays in (draw(metric, seed), draw(metric, seed, dtype=torch.float32)):
-        thin = torch.from_numpy(rng.normal(size=(5, rank)) @ rng.normal(size=(rank, 5))).to(arrays[0].dtype)
+        thin = torch.from_numpy(rng.normal(size=(5, rank)) @ rng.normal(size=(rank, 5))).to(
+            arrays[0].dtype
+        )
         assert not np.isinf(value(metric, [huge * (rows @ thin) for rows in arrays]))
         assert not np.isinf(value(metric, [huge * rows[:1].expand(7, 5) for rows in arrays]))
 
@@ -164,7 +200,12 @@ def test_zero_vectors_are_never_a_silent_zero(metric):
 
 @TOKEN_METRICS
 @FEW
-@given(seed=SEEDS, left=st.integers(0, 4), right=st.integers(0, 9), filler=st.sampled_from([0.0, 1e4, torch.nan]))
+@given(
+    seed=SEEDS,
+    left=st.integers(0, 4),
+    right=st.integers(0, 9),
+    filler=st.sampled_from([0.0, 1e4, torch.nan]),
+)
 def test_padding_does_not_matter(metric, seed, left, right, filler):
     (states,) = draw(metric, seed)
     padded = torch.full((1, left + 7 + right, 5), filler, dtype=torch.float64)
@@ -180,7 +221,9 @@ def test_other_texts_in_the_batch_do_not_matter(metric):
     np.testing.assert_allclose(together, [value(metric, [prompt]) for prompt in prompts], rtol=1e-6)
 
 
-@pytest.mark.parametrize("metric", [each for each in VARIANTS if each.jackknife], ids=lambda metric: metric.name)
+@pytest.mark.parametrize(
+    "metric", [each for each in VARIANTS if each.jackknife], ids=lambda metric: metric.name
+)
 @FEW
 @given(seed=SEEDS, rows=st.integers(3, 9), zero=st.booleans())
 def test_leave_one_out_equals_the_metric_without_each_prompt(metric, seed, rows, zero):

@@ -27,14 +27,21 @@ def naive(views: np.ndarray, delta: float) -> float:
     return -sum(share * math.log(share) for share in shares if share > 1e-14)
 
 
-@given(q=st.integers(2, 5), prompts=st.integers(2, 12), width=st.integers(2, 12), seed=st.integers(0, 999))
+@given(
+    q=st.integers(2, 5),
+    prompts=st.integers(2, 12),
+    width=st.integers(2, 12),
+    seed=st.integers(0, 999),
+)
 def test_agrees_with_the_loop(q, prompts, width, seed):
     views = np.random.default_rng(seed).normal(1, 1, size=(q, prompts, width))
     units = views / np.linalg.norm(views, axis=-1, keepdims=True)
     given_views = list(torch.from_numpy(views))
     assert lidar(*given_views).item() == pytest.approx(math.exp(naive(units, 1e-4)), rel=1e-6)
     # as the code published with Layer by Layer
-    assert lidar(*given_views, unit=False, log=True).item() == pytest.approx(naive(views, 1e-4), rel=1e-6)
+    assert lidar(*given_views, unit=False, log=True).item() == pytest.approx(
+        naive(views, 1e-4), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("q", [2, 4])
@@ -44,9 +51,13 @@ def test_equal_views_give_the_rank_of_the_centred_prompts(q):
 
 
 def test_equal_scatters_leave_every_dimension():
-    means = torch.tensor([[8.0**0.5, 0], [-(8.0**0.5), 0], [0, 2.0**0.5], [0, -(2.0**0.5)]], dtype=torch.float64)
+    means = torch.tensor(
+        [[8.0**0.5, 0], [-(8.0**0.5), 0], [0, 2.0**0.5], [0, -(2.0**0.5)]], dtype=torch.float64
+    )
     # within and between are diag(4, 1)
-    assert lidar(*(means + move for move in means), unit=False, delta=0.0).item() == pytest.approx(2)
+    assert lidar(*(means + move for move in means), unit=False, delta=0.0).item() == pytest.approx(
+        2
+    )
 
 
 def test_without_an_inverse_or_a_second_view_it_is_undefined():

@@ -17,11 +17,15 @@ def naive(tokens: np.ndarray) -> float:
     for token in tokens:
         unit = (token - mean) / np.linalg.norm(token - mean)
         covariance += np.outer(unit, unit) / len(tokens)
-    return -sum(value * math.log(value) for value in np.linalg.eigvalsh(covariance) if value > 1e-14)
+    return -sum(
+        value * math.log(value) for value in np.linalg.eigvalsh(covariance) if value > 1e-14
+    )
 
 
 def one(tokens: torch.Tensor, **settings: object) -> float:
-    return prompt_entropy(tokens[None], torch.ones(1, len(tokens), dtype=torch.bool), **settings).item()
+    return prompt_entropy(
+        tokens[None], torch.ones(1, len(tokens), dtype=torch.bool), **settings
+    ).item()
 
 
 @given(tokens=st.integers(3, 20), width=st.integers(2, 20), seed=st.integers(0, 999))
@@ -55,7 +59,9 @@ def test_one_token_and_equal_tokens_are_undefined():
     assert math.isnan(one(torch.ones(1, 4)))
     assert math.isnan(one(torch.full((7, 4), 0.1)))
     assert math.isnan(one(torch.zeros(3, 4)))
-    assert math.isnan(prompt_entropy(torch.ones(1, 3, 4), torch.zeros(1, 3, dtype=torch.bool)).item())
+    assert math.isnan(
+        prompt_entropy(torch.ones(1, 3, 4), torch.zeros(1, 3, dtype=torch.bool)).item()
+    )
 
 
 @given(seed=st.integers(0, 99))
@@ -81,9 +87,16 @@ def test_orders_norms_and_centring_agree_with_the_loop(tokens, width, seed):
     uncentred = -sum(share * math.log(share) for share in shares)
     assert one(torch.from_numpy(states), centred=False) == pytest.approx(uncentred, abs=1e-9)
     log_n, log_d = math.log(tokens), math.log(width)
-    norms = {"logN": log_n, "logD": log_d, "logNlogD": log_n * log_d, "maxEntropy": min(log_n, log_d)}
+    norms = {
+        "logN": log_n,
+        "logD": log_d,
+        "logNlogD": log_n * log_d,
+        "maxEntropy": min(log_n, log_d),
+    }
     for norm, most in norms.items():
-        assert one(torch.from_numpy(states), norm=norm) == pytest.approx(naive(states) / most, abs=1e-9)
+        assert one(torch.from_numpy(states), norm=norm) == pytest.approx(
+            naive(states) / most, abs=1e-9
+        )
 
 
 @given(tokens=st.integers(3, 12), width=st.integers(2, 12), seed=st.integers(0, 999))
@@ -97,7 +110,9 @@ def test_paper_is_the_loop_over_what_the_published_code_does(tokens, width, seed
     expected = -sum(value / sum(values) * math.log(value / sum(values)) for value in values)
     padded = torch.cat([torch.from_numpy(states), torch.full((5, width), torch.nan)])
     mask = torch.arange(tokens + 5) < tokens
-    assert prompt_entropy(padded[None], mask[None], variant="paper").item() == pytest.approx(expected, abs=1e-8)
+    assert prompt_entropy(padded[None], mask[None], variant="paper").item() == pytest.approx(
+        expected, abs=1e-8
+    )
     shortcut = math.log(len(matrix) ** 2 / sum(entry**2 for line in matrix for entry in line))
     assert one(torch.from_numpy(states), variant="paper", alpha=2.0) == pytest.approx(shortcut)
 
@@ -111,17 +126,28 @@ def test_published_vectors():
     assert one(torch.ones(4, 3), centred=False) == pytest.approx(0, abs=1e-5)
 
 
-@given(tokens=st.integers(3, 20), width=st.integers(2, 20), seed=st.integers(0, 999), bins=st.integers(2, 60))
+@given(
+    tokens=st.integers(3, 20),
+    width=st.integers(2, 20),
+    seed=st.integers(0, 999),
+    bins=st.integers(2, 60),
+)
 def test_histogram_is_the_loop_over_projections(tokens, width, seed, bins):
     states = np.random.default_rng(seed).normal(1, 1, size=(tokens, width))
     rest = states - states.mean(0)
     along = rest @ np.linalg.svd(rest)[2][0]
-    flipped = [np.histogram(sign * along, bins)[0] / tokens for sign in (1, -1)]  # a direction has no sign
-    expected = [-sum(share * math.log(share) for share in shares if share > 0) for shares in flipped]
+    flipped = [
+        np.histogram(sign * along, bins)[0] / tokens for sign in (1, -1)
+    ]  # a direction has no sign
+    expected = [
+        -sum(share * math.log(share) for share in shares if share > 0) for shares in flipped
+    ]
     value = one(torch.from_numpy(states), variant="histogram", bins=bins)
     assert min(abs(value - each) for each in expected) < 1e-9
 
 
-@pytest.mark.parametrize("tokens", [torch.ones(1, 4), torch.ones(3, 4), torch.full((3, 4), torch.nan)])
+@pytest.mark.parametrize(
+    "tokens", [torch.ones(1, 4), torch.ones(3, 4), torch.full((3, 4), torch.nan)]
+)
 def test_a_histogram_of_nothing_is_undefined(tokens):
     assert math.isnan(one(tokens, variant="histogram"))

@@ -11,10 +11,10 @@ import pytest
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.metrics import Metric, catalogue, resolve
-from daskmetrics.metrics._registry import CATALOGUE
+from daskmetrics.metrics.registry import CATALOGUE
 
 ROOT = Path(__file__).parents[2]
-module = import_module("daskmetrics.metrics._registry")
+module = import_module("daskmetrics.metrics.registry")
 mine = Metric("mine", "pooled", "nats", "made for this test", "math:floor")
 taken = Metric("curvature", "pooled", "nats", "has the name of another", "math:floor")
 
@@ -34,18 +34,30 @@ def plug_in(monkeypatch):
 def test_all_are_nineteen_by_their_defaults_and_load():
     names = [metric.name for metric in resolve(["all"])]
     assert len(names) == 19
-    assert names[:6] == ["prompt_entropy", "dataset_entropy", "effective_rank", "curvature", "anisotropy", "infonce"]
+    assert names[:6] == [
+        "prompt_entropy",
+        "dataset_entropy",
+        "effective_rank",
+        "curvature",
+        "anisotropy",
+        "infonce",
+    ]
     assert [metric.load().__name__ for metric in resolve(["all"])] == names
 
 
 def test_order_is_kept_and_duplicates_are_dropped():
-    assert [metric.name for metric in resolve(["infonce", "curvature", "infonce"])] == ["infonce", "curvature"]
+    assert [metric.name for metric in resolve(["infonce", "curvature", "infonce"])] == [
+        "infonce",
+        "curvature",
+    ]
     assert resolve(["infonce", "all"])[0].name == "infonce"
     assert len(resolve(["infonce", "all", "spectral"])) == 19
 
 
 def test_every_metric_has_one_family():
-    sizes = {name: len(resolve([name])) for name in ("tokens", "spectral", "geometry", "views", "layers")}
+    sizes = {
+        name: len(resolve([name])) for name in ("tokens", "spectral", "geometry", "views", "layers")
+    }
     assert sizes == {"tokens": 2, "spectral": 9, "geometry": 3, "views": 4, "layers": 1}
 
 
@@ -56,7 +68,9 @@ def test_parameters_are_those_of_the_function(metric):
     assert (keywords.pop("leave_one_out", None) is not None) == metric.jackknife
     declared = {each.name: each.default for each in metric.parameters if each.name != "views"}
     assert keywords == declared
-    assert {name: type(default) for name, default in keywords.items()} == {k: type(v) for k, v in declared.items()}
+    assert {name: type(default) for name, default in keywords.items()} == {
+        k: type(v) for k, v in declared.items()
+    }
     assert all((metric.formula, metric.source, metric.cost, metric.units, metric.description))
 
 
@@ -90,9 +104,15 @@ def test_equal_settings_have_one_name_which_can_be_parsed(call, name):
         ("infonce(temperature=0)", "temperature must be a number above 0, got 0"),
         ("infonce(temperature=1e999)", "temperature must be a number above 0"),
         ("prompt_entropy(centred=2)", "centred must be true or false, got 2"),
-        ("prompt_entropy(norm=logn)", "Unknown norm of metric 'prompt_entropy' 'logn'. Did you mean 'logN'"),
+        (
+            "prompt_entropy(norm=logn)",
+            "Unknown norm of metric 'prompt_entropy' 'logn'. Did you mean 'logN'",
+        ),
         ("prompt_entropy(norm=2)", "norm must be none or logN or"),
-        ("prompt_entropy(alpha=2", "is not a metric: write NAME or NAME.* in quotes inside a YAML list"),
+        (
+            "prompt_entropy(alpha=2",
+            "is not a metric: write NAME or NAME.* in quotes inside a YAML list",
+        ),
         ("centred=false)", "is not a metric: write NAME"),
         ("curvature(2)", "is not a metric"),
         ("curvature(k=__import__('os'))", "is not a metric"),
@@ -108,7 +128,8 @@ def test_the_error_for_an_invalid_call_has_a_remedy(call, message):
 
 def test_the_error_for_an_unknown_name_suggests_the_nearest():
     with pytest.raises(
-        ConfigError, match=r"Unknown metric 'curvatur'\. Did you mean 'curvature'\? Valid: alignment, all, alpha_req"
+        ConfigError,
+        match=r"Unknown metric 'curvatur'\. Did you mean 'curvature'\? Valid: alignment, all, alpha_req",
     ):
         resolve(["all", "curvatur"])
 
@@ -134,7 +155,9 @@ def test_the_catalogue_cannot_be_changed():
 
 
 def test_an_unknown_input_is_an_error():
-    with pytest.raises(ConfigError, match=r"Unknown input of metric 'mine' 'token'\. Did you mean 'tokens'\?"):
+    with pytest.raises(
+        ConfigError, match=r"Unknown input of metric 'mine' 'token'\. Did you mean 'tokens'\?"
+    ):
         Metric("mine", "token", "nats", "", "math:floor")
 
 
@@ -147,7 +170,10 @@ def test_a_plug_in_is_in_the_catalogue(plug_in):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("metrics_of_a_plug_in:taken", "'curvature' of 'metrics_of_a_plug_in:taken' exists already"),
+        (
+            "metrics_of_a_plug_in:taken",
+            "'curvature' of 'metrics_of_a_plug_in:taken' exists already",
+        ),
         ("metrics_of_a_plug_in:pytest", "must be a Metric, but is a module"),
         ("metrics_of_a_plug_in:gone", "cannot be loaded: .* Repair or uninstall it"),
         ("metrics_of_no_module:mine", "cannot be loaded: No module named 'metrics_of_no_module'"),
@@ -161,7 +187,7 @@ def test_the_error_for_an_invalid_plug_in_names_it(plug_in, value, message):
 
 def test_names_views_and_results_need_no_torch():
     code = (
-        "import sys, daskmetrics.metrics, daskmetrics.metrics._views, daskmetrics.metrics._metric;"
+        "import sys, daskmetrics.metrics, daskmetrics.metrics.views, daskmetrics.metrics._metric;"
         "daskmetrics.metrics.resolve(['all']);"
         "sys.exit('torch' in sys.modules)"
     )
@@ -173,5 +199,7 @@ def test_the_tables_of_the_docs_are_up_to_date():
     check = [sys.executable, ROOT / "docs" / "catalogue.py", "--check"]
     assert subprocess.run(check, check=False).returncode == 0
     differs = page.read_text(encoding="utf-8").partition("## Definitions, and")[2]
-    rows = [line.split("|")[1].strip(" `") for line in differs.splitlines() if line.startswith("| `")]
+    rows = [
+        line.split("|")[1].strip(" `") for line in differs.splitlines() if line.startswith("| `")
+    ]
     assert rows == list(CATALOGUE)

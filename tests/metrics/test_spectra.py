@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from daskmetrics.metrics._eigenvalues import by_cupy, by_lapack, checked, solver
-from daskmetrics.metrics._spectra import at_least_float32, centred, entropy, gram, spectrum, unit_rows
+from daskmetrics.metrics._spectra import (
+    at_least_float32,
+    centred,
+    entropy,
+    gram,
+    spectrum,
+    unit_rows,
+)
 
 
 def matrix_entropy(rows: torch.Tensor) -> float:
@@ -37,7 +44,9 @@ def test_entropy_of_equicorrelated_rows():
 
 
 def test_squared_singular_values_of_diag_3_1_give_exp_s1():
-    assert entropy(spectrum(torch.diag(torch.tensor([3.0, 1.0]).double()))).exp().item() == pytest.approx(1.384145)
+    assert entropy(
+        spectrum(torch.diag(torch.tensor([3.0, 1.0]).double()))
+    ).exp().item() == pytest.approx(1.384145)
 
 
 @pytest.mark.parametrize("shape", [(7, 3), (3, 7), (2, 4, 5)])
@@ -57,7 +66,9 @@ def test_a_matrix_that_is_not_finite_does_not_affect_its_batch():
 @pytest.mark.parametrize("size", [2, 48, 128])
 def test_a_good_spectrum_passes_its_check_bit_for_bit(size, rank):
     generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(20, size, rank, generator=generator) @ torch.randn(20, rank, 2 * size, generator=generator)
+    rows = torch.randn(20, size, rank, generator=generator) @ torch.randn(
+        20, rank, 2 * size, generator=generator
+    )
     matrices = gram(unit_rows(rows))
     values = torch.linalg.eigvalsh(matrices)
     assert torch.equal(checked(matrices, values.clone()), values)
@@ -129,6 +140,7 @@ def test_centring_keeps_what_is_not_finite_visible():
 
 def test_half_precision_is_widened_and_double_kept():
     wide = [
-        at_least_float32(torch.ones(1, dtype=dtype)).dtype for dtype in (torch.bfloat16, torch.float16, torch.float64)
+        at_least_float32(torch.ones(1, dtype=dtype)).dtype
+        for dtype in (torch.bfloat16, torch.float16, torch.float64)
     ]
     assert wide == [torch.float32, torch.float32, torch.float64]

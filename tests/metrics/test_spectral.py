@@ -1,4 +1,6 @@
-"""The metrics that are functions of a spectrum, each against a loop written from its paper, and the test vectors."""
+"""The metrics that are functions of a spectrum, each against a loop written from its paper, and the
+test vectors.
+"""
 
 import math
 
@@ -8,12 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daskmetrics.checkpoints.locations import Location
 from daskmetrics.config import Protocol
-from daskmetrics.config._checkpoints import Location
-from daskmetrics.core import _corpus as corpus
+from daskmetrics.core import corpus as corpus
 from daskmetrics.metrics import resolve
-from daskmetrics.metrics._registry import CATALOGUE
 from daskmetrics.metrics._spectra import of_pooled
+from daskmetrics.metrics.registry import CATALOGUE
 from daskmetrics.models import LoadedModel, pool
 
 SHAPE = {"prompts": st.integers(2, 20), "width": st.integers(1, 20), "seed": st.integers(0, 999)}
@@ -67,7 +69,15 @@ def spectral_norm(vectors: np.ndarray) -> float:
     return np.linalg.norm(covariance(vectors), 2)
 
 
-LOOPS = [rankme, participation_ratio, stable_rank, nesum, alpha_req, logdet_covariance, spectral_norm]
+LOOPS = [
+    rankme,
+    participation_ratio,
+    stable_rank,
+    nesum,
+    alpha_req,
+    logdet_covariance,
+    spectral_norm,
+]
 
 
 def value(name: str, vectors: torch.Tensor) -> float:
@@ -85,7 +95,9 @@ def rows_with(*sigma: float) -> torch.Tensor:
 def test_agrees_with_the_loop(naive, prompts, width, seed):
     vectors = np.random.default_rng(seed).normal(1, 1, size=(prompts, width))
     expected = naive(vectors)
-    assert value(naive.__name__, torch.from_numpy(vectors)) == pytest.approx(expected, rel=1e-6, abs=1e-8, nan_ok=True)
+    assert value(naive.__name__, torch.from_numpy(vectors)) == pytest.approx(
+        expected, rel=1e-6, abs=1e-8, nan_ok=True
+    )
 
 
 @given(**SHAPE)
@@ -101,7 +113,9 @@ def test_variants_agree_with_the_loop(prompts, width, seed):
     assert value("participation_ratio(centred=false)", rows) == pytest.approx(
         sum(s**2 for s in own) ** 2 / sum(s**4 for s in own)
     )
-    assert value("rankme(eps=0)", rows) == pytest.approx(value("effective_rank(centred=false)", rows))
+    assert value("rankme(eps=0)", rows) == pytest.approx(
+        value("effective_rank(centred=false)", rows)
+    )
 
 
 def test_diag_3_1():
@@ -110,7 +124,9 @@ def test_diag_3_1():
     assert value("effective_rank(squared=true)", rows) == pytest.approx(1.384145, abs=1e-6)
     assert value("participation_ratio", rows) == pytest.approx(1.219512, abs=1e-6)
     assert value("stable_rank", rows) == value("nesum", rows) == pytest.approx(10 / 9)
-    assert value("rankme", torch.diag(torch.tensor([3.0, 1.0]))) == pytest.approx(1.754765, abs=1e-5)
+    assert value("rankme", torch.diag(torch.tensor([3.0, 1.0]))) == pytest.approx(
+        1.754765, abs=1e-5
+    )
 
 
 def test_power_law_of_one_and_a_half():
@@ -164,14 +180,18 @@ def test_half_precision_keeps_the_exponent_of_a_real_encoder(minilm):
         for dtype, vectors in halves.items():
             vectors[layer, rows] = pool(states.to(dtype), mask, "mean")
 
-    with LoadedModel(Location(str(minilm), None, "minilm"), Protocol(max_length=16), "cpu") as model:
+    with LoadedModel(
+        Location(str(minilm), None, "minilm"), Protocol(max_length=16), "cpu"
+    ) as model:
         model.read(corpus.prompts("stdlib", 512, 0), range(7), take)
     alpha_req = CATALOGUE["alpha_req"].load()
     for dtype, vectors in halves.items():
         for layer in range(7):
             for prompts in (100, 512):  # fewer and more than dimensions
                 exact = alpha_req(wide[layer, :prompts]).item()
-                rounded = alpha_req(of_pooled(vectors[layer, :prompts], torch.finfo(dtype).eps)).item()
+                rounded = alpha_req(
+                    of_pooled(vectors[layer, :prompts], torch.finfo(dtype).eps)
+                ).item()
                 assert rounded == pytest.approx(exact, rel=0.01), (dtype, layer, prompts)
 
 
@@ -179,7 +199,14 @@ def test_half_precision_keeps_the_exponent_of_a_real_encoder(minilm):
 @pytest.mark.parametrize("shape", [(100, 384), (600, 384)], ids=str)
 def test_half_precision_changes_no_other_metric_of_a_usual_spectrum(dtype, shape):
     rows = power_law(*shape, 1.5)
-    for name in ("effective_rank", "rankme", "participation_ratio", "stable_rank", "nesum", "spectral_norm"):
+    for name in (
+        "effective_rank",
+        "rankme",
+        "participation_ratio",
+        "stable_rank",
+        "nesum",
+        "spectral_norm",
+    ):
         assert value(name, rows.to(dtype)) == pytest.approx(value(name, rows), rel=0.01), name
 
 

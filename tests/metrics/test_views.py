@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.metrics._views import second_view, view
+from daskmetrics.metrics.views import second_view, view
 
 WORDS = st.lists(st.sampled_from(["a", "b", "cat", "Dog", "é", "..."]), max_size=30)
 
@@ -29,7 +29,7 @@ def test_white_space_alone_does_not_make_a_view():
 def test_text_and_seed_decide_on_every_machine():
     text = "a view is a function of its text and of the seed of the run"
     assert len({second_view(text, seed) for seed in range(50)}) > 25
-    code = f"from daskmetrics.metrics._views import second_view; print(second_view({text!r}, 3))"
+    code = f"from daskmetrics.metrics.views import second_view; print(second_view({text!r}, 3))"
     again = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert again.stdout.strip() == second_view(text, 3)
 

@@ -1,6 +1,8 @@
-"""Tiny random networks of many architectures, and what reading them has to give; run it to print the table of the docs.
+"""Tiny random networks of many architectures, and what reading them has to give; run it to print
+the table of the docs.
 
-What is known of an architecture here was read in the source of transformers. The package knows none of it.
+What is known of an architecture here was read in the source of transformers. The package knows none
+of it.
 """
 
 from __future__ import annotations
@@ -15,10 +17,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import transformers
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+)
 
+from daskmetrics.checkpoints.locations import Location
 from daskmetrics.config import Protocol
-from daskmetrics.config._checkpoints import Location
 from daskmetrics.models import LoadedModel
 
 SMALL = {
@@ -35,7 +43,9 @@ FROM_TWO = {"pad_token_id": 1, "max_position_embeddings": 66}  # positions are n
 
 
 class Kind(NamedTuple):
-    """An architecture: changes of its tiny configuration, place of its final norm, and whether a pass stops early."""
+    """An architecture: changes of its tiny configuration, place of its final norm, and whether a
+    pass stops early.
+    """
 
     config: dict[str, Any]
     norm: str | None = None
@@ -47,7 +57,9 @@ NONE = dict.fromkeys(("num_hidden_layers", "num_attention_heads"))  # has other 
 KINDS = {
     "gpt_neox": Kind({}, "final_layer_norm"),
     "gpt2": Kind({}, "ln_f"),
-    "gpt_neo": Kind({**NONE, "num_layers": 3, "num_heads": 4, "attention_types": [[["global"], 3]]}, "ln_f"),
+    "gpt_neo": Kind(
+        {**NONE, "num_layers": 3, "num_heads": 4, "attention_types": [[["global"], 3]]}, "ln_f"
+    ),
     "gptj": Kind({"rotary_dim": 4}, "ln_f"),
     "llama": Kind({"num_key_value_heads": 2}, "norm"),
     "mistral": Kind({"num_key_value_heads": 2}, "norm"),
@@ -61,10 +73,13 @@ KINDS = {
     "falcon": Kind({}, "ln_f"),
     "bloom": Kind({}, "ln_f"),
     "opt": Kind(
-        {"ffn_dim": 64, "word_embed_proj_dim": 32, "pad_token_id": 1, "init_std": 0.3}, "decoder.final_layer_norm"
+        {"ffn_dim": 64, "word_embed_proj_dim": 32, "pad_token_id": 1, "init_std": 0.3},
+        "decoder.final_layer_norm",
     ),
     "mamba": Kind({"state_size": 4}, "norm_f"),
-    "mamba2": Kind({"state_size": 8, "num_heads": 4, "head_dim": 16, "n_groups": 1, "chunk_size": 8}, "norm_f"),
+    "mamba2": Kind(
+        {"state_size": 8, "num_heads": 4, "head_dim": 16, "n_groups": 1, "chunk_size": 8}, "norm_f"
+    ),
     "falcon_mamba": Kind({"state_size": 4}, "norm_f"),
     "bert": Kind({}),
     "roberta": Kind(FROM_TWO),
@@ -73,10 +88,17 @@ KINDS = {
     "electra": Kind({"embedding_size": 32}),
     "distilbert": Kind({"hidden_dim": 64}),
     "albert": Kind({"embedding_size": 16}),
-    "deberta-v2": Kind({"relative_attention": True, "pos_att_type": "p2c|c2p", "position_biased_input": False}),
+    "deberta-v2": Kind(
+        {"relative_attention": True, "pos_att_type": "p2c|c2p", "position_biased_input": False}
+    ),
     "modernbert": Kind({"local_attention": 8}, "final_norm"),
     "esm": Kind(
-        {"position_embedding_type": "rotary", "token_dropout": True, "mask_token_id": 2, "pad_token_id": 1},
+        {
+            "position_embedding_type": "rotary",
+            "token_dropout": True,
+            "mask_token_id": 2,
+            "pad_token_id": 1,
+        },
         "encoder.emb_layer_norm_after",
     ),
     "t5": Kind({"d_kv": 8, "d_ff": 64, "initializer_factor": 1.0}, "encoder.final_layer_norm"),
@@ -96,7 +118,12 @@ KINDS = {
     "longformer": Kind({**FROM_TWO, "attention_window": 16}, stops=False),
     "xlnet": Kind({"d_inner": 64, "d_head": 8, "max_position_embeddings": None}, stops=False),
 }
-TEXTS = ["one", "a much longer sentence about layers of a network", "two words", "three little words"]
+TEXTS = [
+    "one",
+    "a much longer sentence about layers of a network",
+    "two words",
+    "three little words",
+]
 DEPTH = 3
 NORMS = ("raw", "final_ln", "hidden_states")
 
@@ -111,7 +138,13 @@ def build(kind: str, folder: Path, tokenizer: Path, seed: int = 0, head: bool = 
     own = {name: value for name, value in own.items() if value is not None}
     torch.manual_seed(seed)
     config = AutoConfig.for_model(kind, **own)
-    auto = AutoModel if not head else AutoModelForMaskedLM if kind in ("bert", "roberta") else AutoModelForCausalLM
+    auto = (
+        AutoModel
+        if not head
+        else AutoModelForMaskedLM
+        if kind in ("bert", "roberta")
+        else AutoModelForCausalLM
+    )
     network = auto.from_config(config)
     for name, parameter in network.named_parameters():
         if "norm" in name.lower() or "ln_" in name:  # a final norm must not be the identity
@@ -145,25 +178,39 @@ def expected(folder: Path, state_norm: str, texts: list[str] = TEXTS) -> np.ndar
         with torch.no_grad():
             ids = tokenizer(text, return_tensors="pt")["input_ids"]
             states = list(network(ids, output_hidden_states=True).hidden_states)
-            if "mamba" in kind:  # transformers leaves the embeddings out and appends the last block after the norm
+            if (
+                "mamba" in kind
+            ):  # transformers leaves the embeddings out and appends the last block after the norm
                 states = [network.embeddings(ids), *states[:-1]]
             if norm is not None:
                 states[-1] = raw[0]
-                apply = {"raw": (), "final_ln": range(len(states)), "hidden_states": (len(states) - 1,)}[state_norm]
-                states = [norm(state) if layer in apply else state for layer, state in enumerate(states)]
+                apply = {
+                    "raw": (),
+                    "final_ln": range(len(states)),
+                    "hidden_states": (len(states) - 1,),
+                }[state_norm]
+                states = [
+                    norm(state) if layer in apply else state for layer, state in enumerate(states)
+                ]
             vectors.append(torch.stack([state[0].mean(0) for state in states]))
     return torch.stack(vectors, 1).numpy()
 
 
 def largest_difference(folder: Path) -> float:
-    """Between our vectors, in batches padded on either side, and those of transformers, relative to each layer's."""
+    """Between our vectors, in batches padded on either side, and those of transformers, relative to
+    each layer's.
+    """
     largest = 0.0
     for state_norm in NORMS:
         wanted = expected(folder, state_norm)
         for padding in ("left", "right"):
-            with LoadedModel(at(folder), Protocol(state_norm=state_norm, padding=padding), "cpu") as model:
+            with LoadedModel(
+                at(folder), Protocol(state_norm=state_norm, padding=padding), "cpu"
+            ) as model:
                 vectors = model.encode(TEXTS, range(DEPTH + 1), "mean")
-            largest = max(largest, (abs(vectors - wanted).max((1, 2)) / abs(wanted).max((1, 2))).max())
+            largest = max(
+                largest, (abs(vectors - wanted).max((1, 2)) / abs(wanted).max((1, 2))).max()
+            )
     return largest
 
 
@@ -190,7 +237,12 @@ def main() -> None:
     print("|---|---|---|---|---|")
     for kind in sorted(KINDS):
         with tempfile.TemporaryDirectory() as folder:
-            print("|", " | ".join(row(kind, build(kind, Path(folder) / kind, tokenizer))), "|", flush=True)
+            print(
+                "|",
+                " | ".join(row(kind, build(kind, Path(folder) / kind, tokenizer))),
+                "|",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

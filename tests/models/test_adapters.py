@@ -12,14 +12,12 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
+from daskmetrics.checkpoints import locations as checkpoints
+from daskmetrics.checkpoints.protocol import protocol_of
 from daskmetrics.config import Model, Protocol
-from daskmetrics.config import _checkpoints as checkpoints
-from daskmetrics.config._protocol import protocol_of
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.names import Arm
 from daskmetrics.models import Encoder, LoadedModel
 from daskmetrics.models import _networks as networks
-from daskmetrics.report._snippet import snippet
 
 from .architectures import build
 
@@ -47,7 +45,9 @@ def located(folder, **options):
 
 
 def encoder_of(location, layer=2):
-    read = protocol_of(Protocol(), Model(name="m", source="x"), checkpoints.shipped_folder(location))
+    read = protocol_of(
+        Protocol(), Model(name="m", source="x"), checkpoints.shipped_folder(location)
+    )
     return Encoder(LoadedModel(location, read.base, "cpu"), read, [layer])
 
 
@@ -90,19 +90,31 @@ def test_the_weights_are_those_that_peft_merges(tmp_path, neox, kind):
     network = networks.NetworkPool().borrow(location, torch.float32, CPU)
     assert_equal(network.module, wanted)
     plain = AutoModel.from_pretrained(neox)
-    assert any(not torch.equal(a, b) for a, b in zip(plain.parameters(), network.module.parameters(), strict=True))
+    assert any(
+        not torch.equal(a, b)
+        for a, b in zip(plain.parameters(), network.module.parameters(), strict=True)
+    )
 
 
 def test_linear_layers_that_are_stored_transposed(tmp_path, minilm):
     base = build("gpt2", tmp_path / "base", minilm, head=True)
-    wanted = adapted(base, tmp_path / "lora", r=4, target_modules=["c_attn", "c_fc", "wte"], fan_in_fan_out=True)
+    wanted = adapted(
+        base, tmp_path / "lora", r=4, target_modules=["c_attn", "c_fc", "wte"], fan_in_fan_out=True
+    )
     (location,) = located(tmp_path / "lora").locations
     assert_equal(networks.NetworkPool().borrow(location, torch.float32, CPU).module, wanted)
 
 
 def test_an_encoder_that_was_trained_with_a_head(tmp_path, minilm):
     head = transformers.AutoModelForSequenceClassification
-    wanted = adapted(minilm, tmp_path / "lora", head=head, r=4, target_modules=["query", "value"], task_type="SEQ_CLS")
+    wanted = adapted(
+        minilm,
+        tmp_path / "lora",
+        head=head,
+        r=4,
+        target_modules=["query", "value"],
+        task_type="SEQ_CLS",
+    )
     (location,) = located(tmp_path / "lora").locations
     network = networks.NetworkPool().borrow(location, torch.float32, CPU)
     assert_equal(network.module, wanted)
@@ -115,15 +127,23 @@ def test_an_adapter_of_sentence_transformers_is_read_as_shipped_and_saved_merged
     library = pytest.importorskip("sentence_transformers", reason="needs the extra 'mteb'")
     torch.manual_seed(1)
     model = library.SentenceTransformer(str(minilm), device="cpu")
-    model.add_adapter(peft.LoraConfig(r=2, target_modules=["query"], task_type="FEATURE_EXTRACTION"))
+    model.add_adapter(
+        peft.LoraConfig(r=2, target_modules=["query"], task_type="FEATURE_EXTRACTION")
+    )
     for name, parameter in model.named_parameters():
         if "lora_" in name:
             torch.nn.init.normal_(parameter, 0.0, 0.3)
     model.save_pretrained(str(tmp_path / "out" / "checkpoint-3"))
     wanted = model.encode(TEXTS)
-    assert abs(wanted - library.SentenceTransformer(str(minilm), device="cpu").encode(TEXTS)).max() > 0.01
+    assert (
+        abs(wanted - library.SentenceTransformer(str(minilm), device="cpu").encode(TEXTS)).max()
+        > 0.01
+    )
     suite = located(tmp_path / "out")
-    assert suite.suite.revisions == ("checkpoint-3",) and (suite.suite.depth, suite.width) == (6, 384)
+    assert suite.suite.revisions == ("checkpoint-3",) and (suite.suite.depth, suite.width) == (
+        6,
+        384,
+    )
     with encoder_of(suite.locations[0], layer=6) as encoder:
         np.testing.assert_allclose(encoder.encode(TEXTS), wanted, atol=1e-5)
         saved = library.SentenceTransformer(str(encoder.save(tmp_path / "merged")), device="cpu")
@@ -132,13 +152,23 @@ def test_an_adapter_of_sentence_transformers_is_read_as_shipped_and_saved_merged
 
 
 def test_the_base_of_a_suite_is_loaded_once_and_never_worn_by_rounding(tmp_path, neox, monkeypatch):
-    wanted = [adapted(neox, tmp_path / "out" / f"checkpoint-{step}", step, r=4) for step in (1, 2, 3)]
+    wanted = [
+        adapted(neox, tmp_path / "out" / f"checkpoint-{step}", step, r=4) for step in (1, 2, 3)
+    ]
     only_norm = tmp_path / "out" / "checkpoint-4"
-    wanted.append(adapted(neox, only_norm, 4, r=4, target_modules=["dense"], modules_to_save=["final_layer_norm"]))
+    wanted.append(
+        adapted(
+            neox, only_norm, 4, r=4, target_modules=["dense"], modules_to_save=["final_layer_norm"]
+        )
+    )
     suite, loaded, opened = located(tmp_path / "out"), [], []
     load_module, open_weights = networks.load_module, networks.open_weights
-    monkeypatch.setattr(networks, "load_module", lambda at, dtype: loaded.append(at.path) or load_module(at, dtype))
-    monkeypatch.setattr(networks, "open_weights", lambda at: opened.append(at.path) or open_weights(at))
+    monkeypatch.setattr(
+        networks, "load_module", lambda at, dtype: loaded.append(at.path) or load_module(at, dtype)
+    )
+    monkeypatch.setattr(
+        networks, "open_weights", lambda at: opened.append(at.path) or open_weights(at)
+    )
     pool, first = networks.NetworkPool(), None
     for place in (0, 1, 2, 3, 0, 3, 1, 0):
         network = pool.borrow(suite.locations[place], torch.float32, CPU)
@@ -147,25 +177,27 @@ def test_the_base_of_a_suite_is_loaded_once_and_never_worn_by_rounding(tmp_path,
         first = first or state
         pool.give_back(network)
     assert loaded == [str(neox)] and opened.count(str(neox)) == 1
-    assert all(torch.equal(first[name], state[name]) for name in first)  # bit by bit, after seven others
+    assert all(
+        torch.equal(first[name], state[name]) for name in first
+    )  # bit by bit, after seven others
     (base,) = located(neox).locations
     plain = pool.borrow(base, torch.float32, CPU)
     assert loaded == [str(neox)]
     assert_equal(plain.module, AutoModel.from_pretrained(neox))
 
 
-def test_a_recorded_adapter_is_loaded_again_by_the_snippet(tmp_path, neox):
+def test_an_adapter_is_read_as_the_merged_model(tmp_path, neox):
     wanted = adapted(neox, tmp_path / "lora", r=4)
     (location,) = located(tmp_path / "lora").locations
     with encoder_of(location, layer=3) as encoder:
-        vectors, protocol = encoder.encode(TEXTS), encoder.protocol.as_dict()
+        vectors = encoder.encode(TEXTS)
     tokenizer = AutoTokenizer.from_pretrained(neox)
     with torch.inference_mode():
-        states = [wanted(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0) for text in TEXTS]
+        states = [
+            wanted(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0)
+            for text in TEXTS
+        ]
     np.testing.assert_allclose(vectors, torch.stack(states), atol=1e-5)
-    code = snippet(Arm("m", "main", 3), {**checkpoints.recorded(location), "depth": 3}, protocol)
-    exec(code, space := {})
-    np.testing.assert_allclose(space["embed"](TEXTS), vectors, atol=1e-6)
 
 
 def rewrite(folder, **keys):
@@ -176,17 +208,32 @@ def rewrite(folder, **keys):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"use_dora": True}, r"it uses use_dora, which is not applied here\. Merge it into its base"),
+        (
+            {"use_dora": True},
+            r"it uses use_dora, which is not applied here\. Merge it into its base",
+        ),
         ({"peft_type": "IA3"}, "it is of the type IA3, where LORA is expected"),
-        ({"layer_replication": [[0, 1]], "trainable_token_indices": [3]}, "layer_replication and trainable_token_ind"),
-        ({"init_lora_weights": "pissa"}, "'init_lora_weights: pissa' changes the weights of the base model"),
+        (
+            {"layer_replication": [[0, 1]], "trainable_token_indices": [3]},
+            "layer_replication and trainable_token_ind",
+        ),
+        (
+            {"init_lora_weights": "pissa"},
+            "'init_lora_weights: pissa' changes the weights of the base model",
+        ),
         ({"an_option_of_tomorrow": 1}, "it uses an_option_of_tomorrow"),
         (
             {"base_model_name_or_path": "/none/at/all"},
             "'/none/at/all' of the adapter in .* is not on this",
         ),
-        ({"base_model_name_or_path": None}, "the base model '' of the adapter in .*'base' of the model"),
-        ({"base_model_name_or_path": "org/none"}, r"or fetch it: hf download org/none --revision main"),
+        (
+            {"base_model_name_or_path": None},
+            "the base model '' of the adapter in .*'base' of the model",
+        ),
+        (
+            {"base_model_name_or_path": "org/none"},
+            r"or fetch it: hf download org/none --revision main",
+        ),
     ],
 )
 def test_what_cannot_be_applied_is_refused_before_anything_starts(tmp_path, neox, keys, message):
@@ -213,7 +260,9 @@ def test_the_key_has_the_content_of_the_base_and_of_the_adapter(tmp_path, neox, 
         adapted(neox, tmp_path / str(number), number, r=2)
     shutil.copytree(tmp_path / "1", tmp_path / "copy")
     build("gpt_neox", tmp_path / "other", minilm, seed=5, head=True)
-    first, second, copy = (located(tmp_path / name).locations[0].identity for name in ("1", "2", "copy"))
+    first, second, copy = (
+        located(tmp_path / name).locations[0].identity for name in ("1", "2", "copy")
+    )
     other = located(tmp_path / "1", base=str(tmp_path / "other")).locations[0].identity
     assert first == copy and len({first, second, other}) == 3
 
@@ -225,8 +274,14 @@ def test_the_key_has_the_content_of_the_base_and_of_the_adapter(tmp_path, neox, 
             lambda w: {n.replace("query_key_value", "c_attn"): t for n, t in w.items()},
             "a GPTNeoXModel does not have",
         ),
-        (lambda w: {n: t[:, :5] if "lora_A" in n else t for n, t in w.items()}, "numbers for .* and its base model"),
-        (lambda w: {n.replace("gpt_neox", "bert"): t for n, t in w.items()}, "changes no parameter that a GPTNeoX"),
+        (
+            lambda w: {n: t[:, :5] if "lora_A" in n else t for n, t in w.items()},
+            "numbers for .* and its base model",
+        ),
+        (
+            lambda w: {n.replace("gpt_neox", "bert"): t for n, t in w.items()},
+            "changes no parameter that a GPTNeoX",
+        ),
     ],
 )
 def test_an_adapter_of_another_network_is_an_error(tmp_path, neox, change, message):

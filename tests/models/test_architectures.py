@@ -1,4 +1,6 @@
-"""Every architecture against transformers, one text at a time; the table of the docs has the same numbers."""
+"""Every architecture against transformers, one text at a time; the table of the docs has the same
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AlbertConfig, AutoModel, DebertaV2Config, GPTNeoXConfig, OPTConfig, ViTConfig, Wav2Vec2Config
+from transformers import (
+    AlbertConfig,
+    AutoModel,
+    DebertaV2Config,
+    GPTNeoXConfig,
+    OPTConfig,
+    ViTConfig,
+    Wav2Vec2Config,
+)
 
 from daskmetrics.config import Protocol
 from daskmetrics.core.errors import DataError
@@ -16,7 +26,18 @@ from daskmetrics.models import LoadedModel
 from daskmetrics.models import _forward as forward
 from daskmetrics.models._parts import parts_of
 
-from .architectures import DEPTH, KINDS, NORMS, SMALL, TEXTS, at, build, expected, largest_difference, reader
+from .architectures import (
+    DEPTH,
+    KINDS,
+    NORMS,
+    SMALL,
+    TEXTS,
+    at,
+    build,
+    expected,
+    largest_difference,
+    reader,
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -29,7 +50,10 @@ def test_the_final_norm_is_found_and_passes_stop_early(tmp_path, minilm, kind):
     network = reader(build(kind, tmp_path / kind, minilm))
     parts = parts_of(network)
     names = {module: name for name, module in network.named_modules()}
-    assert (names.get(parts.final_norm), bool(parts.blocks), parts.problem) == (*KINDS[kind][1:], "")
+    assert (names.get(parts.final_norm), bool(parts.blocks), parts.problem) == (
+        *KINDS[kind][1:],
+        "",
+    )
     calls = []
     for block in dict.fromkeys(parts.blocks):
         block.register_forward_hook(lambda *_: calls.append(1))
@@ -51,7 +75,9 @@ def test_no_hook_stays(tmp_path, minilm):
     parts = parts_of(network)
     forward.numbering(parts, "left")
     states_of(parts, [0, 2])
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
+    assert not any(
+        module._forward_hooks or module._forward_pre_hooks for module in network.modules()
+    )
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3])
@@ -67,7 +93,9 @@ def test_blocks_that_are_called_again_and_again_are_as_many_layers(groups):
 
 def test_blocks_that_do_not_chain_are_read_from_the_hidden_states():
     """This DeBERTa has a convolution after its first block."""
-    network = AutoModel.from_config(DebertaV2Config(**SMALL, conv_kernel_size=3, conv_act="gelu")).eval()
+    network = AutoModel.from_config(
+        DebertaV2Config(**SMALL, conv_kernel_size=3, conv_act="gelu")
+    ).eval()
     parts, ids = parts_of(network), torch.arange(8)[None]
     assert (parts.blocks, parts.final_norm, parts.problem) == ((), None, "")
     hidden = network(ids, output_hidden_states=True).hidden_states
@@ -76,14 +104,25 @@ def test_blocks_that_do_not_chain_are_read_from_the_hidden_states():
 
 
 def test_a_norm_that_is_not_found_is_refused_and_raw_states_are_read(tmp_path, minilm):
-    """This OPT has a projection after its final norm, so that no module alone gives the last hidden state."""
+    """This OPT has a projection after its final norm, so that no module alone gives the last hidden
+    state.
+    """
     folder = build("opt", tmp_path / "0", minilm)
     config = OPTConfig(**{**SMALL, "pad_token_id": 1}, ffn_dim=64, word_embed_proj_dim=16)
     AutoModel.from_config(config).save_pretrained(folder)
-    assert LoadedModel(at(folder), Protocol(state_norm="raw")).encode(TEXTS, [0, 3], "mean").shape == (2, 4, 32)
-    assert LoadedModel(at(folder), Protocol(state_norm="hidden_states")).encode(TEXTS, [0, 2], "mean").shape[0] == 2
+    assert LoadedModel(at(folder), Protocol(state_norm="raw")).encode(
+        TEXTS, [0, 3], "mean"
+    ).shape == (2, 4, 32)
+    assert (
+        LoadedModel(at(folder), Protocol(state_norm="hidden_states"))
+        .encode(TEXTS, [0, 2], "mean")
+        .shape[0]
+        == 2
+    )
     for state_norm, layers in (("final_ln", [0]), ("hidden_states", [3])):
-        with pytest.raises(DataError, match=rf"{state_norm}.*this opt: no single module .* Use 'state_norm: raw'"):
+        with pytest.raises(
+            DataError, match=rf"{state_norm}.*this opt: no single module .* Use 'state_norm: raw'"
+        ):
             LoadedModel(at(folder), Protocol(state_norm=state_norm)).encode(TEXTS, layers, "mean")
 
 
@@ -92,7 +131,11 @@ def test_a_norm_that_is_the_identity_at_first_is_found():
     network.final_layer_norm = torch.nn.Linear(32, 32, bias=False)
     torch.nn.init.eye_(network.final_layer_norm.weight)
     parts = parts_of(network)
-    assert (len(parts.blocks), parts.final_norm, parts.problem) == (DEPTH, network.final_layer_norm, "")
+    assert (len(parts.blocks), parts.final_norm, parts.problem) == (
+        DEPTH,
+        network.final_layer_norm,
+        "",
+    )
 
 
 def test_missing_hidden_states_are_counted():
@@ -104,7 +147,12 @@ def test_missing_hidden_states_are_counted():
 
 @pytest.mark.parametrize("config", [ViTConfig, Wav2Vec2Config])
 def test_a_model_that_reads_no_text_is_an_error(config):
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    }
     with pytest.raises(DataError, match="cannot be read as a model of text"):
         parts_of(AutoModel.from_config(config(**sizes)).eval())
 
@@ -114,7 +162,9 @@ def test_a_t5_that_was_saved_as_an_encoder_is_read_as_one(tmp_path, minilm):
     wanted = LoadedModel(at(folder), Protocol()).encode(TEXTS, range(4), "mean")
     reader(folder).save_pretrained(folder)
     assert json.loads((folder / "config.json").read_text())["architectures"] == ["T5EncoderModel"]
-    np.testing.assert_array_equal(LoadedModel(at(folder), Protocol()).encode(TEXTS, range(4), "mean"), wanted)
+    np.testing.assert_array_equal(
+        LoadedModel(at(folder), Protocol()).encode(TEXTS, range(4), "mean"), wanted
+    )
 
 
 @pytest.mark.parametrize("kind", ["t5", "bart"])
@@ -125,11 +175,15 @@ def test_weights_of_encoder_decoder_models_are_swapped(tmp_path, minilm, fresh_p
     with LoadedModel(at(folders[1]), Protocol()) as second:
         assert second.network.module is module
         vectors = second.encode(TEXTS, range(4), "mean")
-    np.testing.assert_allclose(vectors, expected(folders[1], "final_ln"), atol=1e-5 * abs(vectors).max())
+    np.testing.assert_allclose(
+        vectors, expected(folders[1], "final_ln"), atol=1e-5 * abs(vectors).max()
+    )
 
 
 def test_positions_that_training_makes_matter_are_noticed(tmp_path, minilm, fresh_pool):
-    """At step 0 the positions are zero, so that padding on the left is harmless; at step 1 it is not."""
+    """At step 0 the positions are zero, so that padding on the left is harmless; at step 1 it is
+    not.
+    """
     folders = [build("bart", tmp_path / str(seed), minilm, seed) for seed in (0, 1)]
     weights = load_file(folders[0] / "model.safetensors")
     weights["encoder.embed_positions.weight"].zero_()
@@ -139,7 +193,9 @@ def test_positions_that_training_makes_matter_are_noticed(tmp_path, minilm, fres
         with LoadedModel(at(folder), Protocol(padding="left")) as model:
             vectors = model.encode(TEXTS, range(4), "mean")
             numberings.append(model.network.numbering("left"))
-        np.testing.assert_allclose(vectors, expected(folder, "final_ln"), atol=1e-5 * abs(vectors).max())
+        np.testing.assert_allclose(
+            vectors, expected(folder, "final_ln"), atol=1e-5 * abs(vectors).max()
+        )
     assert numberings == [False, None]
 
 

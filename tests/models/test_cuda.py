@@ -1,4 +1,6 @@
-"""On a GPU: reading texts in half precision, without enough memory, and beside the copies of the next weights."""
+"""On a GPU: reading texts in half precision, without enough memory, and beside the copies of the
+next weights.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def vectors(location, texts, device="cuda", **protocol):
         return model.encode(texts, LAYERS, "mean")
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("float16", 5e-3), ("bfloat16", 5e-2)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float32", 1e-4), ("float16", 5e-3), ("bfloat16", 5e-2)]
+)
 def test_vectors_are_those_of_a_cpu(suite, dtype, tolerance):
     texts = [*long_texts(8), "a short one"]
     expected, found = vectors(suite[0], texts, "cpu"), vectors(suite[0], texts, dtype=dtype)
@@ -79,7 +83,7 @@ def test_a_process_uses_only_the_gpus_that_it_sees(suite, visible, expected):
     program = """
 import sys, torch
 from daskmetrics.config import Protocol
-from daskmetrics.config._checkpoints import Location
+from daskmetrics.checkpoints.locations import Location
 from daskmetrics.models import LoadedModel
 model = LoadedModel(Location(sys.argv[1], None, "identity"), Protocol())
 print(model.network.module.device.type, torch.cuda.device_count())

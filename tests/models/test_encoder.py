@@ -8,17 +8,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from daskmetrics.checkpoints.locations import Location
+from daskmetrics.checkpoints.protocol import protocol_of
 from daskmetrics.config import Model, Protocol
-from daskmetrics.config._checkpoints import Location
-from daskmetrics.config._protocol import protocol_of
-from daskmetrics.core._readouts import Readout
+from daskmetrics.core.readouts import Readout
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.models import Encoder
 from daskmetrics.tasks import resolve
 from tests import embedders
 
-CORPUS = [f"{word} layers of network {number}" for number in range(10) for word in ("one", "two", "all", "these")]
-READOUTS = ("", "max,8d", "mean1+2", "last,concat1+2,float16", "mean,8d,int8", "pca8,binary", "weighted,pca8,whitened")
+CORPUS = [
+    f"{word} layers of network {number}"
+    for number in range(10)
+    for word in ("one", "two", "all", "these")
+]
+READOUTS = (
+    "",
+    "max,8d",
+    "mean1+2",
+    "last,concat1+2,float16",
+    "mean,8d,int8",
+    "pca8,binary",
+    "weighted,pca8,whitened",
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +42,9 @@ def folder(tmp_path_factory) -> Path:
 def test_vectors_are_those_that_a_worker_scores(folder: Path, tmp_path: Path, readout: str) -> None:
     read = protocol_of(Protocol(), Model(name="m", source=str(folder)), folder)
     table, path = tmp_path / "own.csv", tmp_path / "corpus.json"
-    table.write_text("text,label\n" + "".join(f"text {i} of {'ab'[i % 2] * i},{i % 2}\n" for i in range(40)))
+    table.write_text(
+        "text,label\n" + "".join(f"text {i} of {'ab'[i % 2] * i},{i % 2}\n" for i in range(40))
+    )
     (task,) = resolve([f"file:{table}"])
     path.write_text(json.dumps(CORPUS))
     spec = worker.EncodeSpec(
@@ -50,7 +64,9 @@ def test_vectors_are_those_that_a_worker_scores(folder: Path, tmp_path: Path, re
     assert vectors.dtype == np.float32 and vectors.shape == scored.shape
     step = 0.0 if encoder.fitted.step is None else float(encoder.fitted.step.max())
     np.testing.assert_allclose(vectors, scored, atol=1e-5 * np.abs(scored).max() + 1.01 * step)
-    assert (np.abs(vectors - scored) > 1e-5 * np.abs(scored).max()).mean() < 0.001  # of int8, some are rounded apart
+    assert (
+        np.abs(vectors - scored) > 1e-5 * np.abs(scored).max()
+    ).mean() < 0.001  # of int8, some are rounded apart
 
 
 @pytest.mark.parametrize(
@@ -62,8 +78,13 @@ def test_vectors_are_those_that_a_worker_scores(folder: Path, tmp_path: Path, re
         ("12d,binary", np.uint8, 2),
     ],
 )
-def test_an_index_stores_what_the_readout_says(folder: Path, tmp_path: Path, readout: str, dtype, width: int) -> None:
-    read, path = protocol_of(Protocol(), Model(name="m", source=str(folder)), folder), tmp_path / "corpus.json"
+def test_an_index_stores_what_the_readout_says(
+    folder: Path, tmp_path: Path, readout: str, dtype, width: int
+) -> None:
+    read, path = (
+        protocol_of(Protocol(), Model(name="m", source=str(folder)), folder),
+        tmp_path / "corpus.json",
+    )
     path.write_text(json.dumps(CORPUS))
     encoder = Encoder.load(str(folder), None, 1, read.as_dict(), readout=readout, corpus=path)
     stored = encoder.encode(["one text", "another"], stored=True)

@@ -5,14 +5,27 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AlbertConfig, AlbertModel, AutoModel, AutoTokenizer, GPTNeoXConfig, GPTNeoXForCausalLM
+from transformers import (
+    AlbertConfig,
+    AlbertModel,
+    AutoModel,
+    AutoTokenizer,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+)
 
+from daskmetrics.checkpoints.locations import Location
 from daskmetrics.config import Protocol
-from daskmetrics.config._checkpoints import Location
 from daskmetrics.core.errors import DataError
 from daskmetrics.models import LoadedModel, pad_batch, plan_batches, pool
 
-TEXTS = ["one", "a much longer sentence about layers of a network", "two words", "", "three little words"]
+TEXTS = [
+    "one",
+    "a much longer sentence about layers of a network",
+    "two words",
+    "",
+    "three little words",
+]
 
 
 def at(folder) -> Location:
@@ -87,7 +100,9 @@ def test_the_final_norm_changes_all_layers_but_the_last(neox):
 def test_an_encoder_without_a_final_norm(minilm):
     vectors = LoadedModel(at(minilm), Protocol()).encode(TEXTS[:3], range(7), "mean")
     for layer in range(7):
-        expected = np.array([reference(minilm, text, layer, "final_ln", "mean") for text in TEXTS[:3]])
+        expected = np.array(
+            [reference(minilm, text, layer, "final_ln", "mean") for text in TEXTS[:3]]
+        )
         np.testing.assert_allclose(vectors[layer], expected, atol=2e-5)
 
 
@@ -139,7 +154,9 @@ def test_the_size_counts_the_weights_that_each_layer_needs(neox):
         "computed": [0, 2 * block, 3 * block],
         "attention": 32,
     }
-    assert block == pytest.approx(4 * 32**2 + 2 * 32 * 64, rel=0.05) and outside == pytest.approx(31_000 * 32, rel=0.01)
+    assert block == pytest.approx(4 * 32**2 + 2 * 32 * 64, rel=0.05) and outside == pytest.approx(
+        31_000 * 32, rel=0.01
+    )
 
 
 def test_a_block_that_runs_again_is_kept_once_and_computed_twice(tmp_path, minilm):

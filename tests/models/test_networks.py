@@ -26,9 +26,15 @@ def borrowed(pool, folder, dtype=torch.float32):
 def assert_equal_to_transformers(network, folder, dtype=torch.float32):
     expected = AutoModel.from_pretrained(folder, dtype=dtype).eval()
     own = {**dict(network.module.named_parameters()), **dict(network.module.named_buffers())}
-    wanted = {**dict(expected.named_parameters()), **dict(expected.named_buffers())}  # also those that are not saved
+    wanted = {
+        **dict(expected.named_parameters()),
+        **dict(expected.named_buffers()),
+    }  # also those that are not saved
     assert own.keys() == wanted.keys()
-    assert all(torch.equal(own[name], wanted[name]) and own[name].dtype == wanted[name].dtype for name in own)
+    assert all(
+        torch.equal(own[name], wanted[name]) and own[name].dtype == wanted[name].dtype
+        for name in own
+    )
     assert not network.module.training
     ids = torch.arange(20).reshape(2, 10) + 100
     with torch.inference_mode():
@@ -54,7 +60,8 @@ def test_minilm_after_other_weights(tmp_path, minilm):
     shutil.copytree(minilm, tmp_path / "other")
     weights = load_file(minilm / "model.safetensors")
     save_file(
-        {k: v * 2 if v.is_floating_point() else v for k, v in weights.items()}, tmp_path / "other" / "model.safetensors"
+        {k: v * 2 if v.is_floating_point() else v for k, v in weights.items()},
+        tmp_path / "other" / "model.safetensors",
     )
     pool = networks.NetworkPool()
     first = borrowed(pool, tmp_path / "other")
@@ -77,7 +84,11 @@ def test_prefetched_weights_are_the_same(tmp_path, minilm):
 def test_a_checkpoint_that_a_network_holds_is_not_read_again(tmp_path, minilm, monkeypatch):
     folders = [build("gpt_neox", tmp_path / str(seed), minilm, seed) for seed in (0, 1)]
     pool, read = networks.NetworkPool(), []
-    monkeypatch.setattr(networks, "open_weights", lambda location: read.append(location.path) or open_weights(location))
+    monkeypatch.setattr(
+        networks,
+        "open_weights",
+        lambda location: read.append(location.path) or open_weights(location),
+    )
     for folder in (*folders, folders[1], folders[0]):
         network = borrowed(pool, folder)
         assert_equal_to_transformers(network, folder)

@@ -1,4 +1,6 @@
-"""A text's vector depends on that text alone: not on its neighbours, their order, or the side of the padding."""
+"""A text's vector depends on that text alone: not on its neighbours, their order, or the side of
+the padding.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ def models(tmp_path_factory, minilm):
     """Models of each kind that pad on the left and on the right."""
     folder = tmp_path_factory.mktemp("kinds")
     return {
-        kind: [LoadedModel(at(place), Protocol(padding=side, state_norm="raw")) for side in ("left", "right")]
+        kind: [
+            LoadedModel(at(place), Protocol(padding=side, state_norm="raw"))
+            for side in ("left", "right")
+        ]
         for kind in PADDED
         for place in [build(kind, folder / kind, minilm)]
     }
@@ -52,7 +57,9 @@ def test_minilm_beside_a_longer_text(minilm):
     texts = ["a short text", "a much longer sentence about the layers of a network, " * 8]
     alone = LoadedModel(at(minilm), Protocol()).encode(texts[:1], range(7), "mean")[:, 0]
     for padding in ("left", "right"):
-        beside = LoadedModel(at(minilm), Protocol(padding=padding)).encode(texts, range(7), "mean")[:, 0]
+        beside = LoadedModel(at(minilm), Protocol(padding=padding)).encode(texts, range(7), "mean")[
+            :, 0
+        ]
         np.testing.assert_allclose(beside, alone, atol=1e-5 * abs(alone).max())
 
 

@@ -1,4 +1,6 @@
-"""Sentence-transformers folders as their authors mean them, beside `SentenceTransformer.encode` itself."""
+"""Sentence-transformers folders as their authors mean them, beside `SentenceTransformer.encode`
+itself.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
+from daskmetrics.checkpoints.locations import Location
+from daskmetrics.checkpoints.protocol import ModelProtocol, protocol_of
 from daskmetrics.config import Model, Protocol
-from daskmetrics.config._checkpoints import Location
-from daskmetrics.config._protocol import ModelProtocol, protocol_of
 from daskmetrics.core.errors import DataError
 from daskmetrics.models import LoadedModel, Pooler
 from daskmetrics.models._pooler import POOLINGS
@@ -33,7 +35,9 @@ TEXTS = [
 ROLES = ["query", "document", None]
 
 
-def shipped_vectors(folder: Path, role: str | None, layers: Any, texts: Any = TEXTS, **model: Any) -> np.ndarray:
+def shipped_vectors(
+    folder: Path, role: str | None, layers: Any, texts: Any = TEXTS, **model: Any
+) -> np.ndarray:
     """Vectors (layers, texts, D) of a folder as shipped."""
     protocol = protocol_of(Protocol(), Model(name="m", source=str(folder), **model), folder)
     assert protocol.shipped is not None
@@ -43,7 +47,9 @@ def shipped_vectors(folder: Path, role: str | None, layers: Any, texts: Any = TE
 
 
 def theirs(model: SentenceTransformer, role: str | None, texts: Any = TEXTS) -> np.ndarray:
-    encode = {"query": model.encode_query, "document": model.encode_document, None: model.encode}[role]
+    encode = {"query": model.encode_query, "document": model.encode_document, None: model.encode}[
+        role
+    ]
     return np.asarray(encode(texts, show_progress_bar=False))
 
 
@@ -53,7 +59,9 @@ def embedder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_the_last_layer_is_what_sentence_transformers_gives(embedder: Path, role: str | None) -> None:
+def test_the_last_layer_is_what_sentence_transformers_gives(
+    embedder: Path, role: str | None
+) -> None:
     expected = theirs(SentenceTransformer(str(embedder), device="cpu"), role)
     np.testing.assert_allclose(shipped_vectors(embedder, role, [DEPTH])[0], expected, atol=1e-5)
     assert len(np.unique(expected.round(4), axis=0)) == len(TEXTS)
@@ -71,7 +79,9 @@ def test_a_layer_is_what_a_model_that_ends_there_gives(embedder: Path, layer: in
     holder, name = (network, "layers") if hasattr(network, "layers") else (network.encoder, "layer")
     setattr(holder, name, getattr(holder, name)[:layer])
     expected = theirs(model, "query")
-    np.testing.assert_allclose(shipped_vectors(embedder, "query", [layer, DEPTH])[0], expected, atol=1e-5)
+    np.testing.assert_allclose(
+        shipped_vectors(embedder, "query", [layer, DEPTH])[0], expected, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -85,7 +95,9 @@ def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return network_of(request.param, tmp_path_factory.mktemp("network"))
 
 
-@settings(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # a network for each is slow to shrink
+@settings(
+    max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)  # a network for each is slow to shrink
 @given(
     modes=st.lists(st.sampled_from(sorted(POOLINGS)), min_size=1, max_size=2, unique=True),
     include_prompt=st.booleans(),
@@ -93,7 +105,9 @@ def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     residual=st.booleans(),
     normalize=st.booleans(),
     lower_case=st.booleans(),
-    prompts=st.fixed_dictionaries({}, optional={"query": st.just("Ask: "), "document": st.just("Tell me about ")}),
+    prompts=st.fixed_dictionaries(
+        {}, optional={"query": st.just("Ask: "), "document": st.just("Tell me about ")}
+    ),
     dimensions=st.none() | st.integers(1, WIDTH // 2),
 )
 @example(["max", "weightedmean"], False, nn.Tanh(), True, True, True, {"query": "ASK: "}, 5)
@@ -113,7 +127,11 @@ def test_any_pooling_and_modules_are_those_of_sentence_transformers(
     if activation is not None:
         rest.append(dense(activation, residual, len(modes) * WIDTH))
     rest += [Normalize()] * normalize
-    more = {"prompts": {**prompts, "other": "OTHER "}, "default_prompt_name": "other", "truncate_dim": dimensions}
+    more = {
+        "prompts": {**prompts, "other": "OTHER "},
+        "default_prompt_name": "other",
+        "truncate_dim": dimensions,
+    }
     folder = save(tmp_path_factory.mktemp("drawn"), network, rest, **more)
     config = folder / "sentence_bert_config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "do_lower_case": lower_case}))
@@ -140,16 +158,25 @@ def test_the_shipped_length_holds_beside_that_of_the_tokenizer(tmp_path: Path, l
     config.write_text(json.dumps({**json.loads(config.read_text()), "max_seq_length": length}))
     model = SentenceTransformer(str(folder), device="cpu")
     assert model.max_seq_length == length != LENGTH
-    np.testing.assert_allclose(shipped_vectors(folder, None, [DEPTH])[0], theirs(model, None), atol=1e-5)
+    np.testing.assert_allclose(
+        shipped_vectors(folder, None, [DEPTH])[0], theirs(model, None), atol=1e-5
+    )
 
 
-def test_a_network_in_a_sub_folder_with_dense_weights_beside_it(tmp_path: Path, network: Path) -> None:
+def test_a_network_in_a_sub_folder_with_dense_weights_beside_it(
+    tmp_path: Path, network: Path
+) -> None:
     """As sentence-transformers 1 and 2 saved them."""
-    folder = save(tmp_path / "new", network, [Pooling(WIDTH), dense(nn.Tanh())], prompts={"query": "q: "})
+    folder = save(
+        tmp_path / "new", network, [Pooling(WIDTH), dense(nn.Tanh())], prompts={"query": "q: "}
+    )
     inside = tmp_path / "old" / "0_Transformer"
     inside.mkdir(parents=True)
     for path in list(folder.iterdir()):
-        at_root = path.is_dir() or path.name in ("modules.json", "config_sentence_transformers.json")
+        at_root = path.is_dir() or path.name in (
+            "modules.json",
+            "config_sentence_transformers.json",
+        )
         path.rename((inside.parent if at_root else inside) / path.name)
     modules = inside.parent / "modules.json"
     listed = json.loads(modules.read_text())
@@ -159,13 +186,22 @@ def test_a_network_in_a_sub_folder_with_dense_weights_beside_it(tmp_path: Path, 
     np.testing.assert_allclose(shipped_vectors(inside, "query", [DEPTH])[0], expected, atol=1e-5)
 
 
-THEIRS = {"mean": "mean", "last": "lasttoken", "cls": "cls", "weighted": "weightedmean", "max": "max"}
+THEIRS = {
+    "mean": "mean",
+    "last": "lasttoken",
+    "cls": "cls",
+    "weighted": "weightedmean",
+    "max": "max",
+}
 
 
 def test_one_pass_gives_every_pooling_as_sentence_transformers_gives_it(tmp_path: Path) -> None:
     network = network_of("e5", tmp_path / "network")
     protocol = ModelProtocol(Protocol(pooling="mean", max_length=LENGTH))
-    layers, pooled = (1, DEPTH), {name: np.empty((2, len(TEXTS), WIDTH), np.float32) for name in THEIRS}
+    layers, pooled = (
+        (1, DEPTH),
+        {name: np.empty((2, len(TEXTS), WIDTH), np.float32) for name in THEIRS},
+    )
 
     def keep(rows: Any, vectors: Any, _: Any) -> None:
         for kept, new in zip(pooled.values(), vectors, strict=True):

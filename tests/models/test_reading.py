@@ -1,4 +1,6 @@
-"""What happens around a forward pass: tokens once, too little memory, too little range, and the same bits as ever."""
+"""What happens around a forward pass: tokens once, too little memory, too little range, and the
+same bits as ever.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,22 @@ def neox(tmp_path_factory, minilm):
 
 
 def straightforward(folder, protocol, layers, pooling="mean"):
-    """All hidden states of each batch from transformers, then norm and pooling: no hooks, no cut, nothing kept."""
-    tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    """All hidden states of each batch from transformers, then norm and pooling: no hooks, no cut,
+    nothing kept.
+    """
+    tokenizer, network = (
+        AutoTokenizer.from_pretrained(folder),
+        AutoModel.from_pretrained(folder).eval(),
+    )
     ids = [tokenizer(text, truncation=True, max_length=64)["input_ids"] for text in TEXTS]
     raw: list[torch.Tensor] = []
     network.final_layer_norm.register_forward_pre_hook(lambda _, args: raw.append(args[0]))
     vectors = np.empty((len(layers), len(TEXTS), 32), np.float32)
     with torch.inference_mode():
         for rows in plan_batches([len(row) for row in ids], protocol.batch_tokens):
-            padded, mask = pad_batch([ids[row] for row in rows], tokenizer.pad_token_id, protocol.padding)
+            padded, mask = pad_batch(
+                [ids[row] for row in rows], tokenizer.pad_token_id, protocol.padding
+            )
             inputs = {"attention_mask": mask.long(), "output_hidden_states": True}
             if protocol.padding == "left":
                 inputs["position_ids"] = (mask.long().cumsum(1) - 1).clamp(min=0)
@@ -51,7 +60,9 @@ def straightforward(folder, protocol, layers, pooling="mean"):
 def test_the_same_bits_as_a_straightforward_pass(neox, state_norm, padding, layers):
     protocol = Protocol(state_norm=state_norm, padding=padding, batch_tokens=64)
     with LoadedModel(at(neox), protocol) as read:
-        assert np.array_equal(read.encode(TEXTS, layers, "mean"), straightforward(neox, protocol, layers))
+        assert np.array_equal(
+            read.encode(TEXTS, layers, "mean"), straightforward(neox, protocol, layers)
+        )
 
 
 def test_the_same_bits_after_a_swap(neox, tmp_path, minilm, fresh_pool):
@@ -71,18 +82,26 @@ def test_a_model_that_is_kept_keeps_its_weights(neox, tmp_path, minilm, fresh_po
     assert np.array_equal(kept.encode(TEXTS, [3], "mean"), before)
 
 
-def test_checkpoints_with_equal_tokenizers_share_tokens(neox, tmp_path, minilm, fresh_tokens, monkeypatch):
+def test_checkpoints_with_equal_tokenizers_share_tokens(
+    neox, tmp_path, minilm, fresh_tokens, monkeypatch
+):
     other = build("gpt_neox", tmp_path / "other", minilm, seed=1)
     calls = []
     original = tokens.Tokenizer._tokenize
-    monkeypatch.setattr(tokens.Tokenizer, "_tokenize", lambda self, *given: calls.append(1) or original(self, *given))
+    monkeypatch.setattr(
+        tokens.Tokenizer,
+        "_tokenize",
+        lambda self, *given: calls.append(1) or original(self, *given),
+    )
     for folder in (neox, other, neox):
         LoadedModel(at(folder), Protocol()).encode(TEXTS, [0], "mean")
     assert calls == [1]
     LoadedModel(at(neox), Protocol(max_length=8)).encode(TEXTS, [0], "mean")
     LoadedModel(at(neox), Protocol()).encode(TEXTS[:5], [0], "mean")
     assert calls == [1, 1, 1]
-    (other / "tokenizer_config.json").write_text((other / "tokenizer_config.json").read_text() + "\n")
+    (other / "tokenizer_config.json").write_text(
+        (other / "tokenizer_config.json").read_text() + "\n"
+    )
     LoadedModel(at(other), Protocol()).encode(TEXTS, [0], "mean")
     assert len(calls) == 4
 
@@ -120,7 +139,9 @@ def test_out_of_memory_halves_the_budget_permanently(neox, budgets, fresh_pool):
     expected = LoadedModel(at(neox), Protocol(batch_tokens=200)).encode(TEXTS, range(4), "mean")
     read = LoadedModel(at(neox), Protocol(batch_tokens=200))
     memory = Memory(read, 60)
-    np.testing.assert_allclose(read.encode(TEXTS, range(4), "mean"), expected, atol=1e-5 * abs(expected).max())
+    np.testing.assert_allclose(
+        read.encode(TEXTS, range(4), "mean"), expected, atol=1e-5 * abs(expected).max()
+    )
     failed = [tokens for tokens in memory.requests if tokens > 60]
     assert len(failed) == 2  # 200, 100 and then 50
     assert sum(memory.requests) - sum(failed) < 1.2 * sum(len(row.split()) + 3 for row in TEXTS)
@@ -143,7 +164,9 @@ def test_only_the_batch_that_ran_out_of_memory_is_repeated(neox, budgets, fresh_
     read.read(TEXTS, [1, 2], take)
     again = [row for layer, rows in seen for row in rows if layer == 1]
     assert sorted(again) == sorted([*range(len(TEXTS)), *batches[-2]])
-    assert sorted(row for layer, rows in seen for row in rows if layer == 2) == list(range(len(TEXTS)))
+    assert sorted(row for layer, rows in seen for row in rows if layer == 2) == list(
+        range(len(TEXTS))
+    )
 
 
 def test_a_library_of_cuda_without_memory_halves_the_budget_and_another_error_ends_the_reading(
@@ -151,7 +174,12 @@ def test_a_library_of_cuda_without_memory_halves_the_budget_and_another_error_en
 ):
     read = LoadedModel(at(neox), Protocol(batch_tokens=200))
     memory = Memory(read, 60)
-    texts = iter(["CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "an illegal access"])
+    texts = iter(
+        [
+            "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+            "an illegal access",
+        ]
+    )
     monkeypatch.setattr(torch, "OutOfMemoryError", lambda _: RuntimeError(next(texts)))
     with pytest.raises(RuntimeError, match="illegal"):
         read.encode(TEXTS, [3], "mean")
@@ -183,14 +211,18 @@ def test_texts_that_overflow_in_half_precision_are_read_in_float32(tmp_path, min
         network.embed_in.weight[tokens.Tokenizer(at(folder))(["overflow"], 8)[0][1]] *= 1e6
     network.save_pretrained(folder)
     texts = ["overflow", "fine", "a longer text"]
-    half = LoadedModel(at(folder), Protocol(dtype="float16", batch_tokens=1)).encode(texts, [0, 3], "mean")
+    half = LoadedModel(at(folder), Protocol(dtype="float16", batch_tokens=1)).encode(
+        texts, [0, 3], "mean"
+    )
     full = LoadedModel(at(folder), Protocol(batch_tokens=1)).encode(texts, [0, 3], "mean")
     assert np.array_equal(half[:, 0], full[:, 0])
     assert not np.array_equal(half[:, 1], full[:, 1])
     np.testing.assert_allclose(half, full, rtol=0.02, atol=0.02)
 
 
-def test_reading_in_float32_keeps_the_checkpoint_that_was_read_ahead(tmp_path, minilm, fresh_pool, monkeypatch):
+def test_reading_in_float32_keeps_the_checkpoint_that_was_read_ahead(
+    tmp_path, minilm, fresh_pool, monkeypatch
+):
     folder, following = (build("gpt_neox", tmp_path / str(seed), minilm, seed) for seed in (0, 1))
     network = AutoModel.from_pretrained(folder)
     with torch.no_grad():
@@ -198,7 +230,8 @@ def test_reading_in_float32_keeps_the_checkpoint_that_was_read_ahead(tmp_path, m
     network.save_pretrained(folder)
     read = []
     monkeypatch.setattr(
-        "daskmetrics.models._networks.open_weights", lambda place: read.append(place.path) or open_weights(place)
+        "daskmetrics.models._networks.open_weights",
+        lambda place: read.append(place.path) or open_weights(place),
     )
     half = Protocol(dtype="float16")
     with LoadedModel(at(folder), half, following=at(following)) as model:

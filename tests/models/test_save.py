@@ -13,14 +13,19 @@ from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoTokenizer, GPTNeoXConfig, GPTNeoXModel
 
+from daskmetrics.checkpoints.locations import Location
+from daskmetrics.checkpoints.protocol import protocol_of
 from daskmetrics.config import Model, Protocol
-from daskmetrics.config._checkpoints import Location
-from daskmetrics.config._protocol import protocol_of
 from daskmetrics.core.errors import DataError
 from daskmetrics.models import Encoder
 from tests import embedders
 
-TEXTS = ["one", "a much longer sentence about the layers of a network, " * 8, "two words", "three little words"]
+TEXTS = [
+    "one",
+    "a much longer sentence about the layers of a network, " * 8,
+    "two words",
+    "three little words",
+]
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +33,15 @@ def neox(tmp_path_factory, minilm: Path) -> Path:
     """A random GPT-NeoX whose final norm is far from the identity."""
     folder = tmp_path_factory.mktemp("neox")
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    network = GPTNeoXModel(GPTNeoXConfig(vocab_size=31_000, max_position_embeddings=64, initializer_range=0.5, **sizes))
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
+    network = GPTNeoXModel(
+        GPTNeoXConfig(vocab_size=31_000, max_position_embeddings=64, initializer_range=0.5, **sizes)
+    )
     torch.nn.init.normal_(network.final_layer_norm.weight, 1, 0.2)
     network.save_pretrained(folder)
     AutoTokenizer.from_pretrained(minilm).save_pretrained(folder)
@@ -59,7 +71,9 @@ def test_a_cut_decoder_gives_the_vectors_of_its_last_layer(
 @pytest.mark.parametrize("layer", [0, 3, 6])
 def test_a_cut_encoder_keeps_what_it_ships(minilm: Path, tmp_path: Path, layer: int) -> None:
     encoder = encoder_of(minilm, layer)
-    saved = SentenceTransformer(str(encoder.save(tmp_path / "saved", "\nMeasured.\n")), device="cpu")
+    saved = SentenceTransformer(
+        str(encoder.save(tmp_path / "saved", "\nMeasured.\n")), device="cpu"
+    )
     np.testing.assert_allclose(saved.encode(TEXTS), encoder.encode(TEXTS), atol=1e-5)
     whole = SentenceTransformer(str(minilm), device="cpu")
     assert (parameters(saved) < parameters(whole)) == (layer < 6) and saved.max_seq_length == 256
@@ -75,7 +89,9 @@ def test_prompts_and_dense_modules_are_saved(tmp_path: Path, kind: str) -> None:
         embedders.dense(torch.nn.Tanh()),
         Normalize(),
     ]
-    folder = embedders.save(tmp_path / "model", network, rest, prompts=embedders.KINDS[kind]["prompts"])
+    folder = embedders.save(
+        tmp_path / "model", network, rest, prompts=embedders.KINDS[kind]["prompts"]
+    )
     encoder = encoder_of(folder, 2)
     saved = SentenceTransformer(str(encoder.save(tmp_path / "saved")), device="cpu")
     for prompt in (None, "query"):
@@ -86,7 +102,9 @@ def test_prompts_and_dense_modules_are_saved(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_layer_before_the_final_norm_is_not_saved(neox: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="Layer 1 was read with 'state_norm: raw', before the final norm"):
+    with pytest.raises(
+        DataError, match="Layer 1 was read with 'state_norm: raw', before the final norm"
+    ):
         encoder_of(neox, 1, state_norm="raw").save(tmp_path / "saved")
     assert not any(tmp_path.iterdir())
 
@@ -101,7 +119,11 @@ def test_a_folder_that_ships_something_else_than_in_the_run_is_refused(tmp_path:
     assert Location(str(folder), None, "x").pickled is False
 
 
-CORPUS = [f"{word} layers of network {number}" for number in range(10) for word in ("one", "two", "all", "these")]
+CORPUS = [
+    f"{word} layers of network {number}"
+    for number in range(10)
+    for word in ("one", "two", "all", "these")
+]
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +161,9 @@ def test_a_saved_readout_gives_the_vectors_of_the_arm(
     assert f"Vectors have\n{width} dimensions" in (tmp_path / "saved" / "README.md").read_text()
 
 
-@pytest.mark.parametrize(("readout", "width"), [("100d", 100), ("as_shipped,pca16", 16), ("mean", 384)])
+@pytest.mark.parametrize(
+    ("readout", "width"), [("100d", 100), ("as_shipped,pca16", 16), ("mean", 384)]
+)
 def test_what_a_model_ships_comes_before_the_rest_of_a_readout(
     minilm: Path, corpus: Path, tmp_path: Path, readout: str, width: int
 ) -> None:
@@ -148,13 +172,18 @@ def test_what_a_model_ships_comes_before_the_rest_of_a_readout(
     vectors = encoder.encode(TEXTS)
     assert vectors.shape == (4, width)
     np.testing.assert_allclose(saved.encode(TEXTS), vectors, atol=1e-5)
-    assert (np.linalg.norm(vectors, axis=1) < 1.001).all() == (readout != "mean")  # it ships a normalisation
+    assert (np.linalg.norm(vectors, axis=1) < 1.001).all() == (
+        readout != "mean"
+    )  # it ships a normalisation
 
 
 @pytest.mark.parametrize(
     ("readout", "problem"),
     [
-        ("mean,mean1+2", "reads layers 1, 2 together, which a model of sentence-transformers cannot"),
+        (
+            "mean,mean1+2",
+            "reads layers 1, 2 together, which a model of sentence-transformers cannot",
+        ),
         ("mean,16d,int8", "is scored as an index stores it, in int8.*Save with float32=True"),
         ("binary", "in binary"),
     ],
@@ -178,5 +207,8 @@ def test_the_vectors_before_an_index_stores_them_are_saved_if_that_is_asked_for(
 
 
 def test_a_fitted_readout_needs_the_prompts_of_its_run(neox: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"Readout 'mean,pca8' is fitted on the prompts of the run, but .* is missing"):
+    with pytest.raises(
+        DataError,
+        match=r"Readout 'mean,pca8' is fitted on the prompts of the run, but .* is missing",
+    ):
         read_out_of(neox, 2, "mean,pca8", tmp_path / "corpus.json")

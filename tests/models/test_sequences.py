@@ -1,4 +1,6 @@
-"""Protein models: sequences of residues are read as transformers reads them, by a tokenizer without a fast version."""
+"""Protein models: sequences of residues are read as transformers reads them, by a tokenizer without
+a fast version.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,16 @@ from daskmetrics.models._tokens import Tokenizer
 from .architectures import at
 
 RESIDUES = "LAGVSERTIDPKQNFYMHWC"
-TOKENS = ["<cls>", "<pad>", "<eos>", "<unk>", *RESIDUES, *"XBUZO.-", "<null_1>", "<mask>"]  # those of ESM-2
+TOKENS = [
+    "<cls>",
+    "<pad>",
+    "<eos>",
+    "<unk>",
+    *RESIDUES,
+    *"XBUZO.-",
+    "<null_1>",
+    "<mask>",
+]  # those of ESM-2
 DEPTH = 2
 
 
@@ -34,10 +45,26 @@ def esm(tmp_path_factory):
     """A tiny random ESM-2, with the files that its repositories have."""
     folder = tmp_path_factory.mktemp("esm")
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": DEPTH, "num_attention_heads": 2, "intermediate_size": 32}
-    rotary = {"position_embedding_type": "rotary", "token_dropout": True, "emb_layer_norm_before": False}
-    special = {"pad_token_id": 1, "mask_token_id": 32, "max_position_embeddings": 1026, "initializer_range": 0.3}
-    EsmModel(EsmConfig(vocab_size=len(TOKENS), **sizes, **rotary, **special)).save_pretrained(folder)
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": DEPTH,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
+    rotary = {
+        "position_embedding_type": "rotary",
+        "token_dropout": True,
+        "emb_layer_norm_before": False,
+    }
+    special = {
+        "pad_token_id": 1,
+        "mask_token_id": 32,
+        "max_position_embeddings": 1026,
+        "initializer_range": 0.3,
+    }
+    EsmModel(EsmConfig(vocab_size=len(TOKENS), **sizes, **rotary, **special)).save_pretrained(
+        folder
+    )
     (folder / "vocab.txt").write_text("\n".join(TOKENS))
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "EsmTokenizer"}))
     return folder
@@ -45,10 +72,19 @@ def esm(tmp_path_factory):
 
 @pytest.mark.parametrize("padding", ["left", "right"])
 def test_all_layers_are_those_of_transformers_for_one_sequence_at_a_time(esm, padding):
-    network, tokenizer, texts = EsmModel.from_pretrained(esm).eval(), AutoTokenizer.from_pretrained(esm), sequences(9)
+    network, tokenizer, texts = (
+        EsmModel.from_pretrained(esm).eval(),
+        AutoTokenizer.from_pretrained(esm),
+        sequences(9),
+    )
     with torch.inference_mode():
-        states = [network(**tokenizer(text, return_tensors="pt"), output_hidden_states=True) for text in texts]
-    wanted = torch.stack([torch.stack([layer[0].mean(0) for layer in each.hidden_states]) for each in states], 1)
+        states = [
+            network(**tokenizer(text, return_tensors="pt"), output_hidden_states=True)
+            for text in texts
+        ]
+    wanted = torch.stack(
+        [torch.stack([layer[0].mean(0) for layer in each.hidden_states]) for each in states], 1
+    )
     protocol = Protocol(padding=padding, state_norm="hidden_states", pooling="mean")
     with LoadedModel(at(esm), protocol, "cpu") as model:
         np.testing.assert_allclose(model.encode(texts, range(DEPTH + 1), "mean"), wanted, atol=1e-5)
@@ -72,7 +108,11 @@ def test_sequences_in_small_letters_are_refused(esm):
 
 def test_layers_of_a_protein_model_on_labelled_sequences(esm, tmp_path):
     helices, sheets = sequences(40, 1, "AELMQKRH"), sequences(40, 2, "VIYCWFTG")
-    rows = [f"{text},{label}" for label, texts in (("helix", helices), ("sheet", sheets)) for text in texts]
+    rows = [
+        f"{text},{label}"
+        for label, texts in (("helix", helices), ("sheet", sheets))
+        for text in texts
+    ]
     (tmp_path / "proteins.csv").write_text("\n".join(["sequence,family", *rows]) + "\n")
     board = dm.layers(esm, tmp_path / "proteins.csv", text="sequence", label="family")
     scores = board.to_frame()["mean"]
@@ -89,13 +129,15 @@ def test_metrics_that_compare_views_have_no_value_for_single_words(esm):
 
 def test_a_layer_is_saved_as_a_model_of_sentence_transformers(esm, tmp_path):
     library = pytest.importorskip("sentence_transformers", reason="needs the extra 'mteb'")
-    from daskmetrics.config._protocol import ModelProtocol
+    from daskmetrics.checkpoints.protocol import ModelProtocol
     from daskmetrics.models import Encoder
 
     protocol = Protocol(pooling="mean")
     with Encoder(LoadedModel(at(esm), protocol, "cpu"), ModelProtocol(protocol), [1]) as encoder:
         saved = library.SentenceTransformer(str(encoder.save(tmp_path / "saved")), device="cpu")
-        np.testing.assert_allclose(saved.encode(sequences(5)), encoder.encode(sequences(5)), atol=1e-5)
+        np.testing.assert_allclose(
+            saved.encode(sequences(5)), encoder.encode(sequences(5)), atol=1e-5
+        )
 
 
 def test_the_recipe_is_valid_and_measures_no_metric_of_views():

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskmetrics.config import Protocol
-from daskmetrics.core import _corpus as corpus
+from daskmetrics.core import corpus as corpus
 from daskmetrics.core.errors import DataError
 from daskmetrics.models import LoadedModel
 from daskmetrics.models import _tokens as tokens
@@ -34,12 +34,16 @@ def healthy(tmp_path_factory, minilm):
     for name in ("pairs", "bytes"):
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(config)
-    training_tokenizer.save(training_tokenizer.fit(TEXTS, vocabulary=300), folder / "pairs", max_length=64)
+    training_tokenizer.save(
+        training_tokenizer.fit(TEXTS, vocabulary=300), folder / "pairs", max_length=64
+    )
     transformers.ByT5Tokenizer().save_pretrained(folder / "bytes")
     return [Tokenizer(at(place)) for place in (minilm, folder / "pairs", folder / "bytes")]
 
 
-LATIN = st.text(string.ascii_letters + string.digits + string.punctuation + " \n\t" + "éàüñçß", max_size=40)
+LATIN = st.text(
+    string.ascii_letters + string.digits + string.punctuation + " \n\t" + "éàüñçß", max_size=40
+)
 
 
 @given(texts=st.lists(LATIN, min_size=2, max_size=20), max_length=st.integers(2, 64))
@@ -70,7 +74,9 @@ def test_a_few_texts_of_unknown_characters_are_no_error(healthy):
 def test_texts_that_become_the_same_tokens_are_named(tmp_path, minilm, texts, words):
     folder = unknown_letters(tmp_path, minilm)
     texts = [" ".join([text] * words) for text in texts]
-    with pytest.raises(DataError, match=r"distinct texts become the same tokens .*(ничто|совсем).* and "):
+    with pytest.raises(
+        DataError, match=r"distinct texts become the same tokens .*(ничто|совсем).* and "
+    ):
         Tokenizer(at(folder))([text.replace(" ", "") if words == 1 else text for text in texts], 32)
 
 
@@ -88,7 +94,11 @@ def unknown_letters(folder, minilm):
 @given(st.lists(LATIN.filter(str.strip), min_size=2, max_size=20))
 def test_a_tokenizer_that_knows_nothing_is_always_refused(texts):
     distinct = {tokens._plain(text) for text in texts}
-    with pytest.raises(DataError, match="become the same tokens") if len(distinct) > 1 else nullcontext():
+    with (
+        pytest.raises(DataError, match="become the same tokens")
+        if len(distinct) > 1
+        else nullcontext()
+    ):
         tokens._check_distinct(texts, [np.array([1], np.int32)] * len(texts), 64)
 
 

@@ -32,7 +32,9 @@ def test_files_that_cannot_be_read_yet_are_not_an_error(tmp_path):
     assert open_weights(at(tmp_path)) is None
 
 
-def test_weights_that_cannot_be_pinned_are_read_all_the_same_and_the_log_says_so(tmp_path, minilm, monkeypatch, caplog):
+def test_weights_that_cannot_be_pinned_are_read_all_the_same_and_the_log_says_so(
+    tmp_path, minilm, monkeypatch, caplog
+):
     def refused(_):
         raise RuntimeError("CUDA error: out of page-locked memory")
 
@@ -42,13 +44,19 @@ def test_weights_that_cannot_be_pinned_are_read_all_the_same_and_the_log_says_so
     prefetch.begin(at(folder), pin=True)
     found = prefetch.take(at(folder))
     assert found and found.keys() == open_weights(at(folder)).keys()
-    assert caplog.text.count("no memory could be pinned (CUDA error: out of page-locked memory)") == 1
+    assert (
+        caplog.text.count("no memory could be pinned (CUDA error: out of page-locked memory)") == 1
+    )
 
 
-def test_tensors_that_no_parameter_needs_are_not_read_ahead(tmp_path, minilm, fresh_pool, monkeypatch):
+def test_tensors_that_no_parameter_needs_are_not_read_ahead(
+    tmp_path, minilm, fresh_pool, monkeypatch
+):
     folders = [build("gpt_neox", tmp_path / str(seed), minilm, seed, head=True) for seed in (0, 1)]
     protocol, texts, copied = Protocol(), ["one text", "another one"], []
-    monkeypatch.setattr("daskmetrics.models._weights.pinned", lambda each: copied.append(each.shape) or each.clone())
+    monkeypatch.setattr(
+        "daskmetrics.models._weights.pinned", lambda each: copied.append(each.shape) or each.clone()
+    )
     monkeypatch.setattr(LoadedModel, "_on_gpu", True)
     with LoadedModel(at(folders[0]), protocol, "cpu", at(folders[1])) as model:
         fresh_pool.prefetch._thread.join()

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.experiment.conftest import prepared
 from tests.slurm.site import site
+
+__all__ = ["prepared"]  # a fixture of the experiments
 
 
 @pytest.fixture(autouse=True)
@@ -19,5 +22,5 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of a real Slurm with eight nodes of four GPUs."""
-    with site(tmp_path_factory.mktemp("slurm")) as place:
-        yield place
+    with site(tmp_path_factory.mktemp("slurm")) as folder:
+        yield folder

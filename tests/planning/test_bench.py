@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 from click.testing import CliRunner
 
+from daskmetrics.answer.status import worker_use
 from daskmetrics.cli import main
-from daskmetrics.core._files import RunFolder
-from daskmetrics.planning import _calibration as calibration
+from daskmetrics.core.files import RunFolder
+from daskmetrics.planning import calibration as calibration
+from daskmetrics.planning.progress import prediction as prediction_of
 from daskmetrics.report import Run
-from daskmetrics.report import _timing as timing
-from daskmetrics.training import _data as data
+from daskmetrics.training import data as data
 
 NAPS = Path(__file__).parent / "naps.py"
 SMALL = {
     "name": "small",
-    "models": [{"name": "a", "train": {"width": 16, "depth": 1, "heads": 2, "steps": 2, "vocabulary": 300}}],
+    "models": [
+        {"name": "a", "train": {"width": 16, "depth": 1, "heads": 2, "steps": 2, "vocabulary": 300}}
+    ],
     "corpus": {"prompts": 16},
     "metrics": ["effective_rank"],
     "tasks": ["stdlib:order"],
@@ -33,6 +37,16 @@ def daskmetrics(*words):
     return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
+def rows(text):
+    """The cells of all lines of printed tables."""
+    return [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
+
+
+def sources(text):
+    """Of each number of a plan: for which options, and from what."""
+    return {row[0]: row[1:] for row in rows(text) if row[0] in ("run", "wait")}
+
+
 @pytest.fixture
 def small(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -42,14 +56,31 @@ def small(tmp_path, monkeypatch) -> Path:
 
 def test_a_map_is_benched_and_simulated(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words = ("--function", f"{NAPS}:nap", "--iterations", 12, "--workers", "1,2", "--repeats", 1, "--price", 2)
+    words = (
+        "--function",
+        f"{NAPS}:nap",
+        "--iterations",
+        12,
+        "--workers",
+        "1,2",
+        "--repeats",
+        1,
+        "--price",
+        2,
+    )
     sizes = ("--cores", "1,4", "--memory", "1MiB,1TiB")
-    done = daskmetrics("bench", *words, "--simulate", 256, "--units", 500, *sizes, "--output", "out")
+    done = daskmetrics(
+        "bench", *words, "--simulate", 256, "--units", 500, *sizes, "--output", "out"
+    )
     assert done.exit_code == 0, done.output
-    assert "nap: 12 units, 1 repeat, measured" in done.stdout and "SIMULATED, not measured" in done.stdout
+    assert (
+        "nap: 12 units, 1 repeat, measured" in done.stdout
+        and "SIMULATED, not measured" in done.stdout
+    )
     assert done.stdout.count("serial share") == 2
     measured, simulated, larger = (
-        list(csv.DictReader(Path("out", f"{n}.csv").read_text().splitlines())) for n in ("bench", "simulated", "sizes")
+        list(csv.DictReader(Path("out", f"{n}.csv").read_text().splitlines()))
+        for n in ("bench", "simulated", "sizes")
     )
     assert [(row["units side by side"], row["limit"]) for row in larger] == [
         *[("0", "memory"), ("1", "cores")],
@@ -57,16 +88,19 @@ def test_a_map_is_benched_and_simulated(tmp_path, monkeypatch):
     ]
     assert [row["workers"] for row in measured] == ["1", "2"] and simulated[-1]["workers"] == "256"
     assert float(measured[0]["cost"]) > 0
-    page = Path("out", "bench.html").read_text()
-    assert "data:image/png;base64," in page and "SIMULATED" in page and Path("out", "bench.png").stat().st_size > 5000
+    assert Path("out", "bench.png").stat().st_size > 5000
     [kept] = calibration.known()
-    assert (kept.device, kept.workers, kept.samples[0].kind) == ("cpu", 2, "map") and kept.versions["distributed"]
+    assert (kept.device, kept.workers, kept.samples[0].kind) == ("cpu", 2, "map") and kept.versions[
+        "distributed"
+    ]
     assert not list(tmp_path.glob("daskmetrics-bench-*"))
 
 
 def test_a_failing_function_is_not_benched(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = daskmetrics("bench", "--function", f"{NAPS}:fail", "--iterations", 2, "--workers", "1", "--repeats", 1)
+    done = daskmetrics(
+        "bench", "--function", f"{NAPS}:fail", "--iterations", 2, "--workers", "1", "--repeats", 1
+    )
     assert done.exit_code == 2 and "as planned" in done.stderr and calibration.known() == ()
 
 
@@ -92,36 +126,44 @@ def test_invalid_options_are_refused(small, words, message):
 
 def test_a_deadline_that_no_option_meets_is_reported(small):
     done = daskmetrics("plan", small, "--deadline", "0.001s")
-    assert done.exit_code == 1 and "No option can be used" in done.stdout and "takes longer than" in done.stdout
+    assert (
+        done.exit_code == 1
+        and "No option can be used" in done.stdout
+        and "takes longer than" in done.stdout
+    )
 
 
 def test_a_plan_is_assumed_then_measured_then_compared_with_its_run(small):
     """Plan, bench, plan again, run the option, compare: on this machine."""
     before = daskmetrics("plan", small)
-    assert before.exit_code == 0 and "run time of option 1: assumed\n" in before.stdout
+    assert before.exit_code == 0 and sources(before.stdout)["run"] == ["1", "assumed"]
     benched = daskmetrics("bench", small, "--workers", "1", "--repeats", 1)
     assert benched.exit_code == 0, benched.output
     planned = daskmetrics("plan", small, "--submit", 1)
     assert planned.exit_code == 0, planned.output
-    assert "measured on" in planned.stdout
+    assert "measured on" in planned.stdout and sources(planned.stdout)["wait"][1] == "free now"
     assert "Option 1: daskmetrics run small.yaml --set cluster=local" in planned.stdout
     run = Run("runs/small")
-    prediction = timing.prediction(run)
-    assert run.finished and prediction is not None and prediction.finished and prediction.done == 1.0
+    prediction = prediction_of(run)
+    assert (
+        run.finished and prediction is not None and prediction.finished and prediction.done == 1.0
+    )
     assert "longer" in prediction.text or "shorter" in prediction.text
-    [share] = timing.worker_use(run)
+    [share] = worker_use(run)
     assert share.units == sum(run.counts.values()) and 0 < share.busy <= 1 and share.memory > 2**20
     status = daskmetrics("status", "runs/small").stdout
     assert "predicted (" in status and "plan " in status
     page = RunFolder(Path("runs/small")).report / "index.html"
     assert "<summary>Workers</summary>" in page.read_text() and "<b>Plan</b>" in page.read_text()
     again = daskmetrics("plan", small)
-    assert "needs: 0 units" in again.stdout
+    assert ["units", "0"] in rows(again.stdout)
 
 
 def test_trials_of_a_training_of_one_rank_train_only_and_share_the_tokens(small, monkeypatch):
     written, write = [], data.write
-    monkeypatch.setattr(data, "write", lambda recipe, folder: written.append(folder) or write(recipe, folder))
+    monkeypatch.setattr(
+        data, "write", lambda recipe, folder: written.append(folder) or write(recipe, folder)
+    )
     done = daskmetrics("bench", small, "--workload", "train", "--workers", "1", "--repeats", 2)
     assert done.exit_code == 0 and "3 units, 2 repeats" in done.stdout, done.output
     assert len(written) == 1
@@ -132,17 +174,24 @@ def test_trials_of_a_training_of_one_rank_train_only_and_share_the_tokens(small,
 def test_a_run_that_has_begun_counts_as_a_measurement(small):
     assert daskmetrics("run", small, "--set", "tasks=[]").exit_code == 0
     planned = daskmetrics(
-        "plan", small, "--set", "models.0.train.steps=4", "--set", "models.0.train.checkpoints=[0,2,4]"
+        "plan",
+        small,
+        "--set",
+        "models.0.train.steps=4",
+        "--set",
+        "models.0.train.checkpoints=[0,2,4]",
     )
     assert planned.exit_code == 0, planned.output
     assert "x measure a measured on the workers of runs/small" in planned.stdout
 
 
 def test_a_purpose_chooses_an_option(small):
-    done = daskmetrics("plan", small, "--purpose", "develop", "--set", "search.budget=0.5", "--json")
+    done = daskmetrics(
+        "plan", small, "--purpose", "develop", "--set", "search.budget=0.5", "--json"
+    )
     document = json.loads(done.stdout)
     assert [option["workers"] for option in document["options"]] == [1] and document["chosen"] == 1
     command = document["options"][0]["command"]
     assert "--set search.budget=0.05 " in command and command.endswith("--set search.budget=0.5")
     done = daskmetrics("plan", small, "--purpose", "cheapest", "--set", "cluster.workers=2")
-    assert "for the purpose 'cheapest': option 1, the cheapest one" in done.stdout, done.stdout
+    assert "chosen for cheapest" in done.stdout, done.stdout

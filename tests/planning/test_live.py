@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.planning.progress import prediction as prediction_of
 from daskmetrics.report import Run
-from daskmetrics.report import _timing as timing
 from tests.planning.test_bench import SMALL
 from tests.slurm.site import comes_true, command, jobs, needs_slurm, profile
 
@@ -32,7 +32,15 @@ def busy(slurm, tmp_path, monkeypatch):
     for name, keys in profiles.items():
         Path(f"{name}.yaml").write_text(yaml.safe_dump(keys))
     Path("small.yaml").write_text(yaml.safe_dump({**SMALL, "cluster": "two.yaml"}))
-    held = command("sbatch", "--parsable", "--gres=gpu:l40s:2", "--time=30:00", "-o", "/dev/null", "--wrap=sleep 1800")
+    held = command(
+        "sbatch",
+        "--parsable",
+        "--gres=gpu:l40s:2",
+        "--time=30:00",
+        "-o",
+        "/dev/null",
+        "--wrap=sleep 1800",
+    )
     comes_true(lambda: held.strip() in jobs("RUNNING"))
     yield held.strip()
     command("scancel", *jobs())
@@ -47,24 +55,28 @@ def is_finished() -> bool:
 
 def test_the_chosen_option_of_three_runs_and_is_compared_with_its_prediction(busy):
     waiting = command("sbatch", "--parsable", "--hold", "--job-name=old", "--wrap=true").strip()
-    words = ["plan", "small.yaml", "--profiles", "two.yaml,all.yaml,cpu.yaml", "--record", "kept"]
+    words = ["plan", "small.yaml", "--profiles", "two.yaml,all.yaml,cpu.yaml"]
     done = CliRunner().invoke(main, [*words, "--probe", "--submit", "1", "--replace", waiting])
     assert done.exit_code == 0, done.output
-    assert re.search(r"run time of options 1 and 2: .* x measure a measured on", done.stdout)
-    two, all_, cpu = (next(row for row in done.stdout.splitlines() if row.startswith(f"{n} ")) for n in (1, 2, 3))
+    assert re.search(r"run +1 and 2 .* x measure a measured on", done.stdout)
+    two, all_, cpu = (
+        next(row for row in done.stdout.splitlines() if row.startswith(f"{n} ")) for n in (1, 2, 3)
+    )
     assert re.match(r"1 +2 l40s +\d+ +none ", two) and re.match(r"3 +1 cpu +\d+ +none ", cpu)
-    assert re.match(r"2 +8 x 4 l40s +\d+ +[\d.]+ min ", all_)  # until the job that holds two GPUs ends at the latest
-    assert "wait of option 2: sbatch --test-only, " in done.stdout
+    assert re.match(
+        r"2 +8 x 4 l40s +\d+ +[\d.]+ min ", all_
+    )  # until the job that holds two GPUs ends at the latest
+    assert re.search(r"wait +2 +sbatch --test-only ", done.stdout)
     assert f"Cancelled the pending job {waiting} (old)." in done.stdout and waiting not in jobs()
     assert comes_true(is_finished, 300)
-    prediction = timing.prediction(Run("runs/small"))
+    prediction = prediction_of(Run("runs/small"))
     assert prediction.finished and prediction.option == "two.yaml: 2 l40s"
     assert prediction.predicted.low < prediction.predicted.high
-    recorded = CliRunner().invoke(main, [*words[:4], "--recorded", "kept"])
-    assert recorded.exit_code == 0 and "time limits of running jobs" in recorded.stdout
 
 
 def test_a_running_job_is_not_replaced(busy):
     words = ["plan", "small.yaml", "--profiles", "two.yaml", "--submit", "1", "--replace", busy]
     done = CliRunner().invoke(main, words)
-    assert done.exit_code == 2 and "is running, not pending" in done.stderr and busy in jobs("RUNNING")
+    assert (
+        done.exit_code == 2 and "is running, not pending" in done.stderr and busy in jobs("RUNNING")
+    )

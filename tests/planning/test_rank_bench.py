@@ -9,15 +9,23 @@ import pytest
 import yaml
 
 from daskmetrics.config import Config
-from daskmetrics.core._estimate import Estimate, Interval
-from daskmetrics.planning import _calibration as calibration
-from daskmetrics.planning import _rank_bench as probes
-from daskmetrics.planning._workload import Phase
-from daskmetrics.training._traffic import SIZES
-from daskmetrics.training.ddp._ranks import DdpTraining, RankHost, place_ranks
+from daskmetrics.core.costs import Estimate, Interval
+from daskmetrics.planning import calibration as calibration
+from daskmetrics.planning import rank_bench as probes
+from daskmetrics.planning.workload import Phase
+from daskmetrics.training.ddp.ranks import DdpTraining, RankHost, place_ranks
+from daskmetrics.training.traffic import SIZES
 from tests.planning.test_bench import daskmetrics
 
-RECIPE = {"width": 32, "depth": 2, "heads": 2, "context": 32, "batch": 4, "ranks": 2, "checkpoints": 20}
+RECIPE = {
+    "width": 32,
+    "depth": 2,
+    "heads": 2,
+    "context": 32,
+    "batch": 4,
+    "ranks": 2,
+    "checkpoints": 20,
+}
 
 
 @pytest.fixture
@@ -37,19 +45,27 @@ def small(tmp_path, monkeypatch):
     return "small.yaml"
 
 
+@pytest.mark.slow
 def test_two_ranks_measure_their_link_and_the_plan_uses_it(small):
-    done = daskmetrics("bench", small, "--workload", "allreduce", "--workers", "2", "--output", "out")
+    done = daskmetrics(
+        "bench", small, "--workload", "allreduce", "--workers", "2", "--output", "out"
+    )
     assert done.exit_code == 0, done.output
     assert "All-reduce of 2 ranks on 1 node, gloo, measured" in done.stdout
     assert "64 MiB" in done.stdout and "share of a step" in done.stdout
-    assert "2 ranks on 1 node: 0 GPUs" in done.stderr, "the table of ranks comes before the measurement"
+    assert "2 ranks on 1 node: 0 GPUs" in done.stderr, (
+        "the table of ranks comes before the measurement"
+    )
     [kept] = calibration.known()
     [sample] = kept.samples
-    assert (sample.kind, sample.group, kept.workers) == ("allreduce", "a", 2) and min(sample.seconds) > 0
+    assert (sample.kind, sample.group, kept.workers) == ("allreduce", "a", 2) and min(
+        sample.seconds
+    ) > 0
     planned = daskmetrics("plan", small, "--workers", "1,2")
     assert "exchange of gradients 2 x allreduce a measured" in planned.stdout
 
 
+@pytest.mark.slow
 def test_the_rank_reads_its_data_with_several_numbers_of_loaders(small):
     done = daskmetrics("bench", small, "--workload", "loader", "--workers", "1")
     assert done.exit_code == 0, done.output
@@ -59,6 +75,7 @@ def test_the_rank_reads_its_data_with_several_numbers_of_loaders(small):
     assert "pinned: not measured" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_ways_to_save_memory_are_compared(small):
     done = daskmetrics("bench", small, "--workload", "precision", "--output", "out")
     assert done.exit_code == 0, done.output
@@ -68,18 +85,41 @@ def test_the_ways_to_save_memory_are_compared(small):
     assert "out/precision.csv" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_training_is_benched_on_one_and_two_workers_and_simulated_beyond(small):
-    """The table has the cost per million samples; the plan has samples per second and the time of an epoch."""
+    """The table has the cost per million samples; the plan has samples per second and the time of
+    an epoch.
+    """
     given = ("--set", "models.0.train.epochs=2", "--set", "models.0.train.context=64")
-    words = ("--workload", "train", "--workers", "1,2", "--repeats", 1, "--price", 2, "--simulate", 8)
+    words = (
+        "--workload",
+        "train",
+        "--workers",
+        "1,2",
+        "--repeats",
+        1,
+        "--price",
+        2,
+        "--simulate",
+        8,
+    )
     done = daskmetrics("bench", small, *words, *given, "--output", "out")
     assert done.exit_code == 0, done.output
-    tables = (Path("out", f"{name}.csv").read_text().splitlines() for name in ("bench", "simulated"))
+    tables = (
+        Path("out", f"{name}.csv").read_text().splitlines() for name in ("bench", "simulated")
+    )
     measured, simulated = (list(csv.DictReader(table)) for table in tables)
     assert [row["workers"] for row in measured] == ["1", "2"] and simulated[-1]["workers"] == "8"
     for row in (*measured, *simulated):
-        assert float(row["cost per million samples"]) > 0 and row["verdict"] in ("good", "acceptable", "wasteful")
-    assert "SIMULATED, not measured" in done.stdout and "Amdahl's law, fitted to the measured times" in done.stdout
+        assert float(row["cost per million samples"]) > 0 and row["verdict"] in (
+            "good",
+            "acceptable",
+            "wasteful",
+        )
+    assert (
+        "SIMULATED, not measured" in done.stdout
+        and "Amdahl's law, fitted to the measured times" in done.stdout
+    )
     [kept] = calibration.known()
     assert [(sample.kind, sample.ranks) for sample in kept.samples] == [("train", 1)]
     planned = daskmetrics("plan", small, "--workers", "1,2", *given)
@@ -88,7 +128,10 @@ def test_a_training_is_benched_on_one_and_two_workers_and_simulated_beyond(small
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(("--workers", "1"), "two workers or more"), (("--set", "models=[{source: x, name: x}]"), "'train' recipe")],
+    [
+        (("--workers", "1"), "two workers or more"),
+        (("--set", "models=[{source: x, name: x}]"), "'train' recipe"),
+    ],
 )
 def test_a_measurement_that_is_impossible_is_refused(small, words, message):
     done = daskmetrics("bench", small, "--workload", "allreduce", *words)
@@ -126,5 +169,12 @@ def test_the_predicted_share_stands_beside_the_measured_one():
 
 
 def test_more_ranks_than_the_recipe_has_do_not_shorten_a_training():
-    epoch = Phase("train", 1, Estimate(Interval.exactly(8.0)), chains=4, together=True, serial=Interval.exactly(0.0))
+    epoch = Phase(
+        "train",
+        1,
+        Estimate(Interval.exactly(8.0)),
+        chains=4,
+        together=True,
+        serial=Interval.exactly(0.0),
+    )
     assert [epoch.on(n).value for n in (1, 2, 4, 8)] == [8.0, 4.0, 2.0, 2.0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
@@ -19,18 +21,17 @@ from daskmetrics.bandit import (
     Problem,
     arm_features,
     champions,
-    metrics_worth,
-    outlook,
     policy_named,
     task_weights,
 )
-from daskmetrics.bandit._features import metrics_of_arms
-from daskmetrics.bandit._problem import Reward
-from daskmetrics.core._events import RunFinished, RunStarted, SearchEnded, StorePlanned, UnitAsked
-from daskmetrics.core._files import RunFolder
-from daskmetrics.core._outcomes import pack
-from daskmetrics.core._readouts import Readout
+from daskmetrics.bandit.features import metrics_of_arms
+from daskmetrics.bandit.problem import Reward
+from daskmetrics.core.events import RunFinished, RunStarted, SearchEnded, StorePlanned, UnitAsked
+from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, grid, log_steps
+from daskmetrics.core.outcomes import pack
+from daskmetrics.core.readouts import Readout
+from daskmetrics.core.results import Reading, Scored, result_of
 from daskmetrics.execution import Journal, Record
 from daskmetrics.metrics import catalogue
 from daskmetrics.report import Run
@@ -42,18 +43,24 @@ SUITES = (Suite("tiny", STEPS, (0, 1, 2), 2), Suite("small", STEPS, (0, 1, 2, 3)
 TASKS = ("stdlib:order", "stdlib:package", "stdlib:retrieval")
 LOST = {"last": 0.04, "16d": 0.01, "int8": 0.0005}  # by a readout
 READOUTS = tuple(
-    ",".join(filter(None, parts)) for parts in product(("mean", "last"), ("", "mean1-3"), ("", "16d"), ("", "int8"))
+    ",".join(filter(None, parts))
+    for parts in product(("mean", "last"), ("", "mean1-3"), ("", "16d"), ("", "int8"))
 )
 HOSTILE = "ValueError: <script>alert('x')</script> \x1b[2J"
-ENVIRONMENT = {"python": "3.11.7", "machine": "Linux x86_64, 2 CPUs", "daskmetrics": "0.1.0", "numpy": "2.0"}
+ENVIRONMENT = {
+    "python": "3.11.7",
+    "machine": "Linux x86_64, 2 CPUs",
+    "daskmetrics": "0.1.0",
+    "numpy": "2.0",
+}
 
 
 @dataclass(frozen=True)
 class Story:
     """What happens in a run.
 
-    ``failing`` has the names of checkpoints and cells that fail; ``decisions`` is the number of decisions before the
-    run is killed, or None for a run that finishes.
+    ``failing`` has the names of checkpoints and cells that fail; ``decisions`` is the number of
+    decisions before the run is killed, or None for a run that finishes.
     """
 
     suites: tuple[Suite, ...] = SUITES
@@ -64,10 +71,11 @@ class Story:
     flat: bool = False
     key: str = "k" * 32
     trained: bool = True
-    subsets: tuple[str, ...] = ()  # of tasks of mteb: names of languages, each 0.1 better than the one before
+    subsets: tuple[
+        str, ...
+    ] = ()  # of tasks of mteb: names of languages, each 0.1 better than the one before
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    likeness: tuple[tuple[float, ...], ...] = ()  # of the tasks, as learned from `search.prior`
     outcomes: bool = False
     reward: Reward = "mean"
     objective: str = "all"
@@ -78,9 +86,16 @@ class Story:
         """Weights of a suite whose embeddings have 1,000 and whose blocks have 100 weights."""
         kept = [1000 + 100 * layer for layer in suite.layers]
         computed = [100 * layer for layer in suite.layers]
-        return {"whole": 1000 + 100 * suite.depth, "parameters": kept, "computed": computed, "attention": 8}
+        return {
+            "whole": 1000 + 100 * suite.depth,
+            "parameters": kept,
+            "computed": computed,
+            "attention": 8,
+        }
 
-    merits: Mapping[str, Sequence[float]] = field(default_factory=dict)  # exact scores by task and layer
+    merits: Mapping[str, Sequence[float]] = field(
+        default_factory=dict
+    )  # exact scores by task and layer
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the search, beside the budget
     n: int = 100  # items of a task
 
@@ -88,10 +103,17 @@ class Story:
         """What mteb returns, with this score as the mean of the subsets."""
         shift = 0.1 * (len(self.subsets) - 1) / 2
         parts = [
-            {"main_score": score - shift + 0.1 * i, "hf_subset": name, "languages": [f"{name}-Latn"]}
+            {
+                "main_score": score - shift + 0.1 * i,
+                "hf_subset": name,
+                "languages": [f"{name}-Latn"],
+            }
             for i, name in enumerate(self.subsets)
         ]
-        return {"task_name": task.removeprefix("mteb:").partition("(")[0], "scores": {"test": parts}}
+        return {
+            "task_name": task.removeprefix("mteb:").partition("(")[0],
+            "scores": {"test": parts},
+        }
 
     def quality(self, arm: Arm) -> float:
         """Best in the middle layers of late checkpoints, unless all arms are equal."""
@@ -118,13 +140,18 @@ class Story:
             width = Readout.parse(cell.arm.readout).width(8 * len(cell.arm.model))
             value |= {"tokens": 10.0 * (1 + self.tasks.index(cell.task)), "dimensions": width}
         if self.timed:
-            deepest = max(next(suite.layers for suite in self.suites if suite.model == cell.arm.model))
-            value["reading"] = {"texts": 50, "layer": deepest, "seconds": 0.01 * value["tokens"]}
+            deepest = max(
+                next(suite.layers for suite in self.suites if suite.model == cell.arm.model)
+            )
+            value["reading"] = Reading(50, deepest, 0.01 * value["tokens"])
         if not self.outcomes:
-            return value
+            return Scored(**value)
         items, own = (np.random.default_rng(list(seed.encode())) for seed in (cell.task, str(cell)))
-        noise = items.normal(0, 0.098, self.n) + own.normal(0, 0.02, self.n)  # most of it is common to all arms
-        return {**value, "outcomes": pack(score + noise - noise.mean(), score, cell.task)}
+        noise = items.normal(0, 0.098, self.n) + own.normal(
+            0, 0.02, self.n
+        )  # most of it is common to all arms
+        packed = pack(score + noise - noise.mean(), score, cell.task)
+        return Scored(**value, outcomes=packed)
 
 
 def make_run(path: Path, story: Story) -> Run:
@@ -147,9 +174,16 @@ def make_run(path: Path, story: Story) -> Run:
 def _settings(story: Story) -> dict[str, Any]:
     return {
         "name": "demo",
-        "models": [{"name": suite.model, "source": f"models/{suite.model}"} for suite in story.suites],
+        "models": [
+            {"name": suite.model, "source": f"models/{suite.model}"} for suite in story.suites
+        ],
         "tasks": list(story.tasks),
-        "search": {"budget": story.budget, "reward": story.reward, "objective": story.objective, **story.settings},
+        "search": {
+            "budget": story.budget,
+            "reward": story.reward,
+            "objective": story.objective,
+            **story.settings,
+        },
     }
 
 
@@ -163,7 +197,6 @@ def _start(story: Story) -> RunStarted:
         widths={suite.model: 32 * (i + 1) for i, suite in enumerate(story.suites)},
         environment=ENVIRONMENT,
         aliases=story.aliases,
-        likeness=story.likeness,
         warnings=story.warnings,
     )
 
@@ -175,7 +208,9 @@ def kind(task: str) -> str:
 def _template(story: Story) -> store.Template:
     metrics = catalogue().values()
     measured = store.Axis(*zip(*((m.name, m.units, m.description) for m in metrics), strict=True))
-    scored = store.Axis(story.tasks, ("accuracy",) * len(story.tasks), ("a question",) * len(story.tasks))
+    scored = store.Axis(
+        story.tasks, ("accuracy",) * len(story.tasks), ("a question",) * len(story.tasks)
+    )
     return store.Template(story.suites, measured, scored, "meaning", {"name": "demo"})
 
 
@@ -185,14 +220,29 @@ def _measure(story: Story, folder: RunFolder, journal: Journal) -> Iterator[Suit
         kept = []
         for checkpoint in suite.checkpoints():
             if story.trained:
-                loss = {"loss": 7.0 - suite.revisions.index(checkpoint.revision) / 3, "tokens": 1.0, "seconds": 0.5}
+                loss = {
+                    "loss": 7.0 - suite.revisions.index(checkpoint.revision) / 3,
+                    "tokens": 1.0,
+                    "seconds": 0.5,
+                }
                 _record(journal, f"train-{checkpoint}", str(checkpoint), "train", loss)
             if str(checkpoint) in story.failing:
-                _record(journal, f"measure-{story.key}-{checkpoint}", str(checkpoint), "measure", None)
+                _record(
+                    journal, f"measure-{story.key}-{checkpoint}", str(checkpoint), "measure", None
+                )
                 continue
             block = _block(story, suite, checkpoint)
-            reasons = [[0, "curvature", "Not defined for one token."]] if checkpoint.step == 0 else []
-            value = {"layers": list(suite.layers), "names": list(catalogue()), **block.as_json(), "reasons": reasons}
+            reasons = (
+                [[0, "curvature", "Not defined for one token."]] if checkpoint.step == 0 else []
+            )
+            value = {
+                "layers": list(suite.layers),
+                "names": list(catalogue()),
+                "values": np.where(np.isnan(block.values), None, block.values).tolist(),
+                "stderr": np.where(np.isnan(block.stderr), None, block.stderr).tolist(),
+                "status": block.status.tolist(),
+                "reasons": reasons,
+            }
             value |= {"size": story.size(suite)} if story.sized else {}
             _record(journal, f"measure-{story.key}-{checkpoint}", str(checkpoint), "measure", value)
             store.write(folder.store, "metrics", checkpoint, block)
@@ -203,10 +253,15 @@ def _measure(story: Story, folder: RunFolder, journal: Journal) -> Iterator[Suit
 
 def _block(story: Story, suite: Suite, checkpoint: Checkpoint) -> store.Block:
     arms = [Arm(*asdict(checkpoint).values(), layer) for layer in suite.layers]
-    values = np.array([[(i + 1) * story.quality(arm) for i, _ in enumerate(catalogue())] for arm in arms])
+    values = np.array(
+        [[(i + 1) * story.quality(arm) for i, _ in enumerate(catalogue())] for arm in arms]
+    )
     status = np.ones(values.shape, np.uint8)
     if checkpoint.step == 0:
-        values[0, list(catalogue()).index("curvature")], status[0, list(catalogue()).index("curvature")] = np.nan, 2
+        (
+            values[0, list(catalogue()).index("curvature")],
+            status[0, list(catalogue()).index("curvature")],
+        ) = np.nan, 2
     return store.Block(values, values / 100, status)
 
 
@@ -214,15 +269,21 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
     """Run the search; returns whether it finished."""
     arms = grid(suites)
     costs = np.ones((len(arms), len(story.tasks)))
-    baseline = suites[-1].checkpoints()[-1]
-    blocks = [_block(story, suite, checkpoint).values for suite in suites for checkpoint in suite.checkpoints()]
+    blocks = [
+        _block(story, suite, checkpoint).values
+        for suite in suites
+        for checkpoint in suite.checkpoints()
+    ]
     features = arm_features(suites, metrics_of_arms(suites, np.concatenate(blocks)))
-    search, kinds = config.parse(_settings(story)).search, {task: kind(task) for task in story.tasks}
+    search, kinds = (
+        config.parse(_settings(story)).search,
+        {task: kind(task) for task in story.tasks},
+    )
     weights = tuple(task_weights(kinds, search.objective))
     own = tuple(kinds.values())
-    problem = Problem(arms, story.tasks, features, 4 * costs, costs, baseline, search.reward, weights, kinds=own)
-    if story.likeness:
-        problem = replace(problem, likeness=np.array(story.likeness))
+    problem = Problem(
+        arms, story.tasks, features, 4 * costs, costs, search.reward, weights, kinds=own
+    )
     campaign = Learner(problem, policy_named(search.policy), budget=story.budget, window=2, seed=0)
     while not campaign.done:
         for pick in campaign.ask(1):
@@ -234,15 +295,15 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
             failed = str(pick.cell) in story.failing
             value = story.value(pick.cell)
             _record(journal, key, str(pick.cell), "score", None if failed else value)
-            campaign.tell(pick.index, Outcome(None) if failed else Outcome(value["score"], value["stderr"]))
+            campaign.tell(
+                pick.index, Outcome(None) if failed else Outcome(value.score, value.stderr)
+            )
     best = campaign.recommendation()
     depth = next(suite.depth for suite in suites if suite.model == best.arm.model)
     location = {"path": "models/x", "revision": None, "depth": depth}
     found = [asdict(each) for each in champions(campaign.state, kinds)]
     about = {"location": location, "order": campaign.outcome_order, "kinds": found}
-    about["outlook"] = outlook(campaign).as_dict()
-    worth = metrics_worth(campaign.state, 0.01)
-    about["without_metrics"] = asdict(worth) if worth else {}
+    about["ending"] = campaign.ending
     journal.append(SearchEnded(key=story.key, **best.as_dict(), **about))
     _store_scores(story, folder, journal)
     return True
@@ -251,7 +312,7 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
 def _store_scores(story: Story, folder: RunFolder, journal: Journal) -> None:
     run = Run(folder.path)
     cells = {
-        (cell.arm, cell.task): (r.value["score"], 0.01, store.Status.OK)
+        (cell.arm, cell.task): (r.value.score, 0.01, store.Status.OK)
         for r in journal.records()
         if r.ok and (cell := run.cells.get(r.key))
     }
@@ -261,25 +322,45 @@ def _store_scores(story: Story, folder: RunFolder, journal: Journal) -> None:
 
 def _record(journal: Journal, key: str, name: str, kind: str, value: Any) -> None:
     failure = {"status": "error", "reason": HOSTILE} if value is None else {"status": "ok"}
-    journal.append(Record(key, name, kind, value=value, seconds=1.0, **failure))
+    journal.append(Record(key, name, kind, value=result_of(kind, value), seconds=1.0, **failure))
+
+
+@pytest.fixture(scope="session")
+def stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where runs are kept for the tests that tell the same story."""
+    return tmp_path_factory.mktemp("stories")
 
 
 @pytest.fixture
-def a_run(tmp_path: Path) -> Callable[..., Run]:
+def a_run(tmp_path: Path, stories: Path) -> Callable[..., Run]:
     """Makes a run in ``tmp_path/demo``; a second call continues in the same folder."""
-    return lambda **changes: make_run(tmp_path / "demo", Story(**changes))
+
+    def make(**changes: Any) -> Run:
+        story, path = Story(**changes), tmp_path / "demo"
+        if path.exists():
+            return make_run(path, story)
+        kept = stories / hashlib.sha256(repr(story).encode()).hexdigest()
+        if not kept.exists():
+            make_run(kept, story)
+        return Run(shutil.copytree(kept, path))
+
+    return make
 
 
 @pytest.fixture(scope="session")
 def read_out(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A finished sweep of one checkpoint with 8 readouts of each layer, and 8 more of three layers together."""
+    """A finished sweep of one checkpoint with 8 readouts of each layer, and 8 more of three layers
+    together.
+    """
     suite = Suite("encoder", ("main",), (0, 1, 2, 3), 3, READOUTS)
-    story = Story((suite,), budget=1.0, outcomes=True, sized=True, timed=True, trained=False, settings=SWEEP)
+    story = Story(
+        (suite,), budget=1.0, outcomes=True, sized=True, timed=True, trained=False, settings=SWEEP
+    )
     return make_run(tmp_path_factory.mktemp("runs") / "demo", story)
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A finished run with one failed checkpoint and one failed cell of the baseline, which `zscore` scores first."""
-    story = Story(failing=("tiny@step0", "small@step8/0:stdlib:package"), reward="zscore")
+    """A finished run with one failed checkpoint and one failed cell."""
+    story = Story(failing=("tiny@step0", "small@step8/0:stdlib:package"))
     return make_run(tmp_path_factory.mktemp("runs") / "demo", story)

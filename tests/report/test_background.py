@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from daskmetrics.core._files import RunFolder
 from daskmetrics.core.errors import DataError
-from daskmetrics.execution._stopping import stop_signals
+from daskmetrics.core.files import RunFolder
+from daskmetrics.execution.stopping import stop_signals
 from daskmetrics.report import BackgroundRun
 
 
@@ -33,7 +33,10 @@ def test_an_error_of_the_run_is_raised_on_leaving_the_block(tmp_path):
         display.message("[yellow]careful[/]")
         raise DataError("the texts are damaged")
 
-    with pytest.raises(DataError, match="the texts are damaged"), BackgroundRun(drive, RunFolder(tmp_path)) as run:
+    with (
+        pytest.raises(DataError, match="the texts are damaged"),
+        BackgroundRun(drive, RunFolder(tmp_path)) as run,
+    ):
         pass
     assert run.state == "failed: the texts are damaged"
     assert "careful" in run._repr_html_()
@@ -67,4 +70,13 @@ def test_waiting_may_end_before_the_run(tmp_path):
 
 def test_tab_completion_shows_the_api_alone(tmp_path):
     run = BackgroundRun(lambda display: None, RunFolder(tmp_path))
-    assert dir(run) == ["folder", "leader", "progress", "results", "running", "state", "stop", "wait"]
+    assert dir(run) == [
+        "folder",
+        "leader",
+        "progress",
+        "results",
+        "running",
+        "state",
+        "stop",
+        "wait",
+    ]

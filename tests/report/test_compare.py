@@ -6,12 +6,14 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from daskmetrics.answer.comparison import cell_scores as cells
+from daskmetrics.answer.comparison import compare_published, compare_runs
 from daskmetrics.cli import main
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell
-from daskmetrics.execution._score_tables import KnownScore, published
+from daskmetrics.experiment.score_tables import KnownScore, published
 from daskmetrics.report import Run
-from daskmetrics.report._compare import cells, compare_published_text, compare_text
+from daskmetrics.report import compare_text as compared_text
 from tests.report.conftest import Story, make_run
 
 
@@ -19,14 +21,27 @@ def invoke(*words: object):
     return CliRunner().invoke(main, [str(word) for word in words])
 
 
+def compare_text(run, other):
+    return " ".join(compared_text(run, other, compare_runs(run, other)).split())
+
+
 def test_two_runs_side_by_side(finished, a_run):
     other = a_run(budget=0.2, flat=True)
     text = compare_text(finished, other)
-    for word in ("recommended arm", "cost", "shared cells", "different setting", "search.budget", "stdlib:order"):
+    for word in (
+        "candidates",
+        "cost",
+        "in common",
+        "different setting",
+        "search.budget",
+        "stdlib:order",
+    ):
         assert word in text
     alike = compare_text(finished, finished)
     assert (
-        "greatest difference is +0.000" in alike and "Both runs have the same settings." in alike and "+1.000" in alike
+        "at most by +0.000" in alike
+        and "Both runs have the same settings." in alike
+        and "+1.000" in alike
     )
 
 
@@ -37,22 +52,29 @@ def test_an_unfinished_run_can_be_compared(finished, a_run):
 def test_published_scores_are_matched_whatever_the_case_of_the_model(finished):
     known = cells(finished)
     theirs = {
-        Cell(Arm(f"Org/{c.arm.model.upper()}", c.arm.revision, c.arm.layer), c.task): KnownScore(s + 0.1)
+        Cell(Arm(f"Org/{c.arm.model.upper()}", c.arm.revision, c.arm.layer), c.task): KnownScore(
+            s + 0.1
+        )
         for c, s in known.items()
     }
-    text = compare_published_text(finished, theirs, "table.csv")
-    assert "+0.100 higher on average" in text and f"{len(known)};" in text
+    shared = compare_published(finished, theirs, "table.csv").shared
+    assert shared.mean == pytest.approx(0.1) and shared.cells == len(known)
     with pytest.raises(DataError, match="share no cell"):
-        compare_published_text(finished, {Cell(Arm("else", "main", 0), "t"): KnownScore(0.5)}, "table.csv")
+        compare_published(
+            finished, {Cell(Arm("else", "main", 0), "t"): KnownScore(0.5)}, "table.csv"
+        )
 
 
 def test_compare_reads_a_published_table(finished, tmp_path):
     table = tmp_path / "scores.csv"
-    rows = [(c.arm.model, c.arm.revision, c.arm.layer, c.task, score) for c, score in cells(finished).items()]
+    rows = [
+        (c.arm.model, c.arm.revision, c.arm.layer, c.task, score)
+        for c, score in cells(finished).items()
+    ]
     with table.open("w", newline="") as file:
         csv.writer(file).writerows([("model", "revision", "layer", "task", "score"), *rows])
     done = invoke("compare", finished.folder.path, "--published", table)
-    assert done.exit_code == 0 and f"{len(rows)}; published is +0.000 higher" in done.output
+    assert done.exit_code == 0 and f"{len(rows)} in common, higher by +0.000" in done.output
 
 
 def test_compare_needs_a_second_run_or_published_scores(finished, monkeypatch):
@@ -73,27 +95,32 @@ class TestSubsets:
 
     def test_a_run_of_more_subsets_is_reduced_to_those_of_the_other(self, runs):
         text = compare_text(runs("one", "eng"), runs("two", "eng", "deu"))
-        assert "run is" not in text and "other is -0.050 higher on average" in text and "left out" not in text
-        assert "other subsets" in text  # in the table of best arms, whose scores are means of different subsets
+        assert "higher by -0.050 on average" in text and "Left out" not in text
+        assert (
+            "other subsets" in text
+        )  # in the table of best arms, whose scores are means of different subsets
 
     def test_a_run_that_lacks_a_subset_is_left_out_with_an_example(self, runs, tmp_path):
         text = compare_text(runs("one", "eng", "deu"), runs("two", "eng"))
-        assert "shared cells: none" in " ".join(text.split())
+        assert "No score in common" in text
         count = len(cells(Run(tmp_path / "one")))
-        assert f"{count} of other splits or subsets" in text and "has no score of deu" in " ".join(text.split())
+        assert f"{count} of other splits or subsets" in text and "has no score of deu" in text
 
     def table(self, folder, run, score="0.5", n_en="1", split="test"):
         path = folder / "published_scores.csv"
         lines = [
-            f"{c.arm.model},{c.arm.revision},{c.arm.layer},STS17,{score},8,{n_en},{split}" for c in sorted(cells(run))
+            f"{c.arm.model},{c.arm.revision},{c.arm.layer},STS17,{score},8,{n_en},{split}"
+            for c in sorted(cells(run))
         ]
-        path.write_text("\n".join(["family,revision,layer,task,main_score,n_subsets,n_en,split", *lines]) + "\n")
+        path.write_text(
+            "\n".join(["family,revision,layer,task,main_score,n_subsets,n_en,split", *lines]) + "\n"
+        )
         return path
 
     def test_the_published_table_joins_where_split_and_subsets_agree(self, runs, tmp_path):
         run = runs("one", "eng")
         done = invoke("compare", run.folder.path, "--published", self.table(tmp_path, run))
-        assert done.exit_code == 0 and f"{len(cells(run))}; published is" in done.output
+        assert done.exit_code == 0 and f"{len(cells(run))} in common" in done.output
 
     @pytest.mark.parametrize(
         ("subsets", "published", "reason"),
@@ -103,23 +130,42 @@ class TestSubsets:
             (("eng",), {"split": "validation"}, "is of the split 'validation', the run's of test"),
         ],
     )
-    def test_a_published_score_of_something_else_is_refused(self, runs, tmp_path, subsets, published, reason):
+    def test_a_published_score_of_something_else_is_refused(
+        self, runs, tmp_path, subsets, published, reason
+    ):
         run = runs("one", *subsets)
-        done = invoke("compare", run.folder.path, "--published", self.table(tmp_path, run, **published))
+        done = invoke(
+            "compare", run.folder.path, "--published", self.table(tmp_path, run, **published)
+        )
         output = " ".join(done.output.split())
-        assert done.exit_code == 1 and f"{len(cells(run))} of other splits or subsets" in output and reason in output
+        assert (
+            done.exit_code == 1
+            and f"{len(cells(run))} are of other splits or subsets" in output
+            and reason in output
+        )
 
     def test_a_variant_of_a_task_is_joined_only_if_the_other_says_what_it_is(self, runs, tmp_path):
         run = runs("one", "deu", tasks=("mteb:STS17(languages=deu)",))
         folder = tmp_path / "results"
         for cell in cells(run):
-            place = folder / cell.arm.model / cell.arm.revision / "experiments" / f"layer_{cell.arm.layer}"
+            place = (
+                folder
+                / cell.arm.model
+                / cell.arm.revision
+                / "experiments"
+                / f"layer_{cell.arm.layer}"
+            )
             place.mkdir(parents=True)
-            parts = [{"main_score": value, "hf_subset": name} for name, value in (("eng", 0.1), ("deu", 2.0))]
-            (place / "STS17.json").write_text(json.dumps({"task_name": "STS17", "scores": {"test": parts}}))
+            parts = [
+                {"main_score": value, "hf_subset": name}
+                for name, value in (("eng", 0.1), ("deu", 2.0))
+            ]
+            (place / "STS17.json").write_text(
+                json.dumps({"task_name": "STS17", "scores": {"test": parts}})
+            )
         known = published(folder)
-        text = compare_published_text(run, known, "results")
-        assert f"{len(cells(run))}; published is +1." in text
+        shared = compare_published(run, known, "results").shared
+        assert shared.cells == len(cells(run)) and 1 < shared.mean < 2
         plain = {cell: KnownScore(0.5) for cell in known}
         with pytest.raises(DataError, match="share no cell"):
-            compare_published_text(run, plain, "results")
+            compare_published(run, plain, "results")

@@ -1,4 +1,6 @@
-"""A report does not import torch; a text for a terminal imports no xarray, no matplotlib and no Dask cluster."""
+"""A report does not import torch; a text for a terminal imports no xarray, no matplotlib and no
+Dask cluster.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ TERMINAL = (*HEAVY, "xarray", "zarr", "matplotlib", "distributed")
 def modules_after(code: str, path) -> set[str]:
     script = f"import sys\nimport daskmetrics.report as report\nrun = report.Run({str(path)!r})\n{code}\n"
     script += "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     return set(done.stderr.split())
 
 

@@ -5,23 +5,24 @@ from __future__ import annotations
 import json
 
 import pytest
+from click.testing import CliRunner
 
+from daskmetrics.answer import analysis
+from daskmetrics.cli import main
 from daskmetrics.core.names import Arm
-from daskmetrics.report import Run, best_text, summary_text
-from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._compare import answers, compare_document
-from daskmetrics.report._documents import best_document, near_best_document, status_document, summary
-from daskmetrics.report._explain import near_best_text
-from daskmetrics.report._format import apart, place
-from daskmetrics.report._html import page
-from daskmetrics.report._overview import RunCollection
+from daskmetrics.core.serialization import as_json
+from daskmetrics.report import Run, best_text, status_text, summary_text, within_text, write
+from daskmetrics.report._compare import answers
+from daskmetrics.report._format import apart, candidate
+from daskmetrics.report.overview import RunCollection
+from daskmetrics.report.page import page
 
 STORIES = {
     "clear": {"outcomes": True},
     "tie": {"flat": True, "outcomes": True},
     "everything": {"outcomes": True, "budget": 1.0},
     "little": {"outcomes": True, "budget": 0.12},
-    "another reward": {"outcomes": True, "reward": "running"},
+    "another reward": {"outcomes": True, "reward": "robust"},
     "failures": {"failing": ("small@step8/2:stdlib:order", "small@step8/3:stdlib:package")},
 }
 
@@ -29,20 +30,22 @@ STORIES = {
 @pytest.mark.parametrize("story", STORIES)
 def test_all_views_name_the_same_arm(a_run, story):
     run: Run = a_run(**STORIES[story])
-    arm, verdict = run.result.best_arm, run.verdict
+    arm, folder = run.result.best_arm, run.folder.path
     assert arm in run.recorded
-    assert verdict.overall.arm == arm == run.best().arm
-    named = place(arm, verdict.arms)
-    assert named in " ".join([verdict.answer[0].lower() + verdict.answer[1:]])
-    for text in (summary_text(run), best_text(run), near_best_text(run, 0.01), page(run, []), run.best()._repr_html_()):
-        assert str(arm) in text
-    document = json.loads(json.dumps(best_document(run), default=vars_or_text))
-    assert document["best"]["arm"] == document["verdict"]["arm"] == str(arm)
-    assert summary(run)["verdict"]["arm"] == near_best_document(run, 0.01)["best"]["arm"].__str__() == str(arm)
-    assert str(status_document(run)["best"]) == str(arm)
-    assert answers({"run": run, "other": run}).rows[6][1:] == (str(arm), str(arm))
-    assert [str(each) for each in compare_document(run, run)["best_arms"]["arms"]] == [str(arm)] * 2
-    (row,) = [row for row in RunCollection(run.folder.path.parent).rows() if row.name == run.folder.path.name]
+    assert run.verdict.overall.arm == arm == run.best().arm == run.answer.best.arm
+    views = [summary_text(run), best_text(run), status_text(run), within_text(run, 0.01)]
+    views += [page(run, []), run._repr_html_(), run.best()._repr_html_(), repr(run.best())]
+    for text in views:
+        assert candidate(arm) in text
+    document = json.loads(CliRunner().invoke(main, ["best", str(folder), "--json"]).stdout)
+    assert document == json.loads(as_json(run.answer))
+    assert document["best"]["arm"] == document["verdict"]["overall"]["arm"] == str(arm)
+    assert json.loads((write(run).parent / "summary.json").read_text())["answer"] == document
+    state = json.loads(CliRunner().invoke(main, ["status", str(folder), "--json"]).stdout)
+    assert state["best"] == str(arm)
+    (row,) = (row for row in answers({"run": run, "other": run}).rows if row[0] == "best")
+    assert row[1:] == (str(arm), str(arm))
+    (row,) = (row for row in RunCollection(folder.parent).rows() if row.name == folder.name)
     assert row.arm.startswith(str(arm))
     board = run.leaderboard().arms
     if run.config["search"]["reward"] == "mean" and board[0].rank:
@@ -51,22 +54,27 @@ def test_all_views_name_the_same_arm(a_run, story):
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_the_default_is_of_the_answers_own_model_and_its_relation_is_said_in_the_same_words(a_run, story):
+def test_the_default_is_of_the_answers_own_model_and_its_relation_is_said_in_the_same_words(
+    a_run, story
+):
     run: Run = a_run(**STORIES[story])
-    best, verdict = run.best(), run.verdict
-    last = {suite.model: suite for suite in analysis.suites(run)}[best.arm.model]
-    assert best.default == Arm(last.model, last.revisions[-1], last.layers[-1])
-    if best.arm == best.default or best.gain is None:
+    answer, overall = run.answer, run.verdict.overall
+    last = {suite.model: suite for suite in analysis.suites(run)}[answer.best.arm.model]
+    assert answer.default.arm == Arm(last.model, last.revisions[-1], last.layers[-1])
+    if answer.best.arm == answer.default.arm or answer.difference is None:
         return
-    assert best.relation == ("within the error" if best.default in verdict.tied else best.relation)
-    assert best.relation == ("beyond the error" if best.default in verdict.overall.worse else best.relation)
-    other = {"within the error": "beyond the error", "beyond the error": "within the error"}[best.relation]
-    for text in (summary_text(run), best_text(run).replace("\n# ", " ")):
-        flat = " ".join(text.split())
-        assert f"exceeds the last layer of its model by {apart(best.gain)}, {best.relation}." in flat
-        assert f"difference {apart(best.gain)}, {best.relation}." in flat
-        assert f"{apart(best.gain)}, {other}" not in flat
+    assert answer.relation in ("within the error", "beyond the error")
+    assert (answer.relation == "within the error") or answer.default.arm not in overall.tied
+    assert (answer.relation == "beyond the error") or answer.default.arm not in overall.worse
+    gain = f"{apart(answer.difference)} over its last layer, {answer.relation}"
+    for text in (summary_text(run), best_text(run), page(run, []), run.best()._repr_html_()):
+        assert gain in " ".join(text.split())
 
 
-def vars_or_text(value):
-    return vars(value) if hasattr(value, "__dict__") and not isinstance(value, Arm) else str(value)
+def test_a_model_without_a_score_is_named_first(a_run, monkeypatch):
+    run = a_run()
+    only = {arm: scores for arm, scores in run.recorded.items() if arm.model != "tiny"}
+    monkeypatch.setattr(run, "recorded", only)
+    for text in (summary_text(run), best_text(run)):
+        assert text.splitlines()[0].split(maxsplit=2)[2] == "no layer of tiny has a score"
+    assert "no layer of tiny has a score" in page(run, []) and "tiny" in run._repr_html_()

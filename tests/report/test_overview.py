@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.report import _overview as overview
-from daskmetrics.report._overview import RunCollection
+from daskmetrics.report import overview
+from daskmetrics.report.overview import RunCollection
 from tests.report.conftest import SUITES, TASKS, Story, make_run
 
 SMALL = Story(suites=SUITES[:1], tasks=TASKS[:2])
@@ -39,12 +39,18 @@ def test_a_finished_run_shows_its_answer_with_error_and_cost(folder):
     best = run.best()
     assert (done.state, done.arm.split()[0], done.problem) == ("finished", str(best.arm), "")
     assert ("(expected)" in done.arm) is not best.confirmed
-    assert done.score == f"{best.score:.3f} ± {best.stderr:.3f}" and done.cost.endswith(" % of the sweep")
+    assert done.score == f"{best.score:.3f} ± {best.stderr:.3f}" and done.cost.endswith(
+        " % of the sweep"
+    )
 
 
 def test_an_unfinished_run_shows_its_progress(folder):
     killed = row(folder, "killed")
-    assert killed.state == "unfinished" and "5 of 30 cells" in killed.progress and killed.cost.endswith("(assumed)")
+    assert (
+        killed.state == "unfinished"
+        and "5 of 30 cells" in killed.progress
+        and killed.cost.endswith("(assumed)")
+    )
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "no configuration", "foreign"])
@@ -60,7 +66,11 @@ def test_a_broken_run_is_a_row_with_its_reason(folder, damage):
     else:
         half = len(content) // 2
         journal.write_bytes(
-            {"cut": content[:half], "flipped": content[:half] + b"?" + content[half + 1 :], "empty": b""}[damage]
+            {
+                "cut": content[:half],
+                "flipped": content[:half] + b"?" + content[half + 1 :],
+                "empty": b"",
+            }[damage]
         )
     broken = row(folder, "killed")
     assert broken.state == "not readable" and broken.problem and "Traceback" not in broken.problem
@@ -76,7 +86,11 @@ def test_a_run_is_read_again_only_when_its_journal_has_changed(folder, monkeypat
     read, runs = [], RunCollection(folder)
     monkeypatch.setattr(overview, "PATIENCE", 0)
     whole = overview._read_row
-    monkeypatch.setattr(overview, "_read_row", lambda place, stamp: read.append(place.path.name) or whole(place, stamp))
+    monkeypatch.setattr(
+        overview,
+        "_read_row",
+        lambda place, stamp: read.append(place.path.name) or whole(place, stamp),
+    )
     for _ in range(3):
         runs.rows()
     assert sorted(read) == ["done", "killed"]
@@ -103,7 +117,10 @@ def test_a_file_of_a_report_is_not_a_link_to_another_place(folder):
     (report / "secret.html").symlink_to(folder / "done" / "config.yaml")
     runs = RunCollection(folder)
     assert runs.file_of_report("done", "index.html").read_text() == "page"
-    assert all(runs.file_of_report("done", name) is None for name in ("secret.html", "../config.yaml", "other.html"))
+    assert all(
+        runs.file_of_report("done", name) is None
+        for name in ("secret.html", "../config.yaml", "other.html")
+    )
 
 
 def test_the_folder_of_a_run_is_not_a_folder_of_runs(folder):

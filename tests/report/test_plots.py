@@ -8,9 +8,9 @@ import pytest
 from bokeh.embed import file_html
 from bokeh.resources import INLINE
 
+from daskmetrics.answer import analysis
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm
-from daskmetrics.report import _analysis as analysis
 from tests.browser import chromium, complaints
 
 matplotlib.use("agg")
@@ -25,7 +25,12 @@ def ax():
 
 
 def test_every_plot_draws_on_the_given_axes_and_returns_them(finished, ax):
-    for draw in (finished.plot.layers, finished.plot.heatmap, finished.plot.search, finished.plot.tradeoff):
+    for draw in (
+        finished.plot.layers,
+        finished.plot.heatmap,
+        finished.plot.search,
+        finished.plot.tradeoff,
+    ):
         ax.clear()
         assert draw(ax=ax) is ax
         assert ax.get_xlabel() and ax.get_ylabel()
@@ -47,26 +52,39 @@ def test_a_map_has_the_values_of_its_model(finished, ax):
     task = next(iter(finished.tasks))
     finished.plot.heatmap(task, model="small", ax=ax)
     shown = np.ma.filled(ax.images[0].get_array().astype(float), np.nan)
-    scores = [by[task] for arm, by in analysis.scores(finished).items() if arm.model == "small" and task in by]
+    scores = [
+        by[task]
+        for arm, by in analysis.scores(finished).items()
+        if arm.model == "small" and task in by
+    ]
     np.testing.assert_allclose(np.sort(shown[np.isfinite(shown)]), np.sort(scores))
 
 
 def test_tradeoffs_draw_every_arm_that_was_scored_on_all_tasks(finished, ax):
     finished.plot.tradeoff("flops", ax=ax)
-    drawn = np.concatenate([np.asarray(points.get_offsets()) for points in ax.collections if len(points.get_offsets())])
+    drawn = np.concatenate(
+        [np.asarray(points.get_offsets()) for points in ax.collections if len(points.get_offsets())]
+    )
     scores = {round(float(y), 6) for _, y in drawn}
     assert {round(each.score, 6) for each in finished.trade_offs().arms} <= scores
 
 
 def data_of(figure, column):
     """The values of the first source of the figure with this column."""
-    return next(list(each.data_source.data[column]) for each in figure.renderers if column in each.data_source.data)
+    return next(
+        list(each.data_source.data[column])
+        for each in figure.renderers
+        if column in each.data_source.data
+    )
 
 
 @pytest.fixture
 def without_matplotlib(monkeypatch):
     find = importlib.util.find_spec
-    monkeypatch.setattr("daskmetrics.report.plots.find_spec", lambda name: None if name == "matplotlib" else find(name))
+    monkeypatch.setattr(
+        "daskmetrics.report.plots.find_spec",
+        lambda name: None if name == "matplotlib" else find(name),
+    )
 
 
 def test_interactive_figures_have_the_data_and_need_no_matplotlib(finished, without_matplotlib):
@@ -90,7 +108,9 @@ def test_interactive_searches_and_tradeoffs_have_every_decision_and_arm(finished
     assert sorted(decisions) == list(range(1, len(finished.picks) + 1))
     found, points = finished.trade_offs().arms, finished.plot.tradeoff("flops", interactive=True)
     assert data_of(points, "value") == pytest.approx([each.score for each in found], rel=1e-6)
-    assert data_of(points, "against") == pytest.approx([each.cost.flops for each in found], rel=1e-6)
+    assert data_of(points, "against") == pytest.approx(
+        [each.cost.flops for each in found], rel=1e-6
+    )
     assert data_of(points, "error") == pytest.approx([each.stderr for each in found], rel=1e-6)
 
 

@@ -4,22 +4,24 @@ from dataclasses import replace
 
 import pytest
 
-from daskmetrics.core._outcomes import Difference
+from daskmetrics.answer import analysis
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm
+from daskmetrics.core.outcomes import Difference
 from daskmetrics.execution import Journal
 from daskmetrics.report import Run
-from daskmetrics.report import _analysis as analysis
 
 
 def test_the_best_arm_and_the_default_are_compared_on_their_common_tasks(finished):
-    best = finished.best()
+    best, answer = finished.best(), finished.answer
     assert best.arm in {Arm(**top["arm"]) for top in finished.result.top}
     assert best.default == Arm("small", "step8", 3)
     assert best.gain == Difference(
-        pytest.approx(best.score - best.default_score), pytest.approx(2**0.5 * 0.01 / 3**0.5), paired=False
+        pytest.approx(best.score - answer.default.score),
+        pytest.approx(2**0.5 * 0.01 / 3**0.5),
+        paired=False,
     )
-    assert 0 < best.share < 1 and 0 <= best.probability <= 1
+    assert 0 < best.share < 1 and 0 <= answer.probability <= 1
 
 
 def test_there_is_no_best_arm_before_the_end_of_the_search(a_run):
@@ -35,7 +37,10 @@ def test_a_run_without_tasks_has_no_best_arm(a_run):
 def test_a_folder_without_a_run_and_a_run_that_never_started_are_errors(tmp_path):
     with pytest.raises(ConfigError, match="No run in"):
         Run(tmp_path)
-    with Journal(tmp_path / "journal.jsonl", tmp_path / "lock"), pytest.raises(DataError, match="prepared by process"):
+    with (
+        Journal(tmp_path / "journal.jsonl", tmp_path / "lock"),
+        pytest.raises(DataError, match="prepared by process"),
+    ):
         Run(tmp_path)
     with pytest.raises(DataError, match="before it started"):
         Run(tmp_path)
@@ -49,7 +54,9 @@ def test_the_driver_of_a_running_run_is_named(finished):
 
 def test_scores_of_another_protocol_do_not_count(a_run):
     before = a_run(budget=1.0)
-    again = a_run(budget=0.1, key="n" * 32)  # every checkpoint is measured again, so no earlier score is comparable
+    again = a_run(
+        budget=0.1, key="n" * 32
+    )  # every checkpoint is measured again, so no earlier score is comparable
     assert again.counts["score", "ok"] == len(again.picks) < before.counts["score", "ok"]
     assert again.counts["measure", "ok"] == 10
 
@@ -76,13 +83,18 @@ def test_a_task_that_was_removed_is_left_out(a_run):
 def test_the_leaderboard_begins_with_the_verdict_and_ends_with_arms_that_lack_tasks(finished):
     frame = finished.leaderboard().to_frame()
     complete = frame[frame["rank"].notna()]
-    names = [str(Arm(*row)) for row in complete[["model", "checkpoint", "layer"]].itertuples(index=False)]
+    names = [
+        str(Arm(*row)) for row in complete[["model", "checkpoint", "layer"]].itertuples(index=False)
+    ]
     assert names[0] == str(finished.verdict.overall.arm)
     assert {name for name, tied in zip(names, complete["tied"], strict=True) if tied} == {
         str(arm) for arm in finished.verdict.tied
     }
     assert len(frame) == len(finished.recorded) > len(complete)
-    assert complete.index.tolist() == list(range(len(complete))) and complete["mean"].is_monotonic_decreasing
+    assert (
+        complete.index.tolist() == list(range(len(complete)))
+        and complete["mean"].is_monotonic_decreasing
+    )
 
 
 def test_a_running_search_has_a_leaderboard_of_what_is_scored(a_run):
@@ -92,9 +104,18 @@ def test_a_running_search_has_a_leaderboard_of_what_is_scored(a_run):
 
 def test_the_frame_has_a_row_for_every_scored_cell(finished):
     frame = finished.to_frame()
-    assert list(frame) == ["model", "checkpoint", "layer", "task", "kind", "score", "stderr", "seconds"]
+    assert list(frame) == [
+        "model",
+        "checkpoint",
+        "layer",
+        "task",
+        "kind",
+        "score",
+        "stderr",
+        "seconds",
+    ]
     assert len(frame) == finished.counts["score", "ok"] and (frame["seconds"] > 0).all()
     row = frame.iloc[0]
     recorded = finished.recorded[Arm(row["model"], row["checkpoint"], row["layer"])][row["task"]]
-    assert (row["score"], row["stderr"]) == (recorded["score"], recorded["stderr"])
+    assert (row["score"], row["stderr"]) == (recorded.score, recorded.stderr)
     assert row["kind"] == finished.kinds[row["task"]]

@@ -1,4 +1,6 @@
-"""The server of runs: `daskmetrics serve` as its own process, asked over HTTP and shown by a real browser."""
+"""The server of runs: `daskmetrics runs serve` as its own process, asked over HTTP and shown by a real
+browser.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +38,26 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def link(folder):
-    command = [sys.executable, "-m", "daskmetrics", "serve", str(folder)]
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(("SSH_", "JUPYTERHUB_"))}
+    command = [sys.executable, "-m", "daskmetrics", "runs", "serve", str(folder)]
+    plain = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SSH_", "JUPYTERHUB_"))
+    }
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=plain | {"PYTHONUNBUFFERED": "1"}
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=plain | {"PYTHONUNBUFFERED": "1"},
     ) as server:
         line = server.stdout.readline()
         yield re.fullmatch(r"Runs: (http://127\.0\.0\.1:\d+/[\w-]{30,}/)\n", line)[1]
         server.send_signal(signal.SIGINT)
         rest = server.communicate(timeout=30)[0]
-    assert server.returncode == 0 and rest == ""  # no traceback, whatever was asked and whichever browser closed
+    assert (
+        server.returncode == 0 and rest == ""
+    )  # no traceback, whatever was asked and whichever browser closed
 
 
 def get(url: str) -> tuple[int, str]:
@@ -58,11 +70,15 @@ def get(url: str) -> tuple[int, str]:
 
 def test_the_list_has_a_row_for_every_run(link):
     status, page = get(link)
-    assert status == 200 and all(f">{name}</a>" in page for name in ("first", "second", "killed", "broken"))
+    assert status == 200 and all(
+        f">{name}</a>" in page for name in ("first", "second", "killed", "broken")
+    )
     assert "4 runs" in page and "Line 1 of" in page and "not readable" in page
 
 
-@pytest.mark.parametrize("path", ["", "run/first", "compare?run=first&run=second", "report/first/index.html", "x"])
+@pytest.mark.parametrize(
+    "path", ["", "run/first", "compare?run=first&run=second", "report/first/index.html", "x"]
+)
 def test_without_the_token_nothing_is_served(link, path):
     host, token = re.fullmatch(r"(http://[^/]+/)([^/]+)/", link).groups()
     for wrong in ("", "wrong/", f"{token[:-1]}/", f"{token}x/"):
@@ -91,7 +107,10 @@ def test_the_server_only_reads(link):
 
 def test_a_run_has_a_page_with_its_report(link, folder):
     assert "report/first/index.html" in get(f"{link}run/first")[1]
-    assert get(f"{link}report/first/index.html")[1] == (folder / "first" / "report" / "index.html").read_text()
+    assert (
+        get(f"{link}report/first/index.html")[1]
+        == (folder / "first" / "report" / "index.html").read_text()
+    )
     assert "report/killed" not in get(f"{link}run/killed")[1]
 
 

@@ -24,13 +24,17 @@ HERE = bool(os.environ.get("DASKMETRICS_TEST_SLURM")) and shutil.which("slurmctl
 
 needs_slurm = [
     pytest.mark.slurm,
-    pytest.mark.skipif(not HERE, reason="needs Slurm's packages and DASKMETRICS_TEST_SLURM=1; .ci/run provides both"),
+    pytest.mark.skipif(
+        not HERE,
+        reason="needs Slurm's packages and DASKMETRICS_TEST_SLURM=1; .ci/run provides both",
+    ),
 ]
 
 
 @contextmanager
 def site(place: Path, nodes: int = NODES, accounts: bool = False) -> Iterator[Path]:
-    """A Slurm of nodes with four GPUs each, on free ports; ``SLURM_CONF`` names it while the context lasts.
+    """A Slurm of nodes with four GPUs each, on free ports; ``SLURM_CONF`` names it while the
+    context lasts.
 
     With ``accounts``, it has a database of accounts.
     """
@@ -103,7 +107,9 @@ def comes_true(condition: Callable[[], Any], within: float = 120.0) -> float | N
 
 
 @contextmanager
-def driver(folder: Path, profile: dict[str, Any], seconds: float, count: int) -> Iterator[subprocess.Popen[str]]:
+def driver(
+    folder: Path, profile: dict[str, Any], seconds: float, count: int
+) -> Iterator[subprocess.Popen[str]]:
     """A process that drives ``count`` units of ``seconds`` each, see `tests.slurm.units`."""
     (folder / "profile.json").write_text(json.dumps(profile))
     process = subprocess.Popen(

@@ -23,9 +23,13 @@ def test_no_job_outlives_its_driver(slurm, tmp_path, number, within):
     settings = profile(slurm, workers=8, gpus_per_job=4, threads=4, directives=["--nodelist=gpu0"])
     with driver(tmp_path, settings, seconds=1000, count=8) as process:
         begun = tmp_path / "begun"
-        assert comes_true(lambda: begun.exists() and len(begun.read_text().split()) == 4) is not None
+        assert (
+            comes_true(lambda: begun.exists() and len(begun.read_text().split()) == 4) is not None
+        )
         assert len(jobs("RUNNING")) == 1 and len(jobs("PENDING")) == 1
         signalled = time.monotonic()
         os.killpg(process.pid, number)
         assert no_job_is_left(), jobs()
-        print(f"\n{number.name}: no job left after {time.monotonic() - signalled:.1f} s (required: {within} s)")
+        print(
+            f"\n{number.name}: no job left after {time.monotonic() - signalled:.1f} s (required: {within} s)"
+        )

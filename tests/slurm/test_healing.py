@@ -16,16 +16,15 @@ from typing import Any
 
 import pytest
 
-import daskmetrics.cluster.slurm._cluster  # noqa: F401  # must be imported in the main thread
 from daskmetrics import config
 from daskmetrics.cluster import connect
-from daskmetrics.cluster.slurm._batch import QueuedJob
-from daskmetrics.cluster.slurm._commands import queue
-from daskmetrics.core._events import AttemptFailed
-from daskmetrics.core._machine import workers
+from daskmetrics.cluster.slurm.batch import QueuedJob
+from daskmetrics.cluster.slurm.commands import queue
 from daskmetrics.core.errors import ClusterLostError, ConfigError
+from daskmetrics.core.events import AttemptFailed
+from daskmetrics.core.machine import workers
 from daskmetrics.execution import Journal, Record, Settings, WorkUnit, run
-from daskmetrics.execution._journal import read
+from daskmetrics.execution.journal import read
 from tests.slurm import units
 from tests.slurm.site import SCRIPT, comes_true, command, driver, needs_slurm, profile
 
@@ -54,7 +53,9 @@ class Endless:
 class Living:
     """A run on a cluster, driven by a thread, with its messages."""
 
-    def __init__(self, folder: Path, cluster: config.Cluster, name: str, seconds: float = 0.5) -> None:
+    def __init__(
+        self, folder: Path, cluster: config.Cluster, name: str, seconds: float = 0.5
+    ) -> None:
         self.folder, self.cluster, self.name = folder, cluster, name
         self.source, self.lines, self.problems = Endless(folder, seconds), [], []
         self.client: Any = None
@@ -98,7 +99,9 @@ class Living:
         assert not self.thread.is_alive()
         assert not self.problems, self.problems
         records = self.source.records
-        assert Counter(record.key for record in records) == {f"u{i}": 1 for i in range(self.source.asked)}
+        assert Counter(record.key for record in records) == {
+            f"u{i}": 1 for i in range(self.source.asked)
+        }
         assert all(record.ok for record in records)
 
 
@@ -134,7 +137,9 @@ def cancel_jobs(living: Living, count: int = 1) -> set[str]:
 
 def resume(node: str) -> None:
     """Put a node back into service, unless its daemon has done so."""
-    subprocess.run(["scontrol", "update", f"nodename={node}", "state=resume"], capture_output=True, check=False)
+    subprocess.run(
+        ["scontrol", "update", f"nodename={node}", "state=resume"], capture_output=True, check=False
+    )
 
 
 def test_cancelled_jobs_are_replaced(living):
@@ -166,13 +171,20 @@ def test_a_job_on_a_draining_node_ends_when_its_unit_is_done(living):
     command("scontrol", "update", f"nodename={job.nodes}", "state=drain", "reason=test")
     living.recovers("a node drained", {job.id})
     resume(job.nodes)
-    assert living.folder.joinpath("journal.jsonl").read_text().count('"attempt"') == attempts, "no unit was interrupted"
+    assert living.folder.joinpath("journal.jsonl").read_text().count('"attempt"') == attempts, (
+        "no unit was interrupted"
+    )
 
 
 def test_a_run_reports_at_once_what_slurm_refuses_and_recovers(living):
     command("scontrol", "update", "partitionname=gpu", "state=drain")
     lost = cancel_jobs(living)
-    assert comes_true(lambda: any("Slurm refused a further gpu job: " in line for line in living.lines)) is not None
+    assert (
+        comes_true(
+            lambda: any("Slurm refused a further gpu job: " in line for line in living.lines)
+        )
+        is not None
+    )
     print(f"\n{next(line for line in living.lines if 'refused a further' in line)}")
     command("scontrol", "update", "partitionname=gpu", "state=up")
     living.recovers("a partition closed and opened again", lost)
@@ -181,12 +193,20 @@ def test_a_run_reports_at_once_what_slurm_refuses_and_recovers(living):
 def test_a_run_continues_without_the_controller(living, slurm):
     lost = {living.running()[0].id}
     subprocess.run([SCRIPT, "controller-down", str(slurm)], check=True)
-    assert comes_true(lambda: any("Slurm does not answer" in line for line in living.lines)) is not None
+    assert (
+        comes_true(lambda: any("Slurm does not answer" in line for line in living.lines))
+        is not None
+    )
     done = len(living.source.records)
-    assert comes_true(lambda: len(living.source.records) > done + WORKERS) is not None, "work continues"
+    assert comes_true(lambda: len(living.source.records) > done + WORKERS) is not None, (
+        "work continues"
+    )
     subprocess.run([SCRIPT, "controller-up", str(slurm)], check=True)
     ping = ["scontrol", "ping"]
-    assert comes_true(lambda: subprocess.run(ping, capture_output=True, check=False).returncode == 0) is not None
+    assert (
+        comes_true(lambda: subprocess.run(ping, capture_output=True, check=False).returncode == 0)
+        is not None
+    )
     command("scancel", *lost)
     living.recovers("slurmctld stopped and started, and a job cancelled", lost)
     assert "Slurm answers again." in living.lines
@@ -200,16 +220,28 @@ def test_workers_are_replaced_before_their_walltime_ends(short):
     records = [entry for entry in entries if isinstance(entry, Record)]
     assert Counter(record.key for record in records) == {f"u{i}": 1 for i in range(45)}
     assert len({record.worker for record in records}) >= 2
-    assert not [entry for entry in entries if isinstance(entry, AttemptFailed)], "no unit was interrupted"
+    assert not [entry for entry in entries if isinstance(entry, AttemptFailed)], (
+        "no unit was interrupted"
+    )
     ended = Counter(job.state for job in queue(name="daskmetrics-units"))
-    print(f"\na walltime of one minute under 90 s of work: no unit interrupted, jobs ended as {dict(ended)}")
+    print(
+        f"\na walltime of one minute under 90 s of work: no unit interrupted, jobs ended as {dict(ended)}"
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"partition": "nowhere"}, ConfigError, "would refuse the gpu jobs .*: invalid partition specified: nowhere"),
-        ({"partition": "paid", "account": "other"}, ConfigError, "Invalid account or account/partition combination"),
+        (
+            {"partition": "nowhere"},
+            ConfigError,
+            "would refuse the gpu jobs .*: invalid partition specified: nowhere",
+        ),
+        (
+            {"partition": "paid", "account": "other"},
+            ConfigError,
+            "Invalid account or account/partition combination",
+        ),
         ({"gpus_per_job": 9}, ConfigError, "Requested node configuration is not available"),
         (
             {"prologue": ["echo no module named cuda", "exit 3"]},
@@ -220,9 +252,12 @@ def test_workers_are_replaced_before_their_walltime_ends(short):
     ids=["partition", "account", "gpus", "prologue"],
 )
 def test_an_impossible_profile_is_refused_with_its_reason(slurm, changes, error, words):
-    cluster = config.cluster(profile(slurm, workers=3, failures=3, **changes))
+    cluster = config.cluster(profile(slurm, workers=3, **changes))
     began = time.monotonic()
     with pytest.raises(error, match=words) as caught, connect(cluster, "wrong", lambda line: None):
         pass
     print(f"\n{changes}: reported after {time.monotonic() - began:.1f} s: {caught.value}")
-    assert comes_true(lambda: not [job for job in queue(name="daskmetrics-wrong") if job.alive]) is not None
+    assert (
+        comes_true(lambda: not [job for job in queue(name="daskmetrics-wrong") if job.alive])
+        is not None
+    )

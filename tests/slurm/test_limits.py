@@ -1,4 +1,6 @@
-"""Limits of accounts and the chance of success, from a real database of accounts (slurmdbd on MariaDB)."""
+"""Limits of accounts and the chance of success, from a real database of accounts (slurmdbd on
+MariaDB).
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,22 @@ import yaml
 from click.testing import CliRunner
 
 from daskmetrics.cli import main
-from daskmetrics.cluster.slurm._partitions import account_limits, job_limit, parse_limits, user_accounts
+from daskmetrics.cluster.slurm.partitions import (
+    account_limits,
+    job_limit,
+    parse_limits,
+    user_accounts,
+)
 from daskmetrics.config import Cluster
-from daskmetrics.planning._success import of_partition
+from daskmetrics.planning.offers import track_record
 from tests.slurm.site import comes_true, command, needs_slurm, profile, site
 
 with_accounts = [
     *needs_slurm,
-    pytest.mark.skipif(not shutil.which("slurmdbd"), reason="needs slurmdbd and mariadb-server; .ci/run provides both"),
+    pytest.mark.skipif(
+        not shutil.which("slurmdbd"),
+        reason="needs slurmdbd and mariadb-server; .ci/run provides both",
+    ),
 ]
 
 
@@ -62,14 +72,16 @@ def test_a_plan_states_how_our_jobs_ended(accounts, tmp_path, monkeypatch):
     here = Cluster(kind="slurm", partition="gpu")
 
     def ended() -> int:
-        record = of_partition("gpu", here, tmp_path)
+        record = track_record("gpu", here, tmp_path)
         return record.ended if record else 0
 
     assert comes_true(lambda: ended() == 3, 60)
     Path("site.yaml").write_text(yaml.safe_dump(profile(tmp_path)))
     done = CliRunner().invoke(main, ["plan", "--profiles", "site.yaml"], catch_exceptions=False)
     text = " ".join(done.stdout.split())
-    assert "2 of 3 of your jobs on gpu in 30 days ended well (1 failed): 67 % (24 % to 94 %)" in text, text
+    assert (
+        "2 of 3 of your jobs on gpu in 30 days ended well (1 failed): 67 % (24 % to 94 %)" in text
+    ), text
 
 
 def test_without_accounting_there_are_no_limits(tmp_path, monkeypatch):

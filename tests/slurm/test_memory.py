@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-import daskmetrics.cluster.slurm._cluster  # noqa: F401  # must be imported in the main thread
 from daskmetrics import config
 from daskmetrics.cluster import connect
-from daskmetrics.core._events import AttemptFailed, Record
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.events import AttemptFailed, Record
 from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit, run
-from daskmetrics.execution.map._api import run as run_map
-from daskmetrics.execution.map._source import MapOptions, make_spec
+from daskmetrics.execution.map.api import run as run_map
+from daskmetrics.execution.map.source import MapOptions, make_spec
 from tests.slurm import units
 from tests.slurm.site import command, needs_slurm, no_job_is_left, profile, site
 
 GROUP = Path("/sys/fs/cgroup/memory/memory.oom_control")
 enforced = pytest.mark.skipif(
-    not os.access(GROUP, os.W_OK), reason="needs root and control groups (version 1) for Slurm to enforce memory"
+    not os.access(GROUP, os.W_OK),
+    reason="needs root and control groups (version 1) for Slurm to enforce memory",
 )
 pytestmark = needs_slurm
 
@@ -36,9 +36,15 @@ def enforcing(tmp_path_factory) -> Iterator[Path]:
             yield folder
 
 
-def grown(place: Path, folder: Path, **changes: object) -> tuple[list[Record | AttemptFailed], list[str], set[str]]:
-    """A run of a unit of 550 MiB where jobs begin with 500 MiB: what the journal holds, messages, memory of jobs."""
-    cluster = config.cluster(profile(place, workers=1, memory="500MiB", max_memory="2GiB", **changes))
+def grown(
+    place: Path, folder: Path, **changes: object
+) -> tuple[list[Record | AttemptFailed], list[str], set[str]]:
+    """A run of a unit of 550 MiB where jobs begin with 500 MiB: what the journal holds, messages,
+    memory of jobs.
+    """
+    cluster = config.cluster(
+        profile(place, workers=1, memory="500MiB", max_memory="2GiB", **changes)
+    )
     messages: list[str] = []
     unit = WorkUnit("u", "u", "fill", units.fill, (str(folder), 550, 7), resources={"GPU": 1})
     with (
@@ -47,7 +53,9 @@ def grown(place: Path, folder: Path, **changes: object) -> tuple[list[Record | A
     ):
         run(Sweep([unit]), client, journal, Settings(most_memory=cluster.most_memory))
         entries = [entry for entry in journal.entries if isinstance(entry, Record | AttemptFailed)]
-        memory = set(command("squeue", "-h", "--states=all", "--name=daskmetrics-memory", "-o", "%m").split())
+        memory = set(
+            command("squeue", "-h", "--states=all", "--name=daskmetrics-memory", "-o", "%m").split()
+        )
     assert no_job_is_left()
     return entries, messages, memory
 
@@ -61,7 +69,9 @@ def test_a_unit_that_needs_more_memory_is_done_by_a_job_that_has_it(request, tmp
     assert isinstance(record, Record) and record.ok and record.value == 7, (entries, messages)
     # where the report of the kill comes late, the worker seems to have died
     assert failed and {each.fault for each in failed} <= {"memory", "death"}
-    assert [line for line in messages if "killed for its memory: further jobs get 1000MiB" in line], messages
+    assert [
+        line for line in messages if "killed for its memory: further jobs get 1000MiB" in line
+    ], messages
     assert memory == {"500M", "1000M"}
 
 
@@ -74,14 +84,19 @@ def test_an_item_of_a_map_waits_for_a_job_that_has_the_memory(slurm, tmp_path):
     ):
         [result] = run_map(spec, client, journal, most_memory=cluster.most_memory)
         faults = {entry.fault for entry in journal.entries if isinstance(entry, AttemptFailed)}
-    assert result.ok and result.value == 7 and (result.attempts == 1 or "death" in faults), (result, faults)
+    assert result.ok and result.value == 7 and (result.attempts == 1 or "death" in faults), (
+        result,
+        faults,
+    )
     assert no_job_is_left()
 
 
 def test_a_largest_job_that_slurm_would_refuse_is_refused_before_the_start(slurm, tmp_path):
     cluster = config.cluster(profile(slurm, workers=1, memory="500MiB", max_memory="9TiB"))
     with (
-        pytest.raises(ConfigError, match="refuse the gpu jobs of this profile with 9TiB per worker"),
+        pytest.raises(
+            ConfigError, match="refuse the gpu jobs of this profile with 9TiB per worker"
+        ),
         connect(cluster, "memory"),
     ):
         pass

@@ -1,4 +1,6 @@
-"""Ways to run on a real Slurm: a driver in its own job, workers in the present job, a profile for the site."""
+"""Ways to run on a real Slurm: a driver in its own job, workers in the present job, a profile for
+the site.
+"""
 
 from __future__ import annotations
 
@@ -14,28 +16,35 @@ import yaml
 
 import daskmetrics as dm
 from daskmetrics.cluster import ProfileCluster
-from daskmetrics.cluster.slurm import _driver_job as driver_job
-from daskmetrics.cluster.slurm._commands import queue
+from daskmetrics.cluster.slurm import driver_job as driver_job
+from daskmetrics.cluster.slurm.commands import queue
 from tests.slurm.site import comes_true, command, jobs, needs_slurm, no_job_is_left, profile
 
 pytestmark = needs_slurm
 
 SMALL = {
     "name": "small",
-    "models": [{"name": "a", "train": {"width": 16, "depth": 1, "heads": 2, "steps": 2, "vocabulary": 300}}],
+    "models": [
+        {"name": "a", "train": {"width": 16, "depth": 1, "heads": 2, "steps": 2, "vocabulary": 300}}
+    ],
     "corpus": {"prompts": 16},
     "tasks": ["stdlib:order"],
     "search": {"budget": 0.6},
 }
-DRIVER = {"walltime": "00:10:00", "cpus": 1, "memory": "1GiB"}
+DRIVER = ["--time=00:10:00", "--cpus-per-task=1", "--mem=1G"]
+HELD = f"cluster.driver_directives=[{','.join([*DRIVER, '--hold'])}]"
 
 
 @pytest.fixture(scope="module")
 def place(slurm, tmp_path_factory) -> Path:
-    """A folder with the experiment and the profile of the site; its runs share a cache of trained models."""
+    """A folder with the experiment and the profile of the site; its runs share a cache of trained
+    models.
+    """
     folder = tmp_path_factory.mktemp("modes")
     (folder / "small.yaml").write_text(yaml.safe_dump(SMALL))
-    (folder / "site.yaml").write_text(yaml.safe_dump(profile(slurm, memory="1GiB", driver=DRIVER)))
+    (folder / "site.yaml").write_text(
+        yaml.safe_dump(profile(slurm, memory="1GiB", driver_directives=DRIVER))
+    )
     return folder
 
 
@@ -76,14 +85,28 @@ def local(place) -> dict[str, Any]:
 
 
 def test_a_submitted_run_ends_with_the_same_recommendation(place, local):
-    output = call(place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", "--folder", "runs/away")
+    output = call(
+        place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", "--folder", "runs/away"
+    )
     job = driver(place / "runs/away").job
-    for part in (f"Job {job} will drive", "daskmetrics attach runs/away", f"scancel --batch --signal=TERM {job}"):
+    for part in (
+        f"Job {job} will drive",
+        "daskmetrics status --follow runs/away",
+        f"scancel --batch --signal=TERM {job}",
+    ):
         assert part in output
     assert f"Job {job} already drives this run" in call(
-        place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", "--folder", "runs/away", code=2
+        place,
+        "run",
+        "small.yaml",
+        "--cluster",
+        "site.yaml",
+        "--submit",
+        "--folder",
+        "runs/away",
+        code=2,
     )
-    followed = call(place, "attach", "runs/away")
+    followed = call(place, "status", "--follow", "runs/away")
     assert f"Job {job} is completed, exit code 0" in followed and "best  " in followed
     assert answer(place / "runs/away") == local
     log = Path(driver(place / "runs/away").log).read_text()
@@ -97,7 +120,7 @@ def test_scancel_of_the_driver_ends_all_jobs(place):
     assert comes_true(lambda: len(jobs("RUNNING")) == 3) is not None  # the driver and two workers
     command("scancel", job)
     assert no_job_is_left(within=90)
-    followed = call(place, "attach", "runs/ended", code=1)
+    followed = call(place, "status", "--follow", "runs/ended", code=1)
     assert f"Job {job} ended (cancelled" in followed and "The end of its log" in followed
 
 
@@ -105,20 +128,37 @@ def test_the_failure_of_a_driver_is_reported_with_the_end_of_its_log(place):
     broken = {**SMALL, "name": "broken", "corpus": {"source": "prompts.txt", "prompts": 2}}
     (place / "broken.yaml").write_text(yaml.safe_dump(broken))
     (place / "prompts.txt").write_text("one\ntwo\nthree\n")
-    held = "cluster.driver.directives=[--hold]"
-    call(place, "run", "broken.yaml", "--cluster", "site.yaml", "--submit", "--set", held)
+    call(place, "run", "broken.yaml", "--cluster", "site.yaml", "--submit", "--set", HELD)
     (place / "prompts.txt").unlink()
     command("scontrol", "release", driver(place / "runs/broken").job)
-    output = call(place, "attach", "runs/broken", code=1)
-    assert "failed, exit code 2" in output and "prompts.txt" in output.partition("The end of its log")[2]
+    output = call(place, "status", "--follow", "runs/broken", code=1)
+    assert (
+        "failed, exit code 2" in output
+        and "prompts.txt" in output.partition("The end of its log")[2]
+    )
 
 
 def test_inside_an_allocation_each_worker_has_one_gpu(place, local):
-    words = ("run", "small.yaml", "--in-job", "--set", "cluster.interface=lo", "--folder", "runs/inside")
-    output = call(place, *words, before=("salloc", "-N2", "--ntasks-per-node=1", "-c4", "--gres=gpu:1", "--mem=2G"))
+    words = (
+        "run",
+        "small.yaml",
+        "--in-job",
+        "--set",
+        "cluster.interface=lo",
+        "--folder",
+        "runs/inside",
+    )
+    output = call(
+        place,
+        *words,
+        before=("salloc", "-N2", "--ntasks-per-node=1", "-c4", "--gres=gpu:1", "--mem=2G"),
+    )
     assert "Starting 2 workers (allocation)" in output
     assert answer(place / "runs/inside") == local
-    assert {record.worker for record in dm.open(place / "runs/inside").records} == {"step-0", "step-1"}
+    assert {record.worker for record in dm.open(place / "runs/inside").records} == {
+        "step-0",
+        "step-1",
+    }
     assert no_job_is_left()
 
 
@@ -133,9 +173,21 @@ def test_a_profile_written_for_this_site_passes_its_test(place):
     assert "Wrote 'written.yaml'" in call(place, "cluster", "init", "-o", "written.yaml")
     assert "already exists" in call(place, "cluster", "init", "-o", "written.yaml", code=2)
     written = yaml.safe_load((place / "written.yaml").read_text())
-    assert (written["partition"], written["gpu_type"], written["interface"]) == ("gpu", "l40s", "lo")
+    assert (written["partition"], written["gpu_type"], written["interface"]) == (
+        "gpu",
+        "l40s",
+        "lo",
+    )
     output = call(place, "cluster", "test", "written.yaml")
-    for check in ("worker", "versions", "import", "device", "shared folder", "network to worker", "network to driver"):
+    for check in (
+        "worker",
+        "versions",
+        "import",
+        "device",
+        "shared folder",
+        "network to worker",
+        "network to driver",
+    ):
         assert check in output
     assert "has GPU 0" in output and "failed" not in output
     assert no_job_is_left()
@@ -154,7 +206,11 @@ def test_jupyterlab_can_create_a_cluster(place, slurm, monkeypatch):
             cluster.scale(2)
             while len(cluster.scheduler_info["workers"]) < 2:
                 await asyncio.sleep(0.2)
-            return len(queue(name="daskmetrics-notebook")), pages, len(cluster.scheduler_info["workers"])
+            return (
+                len(queue(name="daskmetrics-notebook")),
+                pages,
+                len(cluster.scheduler_info["workers"]),
+            )
         finally:
             await cluster.close()
 
@@ -165,7 +221,7 @@ def test_jupyterlab_can_create_a_cluster(place, slurm, monkeypatch):
 
 
 def test_status_shows_a_job_that_has_not_started(place):
-    held = ("--folder", "runs/waiting", "--set", "cluster.driver.directives=[--hold]")
+    held = ("--folder", "runs/waiting", "--set", HELD)
     call(place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", *held)
     output = call(place, "status", "runs/waiting")
     assert "is pending: JobHeldUser" in output

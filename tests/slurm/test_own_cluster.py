@@ -1,4 +1,6 @@
-"""A cluster of dask-jobqueue that the user made, on a real Slurm: its jobs run a map and an experiment."""
+"""A cluster of dask-jobqueue that the user made, on a real Slurm: its jobs run a map and an
+experiment.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,13 @@ def own(slurm: Path, tmp_path: Path) -> Iterator[Any]:
     from dask_jobqueue import SLURMCluster
 
     signal.signal(signal.SIGINT, before)  # dask-jobqueue replaces it
-    settings = {"queue": "gpu", "cores": 1, "memory": "1GiB", "interface": "lo", "walltime": "00:10:00"}
+    settings = {
+        "queue": "gpu",
+        "cores": 1,
+        "memory": "1GiB",
+        "interface": "lo",
+        "walltime": "00:10:00",
+    }
     with SLURMCluster(
         **settings,
         job_extra_directives=["--mem=0"],
@@ -48,7 +56,9 @@ def test_a_users_own_slurm_cluster_runs_a_map_and_stays_open(own, tmp_path):
     assert len(jobs("running")) == 1
 
 
-def test_a_users_own_slurm_client_gives_the_cells_of_a_local_run(own, client, tmp_path, monkeypatch):
+def test_a_users_own_slurm_client_gives_the_cells_of_a_local_run(
+    own, client, tmp_path, monkeypatch
+):
     monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path / "cache"))
     expected, _ = run(tmp_path / "local", client)
     with Client(own, set_as_default=False) as given:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import pytest
 
 from daskmetrics import config
-from daskmetrics.cluster.slurm._batch import summary
-from daskmetrics.cluster.slurm._commands import SlurmError, parse_queue, queue, rehearse
-from daskmetrics.cluster.slurm._commands import slurm as ask
-from daskmetrics.cluster.slurm._script import script
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.cluster.slurm.commands import SlurmError, parse_queue, queue, rehearse
+from daskmetrics.cluster.slurm.commands import slurm as ask
+from daskmetrics.cluster.slurm.script import script
 from tests.slurm.site import command, needs_slurm, no_job_is_left, profile
 
 
 @pytest.mark.parametrize(
     ("left", "seconds"),
-    [("1-02:03:04", 93784), ("2:03:04", 7384), ("9:59", 599), ("UNLIMITED", None), ("INVALID", None)],
+    [
+        ("1-02:03:04", 93784),
+        ("2:03:04", 7384),
+        ("9:59", 599),
+        ("UNLIMITED", None),
+        ("INVALID", None),
+    ],
 )
 def test_the_time_left_is_parsed(left, seconds):
     assert parse_queue(f"7|a|RUNNING|N/A|{left}|gpu0|gpu|None")[0].left == seconds
@@ -23,27 +27,28 @@ def test_the_time_left_is_parsed(left, seconds):
 
 def test_a_reason_may_contain_any_character():
     [row] = parse_queue("7|a|PENDING|N/A|1:00||gpu|ReqNodeNotAvail, UnavailableNodes:gpu[0-3]|x")
-    assert row.reason == "ReqNodeNotAvail, UnavailableNodes:gpu[0-3]|x" and row.pending and row.alive
-
-
-def test_the_summary_of_no_jobs():
-    assert summary(()) == "0 running, 0 pending"
-
-
-def test_without_slurm_the_error_says_so(monkeypatch):
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(ConfigError, match="'squeue' is not on PATH"):
-        queue()
+    assert (
+        row.reason == "ReqNodeNotAvail, UnavailableNodes:gpu[0-3]|x" and row.pending and row.alive
+    )
 
 
 class TestReal:
     pytestmark = needs_slurm
 
     def test_pending_and_ended_jobs_are_shown(self, slurm):
-        held = command("sbatch", "--parsable", "--hold", "--job-name=daskmetrics-x", "--wrap=true").strip()
+        held = command(
+            "sbatch", "--parsable", "--hold", "--job-name=daskmetrics-x", "--wrap=true"
+        ).strip()
         [row] = queue([held])
-        assert (row.name, row.state, row.reason, row.alive) == ("daskmetrics-x", "PENDING", "JobHeldUser", True)
-        assert queue(name="daskmetrics-x") == (row,) and queue(name="daskmetrics-y") == () == queue(["999999"])
+        assert (row.name, row.state, row.reason, row.alive) == (
+            "daskmetrics-x",
+            "PENDING",
+            "JobHeldUser",
+            True,
+        )
+        assert queue(name="daskmetrics-x") == (row,) and queue(name="daskmetrics-y") == () == queue(
+            ["999999"]
+        )
         command("scancel", held)
         assert no_job_is_left()
         [row] = queue([held])
@@ -56,7 +61,10 @@ class TestReal:
             ({"partition": "nowhere"}, "invalid partition specified: nowhere"),
             ({"gpus_per_job": 9}, "Requested node configuration is not available"),
             ({"walltime": "9-00:00:00"}, "Requested time limit is invalid"),
-            ({"partition": "paid", "account": "other"}, "Invalid account or account/partition combination"),
+            (
+                {"partition": "paid", "account": "other"},
+                "Invalid account or account/partition combination",
+            ),
         ):
             refusal = rehearse(script(config.cluster(profile(slurm, **changes)))).refusal
             assert refusal is not None and words in refusal, changes

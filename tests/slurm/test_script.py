@@ -7,8 +7,7 @@ import os
 import pytest
 
 from daskmetrics import config
-from daskmetrics.cluster.slurm._script import LaunchInfo, pools, script
-from daskmetrics.config import Cluster
+from daskmetrics.cluster.slurm.script import LaunchInfo, pools, script
 from daskmetrics.core.errors import ConfigError
 from tests.slurm.site import ROOT
 
@@ -24,7 +23,10 @@ CASES = {
     "a100": ("a100", {}),
     "cpu": ("cpu", {}),
     "a100-node": ("a100", {"gpus_per_job": 4, "workers": 32, **SITE, **MORE}),
-    "l40s-scoring": ("l40s", {**SITE, "scoring": {"workers": 4, "partition": "cpu", "memory": "4GiB"}}),
+    "l40s-scoring": (
+        "l40s",
+        {**SITE, "scoring": {"workers": 4, "partition": "cpu", "memory": "4GiB"}},
+    ),
 }
 
 
@@ -39,14 +41,10 @@ def test_each_job_script_is_as_recorded(name):
     assert text == recorded.read_text()
 
 
-def test_the_allocator_of_pytorch_is_a_key_of_the_profile():
-    lines = script(Cluster(kind="slurm", expandable_segments=True)).splitlines()
-    assert "export PYTORCH_ALLOC_CONF=expandable_segments:True" in lines
-    assert "ALLOC_CONF" not in script(Cluster(kind="slurm"))
-
-
 def test_values_from_the_scheduler_are_quoted():
-    launch = LaunchInfo("tls://10.0.0.1:1", "gpu-1", python="/my envs/bin/python", tls={"cert": "/a b/cert"})
+    launch = LaunchInfo(
+        "tls://10.0.0.1:1", "gpu-1", python="/my envs/bin/python", tls={"cert": "/a b/cert"}
+    )
     last = script(config.cluster("l40s"), launch=launch).splitlines()[-1]
     assert last.startswith(
         "exec '/my envs/bin/python' -P -m distributed.cli.dask_worker tls://10.0.0.1:1 --name gpu-1 "

@@ -9,8 +9,8 @@ from pathlib import Path
 from daskmetrics.cluster import connect
 from daskmetrics.config import DDP, Cluster, Recipe
 from daskmetrics.training import revisions, train_to
-from daskmetrics.training.ddp._driver import train
-from daskmetrics.training.ddp._ranks import DdpTraining
+from daskmetrics.training.ddp.driver import train
+from daskmetrics.training.ddp.ranks import DdpTraining
 from tests.slurm.site import needs_slurm, profile
 
 pytestmark = needs_slurm
@@ -37,22 +37,43 @@ class LosingANode:
 
 def test_a_node_is_lost_and_the_weights_are_the_same(slurm: Path, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.txt"
-    corpus.write_text("\n".join(f"{n} times seven is {7 * n}, as everyone knows." for n in range(400)))
+    corpus.write_text(
+        "\n".join(f"{n} times seven is {7 * n}, as everyone knows." for n in range(400))
+    )
     recipe = Recipe(
-        width=32, depth=2, context=32, steps=150, ranks=2, checkpoints=(0, 20, 100), corpus=str(corpus), vocabulary=300
+        width=32,
+        depth=2,
+        context=32,
+        steps=150,
+        ranks=2,
+        checkpoints=(0, 20, 100),
+        corpus=str(corpus),
+        vocabulary=300,
     )
     observer = LosingANode()
     with connect(
-        Cluster.model_validate(profile(slurm, directives=["--exclusive"])), "train", observer.message
+        Cluster.model_validate(profile(slurm, directives=["--exclusive"])),
+        "train",
+        observer.message,
     ) as client:
-        train(client, DdpTraining("tiny", recipe, tmp_path / "suite", DDP(save_every=10, patience=180.0)), observer)
+        train(
+            client,
+            DdpTraining("tiny", recipe, tmp_path / "suite", DDP(save_every=10, patience=180.0)),
+            observer,
+        )
     assert observer.lost
-    subprocess.run(["scontrol", "update", f"NodeName={observer.lost}", "State=RESUME"], check=False)  # for other tests
+    subprocess.run(
+        ["scontrol", "update", f"NodeName={observer.lost}", "State=RESUME"], check=False
+    )  # for other tests
     tables = [line for line in observer.lines if line.startswith("rank")]
-    assert len(tables) >= 2 and len(set(re.findall(r"gpu-\d+", "".join(tables)))) >= 3, observer.lines
+    assert len(tables) >= 2 and len(set(re.findall(r"gpu-\d+", "".join(tables)))) >= 3, (
+        observer.lines
+    )
     assert any("its worker was lost" in line for line in observer.lines), observer.lines
     assert any("with 2 of 2 ranks" in line for line in observer.lines)
-    train_to(recipe, tmp_path / "here", "step150")  # one process: two halves of a step give the same sums
+    train_to(
+        recipe, tmp_path / "here", "step150"
+    )  # one process: two halves of a step give the same sums
     last = revisions(recipe)[-1]
     ours, theirs = (tmp_path / name / last / "model.safetensors" for name in ("suite", "here"))
     assert ours.read_bytes() == theirs.read_bytes()

@@ -9,7 +9,7 @@ import pytest
 
 from daskmetrics import config
 from daskmetrics.cluster import connect
-from daskmetrics.core._machine import workers
+from daskmetrics.core.machine import workers
 from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit, run
 from tests.slurm.site import comes_true, jobs, needs_slurm, no_job_is_left, profile
 from tests.slurm.units import naps
@@ -27,9 +27,11 @@ def about(dask_worker):
     }
 
 
-@pytest.mark.parametrize(("gpus", "count"), [(1, 32), (4, 8)], ids=["one-gpu jobs", "whole-node jobs"])
+@pytest.mark.parametrize(
+    ("gpus", "count"), [(1, 32), (4, 8)], ids=["one-gpu jobs", "whole-node jobs"]
+)
 def test_thirty_two_workers_own_a_gpu_each(slurm, gpus, count):
-    cluster = config.cluster(profile(slurm, workers=32, gpus_per_job=gpus, gpus_per_node=4, threads=2))
+    cluster = config.cluster(profile(slurm, workers=32, gpus_per_job=gpus, threads=2))
     with connect(cluster, "pool") as client:
         seconds = comes_true(lambda: len(workers(client)) == 32, within=240)
         owners = list(client.run(about).values())
@@ -56,13 +58,24 @@ def test_no_gpu_or_cpu_unit_runs_on_the_wrong_worker(slurm, tmp_path):
     """Three scores for each encoding: if they could, they would run on idle GPU workers."""
     scoring = {"workers": 3, "partition": "cpu"}
     cluster = config.cluster(profile(slurm, workers=2, scoring=scoring))
-    encode = [WorkUnit(f"e{i}", f"e{i}", "encode", place, ("gpu",), resources={"GPU": 1}) for i in range(10)]
+    encode = [
+        WorkUnit(f"e{i}", f"e{i}", "encode", place, ("gpu",), resources={"GPU": 1})
+        for i in range(10)
+    ]
     units = [
-        WorkUnit(f"s{i}", f"s{i}", "score", beside, ("cpu",), resources={"CPU": 1}, input=encode[i // 3])
+        WorkUnit(
+            f"s{i}", f"s{i}", "score", beside, ("cpu",), resources={"CPU": 1}, input=encode[i // 3]
+        )
         for i in range(30)
     ]
-    units += [WorkUnit(f"m{i}", f"m{i}", "measure", place, ("gpu",), resources={"GPU": 1}) for i in range(20)]
-    with connect(cluster, "pools") as client, Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal:
+    units += [
+        WorkUnit(f"m{i}", f"m{i}", "measure", place, ("gpu",), resources={"GPU": 1})
+        for i in range(20)
+    ]
+    with (
+        connect(cluster, "pools") as client,
+        Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal,
+    ):
         assert comes_true(lambda: len(workers(client)) == 5) is not None
         offered = Counter(tuple(worker["resources"].items()) for worker in workers(client).values())
         assert offered == {(("GPU", 1),): 2, (("CPU", 1),): 3}
@@ -77,7 +90,10 @@ def test_no_gpu_or_cpu_unit_runs_on_the_wrong_worker(slurm, tmp_path):
 
 def test_an_adaptive_pool_follows_the_work(slurm, tmp_path):
     cluster = config.cluster(profile(slurm, fewest=1, workers=3))
-    with connect(cluster, "adaptive") as client, Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal:
+    with (
+        connect(cluster, "adaptive") as client,
+        Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal,
+    ):
         assert len(jobs()) == 1
         run(Sweep(naps(tmp_path, 1.0, 24)), client, journal, Settings(slots=6))
         records = list(journal.records())

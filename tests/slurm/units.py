@@ -1,4 +1,6 @@
-"""Units that workers import, and a driver that runs them: ``python -m tests.slurm.units FOLDER SECONDS N``."""
+"""Units that workers import, and a driver that runs them: ``python -m tests.slurm.units FOLDER
+SECONDS N``.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ def fill(folder: str, mebibytes: int, number: int) -> int:
 def naps(folder: Path, seconds: float, count: int) -> list[WorkUnit]:
     """``count`` units that take ``seconds`` each."""
     return [
-        WorkUnit(f"u{i}", f"u{i}", "nap", nap, (str(folder), seconds, i), resources={"GPU": 1}) for i in range(count)
+        WorkUnit(f"u{i}", f"u{i}", "nap", nap, (str(folder), seconds, i), resources={"GPU": 1})
+        for i in range(count)
     ]
 
 
@@ -42,7 +45,10 @@ def main() -> None:
     folder, seconds, count = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
     profile = config.cluster(json.loads((folder / "profile.json").read_text()))
     end_as_by_ctrl_c()
-    with connect(profile, "units", print) as client, Journal(folder / "journal.jsonl", folder / "lock") as journal:
+    with (
+        connect(profile, "units", print) as client,
+        Journal(folder / "journal.jsonl", folder / "lock") as journal,
+    ):
         run(Sweep(naps(folder, seconds, count)), client, journal, Settings())
 
 

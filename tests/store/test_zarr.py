@@ -9,9 +9,13 @@ import xarray
 from daskmetrics import store
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Checkpoint, Suite
+from daskmetrics.core.results import Measured
 from daskmetrics.core.status import Status
 
-SUITES = (Suite("a", ("step0", "step1", "main"), (0, 1, 2), 2), Suite("b", ("step0",), (1, 2, 3, 4), 4))
+SUITES = (
+    Suite("a", ("step0", "step1", "main"), (0, 1, 2), 2),
+    Suite("b", ("step0",), (1, 2, 3, 4), 4),
+)
 
 
 def axis(*names: str) -> store.Axis:
@@ -26,7 +30,9 @@ def block(seed: int, layers: int = 3, names: int = 2) -> store.Block:
     rng = np.random.default_rng(seed)
     values = rng.normal(size=(layers, names))
     values[0, 0] = np.nan
-    return store.Block(values, abs(values), np.where(np.isnan(values), Status.NAN, Status.OK).astype(np.uint8))
+    return store.Block(
+        values, abs(values), np.where(np.isnan(values), Status.NAN, Status.OK).astype(np.uint8)
+    )
 
 
 @pytest.fixture
@@ -53,8 +59,11 @@ def test_a_reader_needs_xarray_only(path):
     assert set(tree.children) == {"a", "b"}
 
 
-def test_a_block_survives_the_journal():
-    assert store.Block.of(block(3).as_json()).equals(block(3))
+def test_a_number_that_is_undefined_in_the_journal_is_nan():
+    rows = ((0.5, None),)
+    found = store.Block.of(Measured((0,), ("a", "b"), rows, rows, ((1, 2),)))
+    expected = np.array([[0.5, np.nan]])
+    assert found.equals(store.Block(expected, expected, np.array([[1, 2]], np.uint8)))
     assert not block(3).equals(block(4))
 
 
@@ -74,7 +83,9 @@ def test_an_existing_store_is_kept_and_another_shape_or_meaning_replaces_it(path
     store.create(path, template())
     assert store.read_block(path, "metrics", Checkpoint("a", "step0")).equals(block(5))
     store.create(path, template(**change))
-    assert (store.read_block(path, "metrics", Checkpoint("a", "step0")).status == Status.MISSING).all()
+    assert (
+        store.read_block(path, "metrics", Checkpoint("a", "step0")).status == Status.MISSING
+    ).all()
     assert [p.name for p in path.parent.iterdir()] == ["store.zarr"]
 
 
@@ -127,11 +138,15 @@ def test_a_store_of_a_newer_format_is_refused_with_what_to_do(path):
         lambda: store.open_tree(path),
         lambda: store.read_block(path, "metrics", Checkpoint("a", "step1")),
     ):
-        with pytest.raises(DataError, match=r"format 2.*upgrade daskmetrics, or use another folder"):
+        with pytest.raises(
+            DataError, match=r"format 2.*upgrade daskmetrics, or use another folder"
+        ):
             attempt()
 
 
-@pytest.mark.parametrize("content", ["swap", b"", b"[]", b"null", b"[" * 100_000, b'{"zarr_format": 2}', b"\xff"])
+@pytest.mark.parametrize(
+    "content", ["swap", b"", b"[]", b"null", b"[" * 100_000, b'{"zarr_format": 2}', b"\xff"]
+)
 @pytest.mark.filterwarnings("ignore:Object at:UserWarning")  # of zarr
 def test_any_metadata_is_readable_or_one_error(path, content):
     """Also the metadata of another array, whose shape does not fit."""
@@ -139,8 +154,12 @@ def test_any_metadata_is_readable_or_one_error(path, content):
     for name in ("a/metrics", "a/metrics_status", "a/checkpoint", "a", "."):
         file = path / name / "zarr.json"
         whole = file.read_bytes()
-        for other in ("a/layer", "a/metric", "b", "a/metrics_stderr") if content == "swap" else ("",):
-            file.write_bytes((path / other / "zarr.json").read_bytes() if content == "swap" else content)
+        for other in (
+            ("a/layer", "a/metric", "b", "a/metrics_stderr") if content == "swap" else ("",)
+        ):
+            file.write_bytes(
+                (path / other / "zarr.json").read_bytes() if content == "swap" else content
+            )
             with suppress(DataError):
                 store.read_block(path, "metrics", Checkpoint("a", "step1"))
             with suppress(DataError):

@@ -1,4 +1,6 @@
-"""Tasks of the benchmark on local data in the hub's formats, one of each kind; texts are the standard library's."""
+"""Tasks of the benchmark on local data in the hub's formats, one of each kind; texts are the
+standard library's.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,12 @@ CONFIGS = {
 }
 
 
-LANGUAGES = {"en": ["eng-Latn"], "de": ["deu-Latn"], "en-ext": ["eng-Latn"], "de-en": ["deu-Latn", "eng-Latn"]}
+LANGUAGES = {
+    "en": ["eng-Latn"],
+    "de": ["deu-Latn"],
+    "en-ext": ["eng-Latn"],
+    "de-en": ["deu-Latn", "eng-Latn"],
+}
 
 
 def about(name: str, kind: str, main: str, **more: Any) -> TaskMetadata:
@@ -51,13 +58,19 @@ class LocalLanguages(AbsTaskClassification):
     """Several subsets and splits, each with other texts."""
 
     metadata = about(
-        "LocalLanguages", "Classification", "accuracy", eval_langs=LANGUAGES, eval_splits=["validation", "test"]
+        "LocalLanguages",
+        "Classification",
+        "accuracy",
+        eval_langs=LANGUAGES,
+        eval_splits=["validation", "test"],
     )
 
 
 class LocalClustering(AbsTaskClustering):
     metadata = about("LocalClustering", "Clustering", "v_measure")
-    max_fraction_of_documents_to_embed = 0.8  # draws texts by the task's own generator, which is a trap
+    max_fraction_of_documents_to_embed = (
+        0.8  # draws texts by the task's own generator, which is a trap
+    )
     max_documents_per_cluster = 200
 
 
@@ -93,14 +106,20 @@ MULTILINGUAL = f"{__name__}:{LocalLanguages.__name__}"
 def write(folder: Path, texts: int = 240) -> None:
     """Write all data sets; `texts` is about how many each has."""
     package, close = TASKS["stdlib:package"].draw(), TASKS["stdlib:closeness"].draw()
-    labelled = pd.DataFrame({"text": package.texts[: 2 * texts], "label": list(map(int, package.labels[: 2 * texts]))})
+    labelled = pd.DataFrame(
+        {"text": package.texts[: 2 * texts], "label": list(map(int, package.labels[: 2 * texts]))}
+    )
     _parquet(folder / "LocalClassification", train=labelled[::2], test=labelled[1::2])
     _languages(folder / "LocalLanguages", labelled)
     clustered = labelled.rename(columns={"text": "sentences", "label": "labels"})
     _parquet(folder / "LocalClustering", test=clustered)
     n = len(close.texts) // 2
     pairs = pd.DataFrame(
-        {"sentence1": close.texts[:n], "sentence2": close.texts[n:], "score": list(map(float, close.labels))}
+        {
+            "sentence1": close.texts[:n],
+            "sentence2": close.texts[n:],
+            "score": list(map(float, close.labels)),
+        }
     )
     pairs = pairs.sample(n=min(n, texts), random_state=0)
     _parquet(folder / "LocalSTS", test=pairs)
@@ -118,7 +137,9 @@ def _languages(folder: Path, labelled: pd.DataFrame) -> None:
         _parquet(folder / subset, **splits)
         files = "".join(f"  - split: {split}\n    path: {subset}/{split}-*\n" for split in splits)
         parts.append(f"- config_name: {subset}\n  data_files:\n{files}")
-    (folder / "README.md").write_text("---\nconfigs:\n" + "".join(parts) + "---\n", encoding="utf-8")
+    (folder / "README.md").write_text(
+        "---\nconfigs:\n" + "".join(parts) + "---\n", encoding="utf-8"
+    )
 
 
 def _parquet(folder: Path, **splits: pd.DataFrame) -> None:
@@ -136,7 +157,8 @@ def _search(folder: Path, queries: int, ranked: bool) -> None:
         ({"_id": f"d{i}", "title": "", "text": text} for i, text in enumerate(examples.texts[n:])),
     )
     _lines(
-        folder / "queries.jsonl", ({"_id": f"q{i}", "text": text} for i, text in enumerate(examples.texts[:queries]))
+        folder / "queries.jsonl",
+        ({"_id": f"q{i}", "text": text} for i, text in enumerate(examples.texts[:queries])),
     )
     relevant = ({"query-id": f"q{i}", "corpus-id": f"d{i}", "score": 1} for i in range(queries))
     _lines(folder / CONFIGS["default"], relevant)
@@ -145,11 +167,17 @@ def _search(folder: Path, queries: int, ranked: bool) -> None:
         mine: dict[int, list[str]] = {}
         for query, document, _ in examples.judgements:
             mine.setdefault(query, []).append(f"d{document}")
-        _lines(folder / CONFIGS["top_ranked"], ({"query-id": f"q{i}", "corpus-ids": mine[i]} for i in range(queries)))
+        _lines(
+            folder / CONFIGS["top_ranked"],
+            ({"query-id": f"q{i}", "corpus-ids": mine[i]} for i in range(queries)),
+        )
     parts = [
-        f"- config_name: {name}\n  data_files:\n  - split: test\n    path: {file}\n" for name, file in configs.items()
+        f"- config_name: {name}\n  data_files:\n  - split: test\n    path: {file}\n"
+        for name, file in configs.items()
     ]
-    (folder / "README.md").write_text("---\nconfigs:\n" + "".join(parts) + "---\n", encoding="utf-8")
+    (folder / "README.md").write_text(
+        "---\nconfigs:\n" + "".join(parts) + "---\n", encoding="utf-8"
+    )
 
 
 def _lines(path: Path, rows: Any) -> None:

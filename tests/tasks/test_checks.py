@@ -1,4 +1,6 @@
-"""What is wrong with labelled texts is an error where a score would say nothing, else a warning with an example."""
+"""What is wrong with labelled texts is an error where a score would say nothing, else a warning
+with an example.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.tasks import Task, resolve
 from daskmetrics.tasks._checks import warnings_of
-from daskmetrics.tasks._tables import TextTable
+from daskmetrics.tasks.tables import TextTable
 
 Write = Callable[[str, str | bytes], str]
 LABELLED = "text,label\n" + "".join(f"text number {i},{'abc'[i % 3]}\n" for i in range(30))
@@ -34,7 +36,11 @@ def test_good_data_have_no_warning(written: Write, content: str) -> None:
 
 
 SENSELESS = {
-    "a label column given as the text": (LABELLED, "(text=label)", "'label' is used as text and as label"),
+    "a label column given as the text": (
+        LABELLED,
+        "(text=label)",
+        "'label' is used as text and as label",
+    ),
     "two equal columns": (
         "text,label\n" + "".join(f"{word},{word.upper()}\n" for word in ("bad", "good") * 5),
         "",
@@ -55,7 +61,11 @@ SENSELESS = {
         "",
         "are equal",
     ),
-    "one class": ("text,label\n" + "".join(f"text {i},x\n" for i in range(9)), "", "has only one label, 'x'"),
+    "one class": (
+        "text,label\n" + "".join(f"text {i},x\n" for i in range(9)),
+        "",
+        "has only one label, 'x'",
+    ),
     "an id column": (
         "text,label\n" + "".join(f"text {i},{i}\n" for i in range(20)),
         "",
@@ -75,11 +85,11 @@ def test_data_whose_score_says_nothing_are_an_error(written: Write, case: str) -
 DOUBTFUL = {
     "copies": (
         LABELLED + "text number 3,a\nText  number 3,a\nnew,b\n",
-        "1 text with one label is in several rows, 3 rows in all (line 5 and line 32: 'text number 3')",
+        "1 text with one label in several rows, 3 rows in all (line 5 and line 32: 'text number 3')",
     ),
     "contradictory copies": (
         LABELLED + "text number 3,b\n",
-        "1 text has different labels in several rows (line 5 is 'a' and line 32 is 'b': 'text number 3')",
+        "1 text with different values of 'label' in several rows (line 5 has a, line 32 has b: 'text number 3')",
     ),
     "near-empty texts": (
         LABELLED + "!,a\nx,b\n--,c\n",
@@ -127,13 +137,15 @@ def test_every_text_that_repeats_is_counted(rows: list[tuple[str, str]]) -> None
         tuple({"text": text, "label": label} for text, label in rows),
         tuple(f"line {i}" for i in range(len(rows))),
     )
-    found = " ".join(warnings_of(table, "classification", {"text": "text", "label": "label"}))
+    warnings = " ".join(warnings_of(table, "classification", {"text": "text", "label": "label"}))
     labels = {text: {label for other, label in rows if other == text} for text, _ in rows}
-    copies = [text for text, _ in rows if len(labels[text]) == 1 and sum(other == text for other, _ in rows) > 1]
-    assert (
-        f"with one label {'is' if len(set(copies)) == 1 else 'are'} in several rows, {len(copies)} rows" in found
-    ) == bool(copies)
-    assert ("different labels" in found) == any(len(each) > 1 for each in labels.values())
+    copies = [
+        text
+        for text, _ in rows
+        if len(labels[text]) == 1 and sum(other == text for other, _ in rows) > 1
+    ]
+    assert (f"with one label in several rows, {len(copies)} rows" in warnings) == bool(copies)
+    assert ("different values" in warnings) == any(len(of_text) > 1 for of_text in labels.values())
 
 
 def test_warnings_are_no_part_of_the_key(written: Write) -> None:

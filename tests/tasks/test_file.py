@@ -13,7 +13,7 @@ import pytest
 
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.tasks import Task, resolve
-from daskmetrics.tasks import _file as file_tasks
+from daskmetrics.tasks import file as file_tasks
 
 LABELLED = "text,label\n" + "".join(f"text number {i},{'abc'[i % 3]}\n" for i in range(30))
 PAIRS = "sentence1,sentence2,label\n" + "".join(f"left {i},right {i},{i % 2}\n" for i in range(20))
@@ -94,7 +94,10 @@ def test_other_column_names_are_given_as_options(written: Write) -> None:
 def test_documents_and_queries_in_the_layout_of_beir(written: Write, tmp_path: Path) -> None:
     rows = [{"_id": f"d{i}", "title": "On", "text": f"document {i}"} for i in range(5)]
     written("beir/corpus.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    written("beir/queries.jsonl", "".join(json.dumps({"_id": f"q{i}", "text": f"query {i}"}) + "\n" for i in range(2)))
+    written(
+        "beir/queries.jsonl",
+        "".join(json.dumps({"_id": f"q{i}", "text": f"query {i}"}) + "\n" for i in range(2)),
+    )
     written("beir/qrels/test.tsv", "query-id\tcorpus-id\tscore\nq0\td3\t1\nq1\td0\t2\n")
     task = one(f"file:{tmp_path / 'beir'}")
     assert task.kind == "retrieval"
@@ -124,12 +127,27 @@ BROKEN: dict[str, tuple[str, Any, str, str]] = {
     "json": ("own.jsonl", '{"text": "a", "label": 1}\n{"text": \n', "", "line 2 is not JSON"),
     "object": ("own.jsonl", '["a", 1]\n', "", "line 1 is a list, not an object"),
     "parquet": ("own.parquet", "text,label\n", "", "cannot be read as Parquet"),
-    "fields": ("own.csv", LABELLED + "one, two,a\n", "", "line 32 has 3 fields, but the header has 2"),
+    "fields": (
+        "own.csv",
+        LABELLED + "one, two,a\n",
+        "",
+        "line 32 has 3 fields, but the header has 2",
+    ),
     "quote": ("own.csv", LABELLED + '"open,a\n', "", "Is a closing double quote missing?"),
     "twice": ("own.csv", "text,text,label\na,b,c\n", "", "has a column twice"),
-    "columns": ("own.csv", "body,stars\na,1\n", "", "has the columns body, stars, which fit no kind of task"),
+    "columns": (
+        "own.csv",
+        "body,stars\na,1\n",
+        "",
+        "has the columns body, stars, which fit no kind of task",
+    ),
     "named": ("own.csv", LABELLED, "(text=txt)", "Unknown column in '"),
-    "option": ("own.csv", LABELLED, "(labels=label)", "Unknown option of a file task 'labels'. Did you mean 'label'?"),
+    "option": (
+        "own.csv",
+        LABELLED,
+        "(labels=label)",
+        "Unknown option of a file task 'labels'. Did you mean 'label'?",
+    ),
     "form": ("own.csv", LABELLED, "(label)", "'label' is not of the form name=value"),
     "kind": ("own.csv", LABELLED, "(kind=clasification)", "Did you mean 'classification'?"),
     "kind's columns": ("own.csv", LABELLED, "(kind=sts)", "sts: first, second, grade"),
@@ -144,13 +162,28 @@ BROKEN: dict[str, tuple[str, Any, str, str]] = {
         "has 1 text with the label 'd', and 4 labels in all; each label needs at least 3",
     ),
     "one class": ("own.csv", "text,label\na,x\nb,x\nc,x\n", "", "has only one label, 'x'"),
-    "truth": ("own.csv", PAIRS + "a,b,maybe\n", "", "got 'maybe'; write 1 if the texts belong together"),
-    "one truth": ("own.csv", "text1,text2,label\na,b,1\nc,d,1\n", "", "has only pairs with the label 1"),
+    "truth": (
+        "own.csv",
+        PAIRS + "a,b,maybe\n",
+        "",
+        "got 'maybe'; write 1 if the texts belong together",
+    ),
+    "one truth": (
+        "own.csv",
+        "text1,text2,label\na,b,1\nc,d,1\n",
+        "",
+        "has only pairs with the label 1",
+    ),
     "grade": ("own.csv", GRADED + "a,b,high\n", "", "column 'score': got 'high', not a number"),
     "nan": ("own.csv", GRADED + "a,b,nan\n", "", "not a finite number"),
     "flat": ("own.csv", "first,second,score\na,b,1\nc,d,1\n", "", "2 pairs and 1 different grades"),
     "one document": ("own.csv", "query,document\na,b\nc,b\n", "", "has only one document"),
-    "unanswered": ("own.csv", RANKED + "lost,document 1,0\n", "", "has no relevant document for the query 'lost'"),
+    "unanswered": (
+        "own.csv",
+        RANKED + "lost,document 1,0\n",
+        "",
+        "has no relevant document for the query 'lost'",
+    ),
     "classes": ("own/a.txt", "text", "", "has no rows"),
 }
 

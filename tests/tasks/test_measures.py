@@ -33,12 +33,16 @@ def naive_mrr(queries: np.ndarray, documents: np.ndarray) -> float:
 @cases
 def test_mean_reciprocal_rank_agrees_with_the_loop(seed: int, pairs: int, width: int) -> None:
     queries, documents = np.random.default_rng(seed).normal(size=(2, pairs, width))
-    assert measures.mean_reciprocal_rank(queries, documents).value == pytest.approx(naive_mrr(queries, documents))
+    assert measures.mean_reciprocal_rank(queries, documents).value == pytest.approx(
+        naive_mrr(queries, documents)
+    )
 
 
 @settings(max_examples=20, deadline=None)
 @cases
-def test_average_precision_and_spearman_agree_with_the_libraries(seed: int, pairs: int, width: int) -> None:
+def test_average_precision_and_spearman_agree_with_the_libraries(
+    seed: int, pairs: int, width: int
+) -> None:
     generator = np.random.default_rng(seed)
     first, second = generator.normal(size=(2, pairs, width))
     labels, grades = np.arange(pairs) % 2, generator.integers(0, 5, pairs).astype(float)
@@ -47,7 +51,9 @@ def test_average_precision_and_spearman_agree_with_the_libraries(seed: int, pair
     assert measures.average_precision(first, second, labels).value == pytest.approx(
         average_precision_score(labels, cosines)
     )
-    assert measures.spearman(first, second, grades).value == pytest.approx(spearmanr(cosines, grades).statistic)
+    assert measures.spearman(first, second, grades).value == pytest.approx(
+        spearmanr(cosines, grades).statistic
+    )
 
 
 @settings(max_examples=20, deadline=None)
@@ -59,19 +65,31 @@ def test_ndcg_agrees_with_scikit_learn(seed: int, documents: int, width: int) ->
     gains[:, 0] = 1
     judged = [(i, j, float(gains[i, j])) for i in range(5) for j in range(documents) if gains[i, j]]
     cosines = np.array([[cosine(q, d) for d in corpus] for q in queries])
-    assert measures.ndcg(queries, corpus, judged).value == pytest.approx(ndcg_score(gains, cosines, k=10))
+    assert measures.ndcg(queries, corpus, judged).value == pytest.approx(
+        ndcg_score(gains, cosines, k=10)
+    )
 
 
 @settings(max_examples=20, deadline=None)
 @cases
-def test_mean_average_precision_agrees_with_scikit_learn(seed: int, candidates: int, width: int) -> None:
+def test_mean_average_precision_agrees_with_scikit_learn(
+    seed: int, candidates: int, width: int
+) -> None:
     generator = np.random.default_rng(seed)
-    queries, documents = generator.normal(size=(3, width)), generator.normal(size=(candidates, width))
+    queries, documents = (
+        generator.normal(size=(3, width)),
+        generator.normal(size=(candidates, width)),
+    )
     relevant = generator.random((3, candidates)) < 0.4
     relevant[:, 0] = True
     judged = [(i, j, float(relevant[i, j])) for i in range(3) for j in range(candidates)]
-    wanted = [average_precision_score(relevant[i], [cosine(queries[i], d) for d in documents]) for i in range(3)]
-    assert measures.mean_average_precision(queries, documents, judged).value == pytest.approx(np.mean(wanted))
+    wanted = [
+        average_precision_score(relevant[i], [cosine(queries[i], d) for d in documents])
+        for i in range(3)
+    ]
+    assert measures.mean_average_precision(queries, documents, judged).value == pytest.approx(
+        np.mean(wanted)
+    )
 
 
 def test_ties_count_against_the_embeddings() -> None:
@@ -102,7 +120,9 @@ def test_errors_have_the_size_of_the_differences_between_draws() -> None:
 
 
 def test_paired_errors_have_the_size_of_the_differences_between_draws() -> None:
-    """Over many data sets, differences of two arms spread as their paired errors say, within a factor of two."""
+    """Over many data sets, differences of two arms spread as their paired errors say, within a
+    factor of two.
+    """
     found: dict[str, list[tuple[float, float, float]]] = {}
     for seed in range(60):
         generator = np.random.default_rng(seed)
@@ -122,8 +142,12 @@ def test_paired_errors_have_the_size_of_the_differences_between_draws() -> None:
             assert one.outcomes is not None and other.outcomes is not None
             apart = one.outcomes - other.outcomes
             paired = apart.std(ddof=1) / math.sqrt(len(apart))
-            found.setdefault(name, []).append((one.value - other.value, paired, math.hypot(one.stderr, other.stderr)))
+            found.setdefault(name, []).append(
+                (one.value - other.value, paired, math.hypot(one.stderr, other.stderr))
+            )
     for name, rows in found.items():
         value, paired, alone = np.array(rows).T
-        assert 0.5 < np.median(paired) / value.std() < 2, name  # clusters: too large, starting points count in full
+        assert 0.5 < np.median(paired) / value.std() < 2, (
+            name
+        )  # clusters: too large, starting points count in full
         assert np.median(paired) < np.median(alone), name

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from daskmetrics.checkpoints.locations import Location
 from daskmetrics.config import Protocol
-from daskmetrics.config._checkpoints import Location
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.models import LoadedModel
 from daskmetrics.tasks import resolve
-from daskmetrics.tasks._mteb import MtebTask
-from daskmetrics.tasks._mteb_run import load
+from daskmetrics.tasks.mteb import MtebTask
+from daskmetrics.tasks.mteb_run import load
 
 pytestmark = pytest.mark.filterwarnings("default")  # the benchmark's own
 KINDS = {
@@ -43,7 +43,9 @@ def noise(task: MtebTask, seed: int = 0) -> np.ndarray:
 
 
 class Plain:
-    """All layers of each text by transformers alone, one text at a time, so that no padding is involved."""
+    """All layers of each text by transformers alone, one text at a time, so that no padding is
+    involved.
+    """
 
     def __init__(self, folder: Path) -> None:
         from transformers import AutoModel, AutoTokenizer
@@ -69,7 +71,9 @@ def plain(minilm: Path) -> Plain:
 
 
 def ordinary_scores(local: ModuleType, name: str, plain: Plain) -> list[float]:
-    """By `mteb.evaluate` as its documentation has it: an encoder, and a new task object for each layer."""
+    """By `mteb.evaluate` as its documentation has it: an encoder, and a new task object for each
+    layer.
+    """
     import mteb
     from mteb.models import ModelMeta
     from mteb.models.abs_encoder import AbsEncoder
@@ -77,20 +81,26 @@ def ordinary_scores(local: ModuleType, name: str, plain: Plain) -> list[float]:
     class Ordinary(AbsEncoder):
         def __init__(self, layer: int) -> None:
             self.model, self.layer = None, layer
-            self.mteb_model_meta = ModelMeta.create_empty({"name": "test/ordinary", "revision": "1"})
+            self.mteb_model_meta = ModelMeta.create_empty(
+                {"name": "test/ordinary", "revision": "1"}
+            )
 
         def encode(self, inputs: Any, **_: Any) -> np.ndarray:
             return np.stack([plain(text)[self.layer] for batch in inputs for text in batch["text"]])
 
     scores = []
     for layer in LAYERS:
-        found = mteb.evaluate(Ordinary(layer), getattr(local, name)(), cache=None, show_progress_bar=False)
+        found = mteb.evaluate(
+            Ordinary(layer), getattr(local, name)(), cache=None, show_progress_bar=False
+        )
         scores.append(float(found.task_results[0].get_score()))
     return scores
 
 
 @every_kind
-def test_scores_equal_those_of_a_plain_encoder(local_mteb: ModuleType, minilm: Path, plain: Plain, name: str) -> None:
+def test_scores_equal_those_of_a_plain_encoder(
+    local_mteb: ModuleType, minilm: Path, plain: Plain, name: str
+) -> None:
     task = task_of(local_mteb, name)
     assert task.kind == KINDS[name]
     one_by_one = Protocol(batch_tokens=1)
@@ -115,13 +125,17 @@ def test_a_score_does_not_depend_on_earlier_scores(local_mteb: ModuleType, name:
 @every_kind
 def test_outcomes_are_of_the_score_and_pair(local_mteb: ModuleType, name: str) -> None:
     task = task_of(local_mteb, name)
-    one, same, other = (task.evaluate(rows, seed=0) for rows in (noise(task), noise(task), noise(task) + 0.1))
+    one, same, other = (
+        task.evaluate(rows, seed=0) for rows in (noise(task), noise(task), noise(task) + 0.1)
+    )
     assert one.outcomes is not None and same.outcomes is not None and other.outcomes is not None
     assert one.outcomes.mean() == pytest.approx(one.value, abs=1e-4)
     assert (one.outcomes == same.outcomes).all() and one.outcomes.shape == other.outcomes.shape
 
 
-def test_a_main_score_that_is_no_mean_over_texts_has_no_outcomes(local_mteb: ModuleType, monkeypatch: Any) -> None:
+def test_a_main_score_that_is_no_mean_over_texts_has_no_outcomes(
+    local_mteb: ModuleType, monkeypatch: Any
+) -> None:
     f1 = local_mteb.LocalClassification.metadata.model_copy(update={"main_score": "f1"})
     monkeypatch.setattr(local_mteb.LocalClassification, "metadata", f1)
     load.cache_clear()
@@ -142,11 +156,13 @@ def test_the_global_generators_do_not_change(local_mteb: ModuleType) -> None:
     assert (np.random.get_state()[1] == before[1]).all()
 
 
-def test_texts_are_written_once(local_mteb: ModuleType, session_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_written_once(
+    local_mteb: ModuleType, session_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task = task_of(local_mteb, "LocalSTS")
     texts = task.texts()
     assert task.is_local and len(set(texts)) == len(texts)
-    monkeypatch.setattr("daskmetrics.tasks._mteb_run.import_mteb", None)  # any call would fail
+    monkeypatch.setattr("daskmetrics.tasks.mteb_run.import_mteb", None)  # any call would fail
     assert task.texts() == texts
 
 
@@ -178,11 +194,13 @@ def test_other_data_in_a_folder_of_the_same_name_is_not_confused(
 
 def test_the_error_for_missing_data_names_the_command_that_fetches_it(session_cache: Path) -> None:
     pytest.importorskip("mteb", reason="needs the extra 'mteb'")
-    with pytest.raises(ConfigError, match="daskmetrics prefetch --task mteb:BIOSSES"):
+    with pytest.raises(ConfigError, match="daskmetrics runs prefetch --task mteb:BIOSSES"):
         MtebTask("BIOSSES").texts()
 
 
-@pytest.mark.parametrize(("place", "message"), [("BIOSES", "no task 'BIOSES'"), ("nowhere:Task", "cannot be imported")])
+@pytest.mark.parametrize(
+    ("place", "message"), [("BIOSES", "no task 'BIOSES'"), ("nowhere:Task", "cannot be imported")]
+)
 def test_an_unknown_task_is_an_error(session_cache: Path, place: str, message: str) -> None:
     pytest.importorskip("mteb", reason="needs the extra 'mteb'")
     with pytest.raises(ConfigError, match=message):
@@ -207,7 +225,11 @@ class TestLanguages:
         [
             ("", ["test"], ["en", "en-ext"]),
             ("(languages=deu)", ["test"], ["de"]),
-            ("(languages=deu+eng, split=validation)", ["validation"], ["en", "de", "en-ext", "de-en"]),
+            (
+                "(languages=deu+eng, split=validation)",
+                ["validation"],
+                ["en", "de", "en-ext", "de-en"],
+            ),
             ("(subsets=de-en, split=test+validation)", ["validation", "test"], ["de-en"]),
         ],
     )
@@ -220,7 +242,9 @@ class TestLanguages:
         from mteb.models.abs_encoder import AbsEncoder
 
         task = self.task(local_mteb, options)
-        assert task.name.startswith("mteb:LocalLanguages") and task.name.endswith(")") == bool(options)
+        assert task.name.startswith("mteb:LocalLanguages") and task.name.endswith(")") == bool(
+            options
+        )
         folder = local_mteb.FOLDER / "LocalLanguages"
         tested = {
             text
@@ -235,26 +259,53 @@ class TestLanguages:
 
         class Ordinary(AbsEncoder):
             def __init__(self) -> None:
-                self.model, self.mteb_model_meta = None, ModelMeta.create_empty({"name": "test/o", "revision": "1"})
+                self.model, self.mteb_model_meta = (
+                    None,
+                    ModelMeta.create_empty({"name": "test/o", "revision": "1"}),
+                )
 
             def encode(self, inputs: Any, **_: Any) -> np.ndarray:
                 return vectors[[rows[text] for batch in inputs for text in batch["text"]]]
 
-        plain = local_mteb.LocalLanguages().filter_languages(None, hf_subsets=subsets).filter_eval_splits(splits)
-        found = mteb.evaluate(Ordinary(), plain, cache=None, show_progress_bar=False).task_results[0]
+        plain = (
+            local_mteb.LocalLanguages()
+            .filter_languages(None, hf_subsets=subsets)
+            .filter_eval_splits(splits)
+        )
+        found = mteb.evaluate(Ordinary(), plain, cache=None, show_progress_bar=False).task_results[
+            0
+        ]
         score = task.evaluate(vectors, seed=0)
         assert score.value == pytest.approx(float(found.get_score()), abs=1e-6)
         assert score.detail is not None and list(score.detail["scores"]) == splits
-        assert all([each["hf_subset"] for each in part] == subsets for part in score.detail["scores"].values())
+        assert all(
+            [each["hf_subset"] for each in part] == subsets
+            for part in score.detail["scores"].values()
+        )
         assert score.n == len(tested)
 
     def test_variants_are_different_tasks(self, local_mteb: ModuleType) -> None:
         place = f"mteb:{local_mteb.MULTILINGUAL}"
-        tasks = resolve([place, f"{place}(subsets=en+en-ext)", f"{place}(subsets=en)", f"{place}(split=validation)"])
-        assert len(tasks) == len({task.key for task in tasks}) == len({task.name for task in tasks}) == 3
+        tasks = resolve(
+            [
+                place,
+                f"{place}(subsets=en+en-ext)",
+                f"{place}(subsets=en)",
+                f"{place}(split=validation)",
+            ]
+        )
+        assert (
+            len(tasks)
+            == len({task.key for task in tasks})
+            == len({task.name for task in tasks})
+            == 3
+        )
 
     def test_an_unknown_split_is_an_error(self, local_mteb: ModuleType) -> None:
-        with pytest.raises(ConfigError, match=r"Unknown split of 'mteb:LocalLanguages' 'dev'. Valid: test, validation"):
+        with pytest.raises(
+            ConfigError,
+            match=r"Unknown split of 'mteb:LocalLanguages' 'dev'. Valid: test, validation",
+        ):
             self.task(local_mteb, "(split=dev)")
 
 
@@ -268,5 +319,7 @@ def test_sizes_are_listed_without_the_data() -> None:
 def test_queries_and_documents_are_told_apart(local_mteb: ModuleType) -> None:
     task = task_of(local_mteb, "LocalRetrieval")
     roles = task.roles()
-    assert set(roles) == {"query", "document"} and len(set(zip(task.texts(), roles, strict=True))) == len(roles)
+    assert set(roles) == {"query", "document"} and len(
+        set(zip(task.texts(), roles, strict=True))
+    ) == len(roles)
     assert set(task_of(local_mteb, "LocalSTS").roles()) == {None}

@@ -10,8 +10,8 @@ import pytest
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.tasks import resolve
-from daskmetrics.tasks._examples import Examples
-from daskmetrics.tasks._portions import Portion, divide, kept_back, part_of
+from daskmetrics.tasks.examples import Examples
+from daskmetrics.tasks.portions import Portion, divide, kept_back, part_of
 
 TEXTS = tuple(f"text {i}" for i in range(60))
 LABELS = tuple(i % 3 for i in range(60))
@@ -31,8 +31,14 @@ def built_in():
 
 @pytest.mark.parametrize("kind", ["classification", "clustering"])
 def test_each_label_keeps_back_the_share(kind):
-    parts = [part_of(Examples(TEXTS, LABELS), kind, False, "task", portion) for portion in (SEARCHED, FRESH)]
-    assert [[part.labels.count(label) for label in range(3)] for part in parts] == [[14] * 3, [6] * 3]
+    parts = [
+        part_of(Examples(TEXTS, LABELS), kind, False, "task", portion)
+        for portion in (SEARCHED, FRESH)
+    ]
+    assert [[part.labels.count(label) for label in range(3)] for part in parts] == [
+        [14] * 3,
+        [6] * 3,
+    ]
     assert sorted(parts[0].texts + parts[1].texts) == sorted(TEXTS)
 
 
@@ -47,7 +53,9 @@ def test_the_order_of_rows_and_other_rows_change_nothing_and_the_name_does():
 
 def test_copies_of_an_item_stay_together():
     examples = Examples(TEXTS + TEXTS, LABELS + LABELS)
-    searched, fresh = (items("classification", examples, portion)[1] for portion in (SEARCHED, FRESH))
+    searched, fresh = (
+        items("classification", examples, portion)[1] for portion in (SEARCHED, FRESH)
+    )
     assert searched | fresh == set(TEXTS) and not searched & fresh
 
 
@@ -63,7 +71,9 @@ def test_a_probe_is_fitted_to_the_items_of_the_search_and_tested_on_the_others(b
     for name in ("stdlib:package", "stdlib:order"):
         whole = fresh[name].examples()
         n = len(whole.texts) // (2 if name == "stdlib:order" else 1)
-        assert whole.fitted == len(searched[name].texts()) * n // len(whole.texts) > n - whole.fitted
+        assert (
+            whole.fitted == len(searched[name].texts()) * n // len(whole.texts) > n - whole.fitted
+        )
         random_vectors = np.random.default_rng(0).normal(size=(len(whole.texts), 8))
         score = fresh[name].evaluate(random_vectors, seed=1)
         assert score.n == n - whole.fitted == len(score.outcomes)
@@ -72,7 +82,9 @@ def test_a_probe_is_fitted_to_the_items_of_the_search_and_tested_on_the_others(b
     perfect = fresh["stdlib:package"].evaluate(np.eye(12)[labels], seed=1)
     assert perfect.value == 1.0
     misled = np.eye(12)[labels]
-    misled[fresh["stdlib:package"].examples().fitted :] = np.eye(12)[0]  # all test texts look like the first class
+    misled[fresh["stdlib:package"].examples().fitted :] = np.eye(12)[
+        0
+    ]  # all test texts look like the first class
     assert fresh["stdlib:package"].evaluate(misled, seed=1).value == pytest.approx(1 / 12)
 
 
@@ -87,7 +99,9 @@ def test_documents_are_candidates_in_both_parts_and_queries_in_one(built_in):
             assert all(query < part.queries for query, _, _ in part.judgements)
     pairs = {(every.texts[q], every.texts[every.queries + d], r) for q, d, r in every.judgements}
     for part in (searched["stdlib:candidates"], fresh["stdlib:candidates"]):
-        assert {(part.texts[q], part.texts[part.queries + d], r) for q, d, r in part.judgements} < pairs
+        assert {
+            (part.texts[q], part.texts[part.queries + d], r) for q, d, r in part.judgements
+        } < pairs
 
 
 def test_the_two_parts_average_to_the_whole_where_a_score_is_a_mean_over_items(built_in):
@@ -131,12 +145,18 @@ class Whole:
 
 
 def test_a_task_that_cannot_be_divided_is_refused_by_name():
-    with pytest.raises(ConfigError, match=r"'mine' and 'mteb:STS12' cannot be divided.*remove 'search.confirm'"):
+    with pytest.raises(
+        ConfigError, match=r"'mine' and 'mteb:STS12' cannot be divided.*remove 'search.confirm'"
+    ):
         divide([Whole(), *resolve(["mteb:STS12", "stdlib:word"])], 0.3)
 
 
 def test_too_few_items_are_refused_with_their_number(tmp_path):
     path = tmp_path / "few.csv"
-    path.write_text("text1,text2,score\n" + "".join(f"a text {i},another {i},{i / 7}\n" for i in range(20)))
-    with pytest.raises(ConfigError, match="only 6 items of 20 would be kept back, at least 10 are needed"):
+    path.write_text(
+        "text1,text2,score\n" + "".join(f"a text {i},another {i},{i / 7}\n" for i in range(20))
+    )
+    with pytest.raises(
+        ConfigError, match="only 6 items of 20 would be kept back, at least 10 are needed"
+    ):
         divide(resolve([f"file:{path}"]), 0.3)

@@ -47,7 +47,9 @@ def test_every_probe_repeats_and_its_seed_counts(probe: str) -> None:
     assert len(others) > 1
 
 
-def test_the_error_for_a_missing_library_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_library_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(probes, "library_version", lambda probe: ("", ""))
     with pytest.raises(ConfigError, match=r"pip install 'daskmetrics\[trees\]'"):
         probes.require("lightgbm")
@@ -61,7 +63,11 @@ def skip_without(probe: str) -> None:
 def test_outcomes_say_which_texts_are_predicted_rightly() -> None:
     generator, labels = np.random.default_rng(0), np.arange(90) % 3
     score = probes.classify(generator.normal(size=(90, 4)) + np.eye(4)[labels], labels, seed=0)
-    assert score.outcomes is not None and score.outcomes.dtype == bool and score.outcomes.mean() == score.value
+    assert (
+        score.outcomes is not None
+        and score.outcomes.dtype == bool
+        and score.outcomes.mean() == score.value
+    )
 
 
 def test_order_does_not_depend_on_the_text_alone() -> None:

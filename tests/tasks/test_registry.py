@@ -7,11 +7,11 @@ from importlib.metadata import EntryPoint, EntryPoints
 import pytest
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.tasks import _registry as registry
 from daskmetrics.tasks import catalogue, resolve
-from daskmetrics.tasks._examples import KINDS
-from daskmetrics.tasks._mteb import MtebTask
+from daskmetrics.tasks import registry as registry
 from daskmetrics.tasks._stdlib import TASKS
+from daskmetrics.tasks.examples import KINDS
+from daskmetrics.tasks.mteb import MtebTask
 
 
 def test_resolving_tasks_imports_no_heavy_library() -> None:
@@ -26,7 +26,11 @@ assert not {"torch", "sklearn", "mteb", "dask", "transformers"} & set(sys.module
 
 def test_all_expands_and_each_task_comes_once() -> None:
     assert [task.name for task in resolve(["stdlib:all", "stdlib:order"])] == list(TASKS)
-    assert len({task.kind for task in resolve(["stdlib:kinds"])}) == len(resolve(["stdlib:kinds"])) == len(KINDS)
+    assert (
+        len({task.kind for task in resolve(["stdlib:kinds"])})
+        == len(resolve(["stdlib:kinds"]))
+        == len(KINDS)
+    )
 
 
 def test_the_preset_names_the_tasks_of_the_paper() -> None:
@@ -53,14 +57,24 @@ def test_an_installed_package_can_offer_tasks(monkeypatch: pytest.MonkeyPatch) -
     module = type(sys)("tests_own_task")
     module.TASK = TASKS["stdlib:order"]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "tests_own_task", module)
-    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints([entry]) if group == registry.GROUP else ())
+    monkeypatch.setattr(
+        registry,
+        "entry_points",
+        lambda group: EntryPoints([entry]) if group == registry.GROUP else (),
+    )
     assert "own:task" in catalogue()
     assert resolve(["own:task"])[0] is TASKS["stdlib:order"]
 
 
-def test_the_error_without_the_benchmark_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_the_benchmark_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "mteb", None)
     task = MtebTask("Banking77Classification")
-    assert (task.name, task.kind, task.main_score) == ("mteb:Banking77Classification", "classification", "accuracy")
+    assert (task.name, task.kind, task.main_score) == (
+        "mteb:Banking77Classification",
+        "classification",
+        "accuracy",
+    )
     with pytest.raises(ConfigError, match=r"pip install 'daskmetrics\[mteb\]'"):
         task.texts()

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from daskmetrics.core import _corpus as corpus
+from daskmetrics.core import corpus as corpus
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.tasks import resolve
-from daskmetrics.tasks._examples import Examples
 from daskmetrics.tasks._stdlib import PACKAGES, TASKS, StdlibTask
+from daskmetrics.tasks.examples import Examples
 
 CHANCE = {
     "stdlib:next_token": 1 / 3,
@@ -74,7 +74,8 @@ def test_outcomes_are_of_the_score_and_belong_to_the_same_items(task: StdlibTask
     generator = np.random.default_rng(2)
     rows = generator.normal(size=(len(task.texts()), 16))
     one, same, other = (
-        task.evaluate(each, seed=3) for each in (rows, rows.copy(), rows + generator.normal(0, 0.2, 16))
+        task.evaluate(each, seed=3)
+        for each in (rows, rows.copy(), rows + generator.normal(0, 0.2, 16))
     )
     assert one.outcomes is not None and same.outcomes is not None and other.outcomes is not None
     assert one.outcomes.mean() == pytest.approx(one.value)
@@ -127,11 +128,18 @@ def test_classes_are_balanced() -> None:
 def test_no_text_of_a_pair_task_occurs_twice() -> None:
     for name in ("stdlib:order", "stdlib:retrieval"):
         texts = TASKS[name].texts()
-        assert len(set(texts[: len(texts) // 2])) == len(set(texts[len(texts) // 2 :])) == len(texts) // 2
+        assert (
+            len(set(texts[: len(texts) // 2]))
+            == len(set(texts[len(texts) // 2 :]))
+            == len(texts) // 2
+        )
 
 
 def test_grades_and_candidates_are_balanced() -> None:
-    assert np.bincount(np.array(TASKS["stdlib:closeness"].draw().labels, dtype=int)).tolist() == [75] * 4
+    assert (
+        np.bincount(np.array(TASKS["stdlib:closeness"].draw().labels, dtype=int)).tolist()
+        == [75] * 4
+    )
     examples = TASKS["stdlib:candidates"].draw()
     assert len(examples.judgements) == 10 * examples.queries
     assert sum(worth for _, _, worth in examples.judgements) == examples.queries

@@ -11,10 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from daskmetrics.tasks._tables import read_table
+from daskmetrics.tasks.tables import read_table
 
-# everything that UTF-8 can hold, except NUL; line ends of all kinds, separators and quotes more often than chance
-NASTY = st.text(st.sampled_from("a,;\t\"'\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\ufeff \\|"), max_size=12)
+# everything that UTF-8 can hold, except NUL; line ends of all kinds, separators and quotes more
+# often than chance
+NASTY = st.text(
+    st.sampled_from("a,;\t\"'\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\ufeff \\|"), max_size=12
+)
 ANY = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 TEXTS = st.lists(st.tuples(NASTY | ANY, NASTY | ANY), min_size=1, max_size=6)
 
@@ -27,7 +30,9 @@ def read_back(name: str, content: str) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
-@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC], ids=str)
+@pytest.mark.parametrize(
+    "quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC], ids=str
+)
 @pytest.mark.parametrize("end", ["\n", "\r\n"], ids=repr)
 @pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["plain", "byte order mark"])
 @given(rows=TEXTS)
@@ -49,6 +54,10 @@ def test_a_csv_file_gives_the_texts_that_were_written(
 
 @pytest.mark.parametrize("ascii_only", [True, False])
 @given(rows=TEXTS)
-def test_json_lines_give_the_texts_that_were_written(ascii_only: bool, rows: list[tuple[str, str]]) -> None:
-    lines = [json.dumps({"text": text, "label": label}, ensure_ascii=ascii_only) for text, label in rows]
+def test_json_lines_give_the_texts_that_were_written(
+    ascii_only: bool, rows: list[tuple[str, str]]
+) -> None:
+    lines = [
+        json.dumps({"text": text, "label": label}, ensure_ascii=ascii_only) for text, label in rows
+    ]
     assert read_back("own.jsonl", "\n".join(lines) + "\n") == rows

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from daskmetrics.config import Recipe
-from daskmetrics.training._data import effective, examples, passes, share
+from daskmetrics.training.data import examples, passes, share
 
 LABELLED = {"objective": "classification", "corpus": "a.csv"}
 
@@ -46,7 +46,3 @@ def test_every_pass_over_labelled_texts_is_complete_and_shuffled_again() -> None
 def test_a_step_may_be_larger_than_the_corpus() -> None:
     recipe = Recipe(**LABELLED, batch=8)
     assert sorted(examples(recipe, 2, 1).tolist()) == [0, 0, 0, 0, 1, 1, 1, 1]
-
-
-def test_the_effective_batch_counts_the_planned_ranks() -> None:
-    assert effective(Recipe(batch=3, accumulate=5, ranks=7)) == 105

@@ -16,8 +16,12 @@ pytestmark = pytest.mark.cuda
 GPU = World(device="cuda:0")
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-3), ("float16", 2e-2), ("bfloat16", 1e-1)])
-def test_gradients_are_those_of_a_cpu(recipe: Recipe, tmp_path: Path, precision: str, tolerance: float) -> None:
+@pytest.mark.parametrize(
+    ("precision", "tolerance"), [("float32", 1e-3), ("float16", 2e-2), ("bfloat16", 1e-1)]
+)
+def test_gradients_are_those_of_a_cpu(
+    recipe: Recipe, tmp_path: Path, precision: str, tolerance: float
+) -> None:
     on_gpu = gradient(changed(recipe, precision=precision), tmp_path / "gpu", GPU)
     assert apart(on_gpu.cpu(), gradient(recipe, tmp_path / "cpu")) < tolerance
 
@@ -34,10 +38,14 @@ def test_nccl_gives_one_rank_its_own_gradient(tmp_path: Path) -> None:
     dist.init_process_group("nccl", store=store, rank=0, world_size=1)
     try:
         alone = torch.nn.Linear(8, 8, device="cuda:0")
-        expected = torch.autograd.grad(alone(torch.ones(4, 8, device="cuda:0")).square().sum(), alone.weight)[0]
+        expected = torch.autograd.grad(
+            alone(torch.ones(4, 8, device="cuda:0")).square().sum(), alone.weight
+        )[0]
         wrapped = World(0, 2, "cuda:0").wrap(alone)  # as a rank of several is
         wrapped(torch.ones(4, 8, device="cuda:0")).square().sum().backward()
         torch.testing.assert_close(alone.weight.grad, expected)
-        assert GPU.broadcast("value") == "value" and GPU.mean(torch.tensor(2.0, device="cuda:0")) == 2
+        assert (
+            GPU.broadcast("value") == "value" and GPU.mean(torch.tensor(2.0, device="cuda:0")) == 2
+        )
     finally:
         dist.destroy_process_group()

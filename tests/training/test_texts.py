@@ -46,8 +46,14 @@ def test_a_folder_is_read_file_by_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
 def test_classes_are_numbered_in_alphabetical_order(tmp_path: Path, kind: str) -> None:
-    labelled = texts.read_labelled(Recipe(corpus=str(written(tmp_path, kind)), objective="classification"))
-    assert (labelled.texts, labelled.labels, labelled.classes) == (("one, two", "three"), (1, 0), ("a", "b"))
+    labelled = texts.read_labelled(
+        Recipe(corpus=str(written(tmp_path, kind)), objective="classification")
+    )
+    assert (labelled.texts, labelled.labels, labelled.classes) == (
+        ("one, two", "three"),
+        (1, 0),
+        ("a", "b"),
+    )
 
 
 @pytest.mark.parametrize(

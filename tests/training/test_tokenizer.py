@@ -19,16 +19,9 @@ def test_any_text_survives_the_round_trip(text: str) -> None:
     assert FITTED.decode(FITTED.encode(text).ids) == text
 
 
-def test_fitting_is_deterministic() -> None:
-    assert tokenizer.fit(TEXTS, vocabulary=300).to_str() == FITTED.to_str()
-
-
-def test_the_vocabulary_is_limited() -> None:
-    assert 257 < FITTED.get_vocab_size() <= 300
-    assert FITTED.token_to_id(tokenizer.END) == tokenizer.END_ID
-
-
-def test_transformers_loads_the_same_tokenizer(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_transformers_loads_the_same_tokenizer(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     tokenizer.save(FITTED, tmp_path, max_length=64)
     loaded = AutoTokenizer.from_pretrained(tmp_path)
     text = "The lazy dog, naïve: 3 × «4»\n\tend"
@@ -39,8 +32,3 @@ def test_transformers_loads_the_same_tokenizer(tmp_path: Path, capfd: pytest.Cap
     padded = loaded(["The dog", "The quick brown dog"], padding=True)
     assert padded["attention_mask"][0][-1] == 0
     assert "".join(capfd.readouterr()) == ""
-
-
-def test_pack_ends_every_text() -> None:
-    packed = tokenizer.pack(FITTED, TEXTS[:2])
-    assert packed.tolist() == [*FITTED.encode(TEXTS[0]).ids, 0, *FITTED.encode(TEXTS[1]).ids, 0]

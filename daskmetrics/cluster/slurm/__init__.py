@@ -1,19 +1,18 @@
 """Jobs as Dask workers: Slurm's commands, job scripts, and the supervisor that replaces lost jobs.
 
-============= ======================================================================
-`_cluster`    the cluster: dask-jobqueue's, with jobs managed by our supervisor
+============= ===================================================================
+`_cluster`    the cluster, whose jobs the supervisor manages
 `_supervisor` keeps the number of workers: reads the queue and submits jobs
 `_jobs`       the jobs of a pool and the actions on them, decided from a snapshot
-`_batch`      what the supervisor needs of a batch system
-`_slurm`      Slurm as this batch system
-`_script`     the script of a worker's job
-`_commands`   runs Slurm's commands about jobs and parses their output
-`_allocation` workers inside the present Slurm job
-`_driver_job` the driver as a Slurm job
-`_partitions` partitions, limits, nodes and accounts of a site
-`_profile`    a proposed profile for a site
-`_state`      how busy a Slurm is
-============= ======================================================================
+`batch`       what the supervisor needs of a batch system
+`commands`    Slurm as this batch system: its commands and their output
+`script`      the script of a worker's job
+`allocation`  workers inside the present Slurm job
+`driver_job`  the driver as a Slurm job
+`partitions`  partitions, limits, nodes and accounts of a site
+`profile`     a proposed profile for a site
+`state`       how busy a Slurm is
+============= ===================================================================
 """
 
 __all__: list[str] = []

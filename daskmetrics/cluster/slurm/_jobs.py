@@ -1,13 +1,17 @@
-"""The jobs of a pool and the actions on them: decided from a snapshot, without Slurm, Dask or a clock."""
+"""The jobs of a pool and the actions on them: decided from a snapshot, without Slurm, Dask or a
+clock.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import TypeAlias
 
-from daskmetrics.cluster.slurm._batch import QueuedJob
+from daskmetrics.cluster.slurm.batch import QueuedJob
+from daskmetrics.core.text import shortened
 
 LONGEST_PAUSE = 600.0  # seconds between submissions while jobs keep failing
 
@@ -19,7 +23,7 @@ class Job:
     id: str
     name: str  # of its worker; with several processes those are called ``NAME-0``, ``NAME-1``, ...
     submitted: float
-    incomplete_since: float | None = None  # since when it runs with fewer workers than it should have
+    incomplete_since: float | None = None  # when it began to run with too few workers
     arrived: bool = False  # whether one of its workers has ever arrived
     leaving: bool = False  # whether it no longer counts, and a replacement was or will be submitted
     drained: bool = False  # whether its workers get no more work
@@ -27,7 +31,11 @@ class Job:
 
     def task_counts(self, workers: Mapping[str, int]) -> list[int]:
         """The number of tasks on each of its workers that have arrived."""
-        return [tasks for name, tasks in workers.items() if name == self.name or name.startswith(f"{self.name}-")]
+        return [
+            tasks
+            for name, tasks in workers.items()
+            if name == self.name or name.startswith(f"{self.name}-")
+        ]
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,7 @@ class Snapshot:
     # the number of tasks on each worker that has arrived, by the worker's name
     workers: Mapping[str, int] = field(default_factory=dict)
     draining: frozenset[str] = frozenset()  # nodes that take no more jobs
-    killed: frozenset[str] = frozenset()  # names of the workers that have been killed because of their memory
+    killed: frozenset[str] = frozenset()  # names of workers that were killed for their memory
 
 
 @dataclass(frozen=True)
@@ -52,8 +60,10 @@ class Rules:
     connect_within: float = 300.0  # seconds for the workers of a running job to arrive
     lead: float = 600.0  # seconds before a job's time limit at which its replacement is submitted
     early: float = 60.0  # seconds before a job's time limit at which its workers take no more work
-    pause: float = 1.0  # seconds before the next submission after a failed job; doubled with each further failure
-    memories: tuple[str | None, ...] = (None,)  # the memory of a worker at first, and after each kill for memory
+    # seconds before the next submission after a failed job; doubled with each further failure
+    pause: float = 1.0
+    # the memory of a worker at first, and after each kill for memory
+    memories: tuple[str | None, ...] = (None,)
 
 
 @dataclass(frozen=True)
@@ -97,23 +107,23 @@ Action: TypeAlias = SubmitJobs | Cancel | Drain | Report | Stop
 
 @dataclass(frozen=True)
 class JobSet:
-    """The jobs of one pool, and the failures of the last ones."""
+    """The jobs of one pool, and the failures of the latest ones."""
 
     jobs: tuple[Job, ...] = ()
     failed: int = 0  # jobs that failed or were refused since the last arrival of a worker
     not_before: float = 0.0  # when the next job may be submitted
-    last: Stop | None = None  # why the last one failed
+    latest_failure: Stop | None = None  # why the latest one failed
     step: int = 0  # which memory of `Rules.memories` the next job gets
 
     def with_job(self, job: Job) -> JobSet:
         """The set with one more job, which Slurm has accepted."""
         return replace(self, jobs=(*self.jobs, job))
 
-    def with_failures(self, count: int, last: Stop, now: float, rules: Rules) -> JobSet:
+    def with_failures(self, count: int, failure: Stop, now: float, rules: Rules) -> JobSet:
         """The set after this number of further failures."""
         failed = self.failed + count
         pause = min(LONGEST_PAUSE, rules.pause * 2 ** min(failed, 16))
-        return replace(self, failed=failed, not_before=now + pause, last=last)
+        return replace(self, failed=failed, not_before=now + pause, latest_failure=failure)
 
 
 @dataclass(frozen=True)
@@ -125,7 +135,7 @@ class _JobUpdate:
     cancel: bool = False
     drain: bool = False
     has_arrived: bool = False
-    killed: bool = False  # whether it or one of its workers was killed for memory, of which there is more
+    killed: bool = False  # it or one of its workers was killed for memory, of which there is more
 
     @property
     def failed(self) -> bool:
@@ -133,8 +143,11 @@ class _JobUpdate:
         return self.end is not None and not self.job.arrived and not self.job.leaving
 
 
-def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> tuple[JobSet, Sequence[Action]]:
-    """The actions that bring a pool to a number of workers, and its jobs to be passed with the next snapshot.
+def decide(
+    jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int
+) -> tuple[JobSet, Sequence[Action]]:
+    """The actions that bring a pool to a number of workers, and its jobs to be passed with the next
+    snapshot.
 
     >>> jobs, actions = decide(JobSet(), Snapshot(now=0.0, queue={}), Rules(processes=4), workers=32)
     >>> actions
@@ -143,48 +156,67 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> tupl
     updates = [_update(job, snapshot, rules) for job in jobs.jobs]
     jobs = replace(jobs, jobs=tuple(update.job for update in updates if update.end is None))
     if any(update.has_arrived for update in updates):
-        jobs = replace(jobs, failed=0, not_before=0.0, last=None)
+        jobs = replace(jobs, failed=0, not_before=0.0, latest_failure=None)
     if failures := [update for update in updates if update.failed]:
-        last = failures[-1]
-        jobs = jobs.with_failures(len(failures), Stop(f"job {last.job.id} {last.end}", last.job), snapshot.now, rules)
+        latest = failures[-1]
+        reason = Stop(f"job {latest.job.id} {latest.end}", latest.job)
+        jobs = jobs.with_failures(len(failures), reason, snapshot.now, rules)
+
+    actions: list[Action] = list(_reports(updates))
     step = max((update.job.step + 1 for update in updates if update.killed), default=0)
-    grown = [Report(f"A worker was killed for its memory: further jobs get {rules.memories[step]} per worker.")]
-    actions = [
-        *_reports(updates),
-        *(grown if step > jobs.step else ()),
-        *_unless_empty(Cancel, (update.job for update in updates if update.cancel)),
-        *_unless_empty(Drain, (update.job for update in updates if update.drain)),
-    ]
-    jobs = replace(jobs, step=max(step, jobs.step))
-    if jobs.failed >= rules.failures and jobs.last and not any(job.arrived for job in jobs.jobs):
-        # no job has workers that could continue alone
-        reason = f"{jobs.failed} jobs in a row failed; the last: {jobs.last.reason}."
-        return jobs, (*actions, Stop(reason, jobs.last.job))
-    jobs, more = _resize(jobs, snapshot, rules, -(-workers // rules.processes))
-    return jobs, (*actions, *more)
+    if step > jobs.step:
+        memory = rules.memories[step]
+        actions.append(
+            Report(f"A worker was killed for its memory: further jobs get {memory} per worker.")
+        )
+        jobs = replace(jobs, step=step)
+    actions += _unless_empty(Cancel, (update.job for update in updates if update.cancel))
+    actions += _unless_empty(Drain, (update.job for update in updates if update.drain))
+    # no job has workers that could continue alone
+    if (
+        jobs.failed >= rules.failures
+        and jobs.latest_failure
+        and not any(job.arrived for job in jobs.jobs)
+    ):
+        summary = f"{jobs.failed} jobs in a row failed; the last: {jobs.latest_failure.reason}."
+        return jobs, (*actions, Stop(summary, jobs.latest_failure.job))
+    jobs, changes = _resize(jobs, snapshot, rules, target=-(-workers // rules.processes))
+    return jobs, (*actions, *changes)
 
 
 def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:
-    queued, tasks = snapshot.queue.get(job.id), job.task_counts(snapshot.workers)
-    killed = bool(job.task_counts(dict.fromkeys(snapshot.killed, 0))) and job.step + 1 < len(rules.memories)
-    if queued is None or not queued.alive:
-        if queued is None and job.submitted >= snapshot.now:
+    queued = snapshot.queue.get(job.id)
+    tasks = job.task_counts(snapshot.workers)
+    can_grow = job.step + 1 < len(rules.memories)
+    killed = can_grow and bool(job.task_counts(dict.fromkeys(snapshot.killed, 0)))
+
+    if queued is None:
+        if job.submitted >= snapshot.now:
             return _JobUpdate(job)  # it was submitted after the snapshot
-        killed |= queued is not None and queued.state == "OUT_OF_MEMORY" and job.step + 1 < len(rules.memories)
+        return _JobUpdate(job, end="is no longer in the queue", killed=killed)
+    if not queued.alive:
+        killed |= can_grow and queued.state == "OUT_OF_MEMORY"
         return _JobUpdate(job, end=_end(queued), killed=killed)
     if queued.pending:
         return _JobUpdate(replace(job, incomplete_since=None))
+
     has_arrived = bool(tasks) and not job.arrived
-    is_complete = len(tasks) >= rules.processes
-    since = None if is_complete else snapshot.now if job.incomplete_since is None else job.incomplete_since
-    late = since is not None and snapshot.now - since >= rules.connect_within
-    job = replace(job, incomplete_since=since, arrived=job.arrived or bool(tasks))
+    incomplete_since = job.incomplete_since
+    if len(tasks) >= rules.processes:
+        incomplete_since = None
+    elif incomplete_since is None:
+        incomplete_since = snapshot.now
+    late = incomplete_since is not None and (
+        snapshot.now - incomplete_since >= rules.connect_within
+    )
+    job = replace(job, incomplete_since=incomplete_since, arrived=job.arrived or bool(tasks))
     if late and not tasks:
         end = f"on {queued.nodes} has run for {rules.connect_within:g} s, but its worker did not arrive"
         return _JobUpdate(job, end=end, cancel=True)
-    ends_soon = queued.left is not None and queued.left <= rules.early
-    off_duty = late or ends_soon or killed or queued.nodes in snapshot.draining
-    leaving = job.leaving or off_duty or (queued.left is not None and queued.left <= rules.lead)
+
+    seconds_left = math.inf if queued.left is None else queued.left
+    off_duty = late or killed or seconds_left <= rules.early or queued.nodes in snapshot.draining
+    leaving = job.leaving or off_duty or seconds_left <= rules.lead
     if job.drained and not any(tasks):
         return _JobUpdate(job, end="has no more work", cancel=True, killed=killed)
     # drained first and cancelled with a later snapshot: tasks sent to it in between run elsewhere
@@ -193,63 +225,83 @@ def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:
     return _JobUpdate(job, drain=drain, has_arrived=has_arrived, killed=killed)
 
 
-def _end(queued: QueuedJob | None) -> str:
-    if queued is None:
-        return "is no longer in the queue"
-    # of a job that is COMPLETING Slurm does not report yet how it ended
-    end = "is ending" if queued.state == "COMPLETING" else f"ended as {queued.state}"
-    reason = f" ({queued.reason})" if queued.reason else ""
-    return f"{end}{reason}" + (f" on {queued.nodes}" if queued.nodes else "")
+def _end(queued: QueuedJob) -> str:
+    end = f"ended as {queued.state}"
+    if queued.state == "COMPLETING":  # Slurm does not report yet how it ended
+        end = "is ending"
+    if queued.reason:
+        end += f" ({queued.reason})"
+    if queued.nodes:
+        end += f" on {queued.nodes}"
+    return end
 
 
 def _reports(updates: Iterable[_JobUpdate]) -> Iterator[Report]:
     """One line for all jobs that ended alike; jobs that were to leave are not reported."""
-    lost = [update for update in updates if update.end and not update.job.leaving]
-    for end, alike in groupby(sorted(lost, key=lambda update: str(update.end)), key=lambda update: update.end):
-        ids = [update.job.id for update in alike]
-        shown = ", ".join(ids[:8]) + (" ..." if len(ids) > 8 else "")
-        yield Report(f"Job {shown} {end}." if len(ids) == 1 else f"{len(ids)} jobs, {shown}: each {end}.")
+    lost_jobs: defaultdict[str, list[str]] = defaultdict(list)
+    for update in updates:
+        if update.end and not update.job.leaving:
+            lost_jobs[update.end].append(update.job.id)
+    for end, ids in sorted(lost_jobs.items()):
+        if len(ids) == 1:
+            yield Report(f"Job {ids[0]} {end}.")
+        else:
+            yield Report(f"{len(ids)} jobs, {shortened(ids, 8)}: each {end}.")
 
 
-def _unless_empty(kind: type[Cancel] | type[Drain], jobs: Iterable[Job]) -> Iterator[Cancel | Drain]:
-    if all_jobs := tuple(jobs):
-        yield kind(all_jobs)
+def _unless_empty(
+    action: type[Cancel] | type[Drain], jobs: Iterable[Job]
+) -> tuple[Cancel | Drain, ...]:
+    if jobs := tuple(jobs):
+        return (action(jobs),)
+    return ()
 
 
-def _resize(jobs: JobSet, snapshot: Snapshot, rules: Rules, target: int) -> tuple[JobSet, Sequence[Action]]:
+def _resize(
+    jobs: JobSet, snapshot: Snapshot, rules: Rules, target: int
+) -> tuple[JobSet, Sequence[Action]]:
     """Submit missing jobs, or release surplus ones."""
     serving = [job for job in jobs.jobs if not job.leaving]
     if len(serving) > target:
 
         def order(job: Job) -> tuple[int, bool, int, float]:
-            """Those with less memory are released first, then without a worker, with the fewest tasks, the youngest."""
+            """Those with less memory are released first, then without a worker, with the fewest
+            tasks, the youngest.
+            """
             tasks = job.task_counts(snapshot.workers)
             return job.step, bool(tasks), sum(tasks), -job.submitted
 
         return _release(jobs, snapshot, sorted(serving, key=order)[: len(serving) - target])
+
     count = target - len(serving)
     if rules.max_jobs is not None:
         count = min(count, rules.max_jobs - len(jobs.jobs))
-    if jobs.failed:
-        # while other jobs work, a single job is submitted from time to time to see whether jobs start again
-        count = 0 if snapshot.now < jobs.not_before else min(count, 1) if jobs.failed >= rules.failures else count
+    if jobs.failed and snapshot.now < jobs.not_before:
+        count = 0
+    elif jobs.failed >= rules.failures:
+        # while other jobs work, a single one shows from time to time whether jobs start again
+        count = min(count, 1)
     return jobs, (SubmitJobs(count),) if count > 0 else ()
 
 
-def _release(jobs: JobSet, snapshot: Snapshot, surplus: Sequence[Job]) -> tuple[JobSet, Sequence[Action]]:
+def _release(
+    jobs: JobSet, snapshot: Snapshot, surplus: Sequence[Job]
+) -> tuple[JobSet, Sequence[Action]]:
     """Cancel surplus jobs that are idle, and drain the busy ones."""
     idle = [job for job in surplus if not any(job.task_counts(snapshot.workers))]
-    busy = {job.id for job in surplus if job not in idle}
-    kept = [job for job in jobs.jobs if job not in idle]
-    remaining = tuple(replace(job, leaving=True, drained=True) if job.id in busy else job for job in kept)
-    drained = (job for job in remaining if job.id in busy)
-    return replace(jobs, jobs=remaining), (*_unless_empty(Cancel, idle), *_unless_empty(Drain, drained))
+    drained = {job: replace(job, leaving=True, drained=True) for job in surplus if job not in idle}
+    remaining = tuple(drained.get(job, job) for job in jobs.jobs if job not in idle)
+    return replace(jobs, jobs=remaining), (
+        *_unless_empty(Cancel, idle),
+        *_unless_empty(Drain, drained.values()),
+    )
 
 
 def demand(task_counts: Sequence[int]) -> int:
     """How many workers have work, from the number of tasks on each.
 
-    While all are busy, more work may be waiting than is visible here, so that the number is doubled.
+    While all are busy, more work may be waiting than is visible here, so that the number is
+    doubled.
 
     >>> demand([1, 1, 1]), demand([1, 0, 1]), demand([])
     (6, 2, 0)

@@ -1,13 +1,12 @@
-"""Checks before or after a run of what can fail, each with a remedy: of a profile, an experiment or a run.
+"""Checks before or after a run of what can fail, each with a remedy: of a profile, an experiment or
+a run.
 
-============= =======================================================================
-`_facts`      the facts that checks read and the findings that they return
-`_collect`    collects the facts
-`_slurm`      checks of a profile against Slurm
-`_machine`    checks of network, Python and GPUs
-`_storage`    checks of folders, of the hub's cache and of checkpoints
-`_history`    checks of a run by its journal
-============= =======================================================================
+========= ===============================================================================
+`facts`   the facts that checks read, their collection, and the findings that they return
+`slurm`   checks of a profile against Slurm
+`machine` checks of network, Python, GPUs, folders, the hub's cache and checkpoints
+`history` checks of a run by its journal
+========= ===============================================================================
 
 A check is a function of `Facts`; a new one is a line of `CHECKS`.
 """
@@ -23,67 +22,49 @@ import yaml
 
 from daskmetrics import config as configuration
 from daskmetrics.config import Cluster, Config
-from daskmetrics.core._files import RUNS, RunFolder, run_names
 from daskmetrics.core.errors import ConfigError, did_you_mean
-from daskmetrics.planning.doctor import _collect, _history, _machine, _slurm, _storage
-from daskmetrics.planning.doctor._facts import Check, Facts, Finding, Severity
+from daskmetrics.core.files import RUNS, RunFolder, run_names
+from daskmetrics.planning.doctor import facts as collected
+from daskmetrics.planning.doctor import history, machine, slurm
+from daskmetrics.planning.doctor.facts import Check, Facts, Finding, Severity
 
 __all__ = ["CHECKS", "Facts", "Finding", "Severity", "Subject", "collect", "examine", "subject"]
 
 CHECKS: Mapping[str, Check] = {
-    "slurm-commands": _slurm.commands,
-    "slurm-answers": _slurm.answers,
-    "partition": _slurm.partition,
-    "nodes": _slurm.nodes,
-    "account": _slurm.account,
-    "job-limit": _slurm.limits,
-    "gres": _slurm.gres,
-    "walltime": _slurm.walltime,
-    "memory": _slurm.memory,
-    "cpus": _slurm.cpus,
-    "task-layout": _slurm.task_layout,
-    "allocation-layout": _slurm.allocation_layout,
-    "memory-directives": _slurm.memory_directives,
-    "rehearsal": _slurm.rehearsal,
-    "interface": _machine.interface,
-    "interface-leads": _machine.interface_leads,
-    "interface-on-worker": _machine.interface_on_worker,
-    "node-names": _machine.names,
-    "clock": _machine.clock,
-    "ports": _machine.ports,
-    "open-files": _machine.open_files,
-    "nccl-interface": _machine.nccl_interface,
-    "infiniband": _machine.infiniband,
-    "python": _machine.python,
-    "same-versions": _machine.same_versions,
-    "environment": _machine.environment_is_shared,
-    "threads": _machine.threads,
-    "gpu": _machine.gpu,
-    "gpu-driver": _machine.gpu_driver,
-    "gpu-memory": _machine.gpu_memory,
-    "run-folder": _storage.writable("run"),
-    "cache-folder": _storage.writable("cache"),
-    "logs-folder": _storage.writable("logs"),
-    "scratch-folder": _storage.writable("scratch"),
-    "disk-room": _storage.room,
-    "disk-files": _storage.files,
-    "quota": _storage.quota,
-    "shared-folders": _storage.shared,
-    "disk-speed": _storage.speed,
-    "hub-cache": _storage.hub_cache,
-    "hub-home": _storage.hub_home,
-    "hub-switches": _storage.hub_switches,
-    "checkpoints": _storage.checkpoints,
-    "equal-weights": _storage.equal_weights,
-    "weights": _storage.weights,
-    "driver": _history.driven,
-    "failed-units": _history.failed_units,
-    "out-of-memory": _history.out_of_memory,
-    "timeouts": _history.timeouts,
-    "deaths": _history.deaths,
-    "slow-node": _history.slow_node,
-    "uneven-units": _history.uneven,
-    "waiting": _history.waiting,
+    "slurm": slurm.answers,
+    "partition": slurm.partition,
+    "account": slurm.account,
+    "job-limit": slurm.limits,
+    "gres": slurm.gres,
+    "walltime": slurm.walltime,
+    "memory": slurm.memory,
+    "cpus": slurm.cpus,
+    "task-layout": slurm.task_layout,
+    "allocation-layout": slurm.allocation_layout,
+    "rehearsal": slurm.rehearsal,
+    "interface": machine.interface,
+    "open-files": machine.open_files,
+    "nccl-interface": machine.nccl_interface,
+    "infiniband": machine.infiniband,
+    "python": machine.python,
+    "same-versions": machine.same_versions,
+    "environment": machine.environment_is_shared,
+    "threads": machine.threads,
+    "gpu-driver": machine.gpu_driver,
+    "gpu-memory": machine.gpu_memory,
+    "folders": machine.writable,
+    "disk-room": machine.room,
+    "quota": machine.quota,
+    "shared-folders": machine.shared,
+    "hub-cache": machine.hub_cache,
+    "checkpoints": machine.checkpoints,
+    "driver": history.driven,
+    "failed-units": history.failed_units,
+    "out-of-memory": history.out_of_memory,
+    "timeouts": history.timeouts,
+    "deaths": history.deaths,
+    "slow-node": history.slow_node,
+    "waiting": history.waiting,
 }
 
 
@@ -98,11 +79,15 @@ class Subject:
 
 
 def subject(text: str) -> Subject:
-    """The subject that the command line names: a run, an experiment's YAML, or a profile, by name or file."""
+    """The subject that the command line names: a run, an experiment's YAML, or a profile, by name
+    or file.
+    """
     path = Path(text)
     run = RunFolder(path)
     if run.journal.is_file():
-        config = configuration.load(run.config) if run.config.is_file() and _has_models(run.config) else None
+        config = None
+        if run.config.is_file() and _has_models(run.config):
+            config = configuration.load(run.config)
         return Subject(config.cluster if config else Cluster(), config, run, True)
     if path.is_dir():
         run.must_exist()
@@ -117,7 +102,9 @@ def subject(text: str) -> Subject:
             return subject(str(RUNS / text))
         if not names or path.suffix:
             raise
-        raise ConfigError(f"{error}{did_you_mean(text, names)} Runs in '{RUNS}': {', '.join(names)}.") from None
+        raise ConfigError(
+            f"{error}{did_you_mean(text, names)} Runs in '{RUNS}': {', '.join(names)}."
+        ) from None
 
 
 def _has_models(path: Path) -> bool:
@@ -128,24 +115,21 @@ def _has_models(path: Path) -> bool:
     return isinstance(data, Mapping) and "models" in data
 
 
-def collect(subject: Subject, start_worker: bool = False) -> Facts:
-    """Collect the facts of a subject, and with ``start_worker`` those of the machine of a worker, too."""
-    profile, suites = subject.profile, _collect.suites(subject.config)
-    worker, unseen = _collect.worker(profile, subject.run, suites) if start_worker else (None, None)
+def collect(subject: Subject) -> Facts:
+    """Collect the facts of a subject."""
+    profile = subject.profile
+    suites = collected.suites(subject.config)
     return Facts(
         profile=profile,
-        here=_collect.machine(profile.interface),
-        slurm=_collect.slurm(profile) if profile.kind == "slurm" else None,
-        worker=worker,
-        unseen=unseen,
-        folders=_collect.folders(profile, subject.run),
-        quota=_collect.printed("quota", "-w"),
+        here=collected.this_machine(),
+        slurm=collected.slurm_facts(profile) if profile.kind == "slurm" else None,
+        folders=collected.folders(profile, subject.run),
+        quota=collected.printed("quota", "-w"),
         prefix=Path(sys.prefix),
-        prefix_kind=_collect.file_system(Path(sys.prefix)),
-        hub=_collect.hub(subject.config, suites),
+        prefix_kind=collected.file_system(Path(sys.prefix)),
+        hub=collected.hub_facts(subject.config, suites),
         suites=suites,
-        history=_collect.history(subject.run) if subject.is_run else None,
-        environment=subject.config.ddp.environment if subject.config else {},
+        history=collected.history(subject.run) if subject.is_run else None,
     )
 
 

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from daskmetrics.answer.analysis import FEWEST, closest_first, rank_correlation
 from daskmetrics.core.names import Arm
-from daskmetrics.report._analysis import FEWEST, closest_first, rank_correlation
 from daskmetrics.report._format import signed
 from daskmetrics.report.plots._style import COLOURS, MARKERS, STYLE, blank
 
@@ -49,7 +49,9 @@ def metric_against_score(
     return figure
 
 
-def _panel(ax: Axes, metric: Mapping[Arm, float], scores: Mapping[Arm, float], models: Sequence[str]) -> None:
+def _panel(
+    ax: Axes, metric: Mapping[Arm, float], scores: Mapping[Arm, float], models: Sequence[str]
+) -> None:
     arms = [arm for arm in scores if arm in metric]
     for i, model in enumerate(models):
         points = [(metric[arm], scores[arm]) for arm in arms if arm.model == model]
@@ -64,25 +66,44 @@ def _panel(ax: Axes, metric: Mapping[Arm, float], scores: Mapping[Arm, float], m
 
 def _style(model: int) -> dict[str, Any]:
     colour, marker = COLOURS[model % len(COLOURS)], MARKERS[model % len(MARKERS)]
-    return {"color": colour, "marker": marker, "linestyle": "none", "ms": 4.8, "mew": 0, "alpha": 0.75}
+    return {
+        "color": colour,
+        "marker": marker,
+        "linestyle": "none",
+        "ms": 4.8,
+        "mew": 0,
+        "alpha": 0.75,
+    }
 
 
 @rc_context({**STYLE, "axes.grid": False})
 def correlation_table(correlations: Correlations) -> Figure:
-    """A row per metric, a column per kind of task: Spearman's rho, and the number of cells that it rests on."""
+    """A row per metric, a column per kind of task: Spearman's rho, and the number of cells that it
+    rests on.
+    """
     groups, names = list(next(iter(correlations.values()))), closest_first(correlations)[::-1]
     figure = blank(0.5 + 0.3 * len(names))
     ax = figure.subplots()
     rho = np.array([[correlations[name][group][0] for group in groups] for name in names])
     colours = matplotlib.colormaps["PuOr"].with_extremes(bad="#f3f3f3")
-    ax.pcolormesh(np.ma.masked_invalid(rho), cmap=colours, vmin=-1, vmax=1, edgecolors="white", linewidth=1.2)
+    ax.pcolormesh(
+        np.ma.masked_invalid(rho), cmap=colours, vmin=-1, vmax=1, edgecolors="white", linewidth=1.2
+    )
     for (row, column), value in np.ndenumerate(rho):
         count = correlations[names[row]][groups[column]][1]
         text = "too few" if np.isnan(value) else f"{signed(value)}  ({count:,})"
         style: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": 8}
-        ax.text(column + 0.5, row + 0.5, text, color="white" if abs(value) > LIGHT else "#1c2128", **style)
+        ax.text(
+            column + 0.5,
+            row + 0.5,
+            text,
+            color="white" if abs(value) > LIGHT else "#1c2128",
+            **style,
+        )
     ax.set_xticks(np.arange(len(groups)) + 0.5, groups)
     ax.set_yticks(np.arange(len(names)) + 0.5, names)
-    ax.tick_params(length=0, labelsize=8.5, top=True, bottom=False, labeltop=True, labelbottom=False)
+    ax.tick_params(
+        length=0, labelsize=8.5, top=True, bottom=False, labeltop=True, labelbottom=False
+    )
     ax.spines[:].set_visible(False)
     return figure

@@ -9,9 +9,9 @@ from typing import Any
 from bokeh.document import Document
 from bokeh.resources import Resources
 
+from daskmetrics.answer import analysis
+from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.names import Arm, Suite
-from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._recorded import RecordedRun
 from daskmetrics.report.plots import _interactive as draw
 from daskmetrics.report.plots._fields import EXPECTED, METRICS, SCORES, Field, fields
 
@@ -35,7 +35,9 @@ OF_ARMS = ("map", "lines", "points", "comparison")
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of a page: their captions by name, and what its script needs to draw and to change them."""
+    """The figures of a page: their captions by name, and what its script needs to draw and to
+    change them.
+    """
 
     captions: dict[str, str]
     fields: tuple[Field, ...]
@@ -76,11 +78,15 @@ def figures(run: RecordedRun) -> Figures | None:
     best_of = BEST_READOUT if any(len(suite.readouts) > 1 for suite in suites) else ""
     captions = {each.name: CAPTIONS[each.name] + best_of * (each.name in OF_ARMS) for each in drawn}
     names = tuple(suite.model for suite in suites) if "map" in captions else ()
-    return Figures(captions, known, names, shown.name if shown else "", against.name if against else "", data)
+    return Figures(
+        captions, known, names, shown.name if shown else "", against.name if against else "", data
+    )
 
 
 def drawn_arms(run: RecordedRun, suites: Sequence[Suite], readout: str | None = None) -> list[Arm]:
-    """One arm for each layer of each checkpoint, so that no two are drawn onto one place; `analysis.by_layer`."""
+    """One arm for each layer of each checkpoint, so that no two are drawn onto one place;
+    `analysis.by_layer`.
+    """
     known = analysis.by_layer(run, readout)
     return [
         known.get(layer, replace(layer, readout=readout or suite.readouts[0]))
@@ -90,7 +96,11 @@ def drawn_arms(run: RecordedRun, suites: Sequence[Suite], readout: str | None = 
 
 
 def _of_arms(
-    run: RecordedRun, suites: Sequence[Suite], arms: Sequence[Arm], shown: Field, against: Field | None
+    run: RecordedRun,
+    suites: Sequence[Suite],
+    arms: Sequence[Arm],
+    shown: Field,
+    against: Field | None,
 ) -> list[Any]:
     """Maps of many checkpoints and lines along layers; of single checkpoints points with errors."""
     marks = analysis.marks(run)
@@ -98,13 +108,17 @@ def _of_arms(
     if all(len(suite.revisions) == 1 for suite in suites):
         drawn = [draw.layer_points(source, suites, shown)]
     else:
-        first = next((suite for suite in suites if marks and suite.model == marks["best"].model), suites[0])
+        first = next(
+            (suite for suite in suites if marks and suite.model == marks["best"].model), suites[0]
+        )
         drawn = [draw.heat_map(source, first, shown, marks), draw.layer_lines(source, first, shown)]
     return [*drawn, draw.comparison(source, suites, shown, against)] if against else drawn
 
 
 def drawn_path(run: RecordedRun, known: Iterable[Field]) -> Any:
-    """The path of the search; decisions stand at the expected scores, if those have the units of scores."""
+    """The path of the search; decisions stand at the expected scores, if those have the units of
+    scores.
+    """
     believed = next((each.values for each in known if each.name == EXPECTED and not each.units), {})
     return draw.search_path(analysis.path_of(run), believed)
 
@@ -118,7 +132,11 @@ def _first(known: Sequence[Field]) -> tuple[Field | None, Field | None]:
 
 
 def _thin(one: Field, arms: int) -> Field:
-    return Field(one.name, one.group, one.units, one.values) if one.group == METRICS and arms > MANY else one
+    return (
+        Field(one.name, one.group, one.units, one.values)
+        if one.group == METRICS and arms > MANY
+        else one
+    )
 
 
 def library() -> str:

@@ -1,4 +1,6 @@
-"""What an interactive figure can show: one value for each arm, with its error, as scores, metrics and costs."""
+"""What an interactive figure can show: one value for each arm, with its error, as scores, metrics
+and costs.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from daskmetrics.core._outcomes import means_of
+from daskmetrics.answer import analysis
+from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.answer.trade_offs import ArmCost
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm
-from daskmetrics.report import _analysis as analysis
-from daskmetrics.report._recorded import RecordedRun
-from daskmetrics.report._tradeoffs import ArmCost
+from daskmetrics.core.outcomes import means_of
 
 SCORES, METRICS, COSTS = "Scores", "Label-free metrics", "Costs"
 COST_OF: dict[str, Callable[[ArmCost], float]] = {
@@ -21,7 +23,9 @@ COST_OF: dict[str, Callable[[ArmCost], float]] = {
     "dimensions of a vector": lambda cost: cost.dimensions,
     "bytes of a vector": lambda cost: cost.bytes,
 }
-COST_NAMES = dict(zip(("layers", "parameters", "flops", "dimensions", "bytes"), COST_OF, strict=True))  # in Python
+COST_NAMES = dict(
+    zip(("layers", "parameters", "flops", "dimensions", "bytes"), COST_OF, strict=True)
+)  # in Python
 EXPECTED = "expected score"
 SPARSE = 0.5  # a field that fewer of the arms have is stored with their indices
 
@@ -39,21 +43,31 @@ class Field:
     @property
     def label(self) -> str:
         """The name with its units, for an axis."""
-        return f"{self.name}, {self.units}" if self.units and self.units not in self.name else self.name
+        return (
+            f"{self.name}, {self.units}"
+            if self.units and self.units not in self.name
+            else self.name
+        )
 
     def key(self, arm: Arm) -> Arm:
         """The arm by which a value is found: metrics belong to layers."""
         return analysis.layer_of(arm) if self.group == METRICS else arm
 
     def as_json(self, arms: Sequence[Arm]) -> dict[str, Any]:
-        """Values ``v`` and errors ``e`` in the order of the arms, rounded; ``i`` has the arms of a sparse field."""
+        """Values ``v`` and errors ``e`` in the order of the arms, rounded; ``i`` has the arms of a
+        sparse field.
+        """
         about: dict[str, Any] = {"name": self.name, "group": self.group, "label": self.label}
         arms = [self.key(arm) for arm in arms]
         places = [i for i, arm in enumerate(arms) if arm in self.values]
         if len(places) < SPARSE * len(arms):
             about["i"], arms = places, [arms[i] for i in places]
         about["v"] = [_rounded(self.values.get(arm), 5) for arm in arms]
-        return {**about, "e": [_rounded(self.errors.get(arm), 2) for arm in arms]} if self.errors else about
+        return (
+            {**about, "e": [_rounded(self.errors.get(arm), 2) for arm in arms]}
+            if self.errors
+            else about
+        )
 
 
 def _rounded(value: float | None, digits: int) -> float | None:
@@ -79,7 +93,12 @@ def _scores(run: RecordedRun) -> Iterator[Field]:
         yield everywhere
     yield from (task_field(run, task) for task in run.tasks)
     if not single:
-        yield Field("tasks scored", SCORES, "", {arm: float(len(values)) for arm, values in recorded.items()})
+        yield Field(
+            "tasks scored",
+            SCORES,
+            "",
+            {arm: float(len(values)) for arm, values in recorded.items()},
+        )
 
 
 def mean_field(run: RecordedRun) -> Field:
@@ -92,23 +111,33 @@ def mean_field(run: RecordedRun) -> Field:
 def task_field(run: RecordedRun, task: str) -> Field:
     """The scores of a task."""
     own = {arm: values[task] for arm, values in run.recorded.items() if task in values}
-    errors = {arm: value["stderr"] for arm, value in own.items() if value["stderr"] is not None}
-    scores = {arm: value["score"] for arm, value in own.items()}
+    errors = {arm: score.stderr for arm, score in own.items()}
+    scores = {arm: score.score for arm, score in own.items()}
     return Field(task, SCORES, run.tasks[task]["main_score"], scores, errors)
 
 
 def expected(run: RecordedRun) -> Iterator[Field]:
     """The mean and the standard deviation of the search's posterior."""
-    from daskmetrics.report._posterior import posterior_of
+    from daskmetrics.answer.posterior import posterior_of
 
     try:
         found = posterior_of(run)
     except DataError:  # a run without tasks, scores or measured checkpoints has no posterior
         return
     arms, posterior = found.problem.arms, found.posterior
-    units = "" if run.config["search"]["reward"] == "mean" else f"in units of the reward ({found.problem.reward})"
+    units = (
+        ""
+        if run.config["search"]["reward"] == "mean"
+        else f"in units of the reward ({found.problem.reward})"
+    )
     values, sds = posterior.mean.tolist(), (posterior.variance.clip(min=0) ** 0.5).tolist()
-    yield Field(EXPECTED, SCORES, units, dict(zip(arms, values, strict=True)), dict(zip(arms, sds, strict=True)))
+    yield Field(
+        EXPECTED,
+        SCORES,
+        units,
+        dict(zip(arms, values, strict=True)),
+        dict(zip(arms, sds, strict=True)),
+    )
 
 
 def metric_fields(run: RecordedRun) -> Iterator[Field]:
@@ -119,7 +148,9 @@ def metric_fields(run: RecordedRun) -> Iterator[Field]:
 
 
 def telling(costs: Sequence[ArmCost]) -> list[str]:
-    """The costs of `COST_OF` that differ between arms; bytes only where they are not those of float32."""
+    """The costs of `COST_OF` that differ between arms; bytes only where they are not those of
+    float32.
+    """
     differing = [name for name, cost in COST_OF.items() if len(set(map(cost, costs))) > 1]
     as_float32 = all(cost.bytes == 4 * cost.dimensions for cost in costs)
     return [name for name in differing if not (as_float32 and name == "bytes of a vector")]

@@ -18,13 +18,18 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, MaxNLocator
 from numpy.typing import NDArray
 
-from daskmetrics.core._steps import step_label
 from daskmetrics.core.names import Arm, Suite
+from daskmetrics.core.steps import step_label
 from daskmetrics.report.plots._style import STYLE, axes_for, blank, thinned
 
 MOST_STEPS = 26  # checkpoints labelled along the whole width
 MOST_LAYERS = 7  # layers labelled beside one map
-NO_VALUE: dict[str, Any] = {"facecolor": "#f3f3f3", "edgecolor": "#d0d0d0", "hatch": "////", "linewidth": 0}
+NO_VALUE: dict[str, Any] = {
+    "facecolor": "#f3f3f3",
+    "edgecolor": "#d0d0d0",
+    "hatch": "////",
+    "linewidth": 0,
+}
 # a white rim around the black one keeps a mark visible on dark and on light colours
 _MARK: dict[str, Any] = {
     "linestyle": "none",
@@ -57,18 +62,34 @@ def heat_maps(quantities: Sequence[Quantity], suites: Sequence[Suite], marks: Ma
     row_height = float(np.clip(0.19 * max(len(suite.layers) for suite in suites), 0.75, 1.6))
     figure = blank(1.0 + len(quantities) * (row_height + 0.36))
     counts = np.array([len(suite.revisions) for suite in suites], dtype=float)
-    shares = np.maximum(counts, 0.4 * counts.mean())  # no map is too narrow for the name of its model
-    axes = figure.subplots(len(quantities), len(suites), squeeze=False, width_ratios=shares.tolist())
+    shares = np.maximum(
+        counts, 0.4 * counts.mean()
+    )  # no map is too narrow for the name of its model
+    axes = figure.subplots(
+        len(quantities), len(suites), squeeze=False, width_ratios=shares.tolist()
+    )
     for quantity, row in zip(quantities, axes, strict=True):
         _row(figure, row, quantity, suites, marks)
-    for top, lowest, suite, share in zip(axes[0], axes[-1], suites, shares / shares.sum(), strict=True):
-        top.annotate(suite.model, (0.5, 1), (0, 19), "axes fraction", "offset points", ha="center", fontsize=9.5)
+    for top, lowest, suite, share in zip(
+        axes[0], axes[-1], suites, shares / shares.sum(), strict=True
+    ):
+        top.annotate(
+            suite.model,
+            (0.5, 1),
+            (0, 19),
+            "axes fraction",
+            "offset points",
+            ha="center",
+            fontsize=9.5,
+        )
         places = thinned(range(len(suite.revisions)), int(MOST_STEPS * share))
         lowest.set_xticks(places, [step_label(suite.revisions[i]) for i in places])
         lowest.set_xlabel("training step")
     handles = [Line2D([], [], label="best arm", **STAR)] if "best" in marks else []
     handles += [Line2D([], [], label="default arm", **RING)] if "default" in marks else []
-    figure.legend(handles=[*handles, Patch(label="no value", **NO_VALUE)], loc="outside upper right", ncols=3)
+    figure.legend(
+        handles=[*handles, Patch(label="no value", **NO_VALUE)], loc="outside upper right", ncols=3
+    )
     return figure
 
 
@@ -78,7 +99,10 @@ def plane(values: Mapping[Arm, float], suite: Suite) -> NDArray[np.float64]:
     >>> plane({Arm("m", "step1", 0): 0.5}, Suite("m", ("step0", "step1"), (0,), 1))
     array([[nan, 0.5]])
     """
-    rows = [[values.get(Arm(suite.model, r, layer), np.nan) for r in suite.revisions] for layer in suite.layers]
+    rows = [
+        [values.get(Arm(suite.model, r, layer), np.nan) for r in suite.revisions]
+        for layer in suite.layers
+    ]
     return np.array(rows, dtype=float)
 
 
@@ -107,29 +131,53 @@ def _norm(quantity: Quantity, planes: Sequence[NDArray[np.float64]]) -> Normaliz
 
 
 def _map(
-    ax: Axes, values: NDArray[np.float64], norm: Normalize, quantity: Quantity, suite: Suite, marks: Marks
+    ax: Axes,
+    values: NDArray[np.float64],
+    norm: Normalize,
+    quantity: Quantity,
+    suite: Suite,
+    marks: Marks,
 ) -> None:
     ax.patch.set(**NO_VALUE)
     ax.spines[:].set_visible(False)
-    ax.imshow(values, norm=norm, cmap=quantity.colours, origin="lower", aspect="auto", interpolation="nearest")
+    ax.imshow(
+        values,
+        norm=norm,
+        cmap=quantity.colours,
+        origin="lower",
+        aspect="auto",
+        interpolation="nearest",
+    )
     places = thinned(range(len(suite.layers)), MOST_LAYERS)
     ax.set_yticks(places, [str(suite.layers[i]) for i in places])
     ax.set_xticks([])
     ax.tick_params(length=0)
     for name, look in (("default", RING), ("best", STAR)):
-        if (arm := marks.get(name)) and arm.checkpoint in suite.checkpoints() and arm.layer in suite.layers:
+        if (
+            (arm := marks.get(name))
+            and arm.checkpoint in suite.checkpoints()
+            and arm.layer in suite.layers
+        ):
             ax.plot(suite.revisions.index(arm.revision), suite.layers.index(arm.layer), **look)
 
 
-def _row(figure: Figure, row: Sequence[Axes], quantity: Quantity, suites: Sequence[Suite], marks: Marks) -> None:
+def _row(
+    figure: Figure, row: Sequence[Axes], quantity: Quantity, suites: Sequence[Suite], marks: Marks
+) -> None:
     planes = [plane(quantity.values, suite) for suite in suites]
     norm = _norm(quantity, planes)
     for ax, values, suite in zip(row, planes, suites, strict=True):
         _map(ax, values, norm, quantity, suite, marks)
     row[0].set_title(quantity.title, loc="left", fontsize=9, fontweight="bold", pad=4)
     row[0].set_ylabel("layer")
-    ticks = MaxNLocator(4) if quantity.most is None else FixedLocator(thinned(range(1, quantity.most + 1), 5))
+    ticks = (
+        MaxNLocator(4)
+        if quantity.most is None
+        else FixedLocator(thinned(range(1, quantity.most + 1), 5))
+    )
     colours = ScalarMappable(norm, quantity.colours)
-    bar = figure.colorbar(colours, ax=row, ticks=ticks, label=quantity.units, aspect=10, fraction=0.02, pad=0.01)
+    bar = figure.colorbar(
+        colours, ax=row, ticks=ticks, label=quantity.units, aspect=10, fraction=0.02, pad=0.01
+    )
     bar.minorticks_off()
     bar.outline.set_visible(False)

@@ -1,7 +1,9 @@
-"""The interactive figures of the page, drawn with Bokeh: maps, lines along layers, comparisons, the search, losses.
+"""The interactive figures of the page, drawn with Bokeh: maps, lines along layers, comparisons, the
+search, losses.
 
-Figures of arms share one source of data, so that a selection in one is seen in all. They are plain Bokeh models without
-code of their own: `page.js` changes what they show. So the page's content policy can refuse every script but its own.
+Figures of arms share one source of data, so that a selection in one is seen in all. They are plain
+Bokeh models without code of their own: `page.js` changes what they show. So the page's content
+policy can refuse every script but its own.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from bokeh import models
 from bokeh.palettes import Cividis256
 from bokeh.plotting import figure
 
-from daskmetrics.core._steps import edges, fitting, positions, spread, step_label, ticks
+from daskmetrics.answer.analysis import SearchPath
 from daskmetrics.core.names import Arm, Suite
-from daskmetrics.report._analysis import SearchPath
+from daskmetrics.core.steps import edges, fitting, positions, spread, step_label, ticks
 from daskmetrics.report.plots._fields import Field
 
 # those of Okabe and Ito (2008), of which the first is lighter, so that it is seen on dark pages
@@ -32,8 +34,12 @@ ZOOM = "pan,box_zoom,wheel_zoom,reset,save"
 TIPS = [("", "@name"), ("value", "@value{0.[0000]a} ± @error{0.[0000]}")]
 
 
-def arms_source(arms: Sequence[Arm], suites: Sequence[Suite], shown: Field, against: Field | None) -> Any:
-    """The columns that figures of arms share: name, model, place on the map, and the values that are shown."""
+def arms_source(
+    arms: Sequence[Arm], suites: Sequence[Suite], shown: Field, against: Field | None
+) -> Any:
+    """The columns that figures of arms share: name, model, place on the map, and the values that
+    are shown.
+    """
     place = {}
     for suite in suites:
         borders = edges(suite.revisions, fitting(suite.revisions))
@@ -61,17 +67,22 @@ def columns(shown: Field, arms: Sequence[Arm]) -> dict[str, Any]:
     """The columns of a quantity: values and errors."""
     keys = [shown.key(arm) for arm in arms]
     value, error = (
-        np.array([of.get(arm, np.nan) for arm in keys], dtype=np.float32) for of in (shown.values, shown.errors)
+        np.array([of.get(arm, np.nan) for arm in keys], dtype=np.float32)
+        for of in (shown.values, shown.errors)
     )
     return {"value": value, "error": error, "low": value - error, "high": value + error}
 
 
 def heat_map(source: Any, suite: Suite, shown: Field, marks: Mapping[str, Arm]) -> Any:
-    """Layers by checkpoints of one model, with the best and the default arm; `axes_of` has the axes of the others."""
+    """Layers by checkpoints of one model, with the best and the default arm; `axes_of` has the axes
+    of the others.
+    """
     fig = _blank("map", "training step", "layer", 330, TOOLS, x_range=(0, 1), y_range=(0, 1))
     one = models.GroupFilter(column_name="model", group=suite.model, name="one")
     view = models.CDSView(filter=one)
-    mapper = models.LinearColorMapper(palette=Cividis256, nan_color=NO_VALUE, name="colours", **span(shown))
+    mapper = models.LinearColorMapper(
+        palette=Cividis256, nan_color=NO_VALUE, name="colours", **span(shown)
+    )
     colour: Any = {"field": "value", "transform": mapper}
     cells = fig.quad(
         "left", "right", "bottom", "top", source=source, view=view, fill_color=colour, line_color=colour,
@@ -79,12 +90,24 @@ def heat_map(source: Any, suite: Suite, shown: Field, marks: Mapping[str, Arm]) 
     )  # fmt: skip
     data = source.data
     index = {name: i for i, name in enumerate(data["name"])}
-    for what, (marker, size, fill) in {"default": ("circle", 15, None), "best": ("star", 19, "white")}.items():
+    for what, (marker, size, fill) in {
+        "default": ("circle", 15, None),
+        "best": ("star", 19, "white"),
+    }.items():
         places = [index[str(arm)] for arm in [marks.get(what)] if str(arm) in index]
         own = {"x": (data["left"] + data["right"])[places] / 2, "y": data["layer"][places]}
         at = models.ColumnDataSource({**own, "model": [data["model"][i] for i in places]})
-        for width, line in ((4, "white"), (1.6, "#000000")):  # a white rim keeps a mark visible on dark colours
-            look: Any = {"marker": marker, "size": size, "fill_color": fill, "line_color": line, "line_width": width}
+        for width, line in (
+            (4, "white"),
+            (1.6, "#000000"),
+        ):  # a white rim keeps a mark visible on dark colours
+            look: Any = {
+                "marker": marker,
+                "size": size,
+                "fill_color": fill,
+                "line_color": line,
+                "line_width": width,
+            }
             fig.scatter("x", "y", source=at, view=models.CDSView(filter=one), **look)
     fig.add_tools(models.HoverTool(renderers=[cells], tooltips=TIPS))
     bar = models.ColorBar(color_mapper=mapper, width=10, padding=4, background_fill_color=None)
@@ -112,7 +135,9 @@ def axes_of(suite: Suite) -> dict[str, Any]:
         "y": [suite.layers[0] - 0.5, suite.layers[-1] + 0.5],
         "steps": [[at, label] for at, label in labels.items()],
         "layers": list(suite.layers[::stride]),
-        "lines": [[f"{suite.model}@{name}/", step_label(name)] for name in spread(suite.revisions, LINES)],
+        "lines": [
+            [f"{suite.model}@{name}/", step_label(name)] for name in spread(suite.revisions, LINES)
+        ],
     }
 
 
@@ -130,7 +155,11 @@ def layer_lines(source: Any, suite: Suite, shown: Field) -> Any:
     fig = _blank("lines", "layer (0 is the embedding)", shown.label, 300, ZOOM)
     lines = models.ColumnDataSource(lines_of(source, axes_of(suite)["lines"]), name="line-data")
     drawn = fig.multi_line("xs", "ys", source=lines, line_color="colour", line_width=2.2)
-    fig.add_tools(models.HoverTool(renderers=[drawn], tooltips=[("step", "@label"), ("layer, value", "$x{0}, $y")]))
+    fig.add_tools(
+        models.HoverTool(
+            renderers=[drawn], tooltips=[("step", "@label"), ("layer, value", "$x{0}, $y")]
+        )
+    )
     fig.xaxis.ticker = _whole_numbers()
     return fig
 
@@ -139,7 +168,8 @@ def lines_of(source: Any, lines: Sequence[Sequence[str]]) -> dict[str, Any]:
     """The columns of lines, each of the arms whose names begin with a text."""
     names, layer, value = (source.data[name] for name in ("name", "layer", "value"))
     own = [
-        [i for i, name in enumerate(names) if name.startswith(prefix) and value[i] == value[i]] for prefix, _ in lines
+        [i for i, name in enumerate(names) if name.startswith(prefix) and value[i] == value[i]]
+        for prefix, _ in lines
     ]
     shades = [Cividis256[FIRST + int(160 * i / max(1, len(lines) - 1))] for i in range(len(lines))]
     return {
@@ -151,7 +181,9 @@ def lines_of(source: Any, lines: Sequence[Sequence[str]]) -> dict[str, Any]:
 
 
 def layer_points(source: Any, suites: Sequence[Suite], shown: Field) -> Any:
-    """A quantity of single checkpoints by layer: points with standard errors, all models side by side."""
+    """A quantity of single checkpoints by layer: points with standard errors, all models side by
+    side.
+    """
     fig = _blank("points", "layer (0 is the embedding)", shown.label, 340, TOOLS)
     fig.y_range.name = "fitted"
     drawn = []
@@ -161,7 +193,11 @@ def layer_points(source: Any, suites: Sequence[Suite], shown: Field) -> Any:
         x: Any = {"field": "layer", "transform": shift}
         ends: Any = {"source": source, "view": view, "line_color": COLOURS[i % len(COLOURS)]}
         fig.segment(x, "low", x, "high", line_width=2, nonselection_line_alpha=0.15, **ends)
-        look: Any = {"marker": MARKERS[i % len(MARKERS)], "size": 10, "color": COLOURS[i % len(COLOURS)]}
+        look: Any = {
+            "marker": MARKERS[i % len(MARKERS)],
+            "size": 10,
+            "color": COLOURS[i % len(COLOURS)],
+        }
         drawn.append(fig.scatter(x, "value", source=source, view=view, nonselection_alpha=0.15, **look,
                                  legend_label=suite.model))  # fmt: skip
     fig.add_tools(models.HoverTool(renderers=drawn, tooltips=TIPS))
@@ -176,16 +212,25 @@ def comparison(source: Any, suites: Sequence[Suite], shown: Field, against: Fiel
     drawn = []
     for i, suite in enumerate(suites):
         view = models.CDSView(filter=models.GroupFilter(column_name="model", group=suite.model))
-        look: Any = {"marker": MARKERS[i % len(MARKERS)], "size": 7, "color": COLOURS[i % len(COLOURS)], "alpha": 0.7}
+        look: Any = {
+            "marker": MARKERS[i % len(MARKERS)],
+            "size": 7,
+            "color": COLOURS[i % len(COLOURS)],
+            "alpha": 0.7,
+        }
         drawn.append(fig.scatter("against", "value", source=source, view=view, nonselection_alpha=0.08,
                                  legend_label=suite.model, **look))  # fmt: skip
-    fig.add_tools(models.HoverTool(renderers=drawn, tooltips=[*TIPS, ("against", "@against{0.[0000]a}")]))
+    fig.add_tools(
+        models.HoverTool(renderers=drawn, tooltips=[*TIPS, ("against", "@against{0.[0000]a}")])
+    )
     _legend(fig, len(suites))
     return fig
 
 
 def search_path(path: SearchPath, expected: Mapping[Arm, float]) -> Any:
-    """The score of the best arm so far by cost, and every decision at the score that is expected of its arm."""
+    """The score of the best arm so far by cost, and every decision at the score that is expected of
+    its arm.
+    """
     fig = _blank("search", f"cost spent, {path.unit}", "mean score", 300, ZOOM)
     best = np.array([np.nan if point.best is None else point.best for point in path.points])
     stages = dict.fromkeys(point.stage for point in path.points)
@@ -199,12 +244,26 @@ def search_path(path: SearchPath, expected: Mapping[Arm, float]) -> Any:
             "arm": [str(point.arm) for _, point in own],
             "number": [i + 1 for i, _ in own],
         }
-        look: Any = {"color": STAGES.get(stage, COLOURS[0]), "size": 6, "alpha": 0.6, "legend_label": stage}
-        dots.append(fig.scatter("spent", "y", source=models.ColumnDataSource(data), name=stage, **look))
+        look: Any = {
+            "color": STAGES.get(stage, COLOURS[0]),
+            "size": 6,
+            "alpha": 0.6,
+            "legend_label": stage,
+        }
+        dots.append(
+            fig.scatter("spent", "y", source=models.ColumnDataSource(data), name=stage, **look)
+        )
     spent = [point.spent for point in path.points]
-    fig.step(spent, best, mode="after", color=COLOURS[1], line_width=2.2, legend_label="best so far")
+    fig.step(
+        spent, best, mode="after", color=COLOURS[1], line_width=2.2, legend_label="best so far"
+    )
     if path.default is not None:
-        look = {"line_dash": "dashed", "color": COLOURS[-1], "line_width": 1.4, "legend_label": "default arm"}
+        look = {
+            "line_dash": "dashed",
+            "color": COLOURS[-1],
+            "line_width": 1.4,
+            "legend_label": "default arm",
+        }
         fig.line([0, max(spent)], [path.default] * 2, **look)
     tips = [
         ("decision", "@number, $name"),
@@ -220,21 +279,34 @@ def search_path(path: SearchPath, expected: Mapping[Arm, float]) -> Any:
 def training_loss(losses: Mapping[str, Sequence[tuple[int, float]]]) -> Any:
     """Loss by training step, a line for each model; step 0 stands beside the logarithmic steps."""
     fig = _blank("losses", "training step", "loss, nats per token", 260, ZOOM)
-    revisions = [f"step{step}" for step in sorted({step for points in losses.values() for step, _ in points})]
+    revisions = [
+        f"step{step}" for step in sorted({step for points in losses.values() for step, _ in points})
+    ]
     at = dict(zip(revisions, positions(revisions, "log"), strict=True))
     drawn = []
     for i, (model, points) in enumerate(losses.items()):
         steps = [step for step, _ in points]
         source = models.ColumnDataSource(
-            {"x": [at[f"step{step}"] for step in steps], "step": steps, "loss": [loss for _, loss in points]}
+            {
+                "x": [at[f"step{step}"] for step in steps],
+                "step": steps,
+                "loss": [loss for _, loss in points],
+            }
         )
         look: Any = {"color": COLOURS[i % len(COLOURS)], "legend_label": model, "name": model}
         fig.line("x", "loss", source=source, line_width=1.6, **look)
-        drawn.append(fig.scatter("x", "loss", source=source, marker=MARKERS[i % len(MARKERS)], size=6, **look))
+        drawn.append(
+            fig.scatter(
+                "x", "loss", source=source, marker=MARKERS[i % len(MARKERS)], size=6, **look
+            )
+        )
     tips = [("", "$name"), ("step", "@step"), ("loss", "@loss{0.000}")]
     fig.add_tools(models.HoverTool(renderers=drawn, tooltips=tips))
     labels = ticks(revisions, "log", MOST_STEPS)
-    fig.xaxis.ticker, fig.xaxis.major_label_overrides = models.FixedTicker(ticks=list(labels)), labels
+    fig.xaxis.ticker, fig.xaxis.major_label_overrides = (
+        models.FixedTicker(ticks=list(labels)),
+        labels,
+    )
     _legend(fig, 2)
     return fig
 
@@ -260,7 +332,9 @@ def _whole_numbers() -> Any:
 
 
 def _legend(fig: Any, entries: int) -> None:
-    """The legend above the figure, in one line; left out for a single entry. A click on a name hides its points."""
+    """The legend above the figure, in one line; left out for a single entry. A click on a name
+    hides its points.
+    """
     legend = fig.legend[0]
     legend.visible = entries > 1
     legend.update(

@@ -1,4 +1,6 @@
-"""Mean scores as points: along the layers of a checkpoint, as a list of the best arms, and against what arms take."""
+"""Mean scores as points: along the layers of a checkpoint, as a list of the best arms, and against
+what arms take.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from daskmetrics.answer.trade_offs import ArmCost, TradeOff, TradeOffs
 from daskmetrics.report._format import si
-from daskmetrics.report._tradeoffs import ArmCost, TradeOff, TradeOffs
 from daskmetrics.report.plots._fields import COST_OF, telling
 from daskmetrics.report.plots._style import COLOURS, MARKERS, STYLE, axes_for, blank
 
@@ -26,7 +28,11 @@ LOGARITHMIC = 20  # a cost whose greatest value is so many times its least posit
 
 @rc_context(STYLE)
 def along_layers(
-    layers: Sequence[int], means: Sequence[float], errors: Sequence[float], tied: Sequence[bool], ax: Axes | None = None
+    layers: Sequence[int],
+    means: Sequence[float],
+    errors: Sequence[float],
+    tied: Sequence[bool],
+    ax: Axes | None = None,
 ) -> Axes:
     """The mean score of each layer; filled: tied with the best."""
     ax = axes_for(ax, 3.2)
@@ -40,24 +46,42 @@ def along_layers(
 
 @rc_context(STYLE)
 def best_arms(
-    names: Sequence[str], means: Sequence[float], errors: Sequence[float], tied: Sequence[bool], ax: Axes | None = None
+    names: Sequence[str],
+    means: Sequence[float],
+    errors: Sequence[float],
+    tied: Sequence[bool],
+    ax: Axes | None = None,
 ) -> Axes:
     """The arms with the greatest mean scores, the best above; filled: tied with the best."""
     count = min(MOST_ARMS, len(names))
     ax = axes_for(ax, 0.9 + 0.22 * count)
-    _points(ax, np.array(means[:count]), np.arange(count), {"xerr": np.array(errors[:count])}, np.array(tied[:count]))
+    _points(
+        ax,
+        np.array(means[:count]),
+        np.arange(count),
+        {"xerr": np.array(errors[:count])},
+        np.array(tied[:count]),
+    )
     ax.set_yticks(range(count), names[:count])
     ax.set_ylim(count - 0.4, -0.6)
     ax.grid(axis="y", visible=False)
-    ax.set_xlabel(f"mean score of the best {count} of {len(names)} arms" if count < len(names) else "mean score")
+    ax.set_xlabel(
+        f"mean score of the best {count} of {len(names)} arms"
+        if count < len(names)
+        else "mean score"
+    )
     return ax
 
 
-def _points(ax: Axes, x: np.ndarray, y: np.ndarray, errors: dict[str, np.ndarray], tied: np.ndarray) -> None:
+def _points(
+    ax: Axes, x: np.ndarray, y: np.ndarray, errors: dict[str, np.ndarray], tied: np.ndarray
+) -> None:
     """Points with bars of one standard error."""
     for chosen, look in ((tied, TIED), (~tied, WORSE)):
         own = {side: values[chosen] for side, values in errors.items()}
-        ax.errorbar(x[chosen], y[chosen], **own, ecolor="0.45", elinewidth=0.9, capsize=2, zorder=3, **look)
+        ax.errorbar(
+            x[chosen], y[chosen], **own, ecolor="0.45", elinewidth=0.9, capsize=2, zorder=3, **look
+        )
     looks = (("tied with the best", TIED, tied), ("worse", WORSE, ~tied))
     handles = [Line2D([], [], label=label, **look) for label, look, chosen in looks if chosen.any()]
     ax.legend(handles=handles, loc="best")
@@ -65,7 +89,9 @@ def _points(ax: Axes, x: np.ndarray, y: np.ndarray, errors: dict[str, np.ndarray
 
 @rc_context(STYLE)
 def trade_off_panels(trade_offs: TradeOffs) -> Figure:
-    """Score against each cost that differs between arms; the line is the best score at each cost, with its error."""
+    """Score against each cost that differs between arms; the line is the best score at each cost,
+    with its error.
+    """
     chosen = telling([each.cost for each in trade_offs.arms])
     figure = blank(3.1)
     axes = figure.subplots(1, max(1, len(chosen)), squeeze=False, sharey=True)[0]
@@ -92,7 +118,14 @@ def _panel(ax: Axes, trade_offs: TradeOffs, cost: Callable[[ArmCost], float]) ->
     for i, model in enumerate(models):
         own = [each for each in trade_offs.arms if each.arm.model == model]
         places = [cost(each.cost) for each in own], [each.score for each in own]
-        ax.scatter(*places, s=14, color=COLOURS[i % len(COLOURS)], marker=MARKERS[i % len(MARKERS)], lw=0, label=model)
+        ax.scatter(
+            *places,
+            s=14,
+            color=COLOURS[i % len(COLOURS)],
+            marker=MARKERS[i % len(MARKERS)],
+            lw=0,
+            label=model,
+        )
     front: list[TradeOff] = []
     for each in sorted(trade_offs.arms, key=lambda each: (cost(each.cost), -each.score)):
         if not front or each.score > front[-1].score:
@@ -100,7 +133,16 @@ def _panel(ax: Axes, trade_offs: TradeOffs, cost: Callable[[ArmCost], float]) ->
     values = [cost(each.cost) for each in front]
     ax.step(values, [each.score for each in front], where="post", color="0.45", lw=1.1, zorder=0)
     errors = [each.stderr for each in front]
-    ax.errorbar(values, [each.score for each in front], errors, fmt="none", ecolor="0.45", lw=0.9, capsize=2, zorder=0)
+    ax.errorbar(
+        values,
+        [each.score for each in front],
+        errors,
+        fmt="none",
+        ecolor="0.45",
+        lw=0.9,
+        capsize=2,
+        zorder=0,
+    )
     positive = [value for each in trade_offs.arms if (value := cost(each.cost)) > 0]
     if positive and max(positive) / min(positive) >= LOGARITHMIC:
         ax.set_xscale("symlog", linthresh=min(positive))

@@ -13,7 +13,15 @@ from matplotlib.figure import Figure
 T = TypeVar("T")
 WIDTH = 10.0  # inches
 DPI = 150
-COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000")  # Okabe and Ito (2008)
+COLOURS = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#cc79a7",
+    "#d55e00",
+    "#56b4e9",
+    "#000000",
+)  # Okabe and Ito (2008)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",

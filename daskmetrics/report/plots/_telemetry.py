@@ -12,14 +12,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from daskmetrics.core._events import Event, Record, WorkerJoined
-from daskmetrics.core._telemetry import PROCESS_GROUP, TelemetrySample
+from daskmetrics.core.events import Event, Record, WorkerJoined
+from daskmetrics.core.telemetry import PROCESS_GROUP, TelemetrySample
 from daskmetrics.report.plots._style import COLOURS, STYLE, blank, thinned
 
 PANELS = (
     ("CPU, % of one", 1.0, ("cpu",), False),
     ("memory, GB", 1e9, ("memory",), False),
-    ("network, MB/s", 1e6, ("received", "sent"), True),  # of a machine: each of its workers reports the same
+    (
+        "network, MB/s",
+        1e6,
+        ("received", "sent"),
+        True,
+    ),  # of a machine: each of its workers reports the same
     ("disk, MB/s", 1e6, ("read", "written"), True),
     ("GPU, %", 1.0, ("gpu",), False),
     ("GPU memory, GB", 1e9, ("gpu_memory",), False),
@@ -28,7 +33,12 @@ PANELS = (
 )
 """Label, unit, quantities (the second one dashed), and whether they are those of the whole machine."""
 
-KINDS = ("#6b7580", "#b9c2cb", "#8c6bb1", "#2b2f33")  # colours of units, none of which is a worker's
+KINDS = (
+    "#6b7580",
+    "#b9c2cb",
+    "#8c6bb1",
+    "#2b2f33",
+)  # colours of units, none of which is a worker's
 MOST_WORKERS = 24  # that have a row of units
 MOST_NAMED = 10  # that the legend names
 GAP = 4  # median intervals without a sample: the run was not running
@@ -36,10 +46,16 @@ GAP = 4  # median intervals without a sample: the run was not running
 
 @rc_context(STYLE)
 def telemetry_panels(samples: Sequence[TelemetrySample], entries: Sequence[Event]) -> Figure:
-    """One panel for each quantity that was reported, with a line for each worker; below, the units of the workers."""
+    """One panel for each quantity that was reported, with a line for each worker; below, the units
+    of the workers.
+    """
     host = {each.name: each.host for each in entries if isinstance(each, WorkerJoined)}
-    names = sorted({name for sample in samples for name in sample.readings}, key=lambda name: (len(name), name))
-    known = {quantity for sample in samples for values in sample.readings.values() for quantity in values}
+    names = sorted(
+        {name for sample in samples for name in sample.readings}, key=lambda name: (len(name), name)
+    )
+    known = {
+        quantity for sample in samples for values in sample.readings.values() for quantity in values
+    }
     panels = [panel for panel in PANELS if known.intersection(panel[2])]
     rows = thinned(names, MOST_WORKERS)
     heights = [1.25] * len(panels) + [0.5 + 0.2 * len(rows)]
@@ -50,7 +66,9 @@ def telemetry_panels(samples: Sequence[TelemetrySample], entries: Sequence[Event
     for (label, unit, quantities, of_machine), ax in zip(panels, axes, strict=False):
         first_of = {host.get(name, name): name for name in reversed(names)}
         shown = (
-            [(name, first_of[name]) for name in sorted(first_of)] if of_machine else [(name, name) for name in names]
+            [(name, first_of[name]) for name in sorted(first_of)]
+            if of_machine
+            else [(name, name) for name in names]
         )
         for number, (_, worker) in enumerate(shown):
             for quantity, dash in zip(quantities, ("-", "--"), strict=False):
@@ -59,9 +77,16 @@ def telemetry_panels(samples: Sequence[TelemetrySample], entries: Sequence[Event
         ax.set_ylabel(label)
         ax.set_ylim(bottom=0)
         if len(quantities) > 1:
-            ax.set_title(f"{quantities[0]} (solid), {quantities[1]} (dashed), by machine", loc="right", color="0.4")
+            ax.set_title(
+                f"{quantities[0]} (solid), {quantities[1]} (dashed), by machine",
+                loc="right",
+                color="0.4",
+            )
     if len(names) <= MOST_NAMED:
-        lines = [Patch(color=COLOURS[i % len(COLOURS)], label=f"worker {name}") for i, name in enumerate(names)]
+        lines = [
+            Patch(color=COLOURS[i % len(COLOURS)], label=f"worker {name}")
+            for i, name in enumerate(names)
+        ]
         figure.legend(handles=lines, loc="outside upper left", ncols=len(lines), handlelength=1)
     _units(axes[-1], rows, records, samples)
     axes[-1].set_xlabel("minutes since the first sample")
@@ -69,19 +94,29 @@ def telemetry_panels(samples: Sequence[TelemetrySample], entries: Sequence[Event
     return figure
 
 
-def _line(samples: Sequence[TelemetrySample], worker: str, quantity: str, unit: float) -> list[float]:
-    """A quantity of a worker at every sample; NaN where it is not known, or the run was not running before."""
+def _line(
+    samples: Sequence[TelemetrySample], worker: str, quantity: str, unit: float
+) -> list[float]:
+    """A quantity of a worker at every sample; NaN where it is not known, or the run was not running
+    before.
+    """
     usual = median([b.at - a.at for a, b in pairwise(samples)] or [0.0])
     late = [False, *(b.at - a.at > GAP * usual for a, b in pairwise(samples))]
     values = [sample.readings.get(worker, {}).get(quantity, np.nan) / unit for sample in samples]
     return [np.nan if after else value for value, after in zip(values, late, strict=True)]
 
 
-def _units(ax: Axes, workers: Sequence[str], records: Sequence[Record], samples: Sequence[TelemetrySample]) -> None:
-    """A bar for each record of a worker, and for the time from sample to sample while its rank trained."""
+def _units(
+    ax: Axes, workers: Sequence[str], records: Sequence[Record], samples: Sequence[TelemetrySample]
+) -> None:
+    """A bar for each record of a worker, and for the time from sample to sample while its rank
+    trained.
+    """
     start, usual = samples[0].at, median([b.at - a.at for a, b in pairwise(samples)])
     trained = [(a, b.at - a.at) for a, b in pairwise(samples) if b.at - a.at <= GAP * usual]
-    groups = [PROCESS_GROUP] if any(PROCESS_GROUP in sample.doing.values() for sample in samples) else []
+    groups = (
+        [PROCESS_GROUP] if any(PROCESS_GROUP in sample.doing.values() for sample in samples) else []
+    )
     kinds = [*groups, *dict.fromkeys(record.kind for record in records if record.worker)]
     rows: Mapping[str, int] = {name: i for i, name in enumerate(reversed(workers))}
     for number, kind in enumerate(kinds):
@@ -89,7 +124,9 @@ def _units(ax: Axes, workers: Sequence[str], records: Sequence[Record], samples:
             own = [each for each in records if each.kind == kind and each.worker == name]
             spans = [((each.at - each.seconds - start) / 60, each.seconds / 60) for each in own]
             spans += [
-                ((a.at - start) / 60, took / 60) for a, took in trained if kind in groups and a.doing.get(name) == kind
+                ((a.at - start) / 60, took / 60)
+                for a, took in trained
+                if kind in groups and a.doing.get(name) == kind
             ]
             ax.broken_barh(spans, (row - 0.4, 0.8), color=KINDS[number % len(KINDS)], lw=0)
     ax.set_yticks(range(len(rows)), list(rows))

@@ -2,10 +2,10 @@
 
 | file | what it holds |
 |---|---|
-| `_ranks` | which worker runs which rank, and what a rank process is given; without Dask |
+| `ranks` | which worker runs which rank, and what a rank process is given; without Dask |
 | `_diagnosis` | which rank failed first, from what each reported; without Dask |
 | `_worker` | what runs on a worker: it starts a rank, relays its reports, and ends it |
-| `_driver` | what runs in the driver: it starts a process group, watches it, and restarts it |
+| `driver` | what runs in the driver: it starts a process group, watches it, and restarts it |
 """
 
 __all__: list[str] = []

@@ -1,4 +1,6 @@
-"""Which rank failed first. The error itself appears on other ranks, which lose a partner or time out waiting for it."""
+"""Which rank failed first. The error itself appears on other ranks, which lose a partner or time
+out waiting for it.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,6 @@ class RankState:
     def is_done(self) -> bool:
         return self.code == 0
 
-    @property
-    def is_broken(self) -> bool:
-        """Whether it will take no further step."""
-        return self.lost or self.error is not None or (self.code or 0) != 0
-
 
 @dataclass(frozen=True)
 class RankFailure:
@@ -44,9 +41,9 @@ class RankFailure:
 def first_failure(states: Iterable[RankState], now: float, timeout: float) -> RankFailure | None:
     """The rank that made a process group fail; None while all ranks work.
 
-    In this order: a rank that lost its worker or was killed without a report; a rank that was silent when others
-    reported errors, or for ``timeout`` seconds; the rank that reported an error at the earliest step and phase, and
-    then first.
+    In this order: a rank that lost its worker or was killed without a report; a rank that was
+    silent when others reported errors, or for ``timeout`` seconds; the rank that reported an error
+    at the earliest step and phase, and then first.
 
     >>> stopped = RankState(rank=1, heard=0.0, step=7)
     >>> timed_out = RankState(rank=0, heard=60.0, step=7, phase=1, error="timed out", failed=60.0)
@@ -54,20 +51,31 @@ def first_failure(states: Iterable[RankState], now: float, timeout: float) -> Ra
     1
     """
     states = tuple(states)
-    silent = [s for s in states if s.code is None and not s.is_broken and now - s.heard > SILENT]
-    if not any(s.is_broken for s in states):
-        silent = [s for s in silent if now - s.heard > timeout]
-    ended = [s for s in states if s.lost or (s.error is None and (s.code or 0) != 0)]
-    reported = [s for s in states if s.error is not None]
+    ended = [state for state in states if state.lost or (state.code and state.error is None)]
     if ended:
-        first = min(ended, key=lambda s: (not s.lost, s.heard))
-        code = first.code or 0
-        ended_by = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return RankFailure(first.rank, "its worker was lost" if first.lost else f"its process {ended_by}")
+        failed = min(ended, key=lambda state: (not state.lost, state.heard))
+        code = failed.code or 0
+        reason = f"its process ended with exit code {code}"
+        if code < 0:
+            reason = f"its process was ended by signal {-code}"
+        if failed.lost:
+            reason = "its worker was lost"
+        return RankFailure(failed.rank, reason)
+    reported = [state for state in states if state.error is not None]
+    tolerated = SILENT if reported else timeout
+    silent = [
+        state
+        for state in states
+        if state.code is None and state.error is None and now - state.heard > tolerated
+    ]
     if silent:
-        first = min(silent, key=lambda s: s.heard)
-        return RankFailure(first.rank, f"it stopped reporting at step {first.step}, {now - first.heard:.0f} s ago")
+        failed = min(silent, key=lambda state: state.heard)
+        silence = now - failed.heard
+        return RankFailure(
+            failed.rank, f"it stopped reporting at step {failed.step}, {silence:.0f} s ago"
+        )
     if reported:
-        first = min(reported, key=lambda s: (s.step, s.phase, s.failed))
-        return RankFailure(first.rank, first.error or "", any(s.permanent for s in reported))
+        failed = min(reported, key=lambda state: (state.step, state.phase, state.failed))
+        permanent = any(state.permanent for state in reported)
+        return RankFailure(failed.rank, failed.error or "", permanent)
     return None

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from datetime import datetime
-
 import pytest
 
-from daskmetrics.cluster.slurm._allocation import Allocation, parse_allocation, present
+from daskmetrics.cluster.slurm.allocation import Allocation, parse_allocation, present
 from daskmetrics.core.errors import ConfigError
 
 
@@ -12,11 +10,17 @@ from daskmetrics.core.errors import ConfigError
     ("printed", "gpus"),
     [
         # 22.05, with details
-        ("NumNodes=2 NumCPUs=8 TRES=cpu=8,mem=2G,node=2 JOB_GRES=gpu:l40s:4 Nodes=g[0-1] GRES=gpu:l40s:2(IDX:0-1)", 4),
+        (
+            "NumNodes=2 NumCPUs=8 TRES=cpu=8,mem=2G,node=2 JOB_GRES=gpu:l40s:4 Nodes=g[0-1] GRES=gpu:l40s:2(IDX:0-1)",
+            4,
+        ),
         # two types in one job
         ("NumNodes=1 NumCPUs=8 JOB_GRES=gpu:a100:2,gpu:l40s:1", 3),
         # 23.11, GPUs accounted for
-        ("NumNodes=2 NumCPUs=8 ReqTRES=cpu=8 AllocTRES=cpu=8,node=2,billing=8,gres/gpu=6,gres/gpu:a100=6", 6),
+        (
+            "NumNodes=2 NumCPUs=8 ReqTRES=cpu=8 AllocTRES=cpu=8,node=2,billing=8,gres/gpu=6,gres/gpu:a100=6",
+            6,
+        ),
         # 20.02, without either
         ("NumNodes=2 NumCPUs=8 TRES=cpu=8,node=2 TresPerNode=gpu:3", 6),
         ("NumNodes=1-1 NumCPUs=8 TRES=cpu=8,node=1", 0),
@@ -25,11 +29,6 @@ from daskmetrics.core.errors import ConfigError
 )
 def test_the_resources_of_a_job_are_parsed(printed, gpus):
     assert parse_allocation("7", printed) == Allocation("7", cpus=8, gpus=gpus)
-
-
-def test_the_end_of_a_job_is_parsed():
-    assert parse_allocation("7", "NumCPUs=8 EndTime=2030-01-01T14:05:00").ends == datetime(2030, 1, 1, 14, 5)
-    assert parse_allocation("7", "NumCPUs=8 EndTime=Unknown").ends is None
 
 
 def test_there_is_one_worker_per_gpu_and_without_gpus_cpus_decide():

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from daskmetrics import config
-from daskmetrics.cluster.slurm._commands import JobState, parse_job_state
-from daskmetrics.cluster.slurm._driver_job import script, submit, submitted
+from daskmetrics.cluster.slurm.commands import JobState, parse_job_state
+from daskmetrics.cluster.slurm.driver_job import script, submit, submitted
 from daskmetrics.core.errors import ConfigError
 
 RECORDED = Path(__file__).parent / "recorded" / "driver.sbatch"
@@ -16,13 +16,23 @@ SITE = {
     "kind": "slurm",
     "account": "abc123",
     "partition": "gpu",
-    "driver": {"partition": "cpu", "qos": "long", "walltime": "3-00:00:00", "directives": ["--mail-type=END"]},
+    "driver_directives": ["--partition=cpu", "--time=3-00:00:00", "--mail-type=END"],
 }
 
 
 def test_the_script_of_a_driver_is_as_recorded():
-    command = ["/env/bin/python", "-P", "-u", "-m", "daskmetrics", "run", "/data/my runs/demo/driver/config.yaml"]
-    text = script(config.cluster(SITE), "demo", Path("/data/my runs/demo/driver"), command, "COMMENT")
+    command = [
+        "/env/bin/python",
+        "-P",
+        "-u",
+        "-m",
+        "daskmetrics",
+        "run",
+        "/data/my runs/demo/driver/config.yaml",
+    ]
+    text = script(
+        config.cluster(SITE), "demo", Path("/data/my runs/demo/driver"), command, "COMMENT"
+    )
     if os.environ.get("DASKMETRICS_RECORD"):
         RECORDED.parent.mkdir(exist_ok=True)
         RECORDED.write_text(text)
@@ -32,11 +42,6 @@ def test_the_script_of_a_driver_is_as_recorded():
 def test_a_folder_whose_name_would_add_lines_to_the_script_is_refused():
     with pytest.raises(ConfigError, match="cannot be written into a job script"):
         script(config.cluster(SITE), "demo", Path('/data/a"\n#SBATCH --uid=0'), ["true"], "COMMENT")
-
-
-def test_a_misspelt_key_of_the_section_is_named():
-    with pytest.raises(ConfigError, match=r"Unknown key 'wall'\. Did you mean 'walltime'"):
-        config.cluster({"kind": "slurm", "driver": {"wall": "1"}})
 
 
 def test_the_submitted_configuration_reads_back_unchanged():

@@ -1,18 +1,16 @@
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-import pytest
-
-from daskmetrics.cluster.slurm._partitions import Partition, parse_partitions, read_site
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.cluster.slurm.partitions import Partition, parse_partitions
 
 SITES = Path(__file__).parent / "sites"
 
 
 def read(version: str) -> dict[str, Partition]:
-    printed, rows = ((SITES / f"{version}-{what}.txt").read_text() for what in ("partitions", "nodes"))
+    printed, rows = (
+        (SITES / f"{version}-{what}.txt").read_text() for what in ("partitions", "nodes")
+    )
     return {each.name: each for each in parse_partitions(printed, rows)}
 
 
@@ -30,21 +28,23 @@ def test_a_mixed_site_of_a_later_version_is_parsed():
     assert [name for name, each in partitions.items() if not each.up] == ["old"]
     assert partitions["lab"].accounts == ("smith", "jones") and partitions["lab"].longest is None
     assert partitions["gpu"].qos == ("gpu", "gpu-long") and partitions["gpu"].accounts == ()
-    assert [nodes.state for nodes in partitions["gpu"].nodes] == ["mixed", "drained", "idle", "powered_down"]
+    assert [nodes.state for nodes in partitions["gpu"].nodes] == [
+        "mixed",
+        "drained",
+        "idle",
+        "powered_down",
+    ]
     assert [nodes.state for nodes in partitions["cpu"].nodes if not nodes.is_usable] == ["down"]
     # GPUs of the drained node are not counted; those of sleeping nodes are, since Slurm wakes them
     assert partitions["gpu"].gpus == {"a100": 30, "a100_1g.5gb": 42, "l40s": 16}
     assert partitions["old"].nodes[0].gpus == {"k80": 4}
-    assert partitions["gpu"].nodes[0].features == ("amd", "ib", "nvlink") and partitions["lab"].nodes[0].features == ()
+    assert (
+        partitions["gpu"].nodes[0].features == ("amd", "ib", "nvlink")
+        and partitions["lab"].nodes[0].features == ()
+    )
 
 
 def test_an_early_version_without_gpu_types_is_parsed():
     partition = read("20.02")["all"]
     assert partition.longest is None and partition.gpus == {"": 8}
     assert (partition.nodes[0].cpus, partition.nodes[0].memory) == (16, 64000)
-
-
-def test_without_slurm_the_error_says_so(monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(ConfigError, match="'sinfo' is not on PATH"):
-        read_site()

@@ -11,15 +11,15 @@ import pytest
 from distributed.comm import CommClosedError
 
 import daskmetrics as dm
-from daskmetrics.core._events import MapStarted, StoreRepaired
 from daskmetrics.core.errors import ClusterLostError, ConfigError, LockedError
+from daskmetrics.core.events import MapStarted, StoreRepaired
 from daskmetrics.execution import Journal
-from daskmetrics.execution._journal import read
+from daskmetrics.execution.journal import read
 from daskmetrics.execution.map import results as recorded_results
 from daskmetrics.execution.map import verify
-from daskmetrics.execution.map._api import open_journal, run
-from daskmetrics.execution.map._folder import read_map, retry_failed
-from daskmetrics.execution.map._source import MapOptions, make_spec
+from daskmetrics.execution.map.api import open_journal, run
+from daskmetrics.execution.map.folder import read_map, retry_failed
+from daskmetrics.execution.map.source import MapOptions, make_spec
 from tests.events import started
 
 
@@ -53,7 +53,9 @@ def test_each_item_has_one_result(client, tmp_path):
     assert all(result.worker in ("0", "1") and result.seconds is not None for result in results)
 
 
-def test_a_lost_scheduler_does_not_end_a_map_where_its_counts_are_published(client, tmp_path, monkeypatch):
+def test_a_lost_scheduler_does_not_end_a_map_where_its_counts_are_published(
+    client, tmp_path, monkeypatch
+):
     published = []
 
     def lost(self, topic, msg):
@@ -66,7 +68,9 @@ def test_a_lost_scheduler_does_not_end_a_map_where_its_counts_are_published(clie
     assert published[-1]["counts"] == {"ok": 4}
 
 
-def test_a_scheduler_that_is_lost_while_the_function_is_checked_is_named(client, tmp_path, monkeypatch):
+def test_a_scheduler_that_is_lost_while_the_function_is_checked_is_named(
+    client, tmp_path, monkeypatch
+):
     submit = type(client).submit
 
     def lost(self, *args, **options):
@@ -81,10 +85,16 @@ def test_a_scheduler_that_is_lost_while_the_function_is_checked_is_named(client,
 
 def test_the_disk_is_waited_for_once_an_interval(client, tmp_path, monkeypatch):
     waited = []
-    monkeypatch.setattr("daskmetrics.execution._journal.os.fsync", waited.append)
-    results = list(dm.map(twice, range(40), client=client, journal=tmp_path, batch_size=2, checkpoint_interval=20))
+    monkeypatch.setattr("daskmetrics.execution.journal.os.fsync", waited.append)
+    results = list(
+        dm.map(
+            twice, range(40), client=client, journal=tmp_path, batch_size=2, checkpoint_interval=20
+        )
+    )
     assert by_item(results) == {i: ("ok", 2 * i) for i in range(40)}
-    assert len(waited) <= 9  # two to open, the items, the header, two intervals, the end; 20 batches
+    assert (
+        len(waited) <= 9
+    )  # two to open, the items, the header, two intervals, the end; 20 batches
     length = int((tmp_path / "journal.mark").read_text().split()[0], 16)
     assert length == (tmp_path / "journal.jsonl").stat().st_size
 
@@ -126,7 +136,9 @@ def test_serial_and_parallel_give_the_same_records(client, tmp_path):
     with open_journal(tmp_path / "serial") as journal:
         serial = run(spec, None, journal)
     parallel = run(spec, client, Journal(tmp_path / "journal.jsonl", tmp_path / "lock"))
-    assert [(r.key, r.status, r.value) for r in serial] == [(r.key, r.status, r.value) for r in parallel]
+    assert [(r.key, r.status, r.value) for r in serial] == [
+        (r.key, r.status, r.value) for r in parallel
+    ]
     assert len({r.value for r in serial}) == 12
 
 
@@ -148,7 +160,9 @@ def test_a_function_of_a_script_or_notebook_works(tmp_path):
                 print(sorted(r.value for r in dm.map(step, range(3), client=client, journal="run")))
         """)
     )
-    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.stdout == "[100, 101, 102]\n", done.stderr
 
 
@@ -158,25 +172,29 @@ def test_a_module_missing_on_the_workers_is_reported_at_once(client, tmp_path, m
     import only_on_the_client
 
     started = time.monotonic()
-    with pytest.raises(ConfigError, match=r"cannot load only_on_the_client:step: ModuleNotFoundError.*Install"):
+    with pytest.raises(
+        ConfigError, match=r"cannot load only_on_the_client:step: ModuleNotFoundError.*Install"
+    ):
         list(dm.map(only_on_the_client.step, range(3), client=client, journal=tmp_path / "run"))
     assert time.monotonic() - started < 60  # and not the minutes of a time-out
 
 
 def test_a_module_that_kills_its_worker_is_reported(client, tmp_path, monkeypatch):
     path = tmp_path / "ends_its_worker.py"
-    path.write_text(f"import os\nif os.getpid() != {os.getpid()}: os._exit(1)\ndef step(item): return item\n")
+    path.write_text(
+        f"import os\nif os.getpid() != {os.getpid()}: os._exit(1)\ndef step(item): return item\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     import ends_its_worker
 
     client.run(lambda: __import__("sys").path.insert(0, str(tmp_path)))
-    monkeypatch.setattr("daskmetrics.execution.map._api.PROBES", 1)
+    monkeypatch.setattr("daskmetrics.execution.map.api.PROBES", 1)
     with pytest.raises(ConfigError, match="cannot load ends_its_worker:step: KilledWorker"):
         list(dm.map(ends_its_worker.step, range(3), client=client, journal=tmp_path / "run"))
 
 
 def test_a_resource_that_no_worker_offers_is_reported(client, tmp_path, monkeypatch):
-    monkeypatch.setattr("daskmetrics.execution.map._api.PROBE_SECONDS", 1.0)
+    monkeypatch.setattr("daskmetrics.execution.map.api.PROBE_SECONDS", 1.0)
     with pytest.raises(ConfigError, match=r"No worker that offers {'TPU': 1} answered"):
         list(dm.map(twice, range(3), client=client, journal=tmp_path / "run", resources={"TPU": 1}))
 
@@ -207,12 +225,15 @@ def test_failures_have_a_traceback_and_can_be_retried(client, tmp_path):
     with open_journal(tmp_path / "run") as journal:
         failed = run(spec, client, journal)[3]
         assert (failed.status, failed.reason, failed.attempts) == ("error", "ValueError: no 3", 2)
-        assert "raise ValueError" in failed.traceback
+        assert "in step" in failed.traceback
         flag.touch()
         assert retry_failed(spec, journal) == 1
         repaired = run(spec, client, journal)[3]
     assert (repaired.status, repaired.value) == ("ok", 3)
-    assert sum(isinstance(entry, MapStarted) for entry in read(tmp_path / "run" / "journal.jsonl")) == 2
+    assert (
+        sum(isinstance(entry, MapStarted) for entry in read(tmp_path / "run" / "journal.jsonl"))
+        == 2
+    )
 
 
 def test_a_map_can_be_read_from_its_folder_alone(client, tmp_path):

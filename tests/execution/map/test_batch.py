@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from daskmetrics.core.errors import DataError, UndefinedError
-from daskmetrics.execution.map._batch import Call, load_function, run_batch, run_call
+from daskmetrics.core.results import result_as_json
+from daskmetrics.execution.map.function import Call, load_function, run_batch, run_call
 
 
 class OutOfMemoryError(RuntimeError):
@@ -28,7 +29,7 @@ def call(value, **keywords):
 
 def outcome_of(function, value=0, **keywords):
     outcome = run_call(function, call(value, **keywords))
-    json.dumps(outcome, allow_nan=False)  # the journal can store it
+    json.dumps(result_as_json(outcome), allow_nan=False)  # the journal can store it
     return outcome
 
 
@@ -45,14 +46,14 @@ def outcome_of(function, value=0, **keywords):
 )
 def test_values_are_converted_to_json(value, stored):
     outcome = outcome_of(lambda item: value)
-    assert (outcome["status"], outcome["value"]) == ("ok", stored)
-    assert type(outcome["value"]) is type(stored) and outcome["seconds"] >= 0
+    assert (outcome.status, outcome.value) == ("ok", stored)
+    assert type(outcome.value) is type(stored) and outcome.seconds >= 0
 
 
 def test_numbers_that_are_not_finite_are_named_and_become_none():
     outcome = outcome_of(lambda item: {"loss": float("nan"), "steps": [1, float("inf")], "fine": 2})
-    assert (outcome["status"], outcome["reason"]) == ("nan", "not finite: loss, steps[1]")
-    assert outcome["value"] == {"loss": None, "steps": [1, None], "fine": 2}
+    assert (outcome.status, outcome.reason) == ("nan", "not finite: loss, steps[1]")
+    assert outcome.value == {"loss": None, "steps": [1, None], "fine": 2}
 
 
 @pytest.mark.parametrize(
@@ -68,23 +69,25 @@ def test_numbers_that_are_not_finite_are_named_and_become_none():
 )
 def test_the_status_follows_from_the_kind_of_error(error, status, permanent):
     outcome = outcome_of(raising(error))
-    assert (outcome["status"], outcome.get("permanent", False)) == (status, permanent)
-    assert type(error).__name__ in outcome["reason"] and "raise error" in outcome["traceback"]
+    assert (outcome.status, outcome.permanent) == (status, permanent)
+    assert type(error).__name__ in outcome.reason and "raise error" in outcome.traceback
 
 
 @pytest.mark.parametrize("value", [object(), {1: 2}, {"a": {2}}, "x" * 2**21])
 def test_a_value_that_the_journal_cannot_store_is_a_permanent_error(value):
     outcome = outcome_of(lambda item: value)
-    assert outcome["status"] == "error" and outcome["permanent"]
+    assert outcome.status == "error" and outcome.permanent
 
 
 def test_a_traceback_is_bounded():
     def deep(item):
         return deep(item + 1)
 
-    assert len(outcome_of(raising(ValueError("x" * 100_000)))["traceback"]) <= 8000
-    assert outcome_of(raising(ValueError("x" * 100_000)))["reason"] == ("ValueError: " + "x" * 1000)[:500]
-    assert "RecursionError" in outcome_of(deep)["reason"]
+    assert len(outcome_of(raising(ValueError("x" * 100_000))).traceback) <= 8000
+    assert (
+        outcome_of(raising(ValueError("x" * 100_000))).reason == ("ValueError: " + "x" * 1000)[:500]
+    )
+    assert "RecursionError" in outcome_of(deep).reason
 
 
 def test_a_full_disk_is_not_the_fault_of_the_item():
@@ -94,8 +97,8 @@ def test_a_full_disk_is_not_the_fault_of_the_item():
 
 def test_a_failing_item_does_not_affect_its_neighbours():
     calls = cloudpickle.dumps(tuple(call(i) for i in (1, 0, 2)))
-    outcomes = run_batch(cloudpickle.dumps(lambda item: 6 / item), calls)["items"]
-    assert [(each["status"], each.get("value")) for each in outcomes] == [
+    outcomes = run_batch(cloudpickle.dumps(lambda item: 6 / item), calls).items
+    assert [(each.status, each.value) for each in outcomes] == [
         ("ok", 6.0),
         ("error", None),
         ("ok", 3.0),
@@ -104,7 +107,10 @@ def test_a_failing_item_does_not_affect_its_neighbours():
 
 def test_keywords_are_passed_to_the_function():
     assert (
-        outcome_of(lambda item, seed, batch_size: item + seed + batch_size, 1, seed=10, batch_size=100)["value"] == 111
+        outcome_of(
+            lambda item, seed, batch_size: item + seed + batch_size, 1, seed=10, batch_size=100
+        ).value
+        == 111
     )
 
 

@@ -1,4 +1,6 @@
-"""500 iterations with planted faults of every kind, killed and stopped, and resumed with other batch sizes."""
+"""500 iterations with planted faults of every kind, killed and stopped, and resumed with other
+batch sizes.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,35 @@ from pathlib import Path
 
 import pytest
 
-from daskmetrics.core._events import MapStarted, Record
+from daskmetrics.core.events import MapStarted, Record
 from daskmetrics.execution import map
-from daskmetrics.execution._journal import read
+from daskmetrics.execution.journal import read
 from tests.execution.map import planted
 
 ITERATIONS = 500
 
 
 def start(folder: Path, batch_size: int) -> subprocess.Popen[str]:
-    arguments = ["map", f"{Path(__file__).parent / 'planted.py'}:step", "--iterations", str(ITERATIONS)]
-    arguments += ["--workers", "3", "--batch-size", str(batch_size), "--max-retries", "1", "--timeout", "2s"]
+    arguments = [
+        "map",
+        f"{Path(__file__).parent / 'planted.py'}:step",
+        "--iterations",
+        str(ITERATIONS),
+    ]
+    arguments += [
+        "--workers",
+        "3",
+        "--batch-size",
+        str(batch_size),
+        "--max-retries",
+        "1",
+        "--timeout",
+        "2s",
+    ]
     command = [sys.executable, "-m", "daskmetrics", *arguments, "--folder", str(folder / "run")]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def finished(folder: Path) -> int:
@@ -64,11 +82,11 @@ def test_every_iteration_is_recorded_exactly_once(folder):
     results = map.results(folder)
     assert [result.item for result in results] == list(range(ITERATIONS))
     succeeded = Counter(
-        outcome["key"]
+        outcome.key
         for entry in read(folder / "journal.jsonl")
         if isinstance(entry, Record) and entry.value
-        for outcome in entry.value["items"]
-        if outcome["status"] == "ok"
+        for outcome in entry.value.items
+        if outcome.status == "ok"
     )
     assert succeeded == Counter(result.key for result in results if result.ok)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.execution.map._function import load, name_of, prepare, version_of
+from daskmetrics.execution.map.function import load, name_of, prepare, version_of
 
 
 def scaled(factor):
@@ -42,7 +42,11 @@ def test_the_version_depends_on_source_defaults_and_captured_values():
     assert version_of(plain) == version_of(plain) != version_of(with_default)
     assert version_of(scaled(2)) == version_of(scaled(2)) != version_of(scaled(3))
     bound = functools.partial(with_default, power=3)
-    assert version_of(bound) != version_of(with_default) != version_of(functools.partial(with_default, power=4))
+    assert (
+        version_of(bound)
+        != version_of(with_default)
+        != version_of(functools.partial(with_default, power=4))
+    )
     assert version_of(Model(1)) == version_of(Model(1)) != version_of(Model(2))
     assert version_of(Model(1).method) == version_of(Model(1).method) != version_of(Model(2).method)
 
@@ -96,7 +100,9 @@ def module(tmp_path) -> Path:
     name = f"user_{abs(hash(tmp_path)) % 10**9}"
     (tmp_path / f"{name}_near.py").write_text("OFFSET = 40\ndef shift(x): return x + OFFSET\n")
     path = tmp_path / f"{name}.py"
-    path.write_text(f"from math import gcd\nfrom {name}_near import shift\ndef step(item): return shift(item)\n")
+    path.write_text(
+        f"from math import gcd\nfrom {name}_near import shift\ndef step(item): return shift(item)\n"
+    )
     return path
 
 
@@ -105,7 +111,9 @@ def test_a_module_given_as_a_file_is_sent_with_the_modules_beside_it(module, tmp
     packed = tmp_path / "packed"
     packed.write_bytes(ready.payload)
     code = f"import pickle; print(pickle.load(open({str(packed)!r}, 'rb'))(2))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd="/")
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd="/"
+    )
     assert done.stdout == "42\n", done.stderr
 
 

@@ -12,11 +12,11 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.execution.map._items import content_hash, make_items, read_items
+from daskmetrics.execution.map.items import content_hash, make_items, read_items
 
 VALUES = [0, 0.0, False, None, "0", [0], {"a": 0}, {"a": 0.0}, float("nan"), (0,), {1: 2}, {"1": 2}]
 
@@ -34,7 +34,7 @@ def test_different_values_have_different_keys():
 def test_keys_are_the_same_in_another_process():
     code = f"""
 import numpy as np
-from daskmetrics.execution.map._items import content_hash, make_items
+from daskmetrics.execution.map.items import content_hash, make_items
 nan = float("nan")
 print([item.key for item in make_items({VALUES}, "m:f", "v")])
 print(content_hash(np.arange(5)))
@@ -120,7 +120,10 @@ def test_columns_of_numbers_are_named(tmp_path):
     items = [{"rate": 0.5, "steps": 7, "zip": "007"}, {"rate": -0.001, "steps": -2, "zip": "3"}]
     assert read_items(path, {"rate": "float", "steps": "int"}) == items
     for types, message in [
-        ({"zip": "int", "steps": "float", "rate": "int"}, "line 2, column 'rate': got '.5', not a finite number"),
+        (
+            {"zip": "int", "steps": "float", "rate": "int"},
+            "line 2, column 'rate': got '.5', not a finite number",
+        ),
         ({"rates": "float"}, "Unknown column 'rates'. Did you mean 'rate'"),
         ({"rate": "flaot"}, "Unknown type 'flaot'. Did you mean 'float'"),
     ]:
@@ -131,25 +134,39 @@ def test_columns_of_numbers_are_named(tmp_path):
         read_items(path, {"rate": "float"})
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), min_size=1, max_size=5))
+@settings(max_examples=20)
+@given(
+    st.lists(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
+        min_size=1,
+        max_size=5,
+    )
+)
 def test_items_that_were_written_are_read(texts):
     with TemporaryDirectory() as folder:
         path = Path(folder) / "a.csv"
         with path.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, quoting=csv.QUOTE_ALL).writerows([["text"], *([text] for text in texts)])
+            csv.writer(file, quoting=csv.QUOTE_ALL).writerows(
+                [["text"], *([text] for text in texts)]
+            )
         assert read_items(path) == [{"text": text} for text in texts]
 
 
 PLAIN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
 
 
+@settings(max_examples=20)
 @given(st.lists(st.tuples(PLAIN, PLAIN), min_size=1, max_size=4))
 def test_the_same_table_gives_the_same_items_in_every_format(texts):
     rows = [{"text": text, "zip": number} for text, number in texts]
     frame = pandas.DataFrame(rows)
     with TemporaryDirectory() as place:
         folder = Path(place)
-        for path, separator in ((folder / "a.csv", ","), (folder / "a.csv.gz", ","), (folder / "a.tsv", "\t")):
+        for path, separator in (
+            (folder / "a.csv", ","),
+            (folder / "a.csv.gz", ","),
+            (folder / "a.tsv", "\t"),
+        ):
             frame.to_csv(path, sep=separator, index=False, quoting=csv.QUOTE_ALL)
         (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         frame.to_parquet(folder / "a.parquet")

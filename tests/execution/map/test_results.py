@@ -12,12 +12,25 @@ import xarray as xr
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.status import Status
 from daskmetrics.execution.map import ItemResult, aggregates, causes, dataset, frame, write
-from daskmetrics.execution.map._results import check_output, summary_text
+from daskmetrics.execution.map.result_table import check_output, summary_text
 
 RESULTS = [
-    ItemResult("k2", 2, "c", "c", "ok", {"loss": 0.5, "steps": [1, 2], "status": 7}, seconds=0.1, worker="0"),
-    ItemResult("k0", 0, "a", "a", "ok", {"loss": 1.5, "steps": [], "status": 8}, seconds=0.2, worker="1"),
-    ItemResult("k1", 1, "b", {"b": 1}, "error", reason="ValueError: no", traceback="Traceback", attempts=4),
+    ItemResult(
+        "k2",
+        2,
+        "c",
+        "c",
+        "ok",
+        {"loss": 0.5, "steps": [1, 2], "status": 7},
+        seconds=0.1,
+        worker="0",
+    ),
+    ItemResult(
+        "k0", 0, "a", "a", "ok", {"loss": 1.5, "steps": [], "status": 8}, seconds=0.2, worker="1"
+    ),
+    ItemResult(
+        "k1", 1, "b", {"b": 1}, "error", reason="ValueError: no", traceback="Traceback", attempts=4
+    ),
 ]
 
 
@@ -60,7 +73,11 @@ def test_arrays_are_read_back(tmp_path, name):
     path = tmp_path / name
     for _ in range(2):  # an older one is replaced
         write(RESULTS, path)
-    read = xr.open_zarr(path, consolidated=False) if path.suffix == ".zarr" else xr.open_dataset(path, engine="scipy")
+    read = (
+        xr.open_zarr(path, consolidated=False)
+        if path.suffix == ".zarr"
+        else xr.open_dataset(path, engine="scipy")
+    )
     with read:
         np.testing.assert_array_equal(read["loss"].values, [1.5, np.nan, 0.5])
         assert read["status"].values.tolist() == [1, 6, 1]
@@ -110,35 +127,36 @@ def result(i, value=None, status="ok", **rest):
 
 def test_aggregates_equal_those_of_a_plain_loop():
     values = [3.0, -1.0, 4.0, 1.5, 9.0, 2.6]
-    (aggregate,) = aggregates([result(i, {"loss": value}) for i, value in enumerate(values)])
+    table = aggregates([result(i, {"loss": value}) for i, value in enumerate(values)])
     mean = sum(values) / len(values)
     std = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    assert (aggregate.field, aggregate.count, aggregate.min, aggregate.max) == ("loss", 6, -1.0, 9.0)
-    assert (aggregate.mean, aggregate.std) == (pytest.approx(mean), pytest.approx(std))
-    assert aggregate.median == pytest.approx(2.8)
-    assert aggregate.p95 == pytest.approx(4.0 + 0.75 * 5.0)  # between the fifth and the sixth, at 0.95 x 5 = 4.75
+    # p95 lies between the fifth and the sixth, at 0.95 x 5 = 4.75
+    assert table.loc["loss"].to_dict() == pytest.approx(
+        {"count": 6, "mean": mean, "std": std, "min": -1, "median": 2.8, "p95": 7.75, "max": 9}
+    )
 
 
 def test_failures_and_text_are_not_aggregated():
     results = [
-        result(0, {"loss": 1, "name": "a", "mixed": 1}),
-        result(1, {"loss": 3, "name": "b", "mixed": "c"}),
+        result(0, {"loss": 1, "name": "a", "mixed": 1, "good": True}),
+        result(1, {"loss": 3, "name": "b", "mixed": "c", "good": False}),
         result(2, {"loss": 99}, "nan"),
         result(3, None, "error"),
     ]
-    (aggregate,) = aggregates(results)
-    assert (aggregate.field, aggregate.count, aggregate.max) == ("loss", 2, 3.0)
-
-
-def test_one_number_has_no_standard_deviation():
-    assert aggregates([result(0, 5)])[0].std is None
-    assert aggregates([]) == []
+    table = aggregates(results)
+    assert list(table.index) == ["loss", "good"]
+    assert (table.loc["loss", "count"], table.loc["loss", "max"]) == (2, 3.0)
+    assert math.isnan(aggregates([result(0, 5)]).loc["value", "std"])
+    assert aggregates([]).empty
 
 
 def test_causes_that_differ_only_in_numbers_are_grouped():
     failed = [result(i, status="error", reason=f"ValueError: in {i} of 500") for i in range(3)]
     failed += [result(7, status="oom", reason="ValueError: in 7 of 500"), result(8, 1)]
-    assert [(cause.status, len(cause.items)) for cause in causes(failed)] == [("error", 3), ("oom", 1)]
+    assert [(cause.status, len(cause.items)) for cause in causes(failed)] == [
+        ("error", 3),
+        ("oom", 1),
+    ]
 
 
 def test_the_summary_lists_aggregates_counts_and_causes():

@@ -10,13 +10,13 @@ import pytest
 import xarray as xr
 from click.testing import CliRunner
 
-from daskmetrics.cli import _maintain as maintain
+from daskmetrics.cli import _runs as maintain
 from daskmetrics.cli import _show as show
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.execution.map import compare, results, verify, write
-from daskmetrics.execution.map._api import open_journal, run
-from daskmetrics.execution.map._source import MapOptions, make_spec
-from daskmetrics.execution.map._verify import folder_of, is_results
+from daskmetrics.execution.map.api import open_journal, run
+from daskmetrics.execution.map.source import MapOptions, make_spec
+from daskmetrics.execution.map.verification import folder_of, is_results
 
 SUFFIXES = ["parquet", "csv", "jsonl", "zarr", "nc"]
 STATE = {"offset": 0}
@@ -38,13 +38,19 @@ def folder(tmp_path):
 
 def test_an_intact_map_passes(folder):
     verification = verify(folder, function=step, ignore=["clock"], sample=10)
-    assert verification.ok and (verification.results, verification.items, verification.sampled) == (30, 30, 10)
+    assert verification.ok and (verification.results, verification.items, verification.sampled) == (
+        30,
+        30,
+        10,
+    )
     assert "30 of 30 items" in verification.text()
 
 
 def test_differences_are_counted_by_field(folder):
     verification = verify(folder, function=step, sample=10)
-    assert not verification.ok and {difference.field for difference in verification.differences} == {"clock"}
+    assert not verification.ok and {
+        difference.field for difference in verification.differences
+    } == {"clock"}
     assert "clock: differs in 10 of 10" in verification.text()
 
 
@@ -166,7 +172,11 @@ def test_a_changed_digit_is_found(failing, tmp_path, suffix):
     write(results(failing), path)
     _change(path)
     (difference,) = compare(path, failing)
-    assert (difference.item, difference.recorded, difference.again) == ("5", math.nextafter(5 / 3, 9), 5 / 3)
+    assert (difference.item, difference.recorded, difference.again) == (
+        "5",
+        math.nextafter(5 / 3, 9),
+        5 / 3,
+    )
     assert difference.field in ("third", "value.third")
 
 
@@ -180,7 +190,11 @@ def _change(path) -> None:
             data.loc[5, "third"] = changed
             data.to_parquet(path, index=False)
         case _:
-            data = (xr.load_dataset(path) if path.suffix == ".nc" else xr.open_zarr(path, consolidated=False)).load()
+            data = (
+                xr.load_dataset(path)
+                if path.suffix == ".nc"
+                else xr.open_zarr(path, consolidated=False)
+            ).load()
             data["third"][5] = changed
             data.to_netcdf(path, engine="scipy") if path.suffix == ".nc" else data.to_zarr(
                 path, mode="w", consolidated=False
@@ -192,11 +206,15 @@ def test_missing_and_duplicate_rows_and_columns_are_found(failing, tmp_path):
     write(results(failing), path)
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:-1]))
-    assert [(d.item, d.field, d.recorded) for d in compare(path, failing)] == [("7", "row", "absent")]
+    assert [(d.item, d.field, d.recorded) for d in compare(path, failing)] == [
+        ("7", "row", "absent")
+    ]
     path.write_text("".join([*lines, lines[2]]))
     assert [(d.item, d.recorded) for d in compare(path, failing)] == [("1", "twice")]
     pd.read_csv(path).drop(columns="word").drop_duplicates().to_csv(path, index=False)
-    assert [(d.item, d.field, d.recorded) for d in compare(path, failing)] == [("all", "word", "absent")]
+    assert [(d.item, d.field, d.recorded) for d in compare(path, failing)] == [
+        ("all", "word", "absent")
+    ]
 
 
 def test_a_file_without_results_is_refused(failing, tmp_path):
@@ -222,9 +240,15 @@ def test_verify_accepts_a_results_file(failing, tmp_path, monkeypatch):
     path = tmp_path / "results.jsonl"
     write(results(failing), path)
     done = CliRunner().invoke(maintain.verify, [os.fspath(path), "--sample", "0"])
-    assert done.exit_code == 0 and "0 rows differ" in done.output and "8 of 8 items" in done.output, done.output
+    assert (
+        done.exit_code == 0 and "0 rows differ" in done.output and "8 of 8 items" in done.output
+    ), done.output
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines[2]["value"]["word"] = "other"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    done = CliRunner().invoke(maintain.verify, [os.fspath(path), "--run", os.fspath(failing), "--sample", "0"])
-    assert done.exit_code == 1 and "value.word is 'other' in the file, 'w2' in the run" in done.output
+    done = CliRunner().invoke(
+        maintain.verify, [os.fspath(path), "--run", os.fspath(failing), "--sample", "0"]
+    )
+    assert (
+        done.exit_code == 1 and "value.word is 'other' in the file, 'w2' in the run" in done.output
+    )

@@ -1,7 +1,9 @@
-"""A stand-in for NVIDIA's library, for machines without a GPU: it replays a trace that was written by hand.
+"""A stand-in for NVIDIA's library, for machines without a GPU: it replays a trace that was written
+by hand.
 
-The trace has the columns that ``nvidia-smi --query-gpu=utilization.gpu,memory.used,power.draw,temperature.gpu`` prints.
-A question for the utilisation moves to its next row.
+The trace has the columns that ``nvidia-smi
+--query-gpu=utilization.gpu,memory.used,power.draw,temperature.gpu`` prints. A question for the
+utilisation moves to its next row.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ class NVMLError_NotSupported(NVMLError):
     pass
 
 
-NVMLError_LibraryNotFound = NVMLError_DriverNotLoaded = NVMLError_Unknown = NVMLError_NotFound = NVMLError_NotSupported
+NVMLError_LibraryNotFound = NVMLError_DriverNotLoaded = NVMLError_Unknown = NVMLError_NotFound = (
+    NVMLError_NotSupported
+)
 _row = [0]
 
 

@@ -18,7 +18,9 @@ def test_a_correlation_of_few_points_is_not_shown():
     score = {arm: -float(arm.layer) for arm in arms[:4]}
     assert titles(metric_against_score({"x": metric}, {}, score, ["m"])) == ["too few arms (n = 4)"]
     score |= {arms[5]: -9.0}
-    assert titles(metric_against_score({"x": metric}, {}, score, ["m"])) == ["Spearman's ρ = −1.00 (n = 5)"]
+    assert titles(metric_against_score({"x": metric}, {}, score, ["m"])) == [
+        "Spearman's ρ = −1.00 (n = 5)"
+    ]
 
 
 def test_the_table_has_the_strongest_metric_at_the_top():
@@ -28,5 +30,9 @@ def test_the_table_has_the_strongest_metric_at_the_top():
         "strong": {"all tasks": (-0.9, 9)},
     }
     (ax,) = correlation_table(table).axes
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["none", "weak", "strong"]  # from below
+    assert [label.get_text() for label in ax.get_yticklabels()] == [
+        "none",
+        "weak",
+        "strong",
+    ]  # from below
     assert [text.get_text() for text in ax.texts] == ["too few", "+0.10  (9)", "−0.90  (9)"]

@@ -7,9 +7,9 @@ import pytest
 from bokeh.core.json_encoder import serialize_json
 from bokeh.document import Document
 
+from daskmetrics.answer.analysis import path_of
 from daskmetrics.core.names import Suite
-from daskmetrics.report._analysis import path_of
-from daskmetrics.report._html import EMBEDDED
+from daskmetrics.report.page import EMBEDDED
 from daskmetrics.report.plots import _interactive as draw
 from daskmetrics.report.plots._explore import MANY, figures, library
 from daskmetrics.report.plots._fields import METRICS, SCORES, Field, fields
@@ -24,14 +24,22 @@ def a_field(name, group, share):
     rng = np.random.default_rng(list(name.encode()))
     arms = [ARMS[i] for i in np.flatnonzero(rng.random(len(ARMS)) < share)]
     values, errors = rng.normal(size=(2, len(arms))).tolist()
-    return Field(name, group, "nats", dict(zip(arms, values, strict=True)), dict(zip(arms, errors, strict=True)))
+    return Field(
+        name,
+        group,
+        "nats",
+        dict(zip(arms, values, strict=True)),
+        dict(zip(arms, errors, strict=True)),
+    )
 
 
 def test_the_figures_of_5184_arms_fit_into_a_page():
     known = [a_field("expected score", SCORES, 1.0)]
     known += [a_field(f"task{i}", SCORES, 0.1) for i in range(32)]
     known += [
-        Field(one.name, one.group, "nats", one.values) for i in range(24) for one in [a_field(f"m{i}", METRICS, 1)]
+        Field(one.name, one.group, "nats", one.values)
+        for i in range(24)
+        for one in [a_field(f"m{i}", METRICS, 1)]
     ]
     source = draw.arms_source(ARMS, GRID, known[0], known[-1])
     document = Document()
@@ -42,13 +50,17 @@ def test_the_figures_of_5184_arms_fit_into_a_page():
     ):
         document.add_root(each)
     assert len(ARMS) == 5184 > MANY
-    size = len(serialize_json([document.to_json(deferred=False), [one.as_json(ARMS) for one in known]]))
+    size = len(
+        serialize_json([document.to_json(deferred=False), [one.as_json(ARMS) for one in known]])
+    )
     tables = 500_000
     assert size + len(library()) + EMBEDDED * 4 / 3 + tables < LIMIT
 
 
 def test_a_sparse_field_names_its_arms_and_missing_values_are_null():
-    one = Field("m", METRICS, "nats", {ARMS[1]: 0.123456789, ARMS[2]: float("nan")}, {ARMS[1]: 0.01234})
+    one = Field(
+        "m", METRICS, "nats", {ARMS[1]: 0.123456789, ARMS[2]: float("nan")}, {ARMS[1]: 0.01234}
+    )
     sparse, dense = one.as_json(ARMS[:9]), one.as_json(ARMS[:3])
     assert sparse == {
         "name": "m",
@@ -65,18 +77,32 @@ def test_a_sparse_field_names_its_arms_and_missing_values_are_null():
 def test_the_quantities_of_a_run_are_what_it_recorded(finished):
     arms = [arm for arm, _ in finished.recorded.items()]
     known = {each.name: each for each in fields(finished, arms)}
-    task, arm = "stdlib:order", next(arm for arm, scores in finished.recorded.items() if "stdlib:order" in scores)
-    assert known[task].values[arm] == finished.recorded[arm][task]["score"]
-    assert known[task].errors[arm] == finished.recorded[arm][task]["stderr"]
-    stored = finished.metrics["prompt_entropy"].sel(model=arm.model, checkpoint=arm.revision, layer=arm.layer).item()
+    task, arm = (
+        "stdlib:order",
+        next(arm for arm, scores in finished.recorded.items() if "stdlib:order" in scores),
+    )
+    assert known[task].values[arm] == finished.recorded[arm][task].score
+    assert known[task].errors[arm] == finished.recorded[arm][task].stderr
+    stored = (
+        finished.metrics["prompt_entropy"]
+        .sel(model=arm.model, checkpoint=arm.revision, layer=arm.layer)
+        .item()
+    )
     assert known["prompt_entropy"].values[arm] == pytest.approx(stored)
-    assert known["expected score"].errors.keys() >= set(arms) and known["layers computed"].values[arm] == arm.layer
+    assert (
+        known["expected score"].errors.keys() >= set(arms)
+        and known["layers computed"].values[arm] == arm.layer
+    )
 
 
 def test_a_line_has_the_values_of_one_checkpoint():
     shown = a_field("m", METRICS, 1.0)
     suite = GRID[1]
-    data = draw.layer_lines(draw.arms_source(ARMS, GRID, shown, None), suite, shown).renderers[0].data_source.data
+    data = (
+        draw.layer_lines(draw.arms_source(ARMS, GRID, shown, None), suite, shown)
+        .renderers[0]
+        .data_source.data
+    )
     assert data["label"][0] == "0" and data["label"][-1] == "143k" and len(data["xs"]) == draw.LINES
     last = [shown.values[arm] for arm in suite.arms() if arm.revision == STEPS[-1]]
     assert data["ys"][-1] == pytest.approx(last, rel=1e-6)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from daskmetrics.core._steps import spread
-from daskmetrics.report.plots._lines import LINES, MOST_LOSSES, averaged, read_losses, write_losses
+from daskmetrics.core.steps import spread
+from daskmetrics.report.plots.lines import LINES, MOST_LOSSES, averaged, read_losses, write_losses
 
 pytest.importorskip("matplotlib")
 
@@ -14,12 +14,17 @@ pytest.importorskip("matplotlib")
 def test_few_lines_are_drawn_from_the_first_checkpoint_to_the_last(count):
     names = [f"step{i}" for i in range(count)]
     shown = spread(names, LINES)
-    assert len(shown) == min(count, 8) == len(set(shown)) and (shown[0], shown[-1]) == (names[0], names[-1])
+    assert len(shown) == min(count, 8) == len(set(shown)) and (shown[0], shown[-1]) == (
+        names[0],
+        names[-1],
+    )
 
 
 def recorded(folder, count):
     folder.mkdir()
-    lines = [json.dumps({"step": step, "loss": 8.0 / step, "rate": None}) for step in range(1, count + 1)]
+    lines = [
+        json.dumps({"step": step, "loss": 8.0 / step, "rate": None}) for step in range(1, count + 1)
+    ]
     (folder / "progress.jsonl").write_text("\n".join(lines) + '\n{"step": 9', encoding="utf-8")
     return folder
 

@@ -15,10 +15,20 @@ from distributed import Client
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import DDP, Cluster, Recipe
-from daskmetrics.training.ddp._ranks import DdpTraining
+from daskmetrics.training.ddp.ranks import DdpTraining
 
 SAVED = (0, 20, 60, 100, 140)
-RECIPE = Recipe(width=32, depth=2, heads=2, context=32, batch=8, steps=400, ranks=2, checkpoints=SAVED, corpus="stdlib")
+RECIPE = Recipe(
+    width=32,
+    depth=2,
+    heads=2,
+    context=32,
+    batch=8,
+    steps=400,
+    ranks=2,
+    checkpoints=SAVED,
+    corpus="stdlib",
+)
 
 
 @dataclass
@@ -40,7 +50,9 @@ class Recorder:
 
 @pytest.fixture(scope="package")
 def client() -> Iterator[Client]:
-    """Two new workers: those that a run has used ignore Ctrl-C, and so would the ranks that they start."""
+    """Two new workers: those that a run has used ignore Ctrl-C, and so would the ranks that they
+    start.
+    """
     with connect(Cluster(workers=2)) as client:
         yield client
 
@@ -53,7 +65,10 @@ def observer() -> Recorder:
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
-    path.write_text("\n".join(f"{n} times seven is {7 * n}, as everyone knows." for n in range(400)), encoding="utf-8")
+    path.write_text(
+        "\n".join(f"{n} times seven is {7 * n}, as everyone knows." for n in range(400)),
+        encoding="utf-8",
+    )
     return path
 
 
@@ -62,7 +77,11 @@ def make_training(corpus, tmp_path):
     """Makes a training in its own folder."""
 
     def make(**changes: Any) -> DdpTraining:
-        ddp = DDP(timeout=changes.pop("timeout", 20.0), patience=changes.pop("patience", 120.0), save_every=10)
+        ddp = DDP(
+            timeout=changes.pop("timeout", 20.0),
+            patience=changes.pop("patience", 120.0),
+            save_every=10,
+        )
         folder = changes.pop("folder", tmp_path / "suite")
         recipe = Recipe.model_validate({**RECIPE.model_dump(), "corpus": str(corpus), **changes})
         return DdpTraining("tiny", recipe, folder, ddp)
@@ -86,7 +105,9 @@ class Planted:
         Faults by step of the revision.
     """
 
-    def __init__(self, training: DdpTraining, faults: Mapping[int, tuple[int, signal.Signals | str]]) -> None:
+    def __init__(
+        self, training: DdpTraining, faults: Mapping[int, tuple[int, signal.Signals | str]]
+    ) -> None:
         self.training, self.faults = training, dict(faults)
         self.ranks, self._seen = set[psutil.Process](), set[psutil.Process]()
         self._end = threading.Event()
@@ -105,8 +126,12 @@ class Planted:
         while not self._end.wait(0.01):
             living = self._ranks_alive()
             self.ranks |= set(living.values())
-            for step, (rank, fault) in () if hit & set(living.values()) else sorted(self.faults.items()):
-                if (self.training.folder / f"step{step}" / "training.json").exists() and rank in living:
+            for step, (rank, fault) in (
+                () if hit & set(living.values()) else sorted(self.faults.items())
+            ):
+                if (
+                    self.training.folder / f"step{step}" / "training.json"
+                ).exists() and rank in living:
                     del self.faults[step]
                     self._inject(living[rank], fault)
                     hit = set(living.values())
@@ -123,8 +148,13 @@ class Planted:
         """Rank processes of this test, by rank: on one machine the local number is the rank."""
         ranks = {}
         for process in psutil.Process().children(recursive=True):
-            with suppress(psutil.Error, ProcessLookupError, KeyError):  # it ends, or begins, meanwhile
-                if process.status() != "zombie" and "daskmetrics.training._rank" in process.cmdline():
+            with suppress(
+                psutil.Error, ProcessLookupError, KeyError
+            ):  # it ends, or begins, meanwhile
+                if (
+                    process.status() != "zombie"
+                    and "daskmetrics.training._rank" in process.cmdline()
+                ):
                     self._seen.add(process)
                     if os.getsid(process.pid) == process.pid:  # the others are its loaders
                         ranks[int(process.environ()["LOCAL_RANK"])] = process

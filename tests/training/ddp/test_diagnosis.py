@@ -3,7 +3,9 @@ from __future__ import annotations
 from daskmetrics.training.ddp._diagnosis import RankState, first_failure
 
 NOW = 100.0
-PARTNER = RankState(rank=0, heard=NOW, step=7, phase=1, error="Connection closed by peer", failed=50.0, code=1)
+PARTNER = RankState(
+    rank=0, heard=NOW, step=7, phase=1, error="Connection closed by peer", failed=50.0, code=1
+)
 
 
 def failed_rank(*states: RankState, timeout: float = 60.0) -> int | None:
@@ -26,7 +28,10 @@ def test_a_lost_worker_comes_before_a_killed_rank() -> None:
 
 
 def test_a_silent_rank_comes_before_ranks_that_report_errors() -> None:
-    assert failed_rank(PARTNER, RankState(1, NOW - 60, step=7), RankState(2, NOW - 1, step=7, phase=1)) == 1
+    assert (
+        failed_rank(PARTNER, RankState(1, NOW - 60, step=7), RankState(2, NOW - 1, step=7, phase=1))
+        == 1
+    )
 
 
 def test_the_rank_that_is_silent_longest_has_failed_after_the_timeout() -> None:

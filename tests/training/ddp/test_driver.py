@@ -1,4 +1,6 @@
-"""Process groups on real workers, and the faults that end them: a rank raises, is killed, stops, or is lost."""
+"""Process groups on real workers, and the faults that end them: a rank raises, is killed, stops, or
+is lost.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ import pytest
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
-from daskmetrics.core._events import TRAIN
-from daskmetrics.core._machine import workers
-from daskmetrics.core._telemetry import PROCESS_GROUP, read_samples
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.events import TRAIN
+from daskmetrics.core.machine import workers
+from daskmetrics.core.telemetry import PROCESS_GROUP, read_samples
 from daskmetrics.report.plots._telemetry import telemetry_panels
-from daskmetrics.training import _suite as suite
-from daskmetrics.training.ddp._driver import ProcessGroupError, train
+from daskmetrics.training import suite as suite
+from daskmetrics.training.ddp.driver import ProcessGroupError, train
 from tests.training.ddp.conftest import Planted, Recorder, weights
 
 ROOT = Path(__file__).parents[3]
@@ -44,7 +46,7 @@ def undisturbed(client, tmp_path_factory, corpus):
     training = DdpTraining("tiny", recipe, place / "suite", DDP(timeout=60), telemetry=kept)
     observer = Recorder()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("daskmetrics.core._telemetry.EVERY", 0.5)
+        patch.setattr("daskmetrics.core.telemetry.EVERY", 0.5)
         train(client, training, observer)
     assert not observer.failures() and observer.steps == sorted(set(observer.steps))
     return training
@@ -73,12 +75,16 @@ def test_the_checkpoints_of_all_steps_are_there(undisturbed):
     assert {path.name for path in undisturbed.folder.iterdir()} == {
         *undisturbed.revisions, "corpus", "resume", "logs", "progress.jsonl",
     }  # fmt: skip
-    losses = [suite.summary(undisturbed.folder, revision)["loss"] for revision in undisturbed.revisions]
+    losses = [
+        suite.summary(undisturbed.folder, revision)["loss"] for revision in undisturbed.revisions
+    ]
     assert losses[-1] < losses[0] - 1
 
 
 def test_the_dashboard_receives_the_events_of_every_rank(client, undisturbed):
-    events = [event for _, event in client.get_events(TRAIN) if event.get("model") == undisturbed.name]
+    events = [
+        event for _, event in client.get_events(TRAIN) if event.get("model") == undisturbed.name
+    ]
     for rank in (0, 1):
         latest = [event for event in events if event["rank"] == rank][-1]
         assert latest["step"] == undisturbed.recipe.steps and latest["tokens_per_second"] > 0
@@ -87,8 +93,14 @@ def test_the_dashboard_receives_the_events_of_every_rank(client, undisturbed):
 
 
 def test_what_ranks_use_counts_as_use_of_their_workers_and_is_drawn(client, undisturbed):
-    samples = [sample for sample in read_samples(undisturbed.telemetry) if PROCESS_GROUP in sample.doing.values()]
-    alone = {str(each["name"]): each["metrics"]["memory"] for each in workers(client).values()}  # no rank is left
+    samples = [
+        sample
+        for sample in read_samples(undisturbed.telemetry)
+        if PROCESS_GROUP in sample.doing.values()
+    ]
+    alone = {
+        str(each["name"]): each["metrics"]["memory"] for each in workers(client).values()
+    }  # no rank is left
     for name, own in alone.items():
         assert max(sample.readings[name]["memory"] for sample in samples) > own + 50 * 2**20
         assert max(sample.readings[name]["cpu"] for sample in samples) > 1
@@ -141,8 +153,12 @@ class Interrupting(Recorder):
             raise KeyboardInterrupt
 
 
-def test_an_interrupted_training_resumes_with_fewer_ranks(client, make_training, observer, undisturbed):
-    """Two halves of a step give the same sum on one rank as on two; with three, its last bits would differ."""
+def test_an_interrupted_training_resumes_with_fewer_ranks(
+    client, make_training, observer, undisturbed
+):
+    """Two halves of a step give the same sum on one rank as on two; with three, its last bits would
+    differ.
+    """
     training = make_training(patience=0.0)
     with Planted(training, {}) as planted, pytest.raises(KeyboardInterrupt):
         train(client, training, Interrupting())

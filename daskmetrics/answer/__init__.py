@@ -1,0 +1,44 @@
+"""What a run found, as numbers: read from its files, without a word of a report.
+
+============= ===========================================================================
+`recorded`    `RecordedRun`: what the files of a run hold: configuration, records, scores
+`answer`      `Answer`: what to use, what it gains, how sure that is, what it cost
+`verdict`     the best and the tied candidates, over all tasks, by kind, task and model
+`evidence`    what a verdict rests on
+`ties`        which candidates are within the error of the best: the test
+`leaderboard` candidates in the order of their means
+`trade_offs`  `TradeOffs`: scores against what candidates take
+`worth`       `Worth`: what each choice of a readout is worth, paired
+`fresh`       finalists on items that were kept back from the search
+`paired`      two candidates compared item by item
+`comparison`  runs beside each other and beside published scores
+`status`      `Status`: how far a run is, and how busy its workers were
+`analysis`    scores, metrics, correlations, the path of the search, failures and seconds
+`posterior`   the posterior of the search, computed again from the journal
+============= ===========================================================================
+
+Nothing here measures anything, imports torch, needs a scheduler, or phrases a sentence.
+"""
+
+from daskmetrics.answer.answer import Answer, answer_of
+from daskmetrics.answer.leaderboard import RankedArm
+from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.answer.status import RunStatus, status_of
+from daskmetrics.answer.trade_offs import ArmCost, TradeOff, TradeOffs
+from daskmetrics.answer.verdict import Standing, Verdict
+from daskmetrics.answer.worth import Worth
+
+__all__ = [
+    "Answer",
+    "ArmCost",
+    "RankedArm",
+    "RecordedRun",
+    "RunStatus",
+    "Standing",
+    "TradeOff",
+    "TradeOffs",
+    "Verdict",
+    "Worth",
+    "answer_of",
+    "status_of",
+]

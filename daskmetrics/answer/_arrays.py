@@ -1,0 +1,75 @@
+"""The store of a run as labelled arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daskmetrics.core.names import step_of, training_order
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def dataset(
+    tree: xarray.DataTree, models: Sequence[str], what: str, dimension: str
+) -> xarray.Dataset:
+    """Metrics or scores of all models, (model, checkpoint, layer), with the models in the given
+    order.
+
+    Scores of several readouts have a fourth dimension, readout.
+
+    Per metric or task: the variables NAME with units and description, ``NAME_stderr`` and
+    ``NAME_status``. A layer or checkpoint that a model lacks is NaN with status 0 (missing).
+    """
+    import xarray
+
+    kinds = (what, f"{what}_stderr", f"{what}_status")
+    stored = {model: tree.children[model] for model in models if model in tree.children}
+    nodes = {
+        model: node.to_dataset()[list(kinds)].drop_vars("step")
+        for model, node in stored.items()
+        if what in node
+    }
+    if any("arm" in node.dims for node in nodes.values()):
+        nodes = {model: _by_readout(node) for model, node in nodes.items()}
+    if not nodes:
+        return xarray.Dataset(attrs=dict(tree.attrs))
+    joined = xarray.concat(
+        list(nodes.values()),
+        dim=xarray.Variable("model", np.array(list(nodes), object)),
+        join="outer",
+        fill_value={kinds[0]: np.nan, kinds[1]: np.nan, kinds[2]: 0},
+        combine_attrs="drop_conflicts",
+    )
+    order = training_order(joined["checkpoint"].values.tolist())
+    joined = joined.sel(checkpoint=list(order))
+    steps = [-1 if (step := step_of(name)) is None else step for name in order]  # as in the store
+    joined = joined.assign_coords(checkpoint=np.array(order, object), step=("checkpoint", steps))
+    about, variables = joined[what].attrs, {}
+    for name in joined[dimension].values.tolist():
+        for kind, suffix in zip(kinds, ("", "_stderr", "_status"), strict=True):
+            array = joined[kind].sel({dimension: name}, drop=True)
+            if suffix != "_status":
+                array.attrs = {
+                    "units": about["units"][name],
+                    "description": about["descriptions"][name],
+                }
+            variables[name + suffix] = array
+    return xarray.Dataset(variables, attrs=tree.attrs)
+
+
+def _by_readout(node: xarray.Dataset) -> xarray.Dataset:
+    """The scores of a model with the dimensions layer and readout, in place of that of its arms."""
+    if "arm" not in node.dims:
+        return node.expand_dims(readout=[""], axis=2)
+    missing = {name: 0 if str(name).endswith("_status") else np.nan for name in node}
+    found = node.set_index(arm=["arm_layer", "readout"]).unstack("arm", fill_value=missing)
+    order = dict.fromkeys(node["readout"].values.tolist())
+    return (
+        found.rename(arm_layer="layer")
+        .sel(readout=list(order))
+        .transpose("checkpoint", "layer", "readout", ...)
+    )

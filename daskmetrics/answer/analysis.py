@@ -1,0 +1,386 @@
+"""Scores, metrics, correlations, the path of the search, failures and seconds of a run, from its
+journal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import fsum
+from statistics import fmean, median, pstdev
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daskmetrics.answer.recorded import RecordedRun, cell_of
+from daskmetrics.answer.trade_offs import TradeOffs
+from daskmetrics.core.events import AttemptFailed, StorePlanned, latest, measured, scored, trained
+from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
+from daskmetrics.core.outcomes import mean_score, means_of
+from daskmetrics.core.results import Measured, Scored
+from daskmetrics.core.status import cause
+from daskmetrics.metrics.registry import CATALOGUE
+
+NO_REASON = "no reason was recorded"
+T = TypeVar("T")
+Values = Mapping[Arm, float]
+FEWEST = 5  #: arms that a rank correlation needs
+ABOUT_RHO = (
+    "Spearman's ρ between metric and score over the arms scored on a task, averaged over the tasks of a kind, with the "
+    "number of cells in brackets. 1: the metric ranks arms as the scores do; -1: in reverse order; 0: unrelated. The "
+    "search prefers promising arms, and neighbouring layers are similar: ρ describes these cells and is not a "
+    "statistical test."
+)
+
+
+@dataclass(frozen=True)
+class Spending:
+    """Measured seconds on the workers; an encoding that several layers share counts once."""
+
+    train: float
+    measure: float
+    encode: float
+    score: float
+
+    @property
+    def total(self) -> float:
+        return self.train + self.measure + self.encode + self.score
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Missing values with one reason, and the first of them as an example."""
+
+    kind: str
+    status: str
+    count: int
+    example: str
+    reason: str
+
+
+def scores(run: RecordedRun) -> dict[Arm, dict[str, float]]:
+    """Raw scores by arm and task, in the order of the journal."""
+    return {
+        arm: {task: score.score for task, score in values.items()}
+        for arm, values in run.recorded.items()
+    }
+
+
+def mean_scores(run: RecordedRun) -> dict[Arm, float]:
+    """Mean raw score of each arm that was scored on every task; means over fewer tasks are not
+    comparable.
+
+    The tasks are those of the objective, with its weights.
+    """
+    return {arm: mean for arm, (mean, _) in means_of(run.recorded, run.weights).items()}
+
+
+def marks(run: RecordedRun) -> dict[str, Arm]:
+    """The best and the default arm, which figures mark; empty while the search is not finished."""
+    return {"best": run.result.best_arm, "default": run.result.default_arm} if run.result else {}
+
+
+def compared(run: RecordedRun) -> TradeOffs | None:
+    """Scores against what arms take; None if no arm was scored on every task of the objective."""
+    needed = run.weights.keys()
+    return (
+        run.trade_offs()
+        if any(needed <= by_task.keys() for by_task in run.recorded.values())
+        else None
+    )
+
+
+def layer_of(arm: Arm) -> Arm:
+    """The layer of an arm as an arm of the default readout; metrics belong to it."""
+    return Arm(arm.model, arm.revision, arm.layer)
+
+
+def by_layer(run: RecordedRun, readout: str | None = None) -> dict[Arm, Arm]:
+    """The scored arm that stands for each layer in figures, by `layer_of` it: of a readout, or of
+    the layer's best.
+
+    The best has the greatest mean score or, while none of the layer has one, the most scores.
+    """
+    means, chosen = mean_scores(run), dict[Arm, Arm]()
+    worth = {
+        arm: (means.get(arm, -math.inf), len(by_task)) for arm, by_task in run.recorded.items()
+    }
+    for arm in run.recorded:
+        if readout in (None, arm.readout):
+            other = chosen.setdefault(layer_of(arm), arm)
+            chosen[layer_of(arm)] = max(other, arm, key=worth.__getitem__)
+    return chosen
+
+
+def at_layers(
+    run: RecordedRun, values: Mapping[Arm, T], readout: str | None = None
+) -> dict[Arm, T]:
+    """Values of the arms that stand for each layer, by layer."""
+    return {layer: values[arm] for layer, arm in by_layer(run, readout).items() if arm in values}
+
+
+def standard_scores(run: RecordedRun) -> dict[Arm, float]:
+    """Mean of each scored arm's scores in standard deviations of their task, over the arms scored
+    on it.
+
+    Arms that were scored on different tasks become comparable if the search chose similar arms for
+    each task.
+    """
+    known = scores(run)
+    values = {
+        task: [by_task[task] for by_task in known.values() if task in by_task] for task in run.tasks
+    }
+    scale = {task: (fmean(each), pstdev(each)) for task, each in values.items() if len(each) > 1}
+    standard = {
+        arm: [
+            (by_task[task] - mean) / sd
+            for task, (mean, sd) in scale.items()
+            if task in by_task and sd
+        ]
+        for arm, by_task in known.items()
+    }
+    return {arm: fmean(each) for arm, each in standard.items() if each}
+
+
+def errors(run: RecordedRun) -> dict[str, float]:
+    """Median standard error of the scores of each task and of the values of each metric, if there
+    are any.
+    """
+    cells = [item for by_task in run.recorded.values() for item in by_task.items()]
+    errors = {task: [score.stderr for name, score in cells if name == task] for task in run.tasks}
+    errors |= {name: list(by_arm.values()) for name, by_arm in metrics(run, "stderr").items()}
+    return {name: median(values) for name, values in errors.items() if values}
+
+
+def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
+    """Whether a metric ranks arms as scores do: Spearman's rho and the number of cells, by metric
+    and kind of task.
+
+    Rho is computed over the arms scored on a task, and averaged over the tasks of a kind with the
+    numbers of arms as weights; ``all tasks`` is the average over all tasks. A task with fewer than
+    `FEWEST` arms is left out. Of several readouts of a layer, the best counts.
+    """
+    known = at_layers(run, scores(run))
+    kinds = {task: about["kind"].replace("_", " ") for task, about in run.tasks.items()}
+    groups = {
+        "all tasks": list(kinds),
+        **{kind: [t for t in kinds if kinds[t] == kind] for kind in kinds.values()},
+    }
+    table: dict[str, dict[str, tuple[float, int]]] = {}
+    for name, values in metrics(run).items():
+        each: dict[str, tuple[float, int]] = {}
+        for task in kinds:
+            arms = [layer for layer, own in known.items() if task in own and layer in values]
+            sides = [values[arm] for arm in arms], [known[arm][task] for arm in arms]
+            rho = rank_correlation(*sides) if len(arms) >= FEWEST else math.nan
+            each[task] = rho, len(arms)
+        for group, tasks in groups.items():
+            defined = [(rho, n) for task in tasks for rho, n in [each[task]] if not math.isnan(rho)]
+            count = sum(n for _, n in defined)
+            rho = fsum(rho * n for rho, n in defined) / count if count else math.nan
+            table.setdefault(name, {})[group] = rho, count
+    return table
+
+
+def closest_first(table: Mapping[str, Mapping[str, tuple[float, int]]]) -> list[str]:
+    """The metrics of `correlations` by their absolute rho over all tasks; those without one come
+    last.
+    """
+    rho = {name: next(iter(row.values()))[0] for name, row in table.items()}
+    return sorted(table, key=lambda name: 1.0 if math.isnan(rho[name]) else -abs(rho[name]))
+
+
+def leader(run: RecordedRun) -> tuple[Arm, float] | None:
+    """The arm with the greatest mean score so far, among those that were scored on every task."""
+    return max(mean_scores(run).items(), key=lambda item: item[1], default=None)
+
+
+def metrics(run: RecordedRun, what: str = "values") -> dict[str, dict[Arm, float]]:
+    """Metric values, or their ``stderr``, by metric and arm of the default readout, without
+    undefined ones.
+    """
+    by_metric: dict[str, dict[Arm, float]] = {}
+    for record, result in measured(run.records):
+        for layer, row in zip(result.layers, getattr(result, what), strict=True):
+            for name, value in zip(result.names, row, strict=True):
+                by_arm = by_metric.setdefault(name, {})
+                if value is not None:
+                    by_arm[Arm.parse(f"{record.name}/{layer}")] = value
+    return by_metric
+
+
+def losses(run: RecordedRun) -> dict[str, list[tuple[int, float]]]:
+    """Training loss by model, as (step, loss) in order of training; empty if the run trained no
+    model.
+    """
+    by_model: dict[str, list[tuple[int, float]]] = {}
+    for record, result in trained(run.records):
+        checkpoint = Checkpoint.parse(record.name)
+        if checkpoint.step is not None:
+            by_model.setdefault(checkpoint.model, []).append((checkpoint.step, result.loss))
+    return {model: sorted(by_model[model]) for model in run.models if model in by_model}
+
+
+@dataclass(frozen=True)
+class DecisionPoint:
+    """One decision of the search: the total cost so far, its arm, and the best mean score known
+    then.
+    """
+
+    spent: float
+    arm: Arm
+    stage: str
+    best: float | None
+
+
+@dataclass(frozen=True)
+class SearchPath:
+    """All decisions, the mean score of the default arm if it is known, and the unit of the costs."""
+
+    points: tuple[DecisionPoint, ...]
+    default: float | None
+    unit: str
+
+
+def path_of(run: RecordedRun) -> SearchPath:
+    """The path of the latest search."""
+    share = run.result.exhaustive / 100 if run.result else 1.0
+    unit = "% of the exhaustive sweep (assumed)" if run.result else "assumed seconds"
+    return SearchPath(tuple(_decisions(run, share)), _default_score(run), unit)
+
+
+def _decisions(run: RecordedRun, unit: float) -> list[DecisionPoint]:
+    """Every decision in order, as if each had its result before the next one."""
+    points, spent, best = [], 0.0, None
+    known: dict[Arm, dict[str, Scored]] = {}
+    for pick in run.picks:
+        cell = cell_of(pick)
+        spent += pick["cost"] / unit
+        if one := run.recorded.get(cell.arm, {}).get(cell.task):
+            values = known.setdefault(cell.arm, {})
+            values[cell.task] = one
+            if mean := mean_score(values, run.weights):
+                best = mean[0] if best is None else max(mean[0], best)
+        points.append(DecisionPoint(spent, cell.arm, pick["stage"], best))
+    return points
+
+
+def _default_score(run: RecordedRun) -> float | None:
+    """The mean score of the default arm, if it and the best arm were scored on every task of the
+    objective.
+    """
+    if run.result is None:
+        return None
+    complete = all(
+        run.weights.keys() <= each["scores"].keys()
+        for each in (run.result.best, run.result.default)
+    )
+    return float(run.result.default["mean"]["score"]) if complete else None
+
+
+def suites(run: RecordedRun) -> tuple[Suite, ...]:
+    """The checkpoints that the run has measured or tried to measure, their layers and readouts, by
+    model.
+    """
+    plan = latest(run.entries, StorePlanned)
+    readouts = (
+        {each["model"]: tuple(each.get("readouts", ("",))) for each in plan.template["suites"]}
+        if plan
+        else {}
+    )
+    layers: dict[str, set[int]] = {}
+    revisions: dict[str, set[str]] = {}
+    for record in run.records:
+        if record.kind == "measure":
+            checkpoint = Checkpoint.parse(record.name)
+            revisions.setdefault(checkpoint.model, set()).add(checkpoint.revision)
+            measured_layers = layers.setdefault(checkpoint.model, set())
+            if isinstance(record.value, Measured):
+                measured_layers.update(record.value.layers)
+    return tuple(
+        Suite(
+            model,
+            training_order(revisions[model]),
+            tuple(sorted(layers[model])),
+            max(layers[model]),
+            readouts.get(model, ("",)),
+        )
+        for model in run.models
+        if layers.get(model)
+    )
+
+
+def spending(run: RecordedRun) -> Spending:
+    """Measured seconds on the workers, by kind of work."""
+    score_seconds: dict[tuple[str, Cell], float] = {}
+    encode_seconds: dict[tuple[str, Checkpoint, str], float] = {}
+    for kind in ("score", "fresh"):
+        for record, result in scored(run.records, kind):
+            cell = Cell.parse(record.name)
+            score_seconds[kind, cell] = record.seconds
+            encode_seconds[kind, cell.arm.checkpoint, cell.task] = result.encode_seconds
+    return Spending(
+        fsum(record.seconds for record, _ in trained(run.records)),
+        fsum(record.seconds for record, _ in measured(run.records)),
+        fsum(encode_seconds.values()),
+        fsum(score_seconds.values()),
+    )
+
+
+def failures(run: RecordedRun) -> tuple[Failure, ...]:
+    """Failed units and undefined metrics grouped by cause, the most frequent first."""
+    groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+    for record in run.records:
+        if not record.ok:
+            reason = record.reason or NO_REASON
+            groups.setdefault((record.kind, record.status, cause(reason)), []).append(
+                (record.name, reason)
+            )
+        elif isinstance(record.value, Measured):
+            for layer, name, reason in record.value.reasons:
+                groups.setdefault((name, "nan", cause(reason)), []).append(
+                    (f"{record.name}/{layer}", reason)
+                )
+    grouped = [
+        Failure(kind, status, len(group), *group[0]) for (kind, status, _), group in groups.items()
+    ]
+    return tuple(sorted(grouped, key=lambda failure: -failure.count))
+
+
+def survived(run: RecordedRun) -> Counter[str]:
+    """Failed attempts, by fault, of units that succeeded later."""
+    succeeded = {record.key for record in run.records if record.ok}
+    return Counter(
+        e.fault for e in run.entries if isinstance(e, AttemptFailed) and e.key in succeeded
+    )
+
+
+def units(run: RecordedRun, metric: str) -> str:
+    """Units of a metric in the run's store or, if it has no such metric, in the catalogue."""
+    plan = latest(run.entries, StorePlanned)
+    axis = plan.template["metrics"] if plan else {"names": (), "units": ()}
+    known = dict(zip(axis["names"], axis["units"], strict=True))
+    if metric in known:
+        return str(known[metric])
+    return CATALOGUE[metric].units if metric in CATALOGUE else ""
+
+
+def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
+    """Spearman's rho: Pearson's correlation of the ranks, ties sharing their mean rank; NaN if a
+    side is constant.
+
+    >>> round(rank_correlation([1, 2, 3, 4], [10, 20, 40, 30]), 3)
+    0.8
+    """
+    ranks = np.array([_ranks(np.asarray(values, dtype=float)) for values in (a, b)])
+    centred = ranks - ranks.mean(axis=1, keepdims=True)
+    norm = float(np.sqrt((centred**2).sum(axis=1).prod()))
+    return float((centred[0] * centred[1]).sum()) / norm if norm else float("nan")
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    _, inverse, count = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(count) - (count - 1) / 2)[inverse])

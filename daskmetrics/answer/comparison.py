@@ -1,0 +1,203 @@
+"""Runs beside each other, and a run beside published scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskmetrics.answer.analysis import FEWEST, rank_correlation
+from daskmetrics.answer.paired import ArmComparison, compare_arms
+from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.answer.status import RunStatus, status_of
+from daskmetrics.core.errors import DataError
+from daskmetrics.core.events import scored
+from daskmetrics.core.names import Cell
+from daskmetrics.experiment.score_tables import KnownScore
+from daskmetrics.tasks import mteb_results
+from daskmetrics.tasks.mteb_subsets import Selection
+
+Scores = Mapping[Cell, float]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How the scores of the cells that two sources share differ: those of the second minus those of
+    the first.
+    """
+
+    cells: int
+    mean: float | None = None
+    greatest: float | None = None
+    at: Cell | None = None  # where the difference is the greatest
+    rho: float | None = None  # Spearman's; None for few cells
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """Two runs: how far they are, their best arms, the scores of common cells, and the settings
+    that differ.
+    """
+
+    runs: Mapping[str, RunStatus]
+    best_arms: ArmComparison | None  # None if a search is not finished
+    shared: Agreement
+    left_out: Sequence[str]  # why scores were not compared
+    settings: Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class PublishedComparison:
+    """A run beside published scores."""
+
+    source: str
+    shared: Agreement
+    left_out: Sequence[str]
+
+
+def compare_runs(run: RecordedRun, other: RecordedRun) -> RunComparison:
+    """Compare a run with another one."""
+    details = _details(other)
+    scores = {
+        cell: KnownScore(score, details.get(cell)) for cell, score in cell_scores(other).items()
+    }
+    theirs, left_out = _alike(run, scores, "other")
+    return RunComparison(
+        runs={"run": status_of(run), "other": status_of(other)},
+        best_arms=compare_best(run, other) if run.result and other.result else None,
+        shared=agreement(cell_scores(run), theirs),
+        left_out=left_out,
+        settings=different_settings(run, other),
+    )
+
+
+def compare_published(
+    run: RecordedRun, published: Mapping[Cell, KnownScore], source: str
+) -> PublishedComparison:
+    """Compare a run with published scores of the same models; `DataError` if they share no cell."""
+    theirs, left_out = _alike(run, published, "published")
+    shared = agreement(cell_scores(run), theirs)
+    if shared.cells:
+        return PublishedComparison(source, shared, left_out)
+    if left_out:
+        raise DataError(
+            f"'{source}' has no score like those of the run. {len(left_out):,} are of other splits "
+            f"or subsets; for example {left_out[0]}"
+        )
+    models = sorted({cell.arm.model for cell in published})
+    raise DataError(
+        f"'{source}' and the run in '{run.folder.path}' share no cell. The table has the models "
+        f"{', '.join(models)}; the run has {', '.join(run.models)}, with the tasks "
+        f"{', '.join(run.tasks)}."
+    )
+
+
+def compare_best(run: RecordedRun, other: RecordedRun) -> ArmComparison:
+    """The recommended arm of the other run beside that of the first, on the tasks over the same
+    subsets.
+    """
+    arm, other_arm = run.finished_search().best_arm, other.finished_search().best_arm
+    return compare_arms(other, other_arm, arm, run, unlike_tasks(run, other))
+
+
+def unlike_tasks(run: RecordedRun, other: RecordedRun) -> list[str]:
+    """The tasks whose scores are over other subsets or splits."""
+    selections, others = _selections(run), _selections(other)
+    return [task for task in selections if others.get(task, selections[task]) != selections[task]]
+
+
+def cell_scores(run: RecordedRun) -> dict[Cell, float]:
+    """Raw score of every scored cell of a run."""
+    return {
+        Cell(arm, task): recorded.score
+        for arm, by_task in run.recorded.items()
+        for task, recorded in by_task.items()
+    }
+
+
+def agreement(scores: Scores, others: Scores) -> Agreement:
+    """Compare the scores of common cells."""
+    shared = sorted(scores.keys() & others.keys())
+    if not shared:
+        return Agreement(0)
+    mine, theirs = (np.array([of[cell] for cell in shared]) for of in (scores, others))
+    gaps = theirs - mine
+    worst = int(np.abs(gaps).argmax())
+    rho = rank_correlation(mine, theirs) if len(shared) >= FEWEST else None
+    return Agreement(len(shared), float(gaps.mean()), float(gaps[worst]), shared[worst], rho)
+
+
+def different_settings(*runs: RecordedRun) -> dict[str, tuple[Any, ...]]:
+    """The settings of runs that differ, by key; None where a run has none."""
+    settings = [_flat(run.config) for run in runs]
+    differing = {}
+    for key in dict.fromkeys(key for of_run in settings for key in of_run):
+        values = tuple(of_run.get(key) for of_run in settings)
+        if any(value != values[0] for value in values) and not key.startswith("name"):
+            differing[key] = values
+    return differing
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _details(run: RecordedRun) -> dict[Cell, Mapping[str, Any]]:
+    """What mteb returned for each cell of a task of mteb."""
+    details = {}
+    for record, result in scored(run.records):
+        detail = result.detail or {}
+        if detail.get("scores"):
+            details[Cell.parse(record.name)] = detail
+    return details
+
+
+def _selections(run: RecordedRun) -> dict[str, Selection]:
+    """The splits and subsets of each scored task of mteb."""
+    return {cell.task: mteb_results.selection_of(detail) for cell, detail in _details(run).items()}
+
+
+def _alike(
+    run: RecordedRun, others: Mapping[Cell, KnownScore], name: str
+) -> tuple[dict[Cell, float], list[str]]:
+    """Other scores over the same splits and subsets by the cells of a run, and why others are left
+    out.
+
+    Names of models are compared without upper case and organisation, those of tasks of mteb without
+    ``mteb:``.
+    """
+    details = _details(run)
+    by_name = {_plain(cell): score for cell, score in others.items()}
+    alike: dict[Cell, float] = {}
+    left_out: list[str] = []
+    for cell in cell_scores(run):
+        detail = details.get(cell)
+        other = by_name.get(_plain(cell))
+        if other is None and detail:
+            # a variant of the task, in a table that says which
+            variant = by_name.get(_plain(Cell(cell.arm, detail["task_name"])))
+            other = variant if variant and variant.says_what else None
+        if other is None or (other.content and not detail):
+            continue
+        try:
+            alike[cell] = other.over(detail) if detail else other.score
+        except DataError as error:
+            left_out.append(f"{cell}: the score of {name} {error}")
+    return alike, left_out
+
+
+def _plain(cell: Cell) -> tuple[str, str, int, str, str]:
+    """A cell without what differs between sources: case and organisation of the model, ``mteb:``
+    before the task.
+    """
+    arm = cell.arm
+    model = arm.model.rpartition("/")[2].lower()
+    return model, arm.revision, arm.layer, arm.readout, cell.task.removeprefix("mteb:")

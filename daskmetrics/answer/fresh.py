@@ -1,0 +1,101 @@
+"""Whether the choice of a search holds on items that were kept back from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.core.names import Arm
+from daskmetrics.core.outcomes import Difference, difference, mean_difference, mean_score
+
+LEVEL = 0.05  #: probability of calling a choice wrong that is right, over all rivals together
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """One arm, scored in the search and on fresh items: means over the same tasks, with the weights
+    of the objective.
+
+    ``change`` is the fresh score less that of the search; the items differ, so its error is that of
+    independent scores. ``lead`` is the best arm's fresh score less this arm's, item by item.
+    """
+
+    arm: Arm
+    searched: Difference | None
+    fresh: Difference
+    change: Difference | None
+    lead: Difference | None
+
+
+@dataclass(frozen=True)
+class FreshItems:
+    """The finalists of a search on the items that were kept back from it, the chosen arm first.
+
+    Attributes
+    ----------
+    share : float
+        Of the items that were kept back.
+    finalists : tuple of Finalist
+    tasks : tuple of str
+    unscored : tuple of Arm
+        Finalists without a score on one of the tasks.
+    best : Arm
+        The finalist with the highest fresh score.
+    limit : float
+        Standard errors by which a rival must be higher for the choice not to hold.
+    holds : bool
+        Whether none of the rivals is higher by that much.
+    """
+
+    share: float
+    finalists: tuple[Finalist, ...]
+    tasks: tuple[str, ...]
+    unscored: tuple[Arm, ...]
+    best: Arm
+    limit: float
+    holds: bool
+
+
+def fresh_items(run: RecordedRun) -> FreshItems | None:
+    """The finalists of a finished search on fresh items; None if it kept none back, or the chosen
+    arm has no score.
+    """
+    complete = [arm for arm, scores in run.fresh.items() if run.weights.keys() <= scores.keys()]
+    chosen = next(iter(run.fresh), None)
+    if chosen is None or chosen not in complete:
+        return None
+    finalists = tuple(_finalist(run, arm, chosen) for arm in complete)
+    best = max(finalists, key=lambda finalist: finalist.fresh.value)
+    limit = NormalDist().inv_cdf(1 - LEVEL / max(1, len(finalists) - 1))
+    holds = best.lead is None or -best.lead.value <= limit * best.lead.stderr
+    return FreshItems(
+        share=run.config["search"]["fresh_share"],
+        finalists=finalists,
+        tasks=tuple(run.weights),
+        unscored=tuple(arm for arm in run.fresh if arm not in complete),
+        best=best.arm,
+        limit=limit,
+        holds=holds,
+    )
+
+
+def _finalist(run: RecordedRun, arm: Arm, chosen: Arm) -> Finalist:
+    searched = mean_score(run.recorded.get(arm, {}), run.weights)
+    fresh = mean_score(run.fresh[arm], run.weights)
+    assert fresh is not None  # it was scored on every task
+    change = lead = None
+    if searched:
+        error = math.hypot(fresh[1], searched[1])
+        change = Difference(fresh[0] - searched[0], error, paired=False)
+    if arm != chosen:
+        gaps = [difference(run.fresh[chosen][task], run.fresh[arm][task]) for task in run.weights]
+        lead = mean_difference(gaps, list(run.weights.values()))
+    return Finalist(
+        arm=arm,
+        searched=searched and Difference(*searched, paired=False),
+        fresh=Difference(*fresh, paired=False),
+        change=change,
+        lead=lead,
+    )

@@ -1,0 +1,412 @@
+"""A run, read from its files: finished or not, without a scheduler."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from daskmetrics.answer._arrays import dataset
+from daskmetrics.answer.trade_offs import (
+    ArmCost,
+    ModelSize,
+    TradeOffs,
+    recorded_size,
+    trade_offs_of,
+)
+from daskmetrics.bandit import task_weights
+from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.events import (
+    MapStarted,
+    Record,
+    RunStarted,
+    SearchEnded,
+    StorePlanned,
+    UnitAsked,
+    is_finished,
+    latest,
+    require_printable,
+    scored,
+    standing,
+)
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.names import Arm, Cell, Checkpoint, Key
+from daskmetrics.core.outcomes import Difference, difference, mean_score
+from daskmetrics.core.results import Scored
+from daskmetrics.execution.journal import holder, read
+from daskmetrics.store import StorePlan
+
+if TYPE_CHECKING:
+    import xarray
+
+
+class RecordedRun:
+    """What the files of a run hold: its configuration, records, scores, and the choice of its
+    search.
+
+    `Run` adds what is concluded from them, and overrides nothing.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.folder = RunFolder(Path(path)).must_exist()
+        self.entries = list(read(self.folder.journal))
+        require_printable(self.entries, self.folder.path)
+        if latest(self.entries, MapStarted):
+            raise ConfigError(
+                f"'{path}' contains a map, not an experiment. Use `daskmetrics status`, `runs journal` or `runs verify` to read "
+                "it, and `daskmetrics map ... --retry-failed` to try its failures again."
+            )
+        if not latest(self.entries, RunStarted):
+            if self.driver is not None:
+                raise DataError(
+                    f"The run in '{path}' is being prepared by {self.driver}. Try again in a moment."
+                )
+            raise DataError(f"The run in '{path}' was killed before it started. Run it again.")
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The configuration in force, as plain values."""
+        return dict(
+            self.start.config or yaml.safe_load(self.folder.config.read_text(encoding="utf-8"))
+        )
+
+    @cached_property
+    def start(self) -> RunStarted:
+        """The entry of the latest start: counts, tasks and environment."""
+        started = latest(self.entries, RunStarted)
+        assert started is not None  # see `__init__`
+        return started
+
+    @cached_property
+    def records(self) -> tuple[Record, ...]:
+        """The record of every work unit of the latest configuration, with records of earlier ones
+        that are still valid.
+
+        A score of an earlier configuration is valid if the checkpoint was not measured again, or if
+        the same unit would give it: other metrics are measured again, a change of weights, protocol
+        or seed also changes the scores.
+        """
+        latest: dict[tuple[str, str], tuple[bool, Record]] = {}
+        is_current = False  # whether a record belongs to the latest configuration
+        plan: StorePlan | None = None
+        plans: dict[Key, StorePlan | None] = {}  # in force when a unit was recorded
+        for entry in standing(self.entries):
+            if isinstance(entry, RunStarted):
+                is_current = entry.key == self.start.key
+            elif isinstance(entry, StorePlanned):
+                plan = StorePlan.of(entry)
+            elif isinstance(entry, Record) and (
+                is_current or not latest.get((entry.kind, entry.name), (False,))[0]
+            ):
+                latest[entry.kind, entry.name] = is_current, entry
+                plans[entry.key] = plan
+        measured = {
+            name for (kind, name), (is_new, _) in latest.items() if kind == "measure" and is_new
+        }
+        earlier = (record for is_new, record in latest.values() if not is_new)
+        stale = {
+            record.key
+            for record in earlier
+            if self._is_stale(record, measured, plans[record.key], plan)
+        }
+        return tuple(record for _, record in latest.values() if record.key not in stale)
+
+    def _is_stale(
+        self,
+        record: Record,
+        measured: Container[str],
+        before: StorePlan | None,
+        now: StorePlan | None,
+    ) -> bool:
+        cell = Cell.parse(record.name) if record.kind == "fresh" else self.cells.get(record.key)
+        checkpoint = cell.arm.checkpoint if cell else Checkpoint.parse(record.name)
+        if checkpoint.model not in self.models or str(checkpoint) in self.measured_as:
+            return True
+        if cell is None:
+            return False
+        if cell.task not in self.tasks:
+            return True
+        return str(checkpoint) in measured and not _are_alike(cell, before, now)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of the models, in the order of the configuration."""
+        return tuple(model["name"] for model in self.config["models"])
+
+    @property
+    def tasks(self) -> Mapping[str, Mapping[str, str]]:
+        """Kind and main score of each task, by name."""
+        return self.start.tasks
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Kind of each task, by name."""
+        return {task: about["kind"] for task, about in self.tasks.items()}
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weights of the tasks of the objective, by name; tasks without weight are left out."""
+        return weights_of(self.kinds, self.config["search"])
+
+    @cached_property
+    def cells(self) -> dict[str, Cell]:
+        """The cell of each score unit, by the key of the unit."""
+        events = (entry for entry in self.entries if isinstance(entry, UnitAsked))
+        return {event.key: cell_of(event.pick) for event in events if event.pick}
+
+    @cached_property
+    def recorded(self) -> dict[Arm, dict[str, Scored]]:
+        """What the journal holds of every score, by arm and task: score, standard error, outcomes
+        and others.
+        """
+        by_arm: dict[Arm, dict[str, Scored]] = {}
+        for record, score in scored(self.records):
+            cell = self.cells[record.key]
+            by_arm.setdefault(cell.arm, {})[cell.task] = score
+        return by_arm
+
+    @cached_property
+    def fresh(self) -> dict[Arm, dict[str, Scored]]:
+        """The same for items that were kept back from the search: of its finalists, the best arm
+        first.
+        """
+        found: dict[Arm, dict[str, Scored]] = {
+            Arm.parse(name): {} for name in (self.result.fresh if self.result else ())
+        }
+        for record, score in scored(self.records, "fresh"):
+            if (cell := Cell.parse(record.name)).arm in found:
+                found[cell.arm][cell.task] = score
+        return found
+
+    def differences(
+        self, arm: Arm, other: Arm, run: RecordedRun | None = None
+    ) -> dict[str, Difference]:
+        """By how much an arm's score exceeds another's, on every task on which both were scored.
+
+        Parameters
+        ----------
+        arm, other : Arm
+        run : Run, optional
+            Where the other arm was scored; by default in this run.
+
+        Returns
+        -------
+        dict of str to Difference
+            By task: ``value``, its standard error ``stderr``, whether it is ``paired``, and
+            ``probability``, that the difference is positive. A paired error comes from the
+            differences item by item; where outcomes are missing or of other items, it is that of
+            independent scores.
+
+        Examples
+        --------
+        >>> run.differences(run.best().arm, Arm.parse("tiny@step8/2"))  # doctest: +SKIP
+        """
+        mine, theirs = self.recorded.get(arm, {}), (run or self).recorded.get(other, {})
+        return {
+            task: difference(mine[task], theirs[task])
+            for task in self.tasks
+            if task in mine and task in theirs
+        }
+
+    @cached_property
+    def picks(self) -> tuple[Mapping[str, Any], ...]:
+        """The decisions of the latest search, in order: index, cell, stage, cost and reason."""
+        notes = [
+            entry.note for entry in self.entries if isinstance(entry, UnitAsked) and entry.pick
+        ]
+        latest = notes[-1]["search"] if notes else None
+        return tuple(note["pick"] for note in notes if note["search"] == latest)
+
+    @cached_property
+    def result(self) -> SearchEnded | None:
+        """The recommendation of the search, or None while the search continues."""
+        ends = (entry for entry in reversed(self.entries) if isinstance(entry, SearchEnded))
+        return next((entry for entry in ends if entry.key == self.start.key), None)
+
+    @cached_property
+    def watched(self) -> str:
+        """What the latest round of a watch says, in sentences; empty if the run is no watch, or
+        went on without it.
+        """
+        events = (
+            self.folder.events.read_text(encoding="utf-8").splitlines()
+            if self.folder.events.exists()
+            else []
+        )
+        plain = (json.loads(line) for line in reversed(events) if '"event":"updated"' in line)
+        latest_round: dict[str, Any] = next(plain, {})
+        return (
+            str(latest_round.get("text", "")) if latest_round.get("key") == self.start.key else ""
+        )
+
+    @cached_property
+    def finished(self) -> bool:
+        """Whether the latest configuration is complete."""
+        return is_finished(self.entries)
+
+    @property
+    def driver(self) -> str | None:
+        """The process that drives the run now, or None."""
+        return holder(self.folder.lock)
+
+    @cached_property
+    def counts(self) -> Counter[tuple[str, str]]:
+        """Records by (kind, status)."""
+        return Counter((record.kind, record.status) for record in self.records)
+
+    @property
+    def failed(self) -> tuple[Record, ...]:
+        """The records of failed units."""
+        return tuple(record for record in self.records if not record.ok)
+
+    @cached_property
+    def tree(self) -> xarray.DataTree:
+        """The store as an `xarray.DataTree`, with one node per model."""
+        from daskmetrics.store import open_tree
+
+        tree: xarray.DataTree = open_tree(self.folder.store)
+        return tree
+
+    @property
+    def metrics(self) -> xarray.Dataset:
+        """One variable per metric, dimensions (model, checkpoint, layer), with units and
+        descriptions.
+        """
+        return dataset(self.tree, self.models, "metrics", "metric")
+
+    @property
+    def scores(self) -> xarray.Dataset:
+        """One variable per task, dimensions (model, checkpoint, layer); NaN for cells without a
+        score.
+
+        Where there are several readouts, they are a fourth dimension.
+        """
+        return dataset(self.tree, self.models, "scores", "task")
+
+    @cached_property
+    def measured_as(self) -> Mapping[str, str]:
+        """The name of the checkpoint that was measured, by that of a revision of equal weights."""
+        aliases = self.start.aliases.items()
+        return {
+            str(Checkpoint(Checkpoint.parse(kept).model, name)): kept
+            for kept, names in aliases
+            for name in names
+        }
+
+    @property
+    def cells_planned(self) -> int:
+        """Cells that an exhaustive sweep would score."""
+        return int(self.start.arms) * len(self.tasks)
+
+    @property
+    def cells_open(self) -> int:
+        """Cells that the latest search decided on and that have no result yet."""
+        answered = {self.cells[record.key] for record in self.records if record.kind == "score"}
+        return sum(cell_of(pick) not in answered for pick in self.picks)
+
+    def trade_offs(self) -> TradeOffs:
+        """Scores against what arms take: layers, parameters, operations for a text, and the size of
+        a vector.
+
+        Returns
+        -------
+        TradeOffs
+            Every arm that was scored on all tasks of the objective, and the front of those that no
+            other arm beats in both score and cost. A notebook shows the front as a table.
+
+        Raises
+        ------
+        DataError
+            If no arm was scored on all tasks of the objective.
+
+        Examples
+        --------
+        >>> run.trade_offs().front  # doctest: +SKIP
+        """
+        found = trade_offs_of(self.recorded, self.weights, self._sizes, self.differences)
+        if found is None:
+            raise DataError(
+                f"No arm of the run in '{self.folder.path}' was scored on all {len(self.weights)} tasks of the "
+                f"objective, so there is nothing to compare. {self._remedy}"
+            )
+        return found
+
+    def cost_of(self, arm: Arm) -> ArmCost:
+        """What a text costs with an arm: layers, parameters, operations, time, and the size of a
+        vector.
+
+        Examples
+        --------
+        >>> run.cost_of(run.best().arm).parameters  # doctest: +SKIP
+        """
+        return self._sizes[arm.model].cost(arm)
+
+    @cached_property
+    def _sizes(self) -> Mapping[str, ModelSize]:
+        """What is known of the size of every model."""
+        known = self.entries, self.recorded, self.config, self.weights
+        return {
+            model: recorded_size(model, width, *known) for model, width in self.start.widths.items()
+        }
+
+    def mean_over(self, arm: Arm, tasks: Sequence[str]) -> tuple[float | None, float | None]:
+        """Mean raw score of an arm over tasks of the objective.
+
+        Returns
+        -------
+        tuple of float or None
+            The weighted mean and its standard error; None for both if the arm lacks one of the
+            tasks.
+
+        Examples
+        --------
+        >>> run.mean_over(run.best().arm, ["stdlib:order", "stdlib:word"])  # doctest: +SKIP
+        """
+        weights = {task: weight for task, weight in self.weights.items() if task in tasks}
+        return mean_score(self.recorded.get(arm, {}), weights) or (None, None)
+
+    def finished_search(self) -> SearchEnded:
+        """What the search recommends.
+
+        Raises
+        ------
+        DataError
+            If the run has no tasks, or its search is not finished.
+
+        Examples
+        --------
+        >>> run.finished_search().best["arm"]  # doctest: +SKIP
+        """
+        if self.result is None:
+            raise DataError(f"The run in '{self.folder.path}' has no answer yet. {self._remedy}")
+        return self.result
+
+    @property
+    def _remedy(self) -> str:
+        if not self.tasks:
+            return "It has no tasks. Add some under 'tasks:' and run it again."
+        if self.driver:
+            return "Its search continues."
+        return "Its search is not finished; run it again to resume."
+
+
+def _are_alike(cell: Cell, before: StorePlan | None, now: StorePlan | None) -> bool:
+    """Whether the same unit scores a cell in both plans."""
+    key = now.key_of(cell) if now else None
+    return key is not None and before is not None and before.key_of(cell) == key
+
+
+def cell_of(pick: Mapping[str, Any]) -> Cell:
+    """The cell of a decision in the journal."""
+    return Cell(Arm(**pick["cell"]["arm"]), pick["cell"]["task"])
+
+
+def weights_of(kinds: Mapping[str, str], search: Mapping[str, Any]) -> dict[str, float]:
+    """Weights of the tasks of a search's objective, by name; tasks without weight are left out."""
+    weights = task_weights(kinds, search["objective"], search["weights"]) if kinds else []
+    return {task: weight for task, weight in zip(kinds, weights, strict=True) if weight}

@@ -1,0 +1,150 @@
+"""How far a run is: one frozen value, whose serialisation is the JSON of `status`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from daskmetrics.answer import analysis
+from daskmetrics.answer.analysis import Failure, Spending
+from daskmetrics.answer.answer import Cost, cost_of
+from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.core.events import RunFinished, RunStarted, UsageMeasured, WorkerJoined
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.names import Arm
+from daskmetrics.core.results import Scored
+from daskmetrics.core.telemetry import idle_gpus, read_samples
+
+
+@dataclass(frozen=True)
+class ScoreCounts:
+    """Numbers of scores: of an exhaustive sweep, recorded, and asked for but not recorded yet."""
+
+    planned: int
+    scored: int
+    open: int
+
+
+@dataclass(frozen=True)
+class Leader:
+    """The candidate with the greatest mean score so far, of those scored on every task."""
+
+    arm: Arm
+    score: float
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """Progress, failures, time and the leading or the best arm; the keys are those of docs/json.md."""
+
+    name: str
+    folder: Path
+    finished: bool
+    driver: str | None
+    counts: Mapping[str, Mapping[str, int]]
+    arms: int
+    checkpoints: int
+    cells: ScoreCounts
+    leader: Leader | None
+    best: Arm | None
+    cost: Cost
+    seconds: Spending
+    failures: Sequence[Failure]
+    warnings: Sequence[str]
+    idle_gpus: Mapping[str, str]
+
+
+def status_of(run: RecordedRun) -> RunStatus:
+    """How far a run is, as its files are now."""
+    counts: dict[str, dict[str, int]] = {}
+    for (kind, status), count in run.counts.items():
+        counts.setdefault(kind, {})[status] = count
+    leader = analysis.leader(run) if run.tasks else None
+    return RunStatus(
+        name=run.start.name,
+        folder=run.folder.path,
+        finished=run.finished,
+        driver=run.driver,
+        counts=counts,
+        arms=run.start.arms,
+        checkpoints=run.start.checkpoints,
+        cells=ScoreCounts(run.cells_planned, run.counts["score", "ok"], run.cells_open),
+        leader=Leader(*leader) if leader else None,
+        best=run.result.best_arm if run.result else None,
+        cost=cost_of(run),
+        seconds=analysis.spending(run),
+        failures=analysis.failures(run),
+        warnings=run.start.warnings,
+        idle_gpus={} if run.finished else idle_now(run.folder),
+    )
+
+
+def idle_now(folder: RunFolder) -> dict[str, str]:
+    """Workers of a run or a map whose GPU idles now, with the reason."""
+    return idle_gpus(read_samples(folder.telemetry), time.time())
+
+
+@dataclass(frozen=True)
+class WorkerUse:
+    """How one worker spent its time; None where that is not known."""
+
+    worker: str
+    host: str
+    units: int
+    busy: float | None  # share of the run's time in which it computed
+    cpu: float | None  # share of one CPU
+    memory: int | None  # greatest number of bytes in use
+    gpu_memory: int | None
+
+
+def worker_use(run: RecordedRun) -> tuple[WorkerUse, ...]:
+    """One item for each worker with a record, sorted by name."""
+    hosts = {entry.name: entry.host for entry in run.entries if isinstance(entry, WorkerJoined)}
+    usage: dict[str, Mapping[str, float]] = {}
+    for entry in run.entries:
+        if isinstance(entry, UsageMeasured):
+            usage |= entry.workers
+    length = _uninterrupted_seconds(run)
+    uses = []
+    for worker, seconds in sorted(_unit_seconds(run).items()):
+        used = usage.get(worker, {})
+        busy = cpu = None
+        if length:
+            busy = min(1.0, sum(seconds) / length)
+            cpu = used["cpu_seconds"] / length if used else None
+        memory, gpu_memory = (
+            None if used.get(kind) is None else int(used[kind]) for kind in ("memory", "gpu_memory")
+        )
+        uses.append(
+            WorkerUse(worker, hosts.get(worker, ""), len(seconds), busy, cpu, memory, gpu_memory)
+        )
+    return tuple(uses)
+
+
+def _uninterrupted_seconds(run: RecordedRun) -> float | None:
+    """Seconds from the start to the end of a run that was started once; None for others."""
+    started = [entry.at for entry in run.entries if isinstance(entry, RunStarted)]
+    ended = [entry.at for entry in run.entries if isinstance(entry, RunFinished)]
+    if len(started) == len(ended) == 1 and ended[0] > started[0]:
+        return ended[0] - started[0]
+    return None
+
+
+def _unit_seconds(run: RecordedRun) -> dict[str, list[float]]:
+    """Seconds of each unit, by worker."""
+    units: dict[str, list[float]] = {}
+    encoded: set[tuple[str, float]] = set()
+    for record in run.records:
+        if record.worker is None:
+            continue
+        seconds = record.seconds
+        if isinstance(record.value, Scored):
+            # the worker of the first score has most likely made the encoding that others share
+            encoding = record.worker, record.value.encode_seconds
+            if encoding not in encoded:
+                seconds += encoding[1]
+            encoded.add(encoding)
+        units.setdefault(record.worker, []).append(seconds)
+    return units

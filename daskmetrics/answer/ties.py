@@ -1,0 +1,194 @@
+"""Which arms are within the error of the best one: a test of all pairs, corrected for having chosen
+among many.
+
+The set begins with all arms. An arm leaves it if a rival in the set is better by more than c paired
+standard errors of their difference; c is the 95 % quantile of the greatest standardised difference
+of any two arms of the set, if all are equally good, drawn with the covariance of their errors over
+the same items. This is repeated with the remaining arms, and the smaller c that belongs to them,
+until none leaves. The set then contains every arm that is as good as the best with a probability of
+at least 95 %, whatever was chosen after looking: the model confidence set of Hansen, Lunde and
+Nason (2011), a step-down form of multiple comparisons with the best (Hsu, 1984). Testing each arm
+alone would keep the best one as often, but all of several equal arms less often, and would take
+ties for differences.
+
+Tasks are independent. The error of a difference is itself estimated from the n items of each task,
+so every drawn difference is divided by such an estimate, with the degrees of freedom of Welch and
+Satterthwaite; these estimates count as independent, which is cautious. A clustering, which has
+eight draws, therefore decides little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmetrics.core.outcomes import Difference, JointError
+
+FEW = 64  #: arms of which all pairs are drawn at once
+LEVEL = 0.05  #: the probability that the best arm is not in the set
+MOST = 128  #: arms of which all pairs are tested: those with the greatest means
+#: of the errors; at a level of 5 % the critical value then has a standard error of about 0.02
+DRAWS = 8192
+#: a smaller error of a difference, relative to those of the two scores, is one of rounding
+EXACT = 1e-6
+MANY = 200.0  #: degrees of freedom with which an error counts as known
+LARGE = 1e9  #: in place of infinitely many
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Tie:
+    """The arms that are within the error of the best, and the critical value of their differences."""
+
+    arms: Ints
+    critical: float  # in standard errors of a difference
+
+
+@dataclass(frozen=True, eq=False)
+class MeanScores:
+    """Weighted means of some arms over the same tasks, with the joint distribution of their errors."""
+
+    mean: Floats  # (A,)
+    covariance: Floats  # what each task adds to the covariance of the errors (T, A, A)
+    # degrees of freedom of each task's covariance (T,); infinite where scores are not paired
+    freedom: Floats
+    paired: bool  # whether all tasks are
+
+    @classmethod
+    def of(cls, values: Floats, weights: Floats, errors: Sequence[JointError]) -> MeanScores:
+        """From the values of arms on tasks (A, T), the weights of the tasks (T,), and the joint
+        error of each task.
+        """
+        shares = weights / weights.sum()
+        return cls(
+            mean=np.asarray(values @ shares),
+            covariance=np.array(
+                [share**2 * each.covariance for share, each in zip(shares, errors, strict=True)]
+            ),
+            freedom=np.array([each.freedom for each in errors]),
+            paired=all(each.paired for each in errors),
+        )
+
+    def difference(self, one: int, other: int) -> Difference:
+        """By how much the first arm exceeds the second."""
+        return Difference(
+            float(self.mean[one] - self.mean[other]), float(self._errors[other, one]), self.paired
+        )
+
+    def tied(self, level: float = LEVEL) -> Tie:
+        """The arms that are within the error of the best."""
+        arms = np.arange(len(self.mean))
+        if (
+            len(arms) > FEW
+        ):  # the bound rejects what is clearly worse, so that fewer pairs are drawn
+            arms = np.flatnonzero(self._ahead.max(axis=1) <= self._most_critical(level))
+        critical = self._critical(arms, level)
+        while not (kept := self._ahead[np.ix_(arms, arms)].max(axis=1) <= critical).all():
+            arms = arms[kept]
+            critical = self._critical(arms, level)
+        return Tie(arms, critical)
+
+    def most_lost(self, arm: int, tie: Tie) -> float:
+        """By how much the best arm is better than a tied one at most: the upper bound of Hsu (1984)
+        at this level.
+        """
+        bound = self.mean - self.mean[arm] + tie.critical * self._errors[arm]
+        return float(max(0.0, bound[tie.arms].max()))
+
+    def _critical(self, arms: Ints, level: float) -> float:
+        """A quantile of the greatest studentised difference of two of these arms, if all are
+        equally good.
+        """
+        draws, rng, greatest = self._draws, np.random.default_rng(1), np.zeros(DRAWS, np.float32)
+        for place, arm in enumerate(arms):
+            others = arms[place + 1 :]
+            others = others[self._errors[arm, others] > 0]
+            apart = np.abs(draws[:, others] - draws[:, [arm]])
+            apart /= self._errors[arm, others].astype(np.float32)
+            apart /= _estimated(rng, self._freedom[arm, others])
+            np.maximum(greatest, apart.max(axis=1, initial=0.0), out=greatest)
+        return float(np.quantile(greatest, 1 - level, method="higher"))
+
+    def _most_critical(self, level: float) -> float:
+        """An upper bound of `_critical` of all arms, by Bonferroni."""
+        from scipy.special import stdtrit
+
+        pairs = max(1, len(self.mean) * (len(self.mean) - 1))
+        return -float(stdtrit(min(float(self.freedom.min()), LARGE), level / pairs))
+
+    @cached_property
+    def _draws(self) -> NDArray[np.float32]:
+        """Errors drawn from their joint normal distribution (DRAWS, A)."""
+        return _normal(len(self.mean)) @ _root(self.covariance.sum(axis=0)).T.astype(np.float32)
+
+    @cached_property
+    def _variance(self) -> Floats:
+        """What each task adds to the variance of the differences of all pairs (T, A, A); zero for
+        equal outcomes.
+        """
+        own = np.diagonal(self.covariance, axis1=1, axis2=2)
+        both = own[:, :, None] + own[:, None, :]
+        variance = both - 2 * self.covariance
+        return np.where(variance > EXACT**2 * both, variance, 0.0)
+
+    @cached_property
+    def _errors(self) -> Floats:
+        """The standard errors of these differences (A, A)."""
+        return np.asarray(np.sqrt(self._variance.sum(axis=0)))
+
+    @cached_property
+    def _freedom(self) -> Floats:
+        """Degrees of freedom of these errors (A, A), by Welch and Satterthwaite."""
+        total = self._variance.sum(axis=0)
+        parts = (self._variance**2 / np.minimum(self.freedom, LARGE)[:, None, None]).sum(axis=0)
+        return np.asarray(
+            np.where(total > 0, total, 1.0) ** 2 / np.where(total > 0, parts, 1 / LARGE)
+        )
+
+    @cached_property
+    def _ahead(self) -> Floats:
+        """By how many standard errors each arm (rows) is behind every other one (A, A)."""
+        apart, errors = self.mean - self.mean[:, None], self._errors
+        exact = np.where(apart > EXACT * np.abs(self.mean).max(), np.inf, 0.0)
+        return np.where(errors > 0, apart / np.where(errors > 0, errors, 1.0), exact)
+
+
+def not_worse(mean: Floats, variance: Floats, level: float) -> NDArray[np.bool_]:
+    """Which of the arms after the first a coarse test does not tell from it: unpaired, by
+    Bonferroni over all pairs.
+    """
+    bound = -NormalDist().inv_cdf(level / len(mean) ** 2) * np.sqrt(variance[0] + variance[1:])
+    return np.asarray(mean[0] - mean[1:] <= bound)
+
+
+@lru_cache(maxsize=2)  # the parts of a verdict mostly compare equally many arms
+def _normal(arms: int) -> NDArray[np.float32]:
+    """Standard normal variables (DRAWS, arms), with a fixed seed."""
+    return np.random.default_rng(0).standard_normal((DRAWS, arms), dtype=np.float32)
+
+
+def _estimated(rng: np.random.Generator, freedom: Floats) -> NDArray[np.float32]:
+    """Estimates of a standard deviation of one (DRAWS, n), by the cube root of Wilson and Hilferty
+    (1931).
+    """
+    if freedom.min(initial=LARGE) > MANY:
+        return np.ones((1, len(freedom)), np.float32)
+    spread = (2 / (9 * freedom)).astype(np.float32)
+    root = (
+        1 - spread + np.sqrt(spread) * rng.standard_normal((DRAWS, len(freedom)), dtype=np.float32)
+    )
+    return np.asarray(np.maximum(root, 1e-2) ** 1.5)
+
+
+def _root(covariance: Floats) -> Floats:
+    """A Cholesky factor; equal arms make a covariance singular, so a negligible variance is added."""
+    scale = float(np.diag(covariance).max(initial=0.0))
+    if scale <= 0:
+        return np.zeros_like(covariance)
+    return np.asarray(np.linalg.cholesky(covariance + 1e-10 * scale * np.eye(len(covariance))))

@@ -1,0 +1,237 @@
+"""What each choice of a readout is worth: the mean difference from the base choice, over candidates
+that differ in it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+from statistics import NormalDist
+from typing import Any
+
+from daskmetrics.answer.ties import LEVEL
+from daskmetrics.core.names import Arm
+from daskmetrics.core.outcomes import (
+    Difference,
+    difference,
+    mean_difference,
+    mean_of_pairs,
+    means_of,
+)
+from daskmetrics.core.readouts import POOLINGS, STORAGES, Readout
+from daskmetrics.core.results import Scored
+
+Scores = Mapping[str, Scored]  # of an arm, by task
+Choices = Mapping[str, str]  # of a readout, by kind of choice; empty: as the protocol says
+Pair = tuple[Arm, Arm]  # the same but for one choice, which is the base choice in the second arm
+
+# of the values of each choice: what comes first is the base
+_ORDER: Mapping[str, Callable[[Readout], Any]] = {
+    "pooling": lambda readout: ("", *POOLINGS).index(readout.pooling),
+    "layers": lambda readout: (len(readout.together), readout.layers),
+    "dimensions": lambda readout: (
+        readout.kept is not None,
+        readout.principal,
+        -(readout.kept or 0),
+    ),
+    "whitening": lambda readout: readout.whitening,
+    "storage": lambda readout: list(STORAGES).index(readout.storage),
+}
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What one choice is worth instead of the base choice.
+
+    Attributes
+    ----------
+    choice : str
+        What is chosen: pooling, layers, dimensions, whitening or storage.
+    value, base : str
+        The choice and the base choice, as in the name of a readout; empty: as the protocol says.
+    difference : Difference
+        By how much the mean score with the choice exceeds that with the base choice: on each task
+        the mean over all pairs of arms that were scored on it and differ in the choice alone,
+        averaged over the tasks of the objective. All pairs share the items of a task, so its
+        differences are averaged item by item before their error is taken over the items, which
+        therefore does not shrink with the number of pairs; see
+        `daskmetrics.core.outcomes.mean_of_pairs`. It is the error for these arms and other items.
+    pairs : int
+        The number of pairs.
+    low, high : float
+        The smallest and the greatest difference of a single pair.
+    tasks : mapping
+        The difference by task.
+    beyond : bool
+        Whether the difference exceeds its error, at 95 % for all choices of a run together
+        (Bonferroni).
+    at_best : Difference or None
+        The difference at the arm with the greatest mean score: between the two arms that have this
+        choice and the base choice, and are otherwise as this arm. None unless both were scored on
+        every task.
+    """
+
+    choice: str
+    value: str
+    base: str
+    difference: Difference
+    pairs: int
+    low: float
+    high: float
+    tasks: Mapping[str, Difference]
+    beyond: bool
+    at_best: Difference | None
+
+
+def worths_of(recorded: Mapping[Arm, Scores], weights: Mapping[str, float]) -> tuple[Worth, ...]:
+    """What each choice of the readouts of scored arms is worth; empty if no two differ in one alone.
+
+    Parameters
+    ----------
+    recorded : mapping
+        What the journal holds of every score, by arm and task.
+    weights : mapping
+        Weights of the tasks of the objective.
+
+    Examples
+    --------
+    >>> scores = {"mean": Scored(0.7, 0.01), "last": Scored(0.6, 0.01)}
+    >>> arms = {Arm("m", "main", 3, name): {"topics": score} for name, score in scores.items()}
+    >>> [(worth.value, round(worth.difference.value, 3)) for worth in worths_of(arms, {"topics": 1.0})]
+    [('last', -0.1)]
+    """
+    chosen = {arm: choices(arm.readout) for arm in recorded}
+    base = base_of({arm.readout for arm in recorded})
+    pairs: dict[tuple[str, str], list[Pair]] = {}
+    for kind in base:
+        for value in dict.fromkeys(arm_choices[kind] for arm_choices in chosen.values()):
+            scored = _scored(recorded, weights, _pairs(chosen, kind, value, base[kind]))
+            if value != base[kind] and scored:
+                pairs[kind, value] = scored
+    critical = NormalDist().inv_cdf(1 - LEVEL / 2 / max(1, len(pairs)))
+    return tuple(
+        _worth(recorded, weights, kind, value, base[kind], of_choice, critical)
+        for (kind, value), of_choice in pairs.items()
+    )
+
+
+def choices(readout: str) -> dict[str, str]:
+    """What a readout has of each choice, as in its name.
+
+    >>> choices("last,mean3-6,pca64,int8")["layers"]
+    'mean3-6'
+    """
+    parts = Readout.parse(readout)
+    return {
+        "pooling": parts.pooling,
+        "layers": parts.layers,
+        "dimensions": parts.dimensions,
+        "whitening": "whitened" * parts.whitening,
+        "storage": parts.storage,
+    }
+
+
+def base_of(readouts: Iterable[str]) -> dict[str, str]:
+    """The base choice of each kind among readouts: the default one, or the nearest to it that there
+    is.
+
+    >>> base_of(["last,256d", "mean,128d,int8"])["dimensions"]
+    '256'
+    """
+    names = list(readouts)
+    base = {}
+    for kind, rank in _ORDER.items():
+        nearest = min(names, key=lambda name: rank(Readout.parse(name)), default="")
+        base[kind] = choices(nearest)[kind]
+    return base
+
+
+def _pairs(chosen: Mapping[Arm, Choices], kind: str, value: str, base: str) -> list[Pair]:
+    """Arms of one layer, of which the first has a value of a choice, the second the base, and all
+    else is equal.
+    """
+    by_choices = {
+        (arm.checkpoint, arm.layer, *readout.items()): arm for arm, readout in chosen.items()
+    }
+    pairs = []
+    for arm, readout in chosen.items():
+        with_base = {**readout, kind: base}
+        other = by_choices.get((arm.checkpoint, arm.layer, *with_base.items()))
+        if readout[kind] == value and other:
+            pairs.append((arm, other))
+    return pairs
+
+
+def _scored(
+    recorded: Mapping[Arm, Scores], weights: Mapping[str, float], pairs: Iterable[Pair]
+) -> list[Pair]:
+    """The pairs with a task of the objective on which both were scored."""
+    return [
+        (arm, other)
+        for arm, other in pairs
+        if weights.keys() & recorded[arm].keys() & recorded[other].keys()
+    ]
+
+
+def _worth(
+    recorded: Mapping[Arm, Scores],
+    weights: Mapping[str, float],
+    kind: str,
+    value: str,
+    base: str,
+    pairs: Sequence[Pair],
+    critical: float,
+) -> Worth:
+    by_task = {}
+    for task in weights:
+        scores = [
+            (recorded[arm][task], recorded[other][task])
+            for arm, other in pairs
+            if task in recorded[arm] and task in recorded[other]
+        ]
+        if scores:
+            by_task[task] = mean_of_pairs(scores)
+    mean = mean_difference(list(by_task.values()), [weights[task] for task in by_task])
+    assert mean is not None  # each pair has a task, and no weight is 0
+    single = [_mean_gap(recorded[arm], recorded[other], weights) for arm, other in pairs]
+    return Worth(
+        choice=kind,
+        value=value,
+        base=base,
+        difference=mean,
+        pairs=len(pairs),
+        low=min(single),
+        high=max(single),
+        tasks=by_task,
+        beyond=abs(mean.value) > critical * mean.stderr,
+        at_best=_at_best(recorded, weights, kind, pairs),
+    )
+
+
+def _mean_gap(scores: Scores, others: Scores, weights: Mapping[str, float]) -> float:
+    """The difference of the mean scores of two arms, on the tasks on which both were scored."""
+    shared = [task for task in weights if task in scores and task in others]
+    total = fsum(weights[task] * (scores[task].score - others[task].score) for task in shared)
+    return total / fsum(weights[task] for task in shared)
+
+
+def _at_best(
+    recorded: Mapping[Arm, Scores],
+    weights: Mapping[str, float],
+    kind: str,
+    pairs: Sequence[Pair],
+) -> Difference | None:
+    """The difference of the pair that is otherwise as the arm with the greatest mean score."""
+    means = means_of(recorded, weights)
+    if not means:
+        return None
+    best = max(means, key=lambda arm: means[arm][0])
+    for arm, other in pairs:
+        as_best = {**choices(best.readout), kind: choices(arm.readout)[kind]}
+        same_layer = (best.checkpoint, best.layer) == (arm.checkpoint, arm.layer)
+        both_scored = arm in means and other in means
+        if same_layer and both_scored and choices(arm.readout) == as_best:
+            gaps = [difference(recorded[arm][task], recorded[other][task]) for task in weights]
+            return mean_difference(gaps, list(weights.values()))
+    return None

@@ -1,0 +1,412 @@
+"""What a policy sees (`State`) and returns (`Choice`), and what a search must have looked at.
+
+A policy is a pure function, so that a search can be rebuilt from its journal.
+
+**Coverage: every model before any comparison, and every kind of task before a search is sure.** A
+model that has no score looks as good as the average of the others, and the first score of an
+expensive model may cost more than all that is left. So a search begins with the cheapest score of
+each model, keeps enough of its budget for a score of each model on each kind of task, and does not
+end without these.
+
+The cheapest tasks are often of one kind. Where the kinds disagree, a search that dismisses a rival
+or a whole model on a few cheap scores is wrong, and sure. Searches of tables of several model
+families (docs/figures/policies.md) show what protects from that: every kind seen at the leader, at
+its nearest rivals, and at the best arm of every other model.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from daskmetrics.bandit.costs import cost_correction
+from daskmetrics.bandit.model import (
+    IncrementalPosterior,
+    Posterior,
+    first_max,
+    greatest,
+    measured_objectives,
+)
+from daskmetrics.bandit.problem import (
+    ROUNDING,
+    Bools,
+    Floats,
+    Ints,
+    Observations,
+    Outcome,
+    OutcomeArrays,
+    OutcomeHistory,
+    Problem,
+)
+from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.names import seed_of
+
+CONFIRM = 0.1  #: share of the budget that may be reserved for measuring the leader on all tasks
+
+Why = Mapping[str, float | str]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The next cell, by its indices, and the reason for it in a few numbers or words."""
+
+    arm: int
+    task: int
+    why: Why = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Everything that decision number ``len(cells)`` may depend on.
+
+    Attributes
+    ----------
+    problem : Problem
+    cells : sequence of (arm, task)
+        Indices of the cells chosen so far, in the order of the decisions.
+    outcomes : sequence of Outcome
+        Outcomes of the first of these cells; the others are pending.
+    paid : ndarray of bool (A, T)
+        The same cells as a mask, failed ones included: no cell is chosen twice.
+    cost : ndarray (A, T)
+        What each cell would cost next; an encoding that exists is free.
+    remaining : float
+        Budget that is not spent; infinite where the budget pays for every cell.
+    seed : int
+        Seed of the search.
+    budget : float
+        The whole budget; infinite where it pays for every cell.
+    insists : bool
+        Whether to go on although no rival is worth its cost: the search is to spend more.
+    cache : IncrementalPosterior or None
+        Reuses the work of earlier states. It changes the time that `posterior` and `finished` take,
+        not their values.
+    """
+
+    problem: Problem
+    cells: Sequence[tuple[int, int]]
+    outcomes: Sequence[Outcome]
+    paid: Bools
+    cost: Floats
+    remaining: float
+    seed: int
+    budget: float = math.inf
+    insists: bool = False
+    cache: IncrementalPosterior | None = None
+
+    @cached_property
+    def observations(self) -> Observations:
+        """The known scores, sorted by cell."""
+        return self.finished.scores.by_cell()
+
+    @cached_property
+    def finished(self) -> OutcomeArrays:
+        """The outcomes with their cells, as arrays, in order."""
+        return (self.cache or OutcomeHistory()).read(self.cells, self.outcomes)
+
+    @property
+    def complete(self) -> Bools:
+        """Arms that have an outcome on every task of the objective (A,)."""
+        finished = np.zeros_like(self.paid)
+        finished[self.finished.arm, self.finished.task] = True
+        return np.asarray((finished | ~self.problem.in_objective).all(axis=1))
+
+    @cached_property
+    def scored(self) -> Bools:
+        """Arms that have a score on every task of the objective (A,)."""
+        return _all_scored(self.problem, self.observations)
+
+    @property
+    def usable(self) -> Bools:
+        """Arms that failed at most as often as they gave a score (A,); the others are not
+        recommended.
+        """
+        arms, size = self.finished.arm, len(self.problem.arms)
+        failed = np.bincount(arms[self.finished.failed], minlength=size)
+        return np.asarray(2 * failed <= np.bincount(arms, minlength=size))
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        """The posterior of every arm's objective; computed on first use."""
+        return (self.cache or IncrementalPosterior(self.problem)).posterior(
+            self.cells, self.outcomes
+        )
+
+    @cached_property
+    def leader(self) -> int:
+        """The usable arm with the greatest expected objective; the last model's default arm before
+        the first score.
+        """
+        default_arm = int(self.problem.default_arms[-1])
+        if not len(self.observations) and self.usable[default_arm]:
+            return default_arm
+        return first_max(self.posterior.mean, self.usable)
+
+    @cached_property
+    def recommended(self) -> int:
+        """The arm that is reported; see `recommended_arm`. Policies decide by the `leader`."""
+        return recommended_arm(self.posterior, self.observations, self.usable)
+
+    @cached_property
+    def measured(self) -> Floats:
+        """Objective of every arm by its own scores (A,), NaN without any; comparable between
+        `scored` arms.
+        """
+        return measured_objectives(self.problem, self.observations)
+
+    @cached_property
+    def spendable(self) -> float:
+        """What the search may still spend: the remaining budget, less the cost of confirming the
+        leader.
+
+        Nothing is reserved if confirming would take more than `CONFIRM` of the whole budget: the
+        search makes better use of it.
+        """
+        share = CONFIRM * self.budget
+        if self.remaining > 2 * share:  # far from the end the leader need not be computed
+            return self.remaining - share
+        missing = float(self.cost[self.leader, self.problem.in_objective].sum())
+        return self.remaining - missing if missing <= share else self.remaining
+
+    @cached_property
+    def corrected_cost(self) -> Floats:
+        """`cost`, corrected by the measured seconds (A, T)."""
+        return np.asarray(self.cost * cost_correction(self.problem, self.finished))
+
+    @cached_property
+    def open(self) -> Bools:
+        """Cells that may be chosen: not paid for yet, and affordable (A, T)."""
+        # sums of costs are exact to rounding only
+        return np.asarray(
+            ~self.paid & (self.cost <= self.spendable + 1e-9 * self.problem.exhaustive_cost)
+        )
+
+    def random(self) -> np.random.Generator:
+        """A generator for this decision alone; it is seeded by the search and the number of the
+        decision.
+        """
+        return np.random.default_rng(seed_of("bandit", self.seed, len(self.cells)))
+
+
+def recommended_arm(posterior: Posterior, seen: Observations, usable: Bools) -> int:
+    """The arm that a search reports: one rule for every report, so that none contradicts the scores
+    that it shows.
+
+    Of the arms scored on every task of the objective it is the one with the greatest mean by these
+    scores. If there are none, it is the arm with a score whose expected objective is the greatest,
+    a usable one if possible. An arm without a score is never reported, whatever the posterior
+    expects of it.
+    """
+    problem = posterior.problem
+    is_complete = _all_scored(problem, seen)
+    if is_complete.any():
+        return first_max(measured_objectives(problem, seen), is_complete)
+    has_score = np.isin(np.arange(len(problem.arms)), seen.arm)
+    is_candidate = has_score & usable
+    return first_max(posterior.mean, is_candidate if is_candidate.any() else has_score)
+
+
+def _all_scored(problem: Problem, seen: Observations) -> Bools:
+    needed = problem.in_objective
+    return np.asarray(
+        np.bincount(seen.arm[needed[seen.task]], minlength=len(problem.arms)) == needed.sum()
+    )
+
+
+class Policy(Protocol):
+    """A pure function of a `State`; it returns None if no open cell is worth its cost."""
+
+    def __call__(self, state: State, /) -> Choice | None: ...
+
+
+def ask(policy: Policy, state: State) -> Choice | None:
+    """What a policy chooses; a `ConfigError` if it fails or returns something else, since it may be
+    any function.
+    """
+    try:
+        choice = policy(state)
+    except DaskmetricsError:
+        raise
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise ConfigError(
+            f"The policy failed with {type(error).__name__} in {frame.filename}, line "
+            f"{frame.lineno}. It must be a function of a State that returns a Choice or None."
+        ) from error
+    if not isinstance(choice, Choice | None):
+        raise ConfigError(
+            f"The policy must return a Choice or None, but returned a {type(choice).__name__}."
+        )
+    return choice
+
+
+# --- coverage
+
+NEAREST = 3  #: rivals of the leader that have to be scored on every kind of task
+BOUND = 512  #: arms considered as rivals: those with the greatest upper bounds
+TRIES = 3  #: failed cells after which a model is given up on a kind of task
+
+
+def covering_costs(problem: Problem) -> Floats:
+    """The least cost of a score of each model on each kind of task, with its encoding and its load
+    (M, K).
+
+    Of a single model, which no other can be preferred to, it is that of one score (1, 1).
+    """
+    cost = problem.encode_cost + problem.score_cost + problem.load_costs[:, None]
+    of_model = np.stack(
+        [cost[problem.model_index == model].min(axis=0) for model in range(len(problem.models))]
+    )
+    return np.stack(
+        [of_model[:, is_of_kind].min(axis=1) for is_of_kind in _kinds_to_cover(problem).T], axis=1
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class MissingLooks:
+    """Which models lack a score and a pending cell on which kind of task, as in `covering_costs`
+    (M, K).
+
+    A model on which `TRIES` cells of a kind failed is given up there.
+    """
+
+    first: Bools  # of the models that have no score and no pending cell at all
+    all: Bools
+
+    @classmethod
+    def of(cls, state: State) -> MissingLooks:
+        failed = _failed(state)
+        seen = _count(state.problem, state.paid & ~failed) > 0
+        missing = ~seen & (_count(state.problem, failed) < TRIES)
+        return cls(missing & ~seen.any(axis=1, keepdims=True), missing)
+
+
+def cover(state: State, looks: Bools, kept: float) -> Choice | None:
+    """A cheap cell of the models and kinds of task that are to be looked at (M, K); None if there
+    is none.
+
+    It is drawn from the cells that cost at most twice as much as the cheapest: the same layer and
+    task of every model would say less about the others. Of these it takes what makes the model
+    comparable with the others; see `_comparable`. What is ``kept`` for the other looks is not
+    spent. An encoding with which a cell failed is not tried again.
+    """
+    if not looks.any():
+        return None
+    problem, failed_encodings = state.problem, np.zeros_like(state.paid)
+    for arm, task in np.argwhere(_failed(state)):
+        failed_encodings[problem.checkpoint_index == problem.checkpoint_index[arm], task] = True
+    wanted = looks[problem.model_index] @ _kinds_to_cover(problem).T
+    affordable = state.cost <= state.remaining + ROUNDING * problem.exhaustive_cost
+    candidates = wanted & affordable & ~state.paid & ~failed_encodings
+    if not candidates.any():
+        return None
+    cheapest = state.cost[candidates].min()
+    tolerance = min(cheapest, max(0.0, state.remaining - kept))
+    candidates &= state.cost <= cheapest * (1 + ROUNDING) + tolerance
+    arms, tasks = np.nonzero(_comparable(state, candidates))
+    chosen = state.random().integers(len(arms))
+    arm, task = int(arms[chosen]), int(tasks[chosen])
+    return Choice(arm, task, {"model": problem.arms[arm].model, "kind": problem.kind_names[task]})
+
+
+def _comparable(state: State, candidates: Bools) -> Bools:
+    """Of the candidates of each model, those that let it be compared with the others (A, T).
+
+    These are the cells of the arms with the most scores, since only arms with a score on every task
+    are compared in the end; of these, the cells of tasks on which another model has a score, since
+    scores of different tasks say little of each other.
+    """
+    problem = state.problem
+    has_score = state.paid & ~_failed(state)
+    scores_of_arm = has_score.sum(axis=1)
+    comparable = np.zeros_like(candidates)
+    for model in range(len(problem.models)):
+        is_of_model = (problem.model_index == model)[:, None]
+        cells = candidates & is_of_model
+        if not cells.any():
+            continue
+        most_scores = scores_of_arm[cells.any(axis=1)].max()
+        cells &= (scores_of_arm == most_scores)[:, None]
+        shared_cells = cells & (has_score & ~is_of_model).any(axis=0)
+        comparable |= shared_cells if shared_cells.any() else cells
+    return comparable
+
+
+def _failed(state: State) -> Bools:
+    """Cells that gave no score (A, T)."""
+    failed, finished = np.zeros_like(state.paid), state.finished
+    failed[finished.arm[finished.failed], finished.task[finished.failed]] = True
+    return failed
+
+
+def _count(problem: Problem, cells: Bools) -> Ints:
+    """The number of the cells (A, T) of each model on each kind of task to cover (M, K)."""
+    of_kind = cells.astype(np.intp) @ _kinds_to_cover(problem)
+    return np.stack(
+        [of_kind[problem.model_index == model].sum(axis=0) for model in range(len(problem.models))]
+    )
+
+
+def _kinds_to_cover(problem: Problem) -> Bools:
+    """Whether each task is of each kind of task of the objective (T, K); of a single model, of any
+    of them (T, 1).
+    """
+    in_objective = problem.in_objective[:, None]
+    if len(problem.models) == 1:
+        return in_objective
+    return (problem.kind_membership[:, _kinds_of_objective(problem)] > 0) & in_objective
+
+
+def _kinds_of_objective(problem: Problem) -> Ints:
+    return np.unique(problem.kind_index[problem.in_objective])
+
+
+def check_rivals(state: State) -> Choice | None:
+    """The cheapest open cell of a kind on which a contender has no score yet; None if there is
+    none.
+    """
+    arms = contenders(state.posterior, state.leader, state.usable)
+    unseen = ~_kinds_seen(state.problem, state.paid[arms])[:, state.problem.kind_index]
+    missing = unseen & state.open[arms] & state.problem.in_objective
+    if not missing.any():
+        return None
+    cheapest = int(np.where(missing, state.cost[arms], np.inf).argmin())
+    row, task = np.unravel_index(cheapest, missing.shape)
+    leader, kind = str(state.problem.arms[state.leader]), state.problem.kind_names[task]
+    return Choice(int(arms[row]), int(task), {"leader": leader, "check": kind})
+
+
+def is_covered(state: State) -> bool:
+    """Whether all contenders have a score on every kind of task in the objective."""
+    problem, seen = state.problem, np.zeros_like(state.paid)
+    seen[state.observations.arm, state.observations.task] = True
+    arms = contenders(state.posterior.without_pending(), state.leader, state.usable)
+    return bool(_kinds_seen(problem, seen[arms])[:, _kinds_of_objective(problem)].all())
+
+
+def contenders(posterior: Posterior, leader: int, usable: Bools) -> Ints:
+    """The leader, the `NEAREST` usable arms that most probably beat it, and that arm of every other
+    model.
+    """
+    others = greatest(np.where(usable, posterior.mean + 2 * posterior.sd, -np.inf), BOUND)
+    others = others[usable[others] & (others != leader)]
+    with_leader = posterior.covariance(others, np.array([leader]))[:, 0]
+    variance = posterior.variance[others] + posterior.variance[leader] - 2 * with_leader
+    distance = (posterior.mean[leader] - posterior.mean[others]) / np.sqrt(
+        np.maximum(variance, 1e-12)
+    )
+    order = np.argsort(distance, kind="stable")
+    _, best_of_model = np.unique(posterior.problem.model_index[others[order]], return_index=True)
+    rivals = np.union1d(best_of_model, np.arange(len(order))[:NEAREST])
+    return np.append(others[order[rivals]], leader)
+
+
+def _kinds_seen(problem: Problem, cells: Bools) -> Bools:
+    """Whether each of some arms has one of the cells (a, T) in a task of every kind (a, K)."""
+    return np.asarray(cells @ problem.kind_membership > 0)

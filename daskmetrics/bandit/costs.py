@@ -1,0 +1,213 @@
+"""What a search has paid, what every cell would cost next, and which workers it assumes busy."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+
+import numpy as np
+
+from daskmetrics.bandit.problem import Bools, Floats, OutcomeArrays, Problem
+from daskmetrics.core.errors import DataError
+
+PRIOR_COUNT = 2.0  #: measurements that the assumed cost counts for in its correction
+
+
+class PaidCosts:
+    """Cells paid for: the first cell of a (checkpoint, task) pays for its encoding, its other
+    layers for a score only.
+
+    Loading a checkpoint is free if a free worker holds it, or if the embeddings exist.
+
+    >>> from daskmetrics.core.names import Suite
+    >>> from daskmetrics.bandit import arm_features
+    >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
+    >>> one = np.ones((4, 1))
+    >>> problem = Problem(suite.arms(), ("t",), arm_features([suite]), 10 * one, one)
+    >>> costs = PaidCosts(problem)
+    >>> [costs.charge(arm, 0) for arm in range(4)]
+    [11.0, 1.0, 11.0, 1.0]
+    >>> costs.spent == problem.exhaustive_cost
+    True
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._paid = np.zeros(problem.score_cost.shape, dtype=bool)
+        self._encoded = np.zeros_like(self._paid)  # per arm, equal for all layers of a checkpoint
+        self.spent = 0.0
+
+    @property
+    def paid(self) -> Bools:
+        """Cells that were charged (A, T)."""
+        return self._paid.copy()
+
+    def cost(self, held: Sequence[int] = ()) -> Floats:
+        """What each cell would cost next (A, T), given the checkpoints of the free workers; 0 for
+        paid cells.
+        """
+        problem = self._problem
+        load = np.where(np.isin(problem.checkpoint_index, held), 0.0, problem.load_costs)
+        unpaid = problem.score_cost + np.where(
+            self._encoded, 0.0, problem.encode_cost + load[:, None]
+        )
+        return np.where(self._paid, 0.0, unpaid)
+
+    def needs_encoding(self, arm: int, task: int) -> bool:
+        """Whether the embeddings of a cell do not exist yet."""
+        return not self._encoded[arm, task]
+
+    def charge(self, arm: int, task: int, held: Sequence[int] = ()) -> float:
+        """Pay for a cell and return its cost; raises DataError if it was paid for before."""
+        problem = self._problem
+        if self._paid[arm, task]:
+            raise DataError(f"Cell {problem.cell(arm, task)} was already paid for.")
+        checkpoint = int(problem.checkpoint_index[arm])
+        cost = float(problem.score_cost[arm, task])
+        if self.needs_encoding(arm, task):
+            cost += float(problem.encode_cost[arm, task])
+            cost += 0.0 if checkpoint in held else float(problem.load_costs[arm])
+        self._paid[arm, task] = True
+        # where encoding is free, there are no embeddings to share: each score needs the model
+        self._encoded[problem.checkpoint_index == checkpoint, task] = (
+            problem.encode_cost[arm, task] > 0
+        )
+        self.spent += cost
+        return cost
+
+
+def cost_correction(problem: Problem, outcomes: OutcomeArrays) -> Floats:
+    """Factors on the assumed costs of scoring (A, T), relative to each other; ones if no seconds
+    were measured.
+
+    The logarithm of (measured / assumed) is modelled as model + task, both shrunk towards zero. A
+    factor is rounded to a power of two, so that the jitter of a machine decides nothing. A factor
+    that all cells share is left out, since a budget is a share of the whole.
+
+    >>> from daskmetrics.core.names import Suite
+    >>> from daskmetrics.bandit import Outcome, arm_features
+    >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
+    >>> cost = np.ones((4, 2))
+    >>> problem = Problem(suite.arms(), ("s", "t"), arm_features([suite]), cost, cost)
+    >>> cells = [(arm, task) for arm in range(4) for task in (0, 1)]
+    >>> outcomes = OutcomeArrays.of(
+    ...     (cell, Outcome(0.5, seconds=10.0 * 16 ** cell[1])) for cell in cells
+    ... )
+    >>> cost_correction(problem, outcomes)[0].tolist()
+    [0.5, 2.0]
+    """
+    measured = outcomes.seconds > 0
+    if not measured.any():
+        return np.ones(problem.score_cost.shape)
+    arm, task = outcomes.arm[measured], outcomes.task[measured]
+    assumed = np.maximum(problem.score_cost[arm, task], 1e-9)
+    ratio = np.log2(outcomes.seconds[measured] / assumed)
+    ratio -= np.median(ratio)
+    model = problem.model_index
+    by_task = _shrunk_means(ratio, task, len(problem.tasks))
+    by_model = _shrunk_means(ratio - by_task[task], model[arm], len(problem.models))
+    return np.asarray(2.0 ** np.round(by_model[:, None] + by_task))[model]
+
+
+def _shrunk_means(values: Floats, group: np.ndarray, size: int) -> Floats:
+    total = np.bincount(group, weights=values, minlength=size)
+    return np.asarray(total / (np.bincount(group, minlength=size) + PRIOR_COUNT))
+
+
+# --- the workers that a search assumes
+
+#: decisions open at once: with more, each knows less, and a budget buys less
+#: (docs/figures/search.md)
+MOST_OPEN = 32
+NO_CHECKPOINT = -1  #: what a worker holds before its first encoding
+
+
+def useful_workers(policy: str) -> float:
+    """Workers that a search by this policy can use: `MOST_OPEN`, or all if it does not look at
+    scores.
+
+    >>> useful_workers("race"), useful_workers("sweep")
+    (32, inf)
+    """
+    return math.inf if policy in ("sweep", "random") else MOST_OPEN
+
+
+class AssumedWorkers:
+    """The schedule that a search assumes: which worker is busy until when, and which checkpoint it
+    holds.
+
+    The time at which a real worker becomes free varies from run to run, and decisions must not. So
+    a cell is assumed to take as long as it costs. A decision waits for the outcomes that this
+    schedule says have arrived, and takes all others as pending, whichever arrives first. If the
+    costs are about right, decisions wait little and find the checkpoints that the workers really
+    hold.
+
+    >>> workers = AssumedWorkers(2)
+    >>> workers.assign(checkpoint=0, cost=5.0), workers.assign(checkpoint=1, cost=1.0)
+    (0, 1)
+    >>> workers.finished, workers.held  # decision 1 ends first; its worker is then free
+    ([1], [1])
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._holds = [NO_CHECKPOINT] * workers
+        self._until = [0.0] * workers
+        self._worker: list[int] = []  # of every decision
+        self._ends: list[tuple[float, int]] = []  # (end, number) of every decision, ascending
+        self._finished: list[int] = []
+        self._clock = 0.0
+
+    @property
+    def now(self) -> float:
+        """Time of the next decision: as soon as a worker is free."""
+        return max(self._clock, min(self._until))
+
+    @property
+    def held(self) -> list[int]:
+        """Checkpoints of the workers that are free at that time."""
+        return [self._holds[worker] for worker in self._free()]
+
+    @property
+    def order(self) -> list[int]:
+        """All decisions in the order of their ends."""
+        return [number for _, number in self._ends]
+
+    @property
+    def finished(self) -> list[int]:
+        """Decisions that have ended, in the order of their ends; later decisions are only appended."""
+        count = bisect_right(self._ends, (self.now, math.inf))
+        self._finished += [number for _, number in self._ends[len(self._finished) : count]]
+        return self._finished[:count]
+
+    def advance(self) -> bool:
+        """Move the clock to the end of the next open decision; return False if none is open."""
+        count = bisect_right(self._ends, (self.now, math.inf))
+        if count == len(self._ends):
+            return False
+        self._clock = self._ends[count][0]
+        return True
+
+    def assign(self, checkpoint: int, cost: float, loads: bool = True) -> int:
+        """Give a decision to a free worker: one that holds the checkpoint, else one that holds
+        none, else any.
+        """
+        holds = self._holds
+        worker = min(
+            self._free(), key=lambda w: (holds[w] != checkpoint, holds[w] != NO_CHECKPOINT, w)
+        )
+        end = self.now + cost
+        insort(self._ends, (end, len(self._worker)))
+        self._worker.append(worker)
+        self._until[worker] = end
+        if loads:
+            holds[worker] = checkpoint
+        return worker
+
+    def release(self, number: int) -> None:
+        """End a decision now, whatever its assumed end."""
+        self._until[self._worker[number]] = -math.inf
+
+    def _free(self) -> list[int]:
+        now = self.now
+        return [worker for worker, until in enumerate(self._until) if until <= now]

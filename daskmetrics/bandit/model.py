@@ -1,0 +1,994 @@
+"""The Gaussian process of a search: rewards, the prior, how its parameters are estimated, and the
+posterior of every arm.
+
+**Rewards** make the scores of different tasks comparable; an arm's objective is their weighted mean
+over the tasks.
+
+``mean``
+    The score itself, so that the objective is the plain mean of the tasks' main scores, as
+    leaderboards show it. The default. Tasks with a wide spread count more.
+``rank``
+    The share of the task's scores so far that a score exceeds, ties counting half, in (0, 1). It
+    ignores by how much an arm is better, so no outlier decides.
+``harmonic``
+    -1 / score. The weighted mean orders arms as the weighted harmonic mean of the scores does: good
+    tasks do not compensate for one on which an arm fails.
+``robust``
+    (score - median) / spread over the task's scores so far, with the spread from the median
+    absolute deviation, clipped at `CLIP`. Neither a broken cell nor one task on which an arm
+    excels can dominate the mean.
+
+**The prior.** The standardised score of a cell is the sum ``common(arm) + of_kind(kind, arm) +
+of_task(task, arm) + level(task)``: a part that all tasks share, a deviation of the task's kind, one
+of the task alone, and an offset of the task (coregionalisation; Bonilla, Chai and Williams,
+"Multi-task Gaussian process prediction", NIPS 2007). The three functions of the arm have the same
+kernel: arms that are near each other in training and depth, or that have similar metrics, are
+correlated. Readouts of one layer are correlated, too, by how many parts differ and by how much
+(`readout_distances`). The offset has a large variance (`LEVEL`), so the choice of the arms on which
+a task was scored carries no information about these arms.
+
+How much kinds and tasks deviate differs between families of models by a factor of ten and more, so
+their variances have wide priors. The default `Hyperparameters` have one significant digit; they and
+the form of the kernel were chosen after looking at published scores of several families
+(docs/figures/policies.md). `fit_model` estimates the hyperparameters of a search by their maximum a
+posteriori value on a grid with factors of `STEP`.
+
+**The posterior.** The covariance matrix of the observed cells is factored once (Cholesky) and grows
+by a row per cell; every posterior quantity is then a sum over rows. A pending cell is a row without
+a score: it reduces the variance and leaves the mean unchanged, which is the same as conditioning on
+its expected value. When its score arrives, no row changes.
+
+**A growing search** reuses the factored covariance of the state before. With few scores the
+hyperparameters are estimated again after each score. Later that costs too much: they are estimated
+once more at `REFIT` scores, and old rows are pooled from `LIMIT` scores on. The new basis is then
+built in small steps, one per score, while decisions use the old basis. So which basis a posterior
+uses depends on the outcomes alone, and no decision takes long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+
+from daskmetrics.bandit.problem import (
+    Bools,
+    Floats,
+    Ints,
+    Observations,
+    Outcome,
+    OutcomeHistory,
+    Problem,
+    Rows,
+)
+from daskmetrics.core.readouts import Readout
+
+# --- rewards
+
+#: Smallest spread of a task, relative to its median score. Scores that differ by less than one per
+#: cent count as equal; dividing by a smaller number would let one such task decide the whole search.
+FLAT = 0.01
+CLIP = 3.0  #: largest absolute value of ``robust``
+LOWEST = 0.01  #: smaller scores count as this before the reciprocal; a correlation can be negative
+NORMAL = 1.4826  #: standard deviation of a normal distribution, in median absolute deviations
+UNIFORM = 12.0**-0.5  #: standard deviation of ranks, which are uniform in (0, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearScale:
+    """value = (score - centre) / spread, with a centre and a spread per task (T,) in units of the
+    score.
+    """
+
+    centre: Floats
+    spread: Floats
+    limit: float = np.inf  # largest absolute value
+
+    def values(self, seen: Observations) -> Floats:
+        values = (seen.score - self.centre[seen.task]) / self.spread[seen.task]
+        return np.clip(values, -self.limit, self.limit)
+
+    def errors(self, seen: Observations) -> Floats:
+        return np.asarray(seen.stderr / self.spread[seen.task])
+
+
+@dataclass(frozen=True, eq=False)
+class RankScale:
+    """value = (number of the task's scores below + half of the equal ones) / number of the task's
+    scores.
+    """
+
+    scores: tuple[Floats, ...]  # ascending, per task
+
+    def values(self, seen: Observations) -> Floats:
+        values = np.zeros(len(seen))
+        for task, scores in enumerate(self.scores):
+            of_task = seen.task == task
+            below = np.searchsorted(scores, seen.score[of_task], "left")
+            up_to = np.searchsorted(scores, seen.score[of_task], "right")
+            values[of_task] = (below + up_to) / (2.0 * max(len(scores), 1))
+        return values
+
+    def errors(self, seen: Observations) -> Floats:
+        # with the average slope sd(rank) / sd(score)
+        spread = np.array([float(scores.std()) if len(scores) else 0.0 for scores in self.scores])
+        slope = np.where(spread > 0, UNIFORM / np.where(spread > 0, spread, 1.0), 0.0)
+        return np.minimum(seen.stderr * slope[seen.task], UNIFORM)
+
+
+@dataclass(frozen=True, eq=False)
+class ReciprocalScale:
+    """value = -1 / score."""
+
+    def values(self, seen: Observations) -> Floats:
+        return np.asarray(-1.0 / np.maximum(seen.score, LOWEST))
+
+    def errors(self, seen: Observations) -> Floats:
+        # from the derivative of the reciprocal
+        return np.asarray(seen.stderr / np.maximum(seen.score, LOWEST) ** 2)
+
+
+RewardScale = LinearScale | RankScale | ReciprocalScale
+"""Gives the values of observed cells (n,), and their standard errors (n,)."""
+
+
+def reward_scale(problem: Problem, seen: Observations) -> RewardScale:
+    """The scale of a problem's reward, estimated from the observations so far.
+
+    >>> from daskmetrics.core.names import Suite
+    >>> from daskmetrics.bandit import arm_features
+    >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
+    >>> cost = np.ones((4, 1))
+    >>> problem = Problem(suite.arms(), ("t",), arm_features([suite]), cost, cost, reward="rank")
+    >>> seen = Observations.of([(0, 0, 0.3, 0.01), (2, 0, 0.4, 0.01), (3, 0, 0.6, 0.01)])
+    >>> reward_scale(problem, seen).values(seen).round(2).tolist()
+    [0.17, 0.5, 0.83]
+    """
+    tasks = range(len(problem.tasks))
+    if problem.reward == "mean":
+        return LinearScale(np.zeros(len(tasks)), np.ones(len(tasks)))
+    if problem.reward == "harmonic":
+        return ReciprocalScale()
+    if problem.reward == "rank":
+        return RankScale(tuple(np.sort(seen.score[seen.task == task]) for task in tasks))
+    medians = [_median_and_spread(seen.take(seen.task == task)) for task in tasks]
+    centre, spread = np.array(medians, dtype=float).T
+    estimated = spread[np.isfinite(spread)]
+    typical = float(np.median(estimated)) if len(estimated) else 1.0
+    return LinearScale(centre, np.where(np.isfinite(spread), spread, typical), CLIP)
+
+
+def _median_and_spread(of_task: Observations) -> tuple[float, float]:
+    """Centre and spread of one task's scores; the spread is NaN if they do not determine it.
+
+    The spread is at least the typical standard error, since smaller differences are noise, and at
+    least `FLAT` times the median.
+    """
+    if not len(of_task):
+        return 0.0, np.nan
+    centre = float(np.median(of_task.score))
+    if len(of_task) < 2:
+        return centre, np.nan
+    width = float(NORMAL * np.median(np.abs(of_task.score - centre)))
+    noise = float(np.median(of_task.stderr))
+    spread = max(width, noise, FLAT * abs(centre))
+    return centre, spread if spread > 0 else np.nan
+
+
+def measured_objectives(problem: Problem, seen: Observations) -> Floats:
+    """Weighted mean of every arm's values over the tasks that it has a score on (A,); NaN if it has
+    none.
+
+    With the reward ``mean`` this is the mean of the raw scores.
+    """
+    values = reward_scale(problem, seen).values(seen)
+    weights = problem.objective_weights[seen.task]
+    total = np.bincount(seen.arm, weights, minlength=len(problem.arms))
+    sums = np.bincount(seen.arm, values * weights, minlength=len(problem.arms))
+    return np.where(total > 0, sums / np.maximum(total, 1e-300), np.nan)
+
+
+# --- the prior
+
+METRIC = 0.2  #: variance explained by the metrics; the variance explained by the position is 1
+#: variance, on each axis of the position, that a value does not share with its neighbours
+NUGGET = 0.03
+LEVEL = 10.0  #: prior variance of a task's level: vague
+NOISE = 1e-4  #: variance added to every observation, so that the covariance matrix can be factored
+PRIOR_COUNT = 1.0  #: observations that the pooled spread counts for in the spread of each task
+UNSEEN = 0.1  #: greatest noise variance that is assumed of a task without a score
+ROUNDS = 6  #: estimates of the spreads where errors are stated; each uses the one before
+STEP = 2.0  #: factor by which a hyperparameter changes at a time ...
+#: ... and the prior sd of the logarithm of each, in such steps
+PRIOR_SD = (1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 3.0, 2.0)
+POOLING = 0.5  #: distance of readouts with different poolings
+JOIN = 0.2  #: ... of which one reads layers together, or reads them together in another way
+HALVING = 0.1  #: ... of which one keeps half the dimensions of the other
+PRINCIPAL = 0.1  #: ... of which one keeps principal components
+WHITENING = 0.4  #: ... of which one is whitened
+STORAGE = {"float32": 0.0, "float16": 0.01, "int8": 0.05, "binary": 0.4}  #: places on a line
+TRIALS = 6  #: hyperparameters tried at a time
+FEWEST = 16  #: with fewer scores the hyperparameters keep their defaults
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """Length scales, and variances relative to the one that position explains in all tasks."""
+
+    time_scale: float = 0.3  # length scale in training, as a share of log steps
+    depth_scale: float = 0.3  # length scale in depth, as a share of the layers
+    model_variance: float = 0.4  # of one model's own part, relative to what all models share
+    arm_variance: float = 0.01  # that all tasks share in one arm alone
+    task_variance: float = 0.5  # of one task's deviation, smooth over arms
+    kind_variance: float = 1.0  # of one kind's deviation, relative to that of one task
+    cell_variance: float = 0.01  # of the deviations of kinds and tasks in one arm alone
+    readout_scale: float = 1.0  # distance at which readouts of an arm have the correlation 1/e
+
+    def parts(self, near: Floats, same: Bools) -> tuple[Floats, Floats, Floats]:
+        """Prior covariances of cells from their arms' kernel and identity: of all tasks, of a kind,
+        and of a task.
+        """
+        of_task = self.task_variance * near + self.cell_variance / (1 + self.kind_variance) * same
+        return near + self.arm_variance * same, self.kind_variance * of_task, of_task + LEVEL
+
+    @property
+    def of_arms(self) -> tuple[float, float, float, float]:
+        """The hyperparameters of the arms' kernel."""
+        return self.time_scale, self.depth_scale, self.model_variance, self.readout_scale
+
+    @property
+    def total(self) -> float:
+        """Variance of a cell relative to the part that all tasks share, as far as it is smooth over
+        arms.
+        """
+        return 1 + (1 + self.kind_variance) * self.task_variance
+
+    @property
+    def alone(self) -> float:
+        """Variance of a cell that its arm shares with no other arm."""
+        return self.arm_variance + self.cell_variance
+
+    @property
+    def surprise(self) -> float:
+        """Squared distance from the defaults, in prior standard deviations."""
+        surprise = 0.0
+        for field, sd in zip(fields(self), PRIOR_SD, strict=True):
+            ratio = getattr(self, field.name) / cast(float, field.default)
+            surprise += float((np.log(ratio) / np.log(STEP) / sd) ** 2)
+        return surprise
+
+
+@dataclass(frozen=True, eq=False)
+class ArmKernel:
+    """Covariance function of arms: of their position (Matern 5/2) plus of their metrics (squared
+    exponential).
+
+    The part of the position is a product of two Matern 5/2 kernels (Rasmussen and Williams, 2006,
+    eq. 4.17), of training and of depth, each with a nugget, and of the correlation between models.
+    Both parts are multiplied by the correlation of the arms' readouts, ``exp(-distance /
+    readout_scale)``.
+    """
+
+    problem: Problem
+    time_scale: float
+    depth_scale: float
+    model_variance: float
+    readout_scale: float
+
+    def __call__(self, left: Ints, right: Ints) -> Floats:
+        """Covariance matrix of two sets of arms (L, R)."""
+        models = 1 + self.model_variance * np.eye(len(self.problem.models))
+        index = self.problem.model_index
+        kernel = models[:, index[right]][index[left]] / (1 + self.model_variance)
+        (training, at_training), (depth, at_depth) = self.problem.axes
+        # the first and the last layers differ the most from their neighbours
+        angle = np.arccos(1 - 2 * depth) / np.pi
+        kernel *= _matern(training / self.time_scale, at_training[left], at_training[right])
+        kernel *= _matern(angle / self.depth_scale, at_depth[left], at_depth[right])
+        metrics = self._metrics
+        if metrics.shape[1]:
+            a, b = metrics[left], metrics[right]
+            square = np.maximum(
+                (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2.0 * a @ b.T, 0.0
+            )
+            kernel += METRIC * np.exp(square / (-2.0 * metrics.shape[1]))
+        if len(self.problem.readouts) > 1:
+            index = self.problem.readout_index
+            kernel *= self._readouts[:, index[right]][index[left]]
+        return np.asarray(kernel)
+
+    @cached_property
+    def _readouts(self) -> Floats:
+        """Correlations of the readouts (R, R)."""
+        return np.exp(-readout_distances(self.problem.readouts) / self.readout_scale)
+
+    @property
+    def variance(self) -> float:
+        """Variance of every single arm."""
+        return (1 + NUGGET) ** 2 + (METRIC if self._metrics.shape[1] else 0.0)
+
+    @property
+    def _metrics(self) -> Floats:
+        return self.problem.features[:, 2 + len(self.problem.models) :]
+
+
+def readout_distances(names: Sequence[str]) -> Floats:
+    """How far readouts are apart (R, R): the sum over their parts, each a distance of its own.
+
+    Each part is a metric on a line or between labels, so that ``exp(-distance)`` is a covariance
+    function. Dimensions are on a line, too, in powers of two; all of them count as twice the
+    greatest number that another readout keeps.
+
+    >>> readout_distances(["", "int8", "last", "last,int8"]).round(2).tolist()[0]
+    [0.0, 0.05, 0.5, 0.55]
+    """
+    readouts = [Readout.parse(name) for name in names]
+    all_dimensions = 2 * max((readout.kept or 1 for readout in readouts), default=1)
+    labels = (
+        (POOLING, [readout.pooling for readout in readouts]),
+        (JOIN, [readout.join for readout in readouts]),
+        (PRINCIPAL, [readout.principal for readout in readouts]),
+        (WHITENING, [readout.whitening for readout in readouts]),
+    )
+    dimensions = np.log2([readout.kept or all_dimensions for readout in readouts])
+    storage = np.array([STORAGE[readout.storage] for readout in readouts])
+    total = np.zeros((len(readouts), len(readouts)))
+    for distance, values in labels:
+        number = np.unique(np.array(values), return_inverse=True)[1]
+        total += distance * (number[:, None] != number)
+    dimensions = HALVING * dimensions
+    on_lines = 0 + np.abs(dimensions[:, None] - dimensions) + np.abs(storage[:, None] - storage)
+    return np.asarray(total + on_lines)
+
+
+def _matern(values: Floats, left: Ints, right: Ints) -> Floats:
+    """Matern 5/2 with a nugget between two sets of indices of the values (L, R); equal pairs are
+    computed once.
+    """
+    rows, left = np.unique(left, return_inverse=True)
+    columns, right = np.unique(right, return_inverse=True)
+    r = np.sqrt(5.0) * np.abs(values[rows][:, None] - values[columns])
+    table = (1.0 + r + r * r / 3.0) * np.exp(-r) + NUGGET * (rows[:, None] == columns)
+    return np.asarray(table[:, right][left])  # copying whole rows is faster than single numbers
+
+
+@dataclass(frozen=True, eq=False)
+class CovarianceModel:
+    """Everything that stays fixed while a posterior grows by one observation after the other."""
+
+    problem: Problem
+    hyperparameters: Hyperparameters
+    scale: RewardScale  # from raw scores to values of the reward
+    level: Floats  # (T,), mean of each task's values
+    spread: Floats  # (T,), their sd: standardised value = (value - level) / spread
+    noise: Floats  # (T,), variance of a standardised score about the true value of its cell
+    freedom: float  # degrees of freedom of the spreads
+
+    @cached_property
+    def kernel(self) -> ArmKernel:
+        return ArmKernel(self.problem, *self.hyperparameters.of_arms)
+
+    @cached_property
+    def weights(self) -> Floats:
+        """Weights of the standardised values in the objective (T,)."""
+        return np.asarray(self.spread * self.problem.objective_weights)
+
+    def values(self, seen: Observations) -> Floats:
+        """Standardised values of observed cells (n,)."""
+        return np.asarray(
+            (self.scale.values(seen) - self.level[seen.task]) / self.spread[seen.task]
+        )
+
+    def parts(self, left: Ints, right: Ints) -> tuple[Floats, Floats, Floats]:
+        """Prior covariances of two sets of arms' cells (L, R): of all tasks, of a kind, and of a
+        task.
+        """
+        return self.hyperparameters.parts(self.kernel(left, right), left[:, None] == right)
+
+    @property
+    def _variances(self) -> tuple[float, float, float]:
+        """The three parts of the prior variance of a cell."""
+        parts = self.hyperparameters.parts(np.array(self.kernel.variance), np.array(True))
+        return float(parts[0]), float(parts[1]), float(parts[2])
+
+    def cells(self, left: Ints, left_mix: Floats, right: Ints, right_mix: Floats) -> Floats:
+        """Prior covariance of two sets of rows (L, R); a row averages an arm's tasks with the
+        shares (T,) in mix.
+        """
+        return self._mixed(self.parts(left, right), left_mix, right_mix)
+
+    def with_objectives(self, targets: Ints, arms: Ints, mix: Floats) -> Floats:
+        """Prior covariance of the targets' objectives with rows (S, n)."""
+        return self._mixed(self.parts(targets, arms), self.weights, mix)
+
+    def objectives(self, left: Ints, right: Ints) -> Floats:
+        """Prior covariance of two sets of arms' objectives (L, R)."""
+        return self._mixed(self.parts(left, right), self.weights, self.weights)
+
+    @property
+    def cell_variance(self) -> float:
+        """Prior variance of a standardised score."""
+        return sum(self._variances)
+
+    @property
+    def objective_variance(self) -> float:
+        """Prior variance of an objective."""
+        squares = [((self.weights @ group) ** 2).sum() for group in self.problem.task_groups]
+        return float(np.dot(self._variances, squares))
+
+    def _mixed(self, parts: Sequence[Floats], left_mix: Floats, right_mix: Floats) -> Floats:
+        """Sum of the parts, each times what the mixtures of tasks, (L, T) or (T,), share of its
+        groups (L, R).
+        """
+        mixed = np.zeros(())
+        for part, group in zip(parts, self.problem.task_groups, strict=True):
+            mixed = mixed + part * (left_mix @ group @ (right_mix @ group).T)
+        return np.asarray(mixed)
+
+
+class _TrainingScores:
+    """The scores from which the hyperparameters are estimated, and what many hyperparameters share."""
+
+    def __init__(self, problem: Problem, seen: Observations) -> None:
+        self.problem, self.seen = problem, seen
+        self.scale = reward_scale(problem, seen)
+        kind = problem.kind_index[seen.task]
+        self.same_arm = seen.arm[:, None] == seen.arm  # (n, n)
+        self.same_task = seen.task[:, None] == seen.task
+        self.same_kind = kind[:, None] == kind
+        self.count = np.bincount(seen.task, minlength=len(problem.tasks))  # of every task (T,)
+        self.values = self.scale.values(seen)  # in units of the reward (n,)
+        errors = self.scale.errors(seen)
+        # variance of a task's values about the true values of their cells (T,); NaN without a score
+        self.noise = np.full(len(self.count), np.nan)
+        for task in np.unique(seen.task):
+            self.noise[task] = np.median(errors[seen.task == task]) ** 2
+        self.of_task = np.eye(len(self.count))[seen.task]  # (n, T)
+        self._kernels: dict[tuple[float, ...], Floats] = {}
+
+    def covariance(self, h: Hyperparameters) -> Floats:
+        """Prior covariance of the observed cells (n, n)."""
+        common, of_kind, of_task = h.parts(self.kernel(h), self.same_arm)
+        return np.asarray(common + of_kind * self.same_kind + of_task * self.same_task)
+
+    def kernel(self, hyperparameters: Hyperparameters) -> Floats:
+        """Covariance of the observed arms (n, n)."""
+        of_arms = hyperparameters.of_arms
+        if of_arms not in self._kernels:
+            self._kernels[of_arms] = ArmKernel(self.problem, *of_arms)(self.seen.arm, self.seen.arm)
+        return self._kernels[of_arms]
+
+
+def fit_model(problem: Problem, seen: Observations) -> CovarianceModel:
+    """The maximum a posteriori scale and hyperparameters, given the observations."""
+    *_, best = fit_model_steps(problem, seen)
+    return best
+
+
+def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[CovarianceModel]:
+    """Coordinate ascent: the best model so far, after every `TRIALS` trials of one changed
+    hyperparameter.
+    """
+    scores = _TrainingScores(problem, seen)
+    (best,) = _standardised(scores, [Hyperparameters()])
+    yield best
+    if len(seen) < FEWEST:
+        return
+    (greatest,), tried = _log_posteriors(scores, [best]), {best.hyperparameters}
+    improved = True
+    names = [field.name for field in fields(Hyperparameters)]
+    if len(problem.readouts) == 1:
+        names.remove("readout_scale")
+    while improved:
+        current, improved = best.hyperparameters, False
+        options = _changes(current, names, tried)
+        for start in range(0, len(options), TRIALS):
+            models = _standardised(scores, options[start : start + TRIALS])
+            for model, density in zip(models, _log_posteriors(scores, models), strict=True):
+                if density > greatest + 1e-6:
+                    best, greatest, improved = model, density, True
+            yield best
+
+
+def _changes(
+    hyperparameters: Hyperparameters, names: Sequence[str], tried: set[Hyperparameters]
+) -> list[Hyperparameters]:
+    """Neighbours on the grid, by a factor of `STEP` in one of these values, that were not tried."""
+    changes = []
+    for name in names:
+        value = getattr(hyperparameters, name)
+        changes += [replace(hyperparameters, **{name: value * by}) for by in (1 / STEP, STEP)]
+    changes = [change for change in changes if change not in tried]
+    tried.update(changes)
+    return changes
+
+
+def _standardised(
+    scores: _TrainingScores, options: Sequence[Hyperparameters]
+) -> list[CovarianceModel]:
+    """Estimate levels and spreads by generalised least squares, since correlated arms tell little
+    of a spread.
+
+    Errors count relative to the spread that is estimated: it is estimated again where they are
+    stated. The differences of a task whose scores vary no more than their errors then count as
+    noise, and the search soon leaves it.
+    """
+    task, values, count = scores.seen.task, scores.values, scores.count
+    no_error = scores.noise == 0  # of the tasks (T,)
+    diagonal = np.arange(len(task))
+    # any scale fits equal values
+    overall = float(values.var()) if len(values) and np.ptp(values) > 0 else 1.0
+    freedom = np.maximum(count - 1, 0)
+    free = float(freedom.sum())
+    noise = np.zeros((len(options), len(count)))
+    # block diagonal: each task has a scale of its own
+    covariance = np.stack([h.total * scores.kernel(h) + h.alone * scores.same_arm for h in options])
+    covariance = covariance * scores.same_task
+    deviation = np.array([[h.cell_variance] for h in options])
+    for _ in range(ROUNDS if np.nansum(scores.noise) else 1):
+        observed = covariance.copy()
+        observed[:, diagonal, diagonal] += noise[:, task] + NOISE
+        precision = np.linalg.inv(observed)
+        weight = np.maximum(precision.sum(axis=1) @ scores.of_task, 1e-300)
+        level = (precision @ values) @ scores.of_task / weight
+        residual = values - level[:, task]
+        square = (residual * np.einsum("hij,hj->hi", precision, residual)) @ scores.of_task
+        pooled = (square.sum(axis=1, keepdims=True) + overall) / (free + 1.0)
+        spread = np.sqrt((square + PRIOR_COUNT * pooled) / (freedom + PRIOR_COUNT))
+        # an error that is not stated is taken to be as large as the deviations of single cells
+        noise = np.where(no_error, deviation, scores.noise / spread**2)
+    if count.any():
+        level[:, count == 0] = level[:, count > 0].mean(axis=1, keepdims=True)
+        # a task that was not seen yet may differ between arms even if those that were seen do not
+        noise[:, count == 0] = np.minimum(
+            np.median(noise[:, count > 0], axis=1, keepdims=True), UNSEEN
+        )
+    else:
+        level[:], noise[:] = 0.0, 0.0
+    return [
+        CovarianceModel(
+            scores.problem, h, scores.scale, level[i], spread[i], noise[i], max(free, 1.0)
+        )
+        for i, h in enumerate(options)
+    ]
+
+
+def _log_posteriors(scores: _TrainingScores, models: Sequence[CovarianceModel]) -> Floats:
+    """Log marginal likelihood of the scores plus the log prior of the hyperparameters of each, up
+    to a constant.
+    """
+    seen, diagonal = scores.seen, np.arange(len(scores.seen))
+    covariance = np.stack([scores.covariance(model.hyperparameters) for model in models])
+    noise = np.stack([model.noise for model in models])
+    covariance[:, diagonal, diagonal] += noise[:, seen.task] + NOISE
+    factor = np.linalg.cholesky(covariance)
+    values = np.stack([model.values(seen) for model in models])
+    white = np.linalg.solve(factor, values[..., None])[..., 0]
+    spread = np.log(np.stack([model.spread for model in models]))[:, seen.task]
+    likelihood = (
+        -0.5 * (white**2).sum(axis=1)
+        - np.log(factor[:, diagonal, diagonal]).sum(axis=1)
+        - spread.sum(axis=1)
+    )
+    surprise = np.array([model.hyperparameters.surprise for model in models])
+    return np.asarray(likelihood - 0.5 * surprise)
+
+
+# --- the posterior
+
+#: largest number of rows; with more scores, the arms with the most cells become one averaged row
+#: each
+LIMIT = 750
+RESERVE = LIMIT + LIMIT // 2  #: rows for which a factor allocates memory at a time
+
+
+@dataclass(frozen=True, eq=False)
+class ObservationRows(Rows):
+    """The observations that a posterior conditions on: each row is a cell, or the average of cells
+    of one arm.
+    """
+
+    arm: Ints  # (n,)
+    # (n, T), weights of the tasks in the row, with sum 1; a single cell has one weight of 1
+    mix: Floats
+    noise: Floats  # (n,), noise variance of the row's standardised value
+
+    @classmethod
+    def of(cls, model: CovarianceModel, arms: Ints, tasks: Ints) -> ObservationRows:
+        """One row per cell."""
+        return cls(arms, np.eye(len(model.problem.tasks))[tasks], model.noise[tasks] + NOISE)
+
+
+class CholeskyFactor:
+    """Inverse Cholesky factor of n growing rows and their whitened covariances with A objectives: n
+    (n + A) numbers.
+    """
+
+    def __init__(self, model: CovarianceModel) -> None:
+        arms, tasks = len(model.problem.arms), len(model.problem.tasks)
+        self.model = model
+        self._rows = ObservationRows(np.zeros(0, dtype=np.intp), np.zeros((0, tasks)), np.zeros(0))
+        self._inverse = np.zeros((0, 0))
+        self._cross = np.zeros((0, arms))  # whitened covariances of the rows with the objectives
+        self._explained = np.zeros(arms)  # variance of every objective that the rows explain
+        self._white = np.zeros(0)  # whitened values of the first rows
+        # posterior mean of every objective given these values, less the prior mean
+        self._mean = np.zeros(arms)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def truncate(self, n: int) -> None:
+        """Keep the first n rows."""
+        if n >= len(self):
+            return
+        self._explained -= (self._cross[n : len(self)] ** 2).sum(axis=0)
+        self._rows = self._rows.take(slice(n))
+        if len(self._white) > n:
+            self._white = self._white[:n]
+            self._mean = self._white @ self._cross[:n]
+
+    def extend(self, more: ObservationRows) -> None:
+        """Append rows: a block update of the inverse factor."""
+        if not len(more):
+            return
+        model, rows = self.model, self._rows
+        n, m = len(self), len(more)
+        self._reserve(n + m)
+        inverse = self._inverse[:n, :n]
+        cross = model.cells(more.arm, more.mix, rows.arm, rows.mix) @ inverse.T
+        prior = model.cells(more.arm, more.mix, more.arm, more.mix)
+        schur = prior + np.diag(more.noise) - cross @ cross.T
+        root = np.linalg.inv(np.linalg.cholesky(schur))
+        arms = np.arange(len(model.problem.arms))
+        new = model.with_objectives(arms, more.arm, more.mix).T - cross @ self._cross[:n]
+        self._cross[n : n + m] = root @ new
+        self._inverse[n : n + m, :n] = -root @ (cross @ inverse)
+        self._inverse[n : n + m, n : n + m] = root
+        self._inverse[:n, n : n + m] = 0.0
+        self._explained += (self._cross[n : n + m] ** 2).sum(axis=0)
+        self._rows = rows.append(more)
+
+    def common_rows(self, rows: ObservationRows) -> int:
+        """The number of leading rows that equal the given ones."""
+        n = min(len(self), len(rows))
+        same_arm = self._rows.arm[:n] == rows.arm[:n]
+        same = same_arm & (self._rows.mix[:n] == rows.mix[:n]).all(axis=1)
+        return n if same.all() else int(np.argmin(same))
+
+    def posterior(self, values: Floats) -> Posterior:
+        """Condition on the values of the first rows; the values of an earlier call must be the
+        first of these.
+        """
+        old, n = len(self._white), len(values)
+        if n < old:
+            self._white, self._mean, old = np.zeros(0), np.zeros_like(self._mean), 0
+        new = self._inverse[old:n, :n] @ values
+        self._white = np.append(self._white, new)
+        self._mean = self._mean + new @ self._cross[old:n]
+        model, size = self.model, len(self)
+        return Posterior(
+            model=model,
+            mean=model.problem.objective_weights @ model.level + self._mean,
+            variance=model.objective_variance - self._explained,
+            rows=self._rows,
+            known=n,
+            inverse=self._inverse[:size, :size],
+            cross=self._cross[:size],
+        )
+
+    def _reserve(self, n: int) -> None:
+        size = len(self._inverse)
+        if n > size:
+            # memory is only taken when written to; copying takes time
+            capacity = max(n, size + RESERVE)
+            inverse = np.empty((capacity, capacity))
+            cross = np.empty((capacity, self._cross.shape[1]))
+            inverse[:size, :size], cross[:size] = self._inverse, self._cross
+            self._inverse, self._cross = inverse, cross
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Posterior of every arm's objective, in units of the reward; valid until its search computes
+    the next one.
+    """
+
+    model: CovarianceModel
+    mean: Floats  # (A,), of the weighted mean over tasks
+    variance: Floats  # (A,); pending cells count as observed
+    rows: ObservationRows  # the observations, pending cells last
+    known: int  # number of rows with a value; they come first
+    inverse: Floats  # (n, n), inverse Cholesky factor of the rows' covariance matrix
+    cross: Floats  # (n, A), whitened covariances of the rows with the objectives
+
+    def without_pending(self) -> Posterior:
+        """The posterior given the known scores only."""
+        n = self.known
+        variance = self.variance + (self.cross[n:] ** 2).sum(axis=0)
+        rows, inverse, cross = self.rows.take(slice(n)), self.inverse[:n, :n], self.cross[:n]
+        return replace(self, variance=variance, rows=rows, inverse=inverse, cross=cross)
+
+    @property
+    def problem(self) -> Problem:
+        return self.model.problem
+
+    @cached_property
+    def sd(self) -> Floats:
+        """Standard deviation of every arm's objective (A,)."""
+        return np.asarray(np.sqrt(np.maximum(self.variance, 0.0)))
+
+    def covariance(self, left: Ints, right: Ints) -> Floats:
+        """Covariance matrix of two sets of arms' objectives (L, R)."""
+        return np.asarray(
+            self.model.objectives(left, right) - self.cross[:, left].T @ self.cross[:, right]
+        )
+
+    @cached_property
+    def task_group(self) -> Ints:
+        """The element of `whitened` that belongs to each task (T,): tasks without a row share that
+        of their kind.
+        """
+        has_row = self.rows.mix.any(axis=0)
+        kind_has_row = (self.rows.mix @ self.problem.kind_membership).any(axis=0)
+        of_kind = np.where(kind_has_row, np.cumsum(kind_has_row), 0)[self.problem.kind_index]
+        return np.where(has_row, kind_has_row.sum() + np.cumsum(has_row), of_kind)
+
+    def whitened(self, arms: Ints) -> Iterator[Floats]:
+        """Whitened covariances of some arms' cells with the rows: a matrix (a, n) per group of
+        tasks.
+
+        First that of tasks of a kind without a row, then of each kind with a row, then of each task
+        with a row. They come one by one, since all together they do not fit in a processor's cache.
+        """
+        rows, kind = self.rows, self.problem.kind_index
+        common, of_kind, of_task = self.model.parts(arms, rows.arm)
+        shares = rows.mix @ self.problem.kind_membership
+        shared = common @ self.inverse.T
+        yield shared
+        # the part of a kind or of a task is correlated with rows of it alone
+        of_kinds = {
+            int(k): shared + self._whitened_part(of_kind, shares[:, k])
+            for k in np.flatnonzero(shares.any(axis=0))
+        }
+        yield from of_kinds.values()
+        for task in np.flatnonzero(rows.mix.any(axis=0)):
+            of_its_kind = of_kinds.get(int(kind[task]), shared)
+            yield of_its_kind + self._whitened_part(of_task, rows.mix[:, task])
+
+    def _whitened_part(self, part: Floats, share: Floats) -> Floats:
+        """Whitened covariances (a, n) of a part of cells (a, n) with rows that have a share (n,) of
+        its tasks.
+        """
+        sharing = np.flatnonzero(share)
+        return np.asarray((part[:, sharing] * share[sharing]) @ self.inverse[:, sharing].T)
+
+
+def fit_posterior(
+    problem: Problem, seen: Observations, pending: Observations | None = None
+) -> Posterior:
+    """Estimate the model and condition on the observations, if any; the scores of pending cells are
+    not read.
+
+    >>> from daskmetrics.core.names import Suite
+    >>> from daskmetrics.bandit import arm_features
+    >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
+    >>> cost = np.ones((4, 2))
+    >>> problem = Problem(suite.arms(), ("s", "t"), arm_features([suite]), cost, cost)
+    >>> posterior = fit_posterior(problem, Observations.of([(0, 0, 0.1, 0.01), (3, 0, 0.9, 0.01)]))
+    >>> posterior.mean.argsort().tolist()  # each arm without a score is close to its neighbour
+    [0, 1, 2, 3]
+    """
+    model = fit_model(problem, seen)
+    rows, values = pooled(model, seen, LIMIT)
+    factor = CholeskyFactor(model)
+    factor.extend(rows)
+    if pending is not None:
+        factor.extend(ObservationRows.of(model, pending.arm, pending.task))
+    return factor.posterior(values)
+
+
+def pooled(
+    model: CovarianceModel, seen: Observations, limit: int
+) -> tuple[ObservationRows, Floats]:
+    """At most ``limit`` rows and their values: if needed, the arms with the most cells become one
+    averaged row each.
+
+    If there are still too many rows, those of the worst arms are thinned out, since the best arm is
+    what matters.
+    """
+    if len(seen) <= limit:
+        return ObservationRows.of(model, seen.arm, seen.task), model.values(seen)
+    arms, arm, count = np.unique(seen.arm, return_inverse=True, return_counts=True)
+    fullest = np.argsort(-count, kind="stable")
+    needed = int(np.searchsorted(np.cumsum(count[fullest] - 1), len(seen) - limit)) + 1
+    alone = ~np.isin(arm, fullest[:needed])
+    group = np.where(alone, len(arms) + np.arange(len(seen)), arm)
+    _, group = np.unique(group, return_inverse=True)
+    share = np.maximum(model.weights, 1e-12 * model.weights.max())[seen.task]
+    share = share / np.bincount(group, weights=share)[group]
+    size = int(group.max()) + 1
+    mix, owner = np.zeros((size, len(model.weights))), np.zeros(size, dtype=np.intp)
+    np.add.at(mix, (group, seen.task), share)
+    owner[group] = seen.arm
+    values, noise = np.zeros(size), np.full(size, NOISE)
+    np.add.at(values, group, share * model.values(seen))
+    np.add.at(noise, group, share**2 * model.noise[seen.task])
+    kept = _thinned(values, limit)
+    return ObservationRows(owner, mix, noise).take(kept), values[kept]
+
+
+def _thinned(values: Floats, limit: int) -> Ints:
+    """Indices of at most ``limit`` rows: the best ``limit`` / 2, and an even choice of the others."""
+    if len(values) <= limit:
+        return np.arange(len(values))
+    order = np.argsort(-values, kind="stable")
+    others = np.linspace(limit // 2, len(order) - 1, limit - limit // 2).astype(np.intp)
+    return np.sort(np.append(order[: limit // 2], order[others]))
+
+
+def first_max(values: Floats, among: Bools | None = None) -> int:
+    """Index of the maximum (of the marked values, if any is marked); the first of values that
+    differ by rounding.
+    """
+    if among is not None and among.any():
+        values = np.where(among, values, -np.inf)
+    best = float(values.max())
+    return int(np.argmax(values >= best - 1e-9 * max(1.0, abs(best))))
+
+
+def greatest(values: Floats, n: int) -> Ints:
+    """Indices of the n greatest values, ascending; of equal values the first.
+
+    >>> greatest(np.array([0.0, 2.0, 1.0, 1.0]), 2).tolist()
+    [1, 2]
+    """
+    if n >= len(values):
+        return np.arange(len(values))
+    threshold = np.partition(values, -n)[-n] if n else np.inf
+    above, equal = np.flatnonzero(values > threshold), np.flatnonzero(values == threshold)
+    return np.sort(np.append(above, equal[: n - len(above)]))
+
+
+# --- the posterior of a growing search
+
+FEW = 64  #: up to this number of scores the model is estimated again for every posterior ...
+REFIT = 128  #: ... and for the last time with this number
+ROWS = 32  #: rows of a new basis that are factored per score
+BATCH = 64  #: rows that may wait to be factored before a posterior is requested
+NO_CELLS = np.zeros((0, 2), dtype=np.intp)
+
+
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """A model, and a factor whose first rows are those of the first ``pooled`` scores, with their
+    values.
+    """
+
+    model: CovarianceModel
+    factor: CholeskyFactor
+    rows: ObservationRows
+    values: Floats
+    pooled: int
+
+
+class IncrementalPosterior:
+    """Posteriors of one search; ``is_used`` is True once one was requested.
+
+    Up to `FEW` scores a posterior uses a model estimated from all of them. Building a basis with a
+    model estimated from more scores begins at `REFIT`. From `LIMIT` scores on a new basis, with the
+    scores so far pooled, begins at every `LIMIT` / 2 further scores.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self.read = OutcomeHistory().read  # the outcomes of the first cells, as arrays
+        self.is_used = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._seen: Observations = Observations.of([])
+        self._begin(self._seen)
+        self._building: Iterator[Basis | None] | None = None
+        self._scores = 0  # number of scores processed
+
+    def update(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Observations:
+        """Process new outcomes; doing so early leaves less work to the next posterior."""
+        seen = self.read(cells, outcomes).scores
+        # these scores extend the earlier ones, or are a part of them that the basis covers;
+        # otherwise start again
+        if len(seen) < self._since or not self._agrees(seen):
+            self._reset()
+        while self._scores < len(seen):
+            self._scores += 1
+            if self._scores >= FEW:
+                self._step(seen.take(slice(self._scores)))
+        if len(seen) >= len(self._seen):
+            self._seen = seen
+        basis = self._basis
+        if len(seen) - basis.pooled + len(basis.rows) - len(basis.factor) >= BATCH:
+            self._factor_rows(seen.take(slice(basis.pooled, None)))
+        return seen
+
+    def _agrees(self, seen: Observations) -> bool:
+        """Whether the scores that these and the earlier ones have in common are equal."""
+        earlier, n = self._seen, min(len(self._seen), len(seen))
+        columns = (earlier.arm, seen.arm), (earlier.task, seen.task), (earlier.score, seen.score)
+        return all(np.array_equal(old[:n], new[:n]) for old, new in columns)
+
+    def posterior(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Posterior:
+        """The posterior given the chosen cells, in order: failed cells are ignored, those without
+        outcome pending.
+        """
+        self.is_used = True
+        seen = self.update(cells, outcomes)
+        if self._since < len(seen) <= FEW:
+            self._begin(seen)
+        basis = self._basis
+        new = seen.take(slice(basis.pooled, None))  # scores that are not pooled
+        self._factor_rows(new, np.array(cells[len(outcomes) :], dtype=np.intp).reshape(-1, 2))
+        return basis.factor.posterior(np.append(basis.values, basis.model.values(new)))
+
+    def _factor_rows(self, new: Observations, pending: Ints = NO_CELLS) -> None:
+        """Extend the factor from the rows of the basis by these scores and the pending cells (n,
+        2).
+        """
+        model, factor = self._basis.model, self._basis.factor
+        arms, tasks = np.append(new.arm, pending[:, 0]), np.append(new.task, pending[:, 1])
+        rows = self._basis.rows.append(ObservationRows.of(model, arms, tasks))
+        common = factor.common_rows(rows)
+        factor.truncate(common)
+        factor.extend(rows.take(slice(common, None)))
+
+    def _begin(self, seen: Observations) -> None:
+        """Use a basis with a model estimated from these few scores."""
+        model = fit_model(self._problem, seen)
+        self._basis = Basis(
+            model, CholeskyFactor(model), *pooled(model, seen.take(slice(0)), LIMIT), pooled=0
+        )
+        self._since = len(seen)  # number of scores from which on the basis is in use
+
+    def _step(self, seen: Observations) -> None:
+        """Process one more score: start to build a basis if one is due, or continue with the one
+        being built.
+        """
+        if len(seen) == FEW:
+            self._begin(seen)
+        elif is_due(len(seen)):
+            model = self._basis.model if len(seen) > REFIT else None
+            self._building = _build_basis(self._problem, seen, model)
+        finished = next(self._building) if self._building else None
+        if finished is not None:
+            self._basis, self._building, self._since = finished, None, self._scores
+
+
+def is_due(scores: int) -> bool:
+    """Whether building a new basis starts at this number of scores.
+
+    >>> [n for n in range(2000) if is_due(n)]
+    [128, 750, 1125, 1500, 1875]
+    """
+    return scores == REFIT or (scores >= LIMIT and scores % (LIMIT // 2) == 0)
+
+
+def _build_basis(
+    problem: Problem, seen: Observations, model: CovarianceModel | None
+) -> Iterator[Basis | None]:
+    """Build a basis in steps: None after each step, then the basis."""
+    if model is None:
+        for model in fit_model_steps(problem, seen):  # noqa: B007
+            yield None
+    assert model is not None
+    old = seen.take(slice(len(seen) if len(seen) >= LIMIT else 0))
+    rows, values = pooled(model, old, LIMIT // 2)
+    new_rows = ObservationRows.of(model, seen.arm[len(old) :], seen.task[len(old) :])
+    all_rows = rows.append(new_rows)
+    factor = CholeskyFactor(model)
+    for start in range(0, len(all_rows), ROWS):
+        if start:
+            yield None
+        factor.extend(all_rows.take(slice(start, start + ROWS)))
+    yield Basis(model, factor, rows, values, len(old))

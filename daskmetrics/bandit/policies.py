@@ -1,0 +1,266 @@
+"""Policies: which cell to pay for next. Other packages add theirs by the entry point group
+``daskmetrics.policies``.
+
+``race``, the default, compares the leader with all arms that may still beat it, on the cells with
+the most information per cost. Arms that beat the leader with negligible probability are excluded;
+the others are its rivals. Stopping now has the expected loss E[max(0, rival - leader)]. The value
+of a measurement is the variance of these differences that it removes, weighted by the losses,
+divided by its cost. A measurement is a single cell or a duel: the missing cells of a rival and of
+the leader on the same task. Duels are the reason to start a new task, since a single score of a new
+task does not distinguish two arms.
+
+So cheap tasks are scored first, and expensive ones only if the cheap ones leave a doubt. A cell is
+cheap if its encoding exists or its checkpoint is loaded; the cost of a new encoding is shared by
+the rivals of its checkpoint. Pending cells count as observed, so that the same information is not
+paid for twice. A task with failed cells has less value, by the share that failed.
+
+Once no rival is likely to beat the leader, and before the search may end, the leader, its nearest
+rivals and the best arm of every other model are scored on every kind of task (`check_rivals`).
+"""
+
+from __future__ import annotations
+
+import math
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from types import BuiltinFunctionType
+
+import numpy as np
+
+from daskmetrics.bandit._state import Choice, Policy, State, Why, check_rivals
+from daskmetrics.bandit.model import NOISE, Posterior, greatest
+from daskmetrics.bandit.problem import Bools, Floats, Ints, Rows
+from daskmetrics.core.errors import ConfigError, unknown
+
+__all__ = ["installed_policies", "policy_named", "policy_path", "race", "random", "sweep"]
+
+#: once every rival beats the leader with a smaller probability, kinds that they lack are scored
+UNLIKELY = 0.2
+NEGLIGIBLE = 0.01  #: a rival that beats the leader with a smaller probability is excluded
+#: rivals considered per decision: half have the greatest losses, the others are drawn by their
+#: losses
+RIVALS = 32
+BOUND = 512  #: arms considered as rivals: those with the greatest upper bounds
+
+
+@dataclass(frozen=True, eq=False)
+class Rivals(Rows):
+    """Rivals of the leader (S,): index, probability of beating it, sd of the difference, and
+    expected loss.
+    """
+
+    arms: Ints
+    better: Floats
+    spread: Floats
+    loss: Floats
+
+
+def race(state: State) -> Choice | None:
+    """Choose the measurement with the most information per cost; None if there is no rival or no
+    open cell.
+    """
+    leader = state.leader
+    negligible = 0.0 if state.insists else NEGLIGIBLE
+    all_rivals = rivals(state.posterior, leader, state.usable, negligible)
+    if all_rivals.better.max(initial=0.0) <= UNLIKELY and (choice := check_rivals(state)):
+        return choice
+    if not len(all_rivals):
+        return None
+    drawn = _draw_rivals(all_rivals, state.random())
+    value = _value_per_cost(state, leader, drawn)
+    if not value.max() > 0:
+        return None
+    best = _random_max(value, state.random())
+    is_duel, row, task = (int(i) for i in np.unravel_index(best, value.shape))
+    arm = int(np.append(drawn.arms, leader)[row])
+    if is_duel and state.open[leader, task]:
+        arm = leader  # first: it serves every duel on this task
+    why: Why = {
+        "leader": str(state.problem.arms[leader]),
+        "rivals": float(len(all_rivals)),
+        # the last bits depend on how the posterior was computed
+        "loss": float(f"{all_rivals.loss.max():.6g}"),
+    }
+    return Choice(arm, task, why)
+
+
+def random(state: State) -> Choice | None:
+    """Choose uniformly among the open cells."""
+    cells = np.argwhere(state.open)
+    if not len(cells):
+        return None
+    arm, task = cells[state.random().integers(len(cells))]
+    return Choice(int(arm), int(task))
+
+
+def sweep(state: State) -> Choice | None:
+    """Choose the first open cell: arm by arm, task by task."""
+    arm, task = divmod(int(np.argmax(state.open)), len(state.problem.tasks))
+    return Choice(arm, task) if state.open[arm, task] else None
+
+
+GROUP = "daskmetrics.policies"
+BUILT_IN: Mapping[str, Policy] = {"race": race, "random": random, "sweep": sweep}
+
+
+def installed_policies() -> Mapping[str, Policy]:
+    """All installed policies by name; an entry point cannot replace a built-in policy.
+
+    Examples
+    --------
+    >>> {"race", "random", "sweep"} <= set(installed_policies())
+    True
+    """
+    return {point.name: point.load() for point in entry_points(group=GROUP)} | dict(BUILT_IN)
+
+
+def policy_named(name: str) -> Policy:
+    """The policy with a name, or at an import path such as ``mypackage.search:ask``.
+
+    Raises
+    ------
+    ConfigError
+        If the name is unknown (the message names the nearest valid one), or if there is no function
+        at the path.
+    """
+    if ":" not in name:
+        policies = installed_policies()
+        if name not in policies:
+            raise unknown("policy", name, policies)
+        return policies[name]
+    try:
+        policy = pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"Policy '{name}' cannot be loaded: {error}. Write it as 'package.module:function'."
+        ) from error
+    if not callable(policy) or isinstance(policy, BuiltinFunctionType):
+        raise ConfigError(
+            f"Policy '{name}' must be a function of a State, but is a {type(policy).__name__}."
+        )
+    return policy  # type: ignore[no-any-return]
+
+
+def policy_path(policy: Policy) -> str:
+    """The import path of a policy that was passed as an object, for the record.
+
+    Examples
+    --------
+    >>> policy_path(race)
+    'daskmetrics.bandit.policies:race'
+    """
+    named = policy if hasattr(policy, "__qualname__") else type(policy)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+# --- the values of race
+
+
+def rivals(
+    posterior: Posterior, leader: int, usable: Bools, negligible: float = NEGLIGIBLE
+) -> Rivals:
+    """Usable arms that may beat the leader, greatest expected loss first."""
+    bound = np.where(usable, posterior.mean + 2 * posterior.sd, -np.inf)
+    arms = greatest(bound, BOUND)
+    arms = arms[(arms != leader) & usable[arms]]
+    with_leader = posterior.covariance(arms, np.array([leader]))[:, 0]
+    variance = posterior.variance[arms] + posterior.variance[leader] - 2 * with_leader
+    spread = np.sqrt(np.maximum(variance, 1e-12))
+    distance = (posterior.mean[leader] - posterior.mean[arms]) / spread
+    better = normal_tail(distance)
+    loss = spread * (np.exp(-0.5 * distance**2) / math.sqrt(2 * math.pi) - distance * better)
+    kept = np.flatnonzero((better > negligible) & (variance > 1e-12))
+    kept = kept[np.argsort(-loss[kept], kind="stable")]
+    return Rivals(arms, better, spread, loss).take(kept)
+
+
+def _draw_rivals(all_rivals: Rivals, rng: np.random.Generator) -> Rivals:
+    """At most `RIVALS` of them; the ones drawn at random represent all the others."""
+    if len(all_rivals) <= RIVALS:
+        return all_rivals
+    top, others = np.arange(RIVALS // 2), np.arange(RIVALS // 2, len(all_rivals))
+    share = np.maximum(all_rivals.loss[others], 1e-300)
+    order = np.argsort(rng.exponential(size=len(others)) / share)
+    drawn = np.sort(others[order[: RIVALS - len(top)]])
+    return all_rivals.take(np.append(top, drawn))
+
+
+def _value_per_cost(state: State, leader: int, field: Rivals) -> Floats:
+    """Reduction of the differences' weighted variances per cost (2, S + 1, T): by single cells, and
+    by duels.
+    """
+    posterior, model = state.posterior, state.posterior.model
+    arms, last = np.append(field.arms, leader), len(field)
+    cross = posterior.cross[:, arms]
+    groups = []
+    for white in posterior.whitened(arms):
+        with_last = np.einsum("an,n->a", white, white[last])
+        groups.append((_product(white, cross), (white**2).sum(axis=1), with_last))
+    explained, variance_explained, with_leader = (
+        np.stack(columns, axis=1)[:, posterior.task_group] for columns in zip(*groups, strict=True)
+    )
+    parts = model.parts(arms, arms)
+    covariance = -explained  # of every cell with the objectives
+    for part, group in zip(parts, state.problem.task_groups, strict=True):
+        covariance += part[:, None, :] * (group @ (model.weights @ group))[None, :, None]
+    difference = covariance[..., :-1] - covariance[..., -1:]  # with (rival - leader)
+    weight = field.loss / field.spread**2
+    open_ = state.open[arms]
+    noise = np.where(state.paid[arms], 0.0, model.noise + NOISE)
+    variance = np.maximum(model.cell_variance - variance_explained, 0.0) + noise
+    cost = _shared_cost(state, arms) + 1e-12 * state.problem.exhaustive_cost
+    single = np.where(open_, (difference**2 @ weight) / np.maximum(variance, 1e-12) / cost, 0.0)
+    # a duel measures the rival's cell less the leader's
+    prior = np.sum(parts, axis=0)[:, -1:]
+    shared = prior - with_leader
+    spread = variance + variance[last] - 2 * shared
+    both = np.where(open_, cost, 0.0) + np.where(open_[last], cost[last], 0.0)
+    possible = (open_ | state.paid[arms]) & (open_[last] | state.paid[arms][last]) & (both > 0)
+    duel = ((difference - difference[last]) ** 2 @ weight) / np.maximum(spread, 1e-9)
+    duel = np.where(possible, duel / np.maximum(both, 1e-300), 0.0)
+    duel[last] = 0.0
+    return np.stack([single, duel]) * _success_rate(state)
+
+
+def _product(left: Floats, right: Floats) -> Floats:
+    """The matrix product with all rows rounded alike: BLAS rounds a last odd row differently, which
+    breaks ties.
+    """
+    even = np.vstack([left, left[-1:]]) if len(left) % 2 else left
+    return np.asarray((even @ right)[: len(left)])
+
+
+def _shared_cost(state: State, arms: Ints) -> Floats:
+    """Cost of some arms' cells (a, T); the arms of one checkpoint share the cost of a new encoding."""
+    problem, whole = state.problem, state.cost[arms]
+    alone = np.minimum(problem.score_cost[arms], whole)
+    checkpoint = problem.checkpoint_index[arms]
+    sharing = (checkpoint[:, None] == checkpoint).sum(axis=1)[:, None]
+    shared = np.where(problem.encode_cost[arms] > 0, alone + (whole - alone) / sharing, whole)
+    return np.asarray(state.corrected_cost[arms] * shared / np.maximum(whole, 1e-300))
+
+
+def _success_rate(state: State) -> Floats:
+    """Probability that a cell of a task gives a score, from the outcomes so far (T,)."""
+    size = len(state.problem.tasks)
+    finished = np.bincount(state.finished.task, minlength=size)
+    scored = np.bincount(state.observations.task, minlength=size)
+    return np.asarray((scored + 1.0) / (finished + 1.0))
+
+
+def _random_max(values: Floats, rng: np.random.Generator) -> int:
+    """Index of one of the greatest values, at random among values that differ by rounding."""
+    flat = values.ravel()
+    best = np.flatnonzero(flat >= flat.max() * (1 - 1e-9))
+    return int(best[rng.integers(len(best))])
+
+
+def normal_tail(x: Floats) -> Floats:
+    """Probability that a standard normal variable exceeds x.
+
+    >>> normal_tail(np.array([0.0, 1.96])).round(3).tolist()
+    [0.5, 0.025]
+    """
+    return np.array([0.5 * math.erfc(value / math.sqrt(2)) for value in x.tolist()])

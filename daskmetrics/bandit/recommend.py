@@ -1,0 +1,492 @@
+"""What the scores say: the best arm with its confidence, over all and by kind of task, and whether a
+score will still rise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmetrics.bandit._state import State, is_covered, recommended_arm
+from daskmetrics.bandit.features import arm_features
+from daskmetrics.bandit.model import Posterior, fit_posterior, greatest
+from daskmetrics.bandit.problem import (
+    Bools,
+    Floats,
+    Ints,
+    Observations,
+    Outcome,
+    Problem,
+    Reward,
+)
+from daskmetrics.core.errors import UndefinedError
+from daskmetrics.core.names import Arm, Cell, Suite, seed_of, step_of, without_default
+
+TOP = 10  #: number of arms listed in the recommendation
+WITHIN = 0.01  #: default margin for "nearly the best", as a share of the best arm's mean score
+NORMAL_95 = 1.959964  #: half width of a 95 % interval, in standard deviations
+JOINT = 256  #: arms drawn together: those with the greatest upper bounds; the others are ignored
+DRAWS = 4096  #: a probability of one half then has a standard error of 0.008
+CREDIBLE = 0.95  #: probability that the credible set contains the best arm
+#: the most that is stated while the leader or a near rival was not scored on every kind of task
+UNCOVERED = 0.85
+
+
+@dataclass(frozen=True)
+class ScoreEstimate:
+    """A raw score and its standard error."""
+
+    score: float
+    stderr: float
+
+
+@dataclass(frozen=True)
+class ArmSummary:
+    """One arm: the posterior of its objective (in units of the reward), and its raw scores by task.
+
+    ``mean`` is the weighted mean of the raw scores over the tasks of the objective on which both
+    the recommended and the default arm were measured, so that the two can be compared; it is None
+    if there is no such task. ``measured`` is the objective by the arm's own scores; it is None
+    unless the arm has a score on every task of the objective.
+    """
+
+    arm: Arm
+    value: float
+    sd: float
+    scores: Mapping[str, ScoreEstimate]
+    mean: ScoreEstimate | None = None
+    measured: float | None = None
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % credible interval of the objective."""
+        return self.value - NORMAL_95 * self.sd, self.value + NORMAL_95 * self.sd
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The best arm by its scores on all tasks or, if no arm has these, the scored arm that is
+    expected to be the best.
+
+    Attributes
+    ----------
+    best, default : ArmSummary
+        The recommended arm, and what one would take without a search: by default the last layer of
+        the last checkpoint of its own model.
+    confirmed : bool
+        Whether the best arm has a score on every task of the objective. Then no arm that has them
+        all scored higher.
+    probability_best : float
+        Posterior probability that no other arm has a greater objective.
+    probability_within : float
+        Posterior probability that no other arm is better by more than ``within`` of its mean score.
+    expected_loss : float
+        By how much the best arm is expected to exceed the recommended one, whichever it is, in
+        units of the reward: E[max of the objectives] - the expected objective of the recommended
+        arm, from joint draws of the posterior.
+    score_unit : float
+        Units of the reward that correspond to the whole mean score of the recommended arm; see
+        `margin_of`.
+    credible : tuple of Arm
+        The smallest set that contains the best arm with probability 0.95, most likely first.
+    top : tuple of ArmSummary
+        The arms with the greatest expected objectives, best first; those with all scores in the
+        order of these.
+    cells, failed : int
+        Numbers of measured and of failed cells.
+    spent, budget, exhaustive : float
+        Costs, in the problem's unit; confirming the best arm may exceed the budget.
+    """
+
+    best: ArmSummary
+    default: ArmSummary
+    confirmed: bool
+    probability_best: float
+    probability_within: float
+    within: float
+    expected_loss: float
+    score_unit: float
+    credible: tuple[Arm, ...]
+    top: tuple[ArmSummary, ...]
+    reward: str
+    cells: int
+    failed: int
+    spent: float
+    budget: float
+    exhaustive: float
+
+    @property
+    def arm(self) -> Arm:
+        return self.best.arm
+
+    def as_dict(self) -> dict[str, Any]:
+        """The recommendation as plain JSON values."""
+        plain = asdict(self, dict_factory=without_default)
+        plain["top"], plain["credible"] = list(plain["top"]), list(plain["credible"])
+        for name, summary in (("best", self.best), ("default", self.default)):
+            plain[name]["interval"] = list(summary.interval)
+        return plain
+
+
+def recommend(state: State, budget: float, spent: float, within: float = WITHIN) -> Recommendation:
+    """Recommend the best arm of a state; raises UndefinedError if no cell was measured."""
+    problem, seen = state.problem, state.observations
+    failed = len(state.outcomes) - len(seen)
+    if not len(seen):
+        raise UndefinedError(
+            f"No arm can be recommended: no cell was measured and {failed} failed. See the journal "
+            "for the reasons."
+        )
+    posterior, best = state.posterior.without_pending(), state.recommended
+    default = int(problem.default_arms[best])
+    certainty = leader_confidence(state, within)
+    common = np.intersect1d(seen.task[seen.arm == best], seen.task[seen.arm == default])
+    common = common[problem.in_objective[common]]
+    return Recommendation(
+        best=_summary(state, posterior, best, common),
+        default=_summary(state, posterior, default, common),
+        confirmed=bool(state.scored[best]),
+        probability_best=certainty.best,
+        probability_within=certainty.within,
+        within=within,
+        expected_loss=certainty.loss,
+        score_unit=margin_of(posterior, best, seen, 1.0),
+        credible=tuple(problem.arms[arm] for arm in certainty.credible),
+        top=tuple(_summary(state, posterior, int(arm)) for arm in _ranking(state)[:TOP]),
+        reward=problem.reward,
+        cells=len(seen),
+        failed=failed,
+        spent=spent,
+        budget=budget,
+        exhaustive=problem.exhaustive_cost,
+    )
+
+
+def _ranking(state: State) -> Ints:
+    """All arms by their expected objectives, those with all scores among themselves by these; the
+    recommended first.
+    """
+    order = np.argsort(-state.posterior.mean, kind="stable")
+    ranks = np.flatnonzero(state.scored[order])
+    scored = order[ranks]
+    order[ranks] = scored[np.argsort(-state.measured[scored], kind="stable")]
+    return np.append(state.recommended, order[order != state.recommended])
+
+
+def _summary(
+    state: State, posterior: Posterior, arm: int, common: Ints | None = None
+) -> ArmSummary:
+    problem, seen = state.problem, state.observations
+    rows, names = np.flatnonzero(seen.arm == arm), problem.tasks
+    scores = {
+        names[seen.task[i]]: ScoreEstimate(float(seen.score[i]), float(seen.stderr[i]))
+        for i in rows
+    }
+    shared = rows[np.isin(seen.task[rows], common)] if common is not None else rows[:0]
+    mean = _weighted_mean(problem, seen.take(shared)) if len(shared) else None
+    value, sd = float(posterior.mean[arm]), float(posterior.sd[arm])
+    measured = float(state.measured[arm]) if state.scored[arm] else None
+    return ArmSummary(problem.arms[arm], value, sd, scores, mean, measured)
+
+
+def _weighted_mean(problem: Problem, seen: Observations) -> ScoreEstimate:
+    weights = problem.objective_weights[seen.task]
+    weights = weights / weights.sum()
+    return ScoreEstimate(float(weights @ seen.score), float(np.linalg.norm(weights * seen.stderr)))
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """Posterior probabilities that an arm is the best, or within a margin of the best; its expected
+    loss.
+    """
+
+    best: float
+    within: float
+    loss: float  # expected difference between the best arm and this one, in units of the reward
+    credible: tuple[int, ...]  # smallest set with the best by `CREDIBLE`, most likely first
+
+
+def leader_confidence(state: State, within: float) -> Confidence:
+    """The confidence in the recommended arm of a state with at least one score, from the known
+    scores alone.
+    """
+    posterior, leader = state.posterior.without_pending(), state.recommended
+    margin = margin_of(posterior, leader, state.observations, within)
+    stated = confidence(posterior, leader, margin, state.seed, state.usable)
+    bound = 1.0 if is_covered(state) else UNCOVERED
+    scored = len(np.unique(state.observations.arm))
+    if scored < state.usable.sum():
+        # Laplace's rule of succession: the next arm may be the first that no model of the others
+        # would have foreseen
+        bound = min(bound, (scored + 1) / (scored + 2))
+    return replace(stated, best=min(stated.best, bound), within=min(stated.within, bound))
+
+
+def confidence(
+    posterior: Posterior, arm: int, margin: float, seed: int, usable: Bools | None = None
+) -> Confidence:
+    """Estimate the probabilities for an arm by joint draws of the objectives of the usable arms.
+
+    The posterior has no pending cells; ``margin``, by which another arm may be better, is in units
+    of the reward.
+    """
+    bound = posterior.mean + 3 * posterior.sd
+    if usable is not None:
+        bound = np.where(usable, bound, -np.inf)
+    rivals = greatest(bound, min(JOINT, int(np.isfinite(bound).sum())))
+    arms = np.append(rivals[rivals != arm], arm)
+    # a Cholesky factor is a smooth function of the matrix: rounding of the covariance decides
+    # nothing
+    root = np.linalg.cholesky(posterior.covariance(arms, arms)).astype(np.float32)
+    draws: NDArray[np.float32] = normal_draws(seed, len(arms)) @ root.T
+    lead = posterior.mean[arms] - posterior.mean[arm]
+    # of normal draws, since the mean of a t distribution with one degree of freedom is infinite
+    loss = float(((draws + lead).max(axis=1) - draws[:, -1]).mean())
+    freedom = posterior.model.freedom
+    scale = np.sqrt(
+        freedom / np.random.default_rng(seed_of("scale", seed)).chisquare(freedom, DRAWS)
+    )
+    draws *= scale[:, None]  # with this scale, of a multivariate t distribution
+    draws += lead
+    highest = draws.max(axis=1)
+    share = np.bincount(draws.argmax(axis=1), minlength=len(arms)) / len(draws)
+    order = np.argsort(-share, kind="stable")
+    needed = int(np.searchsorted(np.cumsum(share[order]), CREDIBLE - 1e-9)) + 1
+    return Confidence(
+        best=float(share[-1]),
+        within=float((draws[:, -1] >= highest - margin).mean()),
+        loss=loss,
+        credible=tuple(arms[order[:needed]].tolist()),
+    )
+
+
+def margin_of(posterior: Posterior, arm: int, seen: Observations, within: float) -> float:
+    """A share of an arm's mean score, in units of the reward.
+
+    If the reward is not the score itself, the mean over tasks of the best observed score stands for
+    the arm's mean score, and the slope of the reward, its median over tasks, converts a difference
+    of scores to units of the reward.
+    """
+    problem, scale = posterior.problem, posterior.model.scale
+    if problem.reward == "mean":
+        return within * abs(float(posterior.mean[arm]))
+    tasks = np.unique(seen.task)
+    best = np.array([seen.score[seen.task == task].max() for task in tasks])
+    unit_errors = Observations(np.zeros_like(tasks), tasks, best, np.ones(len(tasks)))
+    return within * float(np.abs(best).mean() * np.median(scale.errors(unit_errors)))
+
+
+@lru_cache(maxsize=2)  # a search uses the same draws at every decision
+def normal_draws(seed: int, n: int) -> NDArray[np.float32]:
+    """Standard normal variables (draws, n)."""
+    rng = np.random.default_rng(seed_of("probability_best", seed))
+    normal = rng.standard_normal((DRAWS, n), dtype=np.float32)
+    normal.flags.writeable = False
+    return normal
+
+
+# --- the best arm of every kind of task
+
+
+@dataclass(frozen=True)
+class Champion:
+    """The best arm for one kind of task; expected to be the best if it was not scored on all of
+    ``tasks``.
+    """
+
+    kind: str
+    tasks: tuple[str, ...]  # of this kind, those with a weight if there are any
+    arm: Arm
+    value: float  # posterior mean of its mean over these tasks, in units of the reward ...
+    sd: float  # ... and its standard deviation
+    probability_best: float  # that no other arm is better on these tasks
+    score: float | None  # weighted mean raw score over those tasks on which it was scored ...
+    scored: int  # ... and their number
+
+
+def champions(state: State, kinds: Mapping[str, str]) -> tuple[Champion, ...]:
+    """The recommended arm of every kind of task, from the scores of all tasks; empty if there is
+    only one kind.
+
+    Parameters
+    ----------
+    state : State
+        Pending cells do not count as observed.
+    kinds : mapping of str to str
+        Kind of each task, by name.
+    """
+    distinct = sorted({kinds[task] for task in state.problem.tasks})
+    if len(distinct) < 2 or not len(state.observations):
+        return ()
+    return tuple(
+        _champion(state, np.array([kinds[t] == kind for t in state.problem.tasks]), kind)
+        for kind in distinct
+    )
+
+
+def _champion(state: State, of_kind: Bools, kind: str) -> Champion:
+    problem, seen = state.problem, state.observations
+    weighted = (of_kind & problem.in_objective).any()
+    weights = of_kind * problem.objective_weights if weighted else of_kind.astype(float)
+    posterior = fit_posterior(replace(problem, weights=tuple(weights.tolist())), seen)
+    arm = recommended_arm(posterior, seen, state.usable)
+    of_arm = seen.take((seen.arm == arm) & (weights[seen.task] > 0))
+    score = None
+    if len(of_arm):
+        score = float(np.average(of_arm.score, weights=weights[of_arm.task]))
+    return Champion(
+        kind=kind,
+        tasks=tuple(problem.tasks[task] for task in np.flatnonzero(weights)),
+        arm=problem.arms[arm],
+        value=float(posterior.mean[arm]),
+        sd=float(posterior.sd[arm]),
+        probability_best=confidence(posterior, arm, 0.0, state.seed).best,
+        score=score,
+        scored=len(of_arm),
+    )
+
+
+# --- whether a score will still rise
+
+FEWEST = 3  #: scored checkpoints below which nothing is predicted
+POINTS = 16  #: steps over which the score at one time is averaged
+TINY = 1e-10  #: variance that is added, so that the covariance matrix can be factored
+
+
+@dataclass(frozen=True)
+class RiseForecast:
+    """The probability that the score of one layer rises by more than a share of it within the next
+    checkpoints.
+    """
+
+    arm: Arm  # the best arm; its layer is the one whose score is predicted
+    steps: tuple[int, ...]  # of the next checkpoints, which do not exist yet
+    more_than: float  # the rise, as a share of the best arm's mean score
+    probability: float
+    expected: float  # rise of the highest of them, in units of the reward; may be negative
+
+
+def next_steps(revisions: Iterable[str], count: int) -> tuple[int, ...]:
+    """The steps of the next checkpoints, at the median distance of the last five.
+
+    >>> next_steps(["step0", "step100", "step200", "step300"], 2)
+    (400, 500)
+    """
+    steps = sorted({step for name in revisions if (step := step_of(name)) is not None})
+    if len(steps) < 2:
+        return ()
+    distance = round(median(np.diff(steps[-5:]).tolist()))
+    return tuple(steps[-1] + distance * (i + 1) for i in range(count))
+
+
+def rise_forecast(
+    suites: Sequence[Suite],
+    scores: Mapping[Cell, Outcome],
+    best: Arm,
+    *,
+    tasks: Mapping[str, float],
+    kinds: Mapping[str, str],
+    reward: Reward = "mean",
+    share: float = 0.01,
+    ahead: int = 3,
+    seed: int = 0,
+) -> RiseForecast | None:
+    """The probability that the score of the best arm's layer rises by more than a share within the
+    next checkpoints.
+
+    The Gaussian process of the search, with training step, depth and model as features, is
+    conditioned on all scores. Metrics are left out, since those of a future checkpoint are not
+    known. Let f be the weighted mean over the tasks, b the best arm, l its layer, t_0 its step, t_1
+    ... t_n the next steps at the distance d, and g(t) the mean of f(., l) over the steps from t -
+    d/2 to t + d/2. With the share x the probability is
+
+        P(max_i g(t_i) - g(t_0) > x |E f(b)|)
+
+    by joint draws of g from the posterior (Rasmussen and Williams, 2006, eq. 2.24). The mean over
+    steps leaves the fluctuation of single checkpoints out, of which the highest of n is always
+    above the average.
+
+    Parameters
+    ----------
+    suites : sequence of Suite
+        Also with checkpoints that were deleted since.
+    scores : mapping of Cell to Outcome
+        Those of cells outside the suites or tasks are left out.
+    best : Arm
+    tasks : mapping
+        Weights of the tasks in the objective, by name.
+    kinds : mapping
+        Kind of each task, by name.
+    reward : {"mean", "rank", "harmonic", "robust"}
+        As in a `Problem`; the probability does not depend on its unit.
+    share : float
+        x, in (0, 1).
+    ahead : int
+        n, the number of future checkpoints.
+    seed : int
+        Of the draws.
+
+    Returns
+    -------
+    RiseForecast or None
+        None with fewer than `FEWEST` scored checkpoints of the model, or if the best one has no
+        step.
+    """
+    known = {
+        cell: outcome
+        for cell, outcome in scores.items()
+        if outcome.score is not None and cell.task in tasks
+    }
+    revisions = next((suite.revisions for suite in suites if suite.model == best.model), ())
+    scored = {cell.arm.revision for cell in known if cell.arm.model == best.model}
+    scored_steps = sum(step_of(name) is not None for name in scored)
+    steps, now = next_steps(revisions, ahead), step_of(best.revision)
+    if now is None or not steps or scored_steps < FEWEST:
+        return None
+    latest = max(step_of(name) or 0 for name in revisions)
+    spans = np.array([_span(step, steps[0] - latest) for step in (now, *steps)])
+    arms = tuple(arm for suite in suites for arm in suite.arms())
+    features = arm_features(suites)
+    # at the model and depth of the best arm, and a time as in `arm_features`
+    rows = np.tile(features[arms.index(best)], (spans.size, 1))
+    rows[:, 0] = np.log2(spans.ravel() + 1) / np.log2(latest + 1)
+    future = tuple(replace(best, revision=f"~{i}") for i in range(spans.size))
+    ones = np.ones((len(arms) + len(future), len(tasks)))  # costs do not change the posterior
+    problem = Problem(
+        arms=(*arms, *future),
+        tasks=tuple(tasks),
+        features=np.vstack([features, rows]),
+        encode_cost=ones,
+        score_cost=ones,
+        reward=reward,
+        weights=tuple(tasks.values()),
+        kinds=tuple(kinds[task] for task in tasks),
+    )
+    seen = problem.observe(known.items())
+    posterior = fit_posterior(problem, seen)
+    future_index = np.arange(len(arms), len(problem.arms)).reshape(spans.shape)
+    rise = _rises(posterior, future_index, seed)
+    margin = margin_of(posterior, arms.index(best), seen, share)
+    return RiseForecast(best, steps, share, float((rise > margin).mean()), float(rise.mean()))
+
+
+def _rises(posterior: Posterior, arms: Ints, seed: int) -> Floats:
+    """Draws of the highest of the later times less the first; each row of arms is one time."""
+    times, points = arms.shape
+    average = np.repeat(np.eye(times), points, axis=1) / points
+    covariance = average @ posterior.covariance(arms.ravel(), arms.ravel()) @ average.T
+    root = np.linalg.cholesky(covariance + TINY * np.eye(times))
+    draws = normal_draws(seed, times) @ root.T + average @ posterior.mean[arms.ravel()]
+    return np.asarray(draws[:, 1:].max(axis=1) - draws[:, 0])
+
+
+def _span(step: int, distance: int) -> Floats:
+    """Evenly spaced steps around one, over the distance of two checkpoints."""
+    return np.maximum(0.0, step + distance * ((np.arange(POINTS) + 0.5) / POINTS - 0.5))

@@ -1,0 +1,155 @@
+"""Checkpoints of a suite that grows: which of them can be read, and whether more will come."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from daskmetrics.checkpoints import hub
+from daskmetrics.checkpoints.content import STATE, fault, tokenizer_folder
+from daskmetrics.checkpoints.hub import HubUnreachable
+from daskmetrics.checkpoints.locations import is_hub_id
+from daskmetrics.checkpoints.shipped import transformer_folder
+from daskmetrics.config import Model
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.names import select_revisions, step_of, training_order
+from daskmetrics.core.serialization import parse
+
+FINISHED = "training.finished"
+"""Name of a file that says that no checkpoint follows; a training loop writes it into the folder that is followed."""
+
+AT_REST = "its files changed a moment ago"
+ASK_HUB = 60.0  # seconds between two requests for the branches of a repository
+
+Stamps = tuple[tuple[str, int, int], ...]  # name, size and time of the last change of every file
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """What a look at the suites has found; both mappings are by model."""
+
+    revisions: Mapping[str, tuple[str, ...]]  # that can be read, in order of training
+    waiting: Mapping[str, Mapping[str, str]]  # why each of the others cannot be read yet
+    finished: bool  # whether every training has said that no checkpoint follows
+    changed: float  # the latest time at which a file was seen to change
+
+
+class Follower:
+    """Looks at the suites of models again and again, and knows which files have changed in between.
+
+    A checkpoint in a folder can be read once it is complete (`fault`), has a tokenizer, and its
+    files have not changed for ``settle`` seconds of this process's own clock. Folders without a
+    step in their name are not looked at: a trainer's temporary folders, and the final model that it
+    writes beside its checkpoints. A branch of the hub with a step in its name is always complete.
+    """
+
+    def __init__(self, models: Sequence[Model], settle: float) -> None:
+        for model in models:
+            if model.source is None:
+                raise ConfigError(
+                    f"Model '{model.name}' has 'train', and a watch follows suites that others train: give the folder "
+                    "or the hub id as 'source', or use daskmetrics run, which measures what it trains."
+                )
+        self._models, self._settle = models, settle
+        self._seen: dict[
+            Path, tuple[Stamps, float]
+        ] = {}  # the files of a folder, and since when they are so
+        # of a repository, when it was asked, and why it did not answer
+        self._branches: dict[str, tuple[tuple[str, ...], float, dict[str, str]]] = {}
+
+    def look(self, now: float) -> Arrivals:
+        """What can be read at this time, in seconds of any clock that only moves on."""
+        revisions: dict[str, tuple[str, ...]] = {}
+        waiting: dict[str, dict[str, str]] = {}
+        for model in self._models:
+            source = Path(model.source or "").expanduser()
+            if is_hub_id(model.source or ""):
+                found, faults = self._of_hub(model.source or "", now)
+            else:
+                found, faults = self._of_folder(source, now)
+            revisions[model.name], waiting[model.name] = _selected(model, found), faults
+        changed = max((since for _, since in self._seen.values()), default=0.0)
+        return Arrivals(revisions, waiting, all(map(_is_finished, self._models)), changed)
+
+    def _of_hub(self, source: str, now: float) -> tuple[tuple[str, ...], dict[str, str]]:
+        names, asked, faults = self._branches.get(source, ((), float("-inf"), {}))
+        if now - asked >= ASK_HUB:
+            try:
+                branches = hub.ask_refs(source).branches
+                names, faults = tuple(b for b in branches if step_of(b) is not None), {}
+            except HubUnreachable as error:  # it is asked again later
+                faults = {"branches": str(error)}
+            self._branches[source] = names, now, faults
+        return names, faults
+
+    def _of_folder(self, source: Path, now: float) -> tuple[tuple[str, ...], dict[str, str]]:
+        complete, waiting = [], {}
+        for folder in _checkpoints(source):
+            if reason := self._fault(folder, now):
+                waiting[folder.name] = reason
+            else:
+                complete.append(folder.name)
+        return tuple(complete), waiting
+
+    def _fault(self, folder: Path, now: float) -> str:
+        """Why a checkpoint cannot be read yet; empty if it can."""
+        stamps = _stamps(transformer_folder(folder))
+        before, since = self._seen.get(folder, (None, now))
+        if stamps != before:
+            since = now
+        self._seen[folder] = stamps, since
+        if reason := fault(folder):
+            return reason
+        if tokenizer_folder(transformer_folder(folder)) is None:
+            return "no tokenizer: save it beside the weights, or give it to the trainer as processing_class"
+        return "" if now - since >= self._settle else AT_REST
+
+
+def _checkpoints(source: Path) -> Iterator[Path]:
+    """The folders of a suite with a step in their name; none while the trainer has not created the
+    suite.
+    """
+    with suppress(OSError):
+        for path in sorted(source.iterdir()):
+            if step_of(path.name) is not None and path.is_dir():
+                yield path
+
+
+def _stamps(folder: Path) -> Stamps:
+    found = []
+    with suppress(OSError):  # a trainer removes old checkpoints at any time
+        for entry in os.scandir(folder):
+            status = entry.stat()
+            found.append((entry.name, status.st_size, status.st_mtime_ns))
+    return tuple(sorted(found))
+
+
+def _selected(model: Model, names: Sequence[str]) -> tuple[str, ...]:
+    """The revisions that a model selects, as far as they exist."""
+    available = training_order(names)
+    if not isinstance(model.revisions, str):
+        return tuple(name for name in model.revisions if name in available)
+    try:
+        return select_revisions(model.revisions, available)
+    except ConfigError:
+        is_open = model.revisions.split()[0] in ("all", "log", "every")
+        if is_open or step_of(model.revisions) is not None:
+            return ()  # not yet
+        raise
+
+
+def _is_finished(model: Model) -> bool:
+    """Whether a training has ended: it says so by a file, or its last checkpoint is that of its
+    last step.
+    """
+    source = Path(model.source or "").expanduser()
+    if (source / FINISHED).exists():
+        return True
+    folders = sorted(_checkpoints(source), key=lambda folder: step_of(folder.name) or 0)
+    with suppress(OSError, ValueError, KeyError, TypeError, IndexError):
+        state = parse((folders[-1] / STATE).read_bytes())
+        return bool(0 < state["max_steps"] <= state["global_step"])
+    return False

@@ -1,0 +1,267 @@
+"""What the hub says of a model's repository, kept in the cache folder for machines without a
+network.
+
+A checkpoint whose space is limited is on this machine only while it is needed: where, and which
+files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from daskmetrics.checkpoints.content import Content, keep, recall
+from daskmetrics.config.schema import Model
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import cache_folder
+from daskmetrics.core.names import Key, content_key, select_revisions, training_order
+from daskmetrics.core.text import plural, shortened, size_text
+
+REQUESTS = 8  # at once
+
+
+class HubUnreachable(ConfigError):
+    """The hub does not answer, or must not be asked; the message says why."""
+
+
+@dataclass(frozen=True)
+class Refs:
+    """The branches and tags of a repository, and the commit of each."""
+
+    branches: Mapping[str, str]
+    tags: Mapping[str, str]
+
+    @property
+    def commits(self) -> Mapping[str, str]:
+        """Commit of every branch and tag, by name."""
+        return {**self.tags, **self.branches}
+
+
+def ask_refs(source: str) -> Refs:
+    """The branches and tags as the hub lists them now; the list is kept.
+
+    Raises
+    ------
+    HubUnreachable
+        If the hub does not answer, or HF_HUB_OFFLINE is set.
+    ConfigError
+        If the hub has no such repository.
+    """
+    if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
+        raise HubUnreachable("HF_HUB_OFFLINE is set")
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+
+    try:
+        found = HfApi().list_repo_refs(source)
+    except RepositoryNotFoundError:
+        raise ConfigError(
+            f"The hub has no repository '{source}', or shows it to members only: log in with 'hf auth login' or set "
+            "HF_TOKEN."
+        ) from None
+    except HfHubHTTPError as error:
+        raise HubUnreachable(f"the hub answers {error.response.status_code}") from None
+    except Exception as error:  # a missing network can raise anything: proxy, firewall, client
+        raise HubUnreachable(f"the hub cannot be reached ({type(error).__name__})") from None
+    branches, tags = (
+        {ref.name: ref.target_commit for ref in each} for each in (found.branches, found.tags)
+    )
+    keep(_place("refs", source), {"branches": branches, "tags": tags})
+    return Refs(branches, tags)
+
+
+def refs(source: str) -> tuple[Refs | None, str]:
+    """The branches and tags, listed now or kept, and why the hub did not answer ("" if it did)."""
+    try:
+        return ask_refs(source), ""
+    except HubUnreachable as error:
+        kept = recall(_place("refs", source)) or {}
+        branches, tags = kept.get("branches"), kept.get("tags")
+        return (
+            Refs(branches, tags) if isinstance(branches, dict) and isinstance(tags, dict) else None
+        ), str(error)
+
+
+def refs_of(model: Model) -> tuple[Refs | None, str]:
+    """The branches, if the revisions are a range without an end, and why the hub did not answer."""
+    assert model.source is not None
+    try:
+        select_revisions(model.revisions, None)
+        return None, "it was not asked"
+    except ConfigError:
+        pass
+    found, silence = refs(model.source)
+    if found is None:
+        raise ConfigError(
+            f"Model '{model.name}': 'revisions: {model.revisions}' needs the list of branches of {model.source}, which "
+            f"is not on this machine, and {silence}. 'daskmetrics runs prefetch CONFIG' on a machine with a network keeps "
+            f"the list in '{cache_folder()}'. Or name the revisions: 'main', a list, or a range with an end such as "
+            "'every 1000 to 143000'."
+        )
+    return found, silence
+
+
+def require_on_hub(model: Model, missing: Sequence[str]) -> None:
+    """Check that revisions that are not cached can be fetched from the hub; a `ConfigError`
+    otherwise.
+    """
+    if not missing:
+        return
+    assert model.source is not None
+    try:
+        available = ask_refs(model.source).commits
+    except HubUnreachable as error:
+        raise ConfigError(
+            f"Model '{model.name}': {shortened(missing)} not in the hub's cache, and {error}. Fetch them on a machine "
+            f"with a network: hf download {model.source} --revision {missing[0]}"
+        ) from None
+    unknown = [name for name in missing if name not in available]
+    if unknown:
+        known = ", ".join(training_order(available)[:8])
+        raise ConfigError(
+            f"Model '{model.name}': {model.source} has no revision {', '.join(unknown)}. It has {known}, ..."
+        )
+
+
+def listings(source: str, commits: Iterable[str], ask: bool) -> dict[str, Mapping[str, str]]:
+    """The digest of every file, by path, of those commits whose list is kept or, with ``ask``,
+    given by the hub.
+
+    The digest is SHA-256 for large files (those in LFS) and git's own for others, as in the names
+    of the hub's cache. Listings are kept, since a commit does not change.
+    """
+    commits = tuple(dict.fromkeys(commits))
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        found = pool.map(lambda commit: _listing(source, commit, ask), commits)
+        return {commit: listing for commit, listing in zip(commits, found, strict=True) if listing}
+
+
+def offered(
+    source: str, commits: Mapping[str, str], pickled: bool, setting: str
+) -> tuple[str, str]:
+    """How many of the revisions have which weights, by the kept lists of files, and what to do
+    about the others.
+
+    Parameters
+    ----------
+    source : str
+    commits : mapping of str to str
+        The commit of each revision.
+    pickled : bool
+        Whether pickled weights may be loaded.
+    setting : str
+        The setting that allows them.
+    """
+    known = listings(source, commits.values(), ask=False)
+    kinds: dict[str, list[str]] = {"safetensors": [], "only pickled weights": [], "no weights": []}
+    for name, commit in commits.items():
+        if commit in known:
+            kinds[_kind(known[commit])].append(name)
+    if not any(kinds.values()):
+        return "", ""
+    safe, others = kinds.pop("safetensors"), {kind: names for kind, names in kinds.items() if names}
+    texts = [f"{len(safe)} {'has' if len(safe) == 1 else 'have'} safetensors"]
+    texts += [f"{len(names)} {kind} ({shortened(names)})" for kind, names in others.items()]
+    needs_setting = "only pickled weights" in others and not pickled
+    remedy = [f"set {setting} (no code in them is run)"] if needs_setting else []
+    remedy += ["leave them out of 'revisions'"] if needs_setting or "no weights" in others else []
+    total = len(safe) + sum(map(len, others.values()))
+    return (
+        f"of {plural(total, 'revision')} of {source} {', '.join(texts)}",
+        f": {', or '.join(remedy)}" if remedy else "",
+    )
+
+
+def _kind(names: Iterable[str]) -> str:
+    suffixes = {Path(name).suffix for name in names if "/" not in name}
+    others = "only pickled weights" if ".bin" in suffixes else "no weights"
+    return "safetensors" if ".safetensors" in suffixes else others
+
+
+def sizes(source: str, commits: Iterable[str], ask: bool) -> dict[str, Mapping[str, int]]:
+    """The bytes of every file, by path, of those commits for which it is kept or, with ``ask``,
+    given by the hub.
+    """
+    commits = tuple(dict.fromkeys(commits))
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        found = pool.map(lambda commit: _listing(source, commit, ask, "sizes"), commits)
+        return {commit: listing for commit, listing in zip(commits, found, strict=True) if listing}
+
+
+def _listing(source: str, commit: str, ask: bool, what: str = "files") -> Mapping[str, Any] | None:
+    if (kept := recall(_place(what, source, commit))) or not ask:
+        return kept
+    from huggingface_hub import HfApi
+    from huggingface_hub.hf_api import RepoFile
+
+    try:
+        found = list(HfApi().list_repo_tree(source, revision=commit, recursive=True))
+    except Exception:  # of the network or the hub: the checkpoint is then named by its commit
+        return None
+    files = [each for each in found if isinstance(each, RepoFile)]
+    known: dict[str, dict[str, Any]] = {
+        "files": {each.path: each.lfs.sha256 if each.lfs else each.blob_id for each in files},
+        "sizes": {each.path: each.size for each in files},
+    }
+    for name, listing in known.items():
+        keep(_place(name, source, commit), listing)
+    return known[what]
+
+
+def _place(*parts: str) -> Path:
+    return cache_folder() / "hub" / f"{content_key(*parts)}.json"
+
+
+@dataclass(frozen=True)
+class Rolling:
+    """A checkpoint of the hub that is on this machine only while it is needed."""
+
+    folder: str  # its files while they are here, beside those of other checkpoints of the model
+    commit: str
+    files: tuple[tuple[str, str, int], ...]  # name, digest and bytes
+    limit: int  # bytes of all checkpoints of the model
+    whole: bool = False  # whether also tensors that no layer needs are downloaded
+    by: str = "driver"  # who downloads: the driver or the workers
+
+    @property
+    def bytes(self) -> int:
+        """Of all files at the hub."""
+        return sum(size for _, _, size in self.files)
+
+    @property
+    def complete(self) -> Path:
+        """The file that says that all files are here."""
+        return Path(self.folder, ".complete")
+
+
+def rolling(
+    model: Model,
+    identity: Key,
+    commit: str,
+    content: Content | None,
+    sizes: Mapping[str, int] | None,
+) -> Rolling:
+    """The files of a checkpoint whose space is limited; a `ConfigError` if they are not known, or
+    too large.
+    """
+    from dask.utils import parse_bytes
+
+    source, limit = str(model.source), int(parse_bytes(model.disk))
+    if content is None or sizes is None:
+        raise ConfigError(
+            f"Model '{model.name}': the hub did not list the files of {source} at {commit[:7]}, so that their size is "
+            "not known. Run the same command again later, or leave out 'disk'."
+        )
+    files = tuple((name, digest, sizes[name]) for name, digest in sorted(content.digests.items()))
+    needed = sum(size for _, _, size in files)
+    if needed > limit:
+        raise ConfigError(
+            f"Model '{model.name}': 'disk: {model.disk}' is less than one checkpoint: {source} at {commit[:7]} has "
+            f"{size_text(needed)}. Give at least twice that, so that the next one is downloaded meanwhile."
+        )
+    folder = cache_folder() / "checkpoints" / source.replace("/", "--") / identity
+    return Rolling(str(folder.absolute()), commit, files, limit, model.tensors == "all")

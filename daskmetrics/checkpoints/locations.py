@@ -1,0 +1,474 @@
+"""The places of a model's checkpoints: folders, or the cache of the hub on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from daskmetrics.checkpoints import adapters as adapters
+from daskmetrics.checkpoints import hub
+from daskmetrics.checkpoints.adapters import is_adapter
+from daskmetrics.checkpoints.content import (
+    CHECKPOINT,
+    Content,
+    OnMessage,
+    contents,
+    fault,
+    files_of,
+    relevant,
+    tokenizer_folder,
+    weights_fault,
+)
+from daskmetrics.checkpoints.hub import Rolling, rolling
+from daskmetrics.checkpoints.shipped import root_of, shape_of, transformer_folder
+from daskmetrics.config import Model
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.names import (
+    Key,
+    Suite,
+    content_key,
+    select_revisions,
+    step_of,
+    training_order,
+)
+from daskmetrics.core.text import equal_names, listed
+
+
+@dataclass(frozen=True)
+class Location:
+    """The place of one checkpoint, and a key of its content, which is part of every key."""
+
+    path: str  # a local model folder, or a hub id
+    revision: str | None  # the hub's revision; None for a folder
+    # of the content; of the recipe (a trained suite), or of the commit if the content is not known
+    identity: Key
+    pickled: bool = False  # whether pickled weights may be loaded if there is no .safetensors file
+    # set if its space on the disk is limited, and it is not in the hub's cache
+    rolling: Rolling | None = None
+    # of the model to which the weights in the folder, of an adapter, are added
+    base: Location | None = None
+
+    def downloaded_by(self, who: str) -> Location:
+        """The same, to be downloaded by the driver or the workers, as named, when it is needed."""
+        return replace(self, rolling=replace(self.rolling, by=who)) if self.rolling else self
+
+
+@dataclass(frozen=True)
+class LocatedSuite:
+    """A suite, and the places of its checkpoints, one for each revision.
+
+    Of revisions of equal content the suite holds one: the latest step. Final weights are the ones
+    that are served under other names, so the arms of the last step keep their name.
+    """
+
+    suite: Suite
+    locations: tuple[Location, ...]
+    width: int  # of the hidden states
+    missing: tuple[str, ...] = ()  # hub revisions that are not in the local cache
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The other revisions of equal content, by the revision in the suite."""
+    warnings: tuple[str, ...] = ()
+    """What is wrong with the weights by their files: equal weights beside other configurations, and
+    checkpoints that are not complete and left out."""
+    offered: str = ""
+    """What kinds of weights the hub has, in words; empty for a folder, or if the hub's lists of files are not known."""
+
+    @property
+    def to_fetch(self) -> tuple[str, ...]:
+        """The missing revisions that the run does not download itself when it needs them."""
+        rolling = {location.revision for location in self.locations if location.rolling}
+        return tuple(name for name in self.missing if name not in rolling)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A revision, where it is, and what it holds."""
+
+    name: str
+    location: Location
+    content: Content | None  # None if it is not known
+    folder: Path | None  # None if it is not on this machine
+
+
+def locate(model: Model, on_message: OnMessage | None = None, number: int = 0) -> LocatedSuite:
+    """Find the checkpoints of a model's configuration; no weights are loaded or downloaded.
+
+    The digests of weights that are new or have changed are computed; ``on_message`` is called
+    before if it takes long. The hub is asked for what is not on this machine. Messages name the
+    model's settings by its ``number``.
+    """
+    source = model.source or ""
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        if model.disk:
+            raise ConfigError(
+                f"Model '{model.name}': '{folder}' is a folder, and 'disk' is for a hub id: leave it out."
+            )
+        return _find_folder(model, folder, on_message)
+    if is_hub_id(source):
+        return _find_on_hub(model, on_message, number)
+    raise ConfigError(
+        f"Model '{model.name}': no folder '{source}'. Give a model folder (with config.json), a folder with one "
+        "model folder per revision (step0, step1000, ...), or a hub id such as EleutherAI/pythia-14m."
+    )
+
+
+def folder_of(location: Location) -> Path | None:
+    """The checkpoint's folder on this machine; None if it is not trained yet, or a hub revision
+    that is not cached.
+    """
+    if location.rolling:
+        return Path(location.rolling.folder) if location.rolling.complete.is_file() else None
+    folder = Path(location.path)
+    if folder.is_dir():
+        return folder
+    if not is_hub_id(location.path):
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(
+        location.path, "config.json", revision=location.revision or "main"
+    )
+    return Path(config).parent if isinstance(config, str) else None
+
+
+def source_of(location: Location) -> dict[str, str]:
+    """From where transformers loads a checkpoint: its folder, or a hub id and revision."""
+    if location.rolling:
+        return {"pretrained_model_name_or_path": location.rolling.folder}
+    return {"pretrained_model_name_or_path": location.path, "revision": location.revision or "main"}
+
+
+def recorded(location: Location) -> dict[str, Any]:
+    """Where a checkpoint is, as a run records it for those who load it later."""
+    place: dict[str, Any] = {"path": location.path, "revision": location.revision}
+    tokenizer = tokenizer_of(location)
+    if tokenizer and tokenizer != folder_of(location):
+        place["tokenizer"] = str(tokenizer)
+    if location.base:
+        place["base"] = recorded(location.base)
+    return place
+
+
+def tokenizer_of(location: Location) -> Path | None:
+    """The folder of a checkpoint's tokenizer on this machine: its own, that of its suite, or of an
+    adapter's base.
+    """
+    folder = folder_of(location)
+    tokenizer = tokenizer_folder(folder) if folder else None
+    if tokenizer is None and location.base:
+        return tokenizer_of(location.base)
+    return tokenizer
+
+
+def shipped_folder(location: Location) -> Path | None:
+    """The folder that says how the states of a checkpoint become vectors; for an adapter perhaps
+    that of its base.
+    """
+    folder = folder_of(location)
+    if location.base and folder and root_of(folder) is None:
+        return folder_of(location.base)
+    return folder
+
+
+def is_model(folder: Path) -> bool:
+    """Whether a folder is itself that of a model or an adapter, and not one of folders of models."""
+    network = transformer_folder(folder)
+    return is_adapter(network) or (network / "config.json").is_file()
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether a source is ORGANISATION/NAME, and not a folder of this machine."""
+    looks_local = source.startswith((".", "/", "~")) or source.count("/") != 1
+    return not looks_local and not Path(source).is_dir()
+
+
+def revisions_of(model: Model, available: Sequence[str] | None) -> tuple[str, ...]:
+    """The revisions that a configuration selects from the available ones (None: not known)."""
+    try:
+        return select_revisions(model.revisions, available)
+    except ConfigError as error:
+        raise ConfigError(f"Model '{model.name}': {error}") from None
+
+
+def layers_of(model: Model, depth: int) -> tuple[int, ...]:
+    """The layers that a configuration selects, for a model with this many blocks."""
+    if model.layers == "all":
+        return tuple(range(depth + 1))
+    if model.layers == "blocks":
+        return tuple(range(1, depth + 1))
+    return tuple(sorted(set(model.layers)))
+
+
+def _find_folder(model: Model, folder: Path, on_message: OnMessage | None) -> LocatedSuite:
+    folders, incomplete = _revision_folders(folder)
+    if wrong := [name for name in incomplete if not folders or name in _listed(model.revisions)]:
+        raise ConfigError(
+            f"Model '{model.name}': '{folder / wrong[0]}' is not complete: {incomplete[wrong[0]]}."
+        )
+    if not folders:
+        raise ConfigError(
+            f"Model '{model.name}': no model in '{folder}': no config.json in it or in its sub-folders."
+        )
+    revisions = revisions_of(model, training_order(folders))
+    chosen = [folders[name] for name in revisions]
+    bases = _bases(model, chosen)
+    network = folder_of(bases[0]) if bases[0] else chosen[0]
+    assert network is not None
+    shape = shape_of(network / "config.json")
+    for path, base in zip(chosen, bases, strict=True):
+        _check_tokenizer(Location(str(path), None, "", base=base))
+    found = [
+        _Found(name, _placed(path, content, base, model.pickled), content, path)
+        for name, path, content, base in zip(
+            revisions, chosen, contents(chosen, model.pickled, on_message), bases, strict=True
+        )
+    ]
+    left_out = [
+        f"{name} is left out, since it is not complete: {incomplete[name]}"
+        for name in training_order(incomplete)
+    ]
+    return _located(model, found, *shape, left_out)
+
+
+def _listed(revisions: str | Sequence[str]) -> Sequence[str]:
+    return (revisions,) if isinstance(revisions, str) else revisions
+
+
+def _revision_folders(folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
+    """The model folders of a suite by revision, and why checkpoints of a trainer are not complete.
+
+    A trainer's checkpoints may be beside the model with which it ended, which is then ``main``.
+    """
+    trained = {
+        path.name: path
+        for path in folder.iterdir()
+        if CHECKPOINT.fullmatch(path.name) and path.is_dir()
+    }
+    incomplete = {name: reason for name, path in trained.items() if (reason := fault(path))}
+    inside = (
+        {"main": folder, **trained}
+        if is_model(folder)
+        else {path.name: path for path in folder.iterdir()}
+    )
+    networks = {
+        name: transformer_folder(path) for name, path in inside.items() if name not in incomplete
+    }
+    return {name: path for name, path in networks.items() if is_model(path)}, incomplete
+
+
+def _placed(folder: Path, content: Content, base: Location | None, pickled: bool) -> Location:
+    key = content_key("adapter", base.identity, content.key) if base else content.key
+    return Location(str(folder.resolve()), None, key, pickled, base=base)
+
+
+def _bases(model: Model, folders: Sequence[Path]) -> list[Location | None]:
+    """The location of the base of each adapter among these folders, and None for those of whole
+    models.
+    """
+    known: dict[tuple[str, str], Location] = {}
+    bases = [_base(model, folder, known) if is_adapter(folder) else None for folder in folders]
+    if model.base and None in bases:
+        raise ConfigError(
+            f"Model '{model.name}' has a 'base', which is for LoRA adapters, but '{folders[bases.index(None)]}' has no "
+            "adapter (no adapter_config.json). Leave out 'base'."
+        )
+    if len(known) > 1:
+        raise ConfigError(
+            f"Model '{model.name}' has adapters of {listed(sorted(source for source, _ in known))}, which are several "
+            "base models. Give each a suite of its own."
+        )
+    return bases
+
+
+def _base(model: Model, folder: Path, known: dict[tuple[str, str], Location]) -> Location:
+    """The location of the base model of an adapter, which has to be on this machine."""
+    adapter = adapters.read(folder)
+    source, revision = model.base or adapter.base, "main" if model.base else adapter.revision
+    is_here = Path(source or "?").expanduser().is_dir()
+    if not is_here and folder_of(Location(source or "?", revision, "")) is None:
+        raise ConfigError(
+            f"Model '{model.name}': the base model '{source}' of the adapter in '{folder}' is not on this machine. "
+            "Write its folder as 'base' of the model"
+            f"{f', or fetch it: hf download {source} --revision {revision}' if is_hub_id(source) else ''}."
+        )
+    if (source, revision) not in known:
+        about = Model(
+            name=model.name,
+            source=source,
+            revisions="main" if is_here else revision,
+            pickled=model.pickled,
+        )
+        (known[source, revision],) = locate(about).locations
+    return known[source, revision]
+
+
+def _find_on_hub(model: Model, on_message: OnMessage | None, number: int) -> LocatedSuite:
+    from huggingface_hub import try_to_load_from_cache
+
+    assert model.source is not None
+    source, (refs, silence) = model.source, hub.refs_of(model)
+    is_open_range = refs is not None
+    names = tuple(
+        dict.fromkeys(revisions_of(model, training_order(refs.branches) if refs else None))
+    )
+    cached = (
+        (name, try_to_load_from_cache(source, "config.json", revision=name)) for name in names
+    )
+    configs = {name: Path(path) for name, path in cached if isinstance(path, str)}
+    shape = _hub_shape(model, configs)
+    folders = {
+        name: path.parent for name, path in configs.items() if files_of(path.parent, model.pickled)
+    }
+    if refs is None and len(folders) < len(names):
+        refs, silence = hub.refs(source)
+    for name in configs.keys() - folders.keys() if silence else ():
+        if files_of(configs[name].parent, pickled=True):
+            contents(
+                [configs[name].parent]
+            )  # raises: there are pickled weights, and the hub offers no others
+    # the snapshot folder of a cached revision is named by its commit
+    commits = {
+        **(refs.commits if refs else {}),
+        **{name: folder.name for name, folder in folders.items()},
+    }
+    commits = {name: commits[name] for name in names if name in commits}
+    known = _hub_contents(model, commits, folders, not silence, on_message)
+    empty = [name for name, content in known.items() if not content.digests]
+    offered, remedy = hub.offered(source, commits, model.pickled, f"models.{number}.pickled: true")
+    if empty and (not is_open_range or len(empty) == len(names)):
+        raise ConfigError(f"Model '{model.name}': {offered}{remedy}.")
+    sizes = (
+        hub.sizes(source, [commits[name] for name in known if name not in folders], not silence)
+        if model.disk
+        else {}
+    )
+    found = []
+    for name in names:
+        if name in empty:
+            continue
+        content, commit = known.get(name), commits.get(name, name)
+        identity = content.key if content else content_key(source, commit)
+        location = Location(source, name, identity, model.pickled)
+        if model.disk and name not in folders and name in commits and not silence:
+            place = rolling(model, identity, commit, content, sizes.get(commit))
+            location = replace(location, rolling=place)
+        found.append(_Found(name, location, content, folders.get(name)))
+    warnings = [offered + remedy] if "pickled:" in remedy else []
+    located = _located(model, found, *shape, warnings)
+    return replace(located, offered=offered)
+
+
+def _hub_shape(model: Model, configs: Mapping[str, Path]) -> tuple[int, int]:
+    """Number of blocks and hidden size, from a cached revision or the configuration."""
+    if configs:
+        return shape_of(next(iter(configs.values())))
+    if model.depth is None or model.width is None:
+        raise ConfigError(
+            f"Model '{model.name}' ({model.source}) is not in the hub's cache on this machine, so its shape is not "
+            "known: write 'depth:' and 'width:' into the configuration, or use a local folder as 'source'."
+        )
+    return model.depth, model.width
+
+
+def _hub_contents(
+    model: Model,
+    commits: Mapping[str, str],
+    folders: Mapping[str, Path],
+    ask: bool,
+    on_message: OnMessage | None,
+) -> dict[str, Content]:
+    """The content of revisions, as far as it is known: of their files here, and of those that the
+    hub lists.
+
+    A listed file counts before and after it is downloaded, so that the download does not change the
+    key.
+    """
+    assert model.source is not None
+    listings = hub.listings(model.source, [commits[name] for name in folders], ask=False)
+    listings |= hub.listings(
+        model.source, [commits[name] for name in commits if name not in folders], ask
+    )
+    here = dict(
+        zip(folders, contents(tuple(folders.values()), model.pickled, on_message), strict=True)
+    )
+    known = {}
+    for name, commit in commits.items():
+        listing = listings.get(commit, {})
+        digests = {file: listing[file] for file in relevant(listing, model.pickled)}
+        if name in here:
+            digests |= here[name].digests
+        if listing or name in here:
+            known[name] = Content.of(digests)
+    return known
+
+
+def _located(
+    model: Model, found: Sequence[_Found], depth: int, width: int, warnings: Sequence[str] = ()
+) -> LocatedSuite:
+    """The suite of these revisions, with one of those of equal content."""
+    groups: dict[Key, list[_Found]] = {}
+    for revision in found:
+        groups.setdefault(revision.location.identity, []).append(revision)
+    named = {max((r.name for r in group), key=_precedence): group for group in groups.values()}
+    names = [revision.name for revision in found if revision.name in named]
+    chosen: dict[str, _Found] = {}
+    for name in names:
+        # any of them that is on this machine, else the one that names the group
+        usable = [revision for revision in named[name] if revision.folder] or named[name]
+        chosen[name] = next((r for r in usable if r.name == name), usable[0])
+    aliases = {name: tuple(r.name for r in named[name] if r.name != name) for name in names}
+    texts = (*warnings, *_unreadable(chosen), *_equal_weights(chosen))
+    return LocatedSuite(
+        suite=Suite(model.name, tuple(names), layers_of(model, depth), depth),
+        locations=tuple(revision.location for revision in chosen.values()),
+        width=width,
+        missing=tuple(name for name, revision in chosen.items() if revision.folder is None),
+        aliases={name: others for name, others in aliases.items() if others},
+        warnings=tuple(f"{model.name}: {text}" for text in texts),
+    )
+
+
+def _precedence(name: str) -> tuple[int, bool]:
+    """The latest step comes first, then ``main``."""
+    step = step_of(name)
+    return -1 if step is None else step, name == "main"
+
+
+def _unreadable(found: Mapping[str, _Found]) -> Iterator[str]:
+    """A warning for each checkpoint whose weights cannot be read."""
+    for name, revision in found.items():
+        if revision.folder and (reason := weights_fault(revision.folder)):
+            yield (
+                f"{name} cannot be read and will be recorded as an error: {reason}; copy its "
+                "weights again"
+            )
+
+
+def _equal_weights(found: Mapping[str, _Found]) -> Iterator[str]:
+    """A warning for each group of checkpoints with equal weights beside other files."""
+    groups: dict[Key, dict[str, Content]] = {}
+    for name, revision in found.items():
+        if revision.content:
+            groups.setdefault(revision.content.weights, {})[name] = revision.content
+    for group in groups.values():
+        files, *others = (set(content.digests.items()) for content in group.values())
+        different = {name for other in others for name, _ in files ^ other}
+        if different:
+            first, *rest = group
+            yield (
+                f"{equal_names(first, rest)} in weights, but not in {listed(sorted(different))}; "
+                "each is measured"
+            )
+
+
+def _check_tokenizer(location: Location) -> None:
+    if tokenizer_of(location) is None:
+        folder = location.path
+        raise ConfigError(
+            f"'{folder}' has no tokenizer: no tokenizer.json, tokenizer_config.json or vocabulary. Copy tokenizer.json "
+            "and tokenizer_config.json of the base model into it, or write them with "
+            f"AutoTokenizer.from_pretrained(BASE).save_pretrained('{folder}')."
+        )

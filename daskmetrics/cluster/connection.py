@@ -1,0 +1,308 @@
+"""Starts the cluster of a profile and ends it again: on this machine, on Slurm, or as another
+library does.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from distributed import Client, LocalCluster
+from distributed.core import Status
+from distributed.utils import get_ip_interface
+
+from daskmetrics.cluster._certificates import cluster_security
+from daskmetrics.cluster._dask_config import RESOURCES, dask_settings, in_force
+from daskmetrics.cluster._preload import keep_time
+from daskmetrics.cluster.links import PrivateDashboard, here, is_free, kept_token, link_lines
+from daskmetrics.config import Cluster, Factory
+from daskmetrics.core.errors import ClusterLostError, ConfigError, unknown
+from daskmetrics.core.files import cache_folder
+from daskmetrics.core.machine import workers
+from daskmetrics.core.main_module import main_not_imported
+
+POLL = 0.1  # seconds between two checks for the first worker
+CLOSE_AGAIN = 10.0  # seconds for a cluster whose worker did not end in time
+
+NANNY_PROCESS = "Dask Worker process (from Nanny)"
+"""The name that `distributed.nanny` gives to the process of each worker, also to one that it restarts."""
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def connect(
+    profile: Cluster,
+    run: str = "session",
+    on_message: Callable[[str], None] = log.warning,
+    *,
+    on_start: Callable[[str], None] = lambda line: None,
+    wait: bool = True,
+    page: str = "status",
+) -> Iterator[Client]:
+    """A client whose workers take work; the cluster ends with the context.
+
+    Parameters
+    ----------
+    profile : Cluster
+        Where to run, and how large.
+    run : str
+        Name of the run; part of the names of Slurm jobs.
+    on_message : callable
+        Called with lines for the user, possibly from another thread: why jobs wait, which were
+        lost.
+    on_start : callable
+        Called with lines for the user before the first worker arrives: what was started, and how to
+        open the dashboard.
+    wait : bool
+        Whether to wait for the first worker.
+    page : str
+        The page of the dashboard that the link in these lines opens; the scheduler of another
+        program or library may lack it, so its link is not changed.
+
+    Raises
+    ------
+    ConfigError
+        If no worker arrives in time, Slurm would refuse the jobs, no scheduler answers, or a class
+        cannot make its cluster.
+    ClusterLostError
+        Also within the context, if jobs fail one after the other.
+
+    Examples
+    --------
+    >>> with connect(Cluster(workers=1)) as client:
+    ...     client.submit(sum, [1, 2], resources={"CPU": 1}).result()
+    3
+    """
+    if profile.dashboard_port and not is_free(profile.dashboard_port):
+        raise ConfigError(
+            f"cluster.dashboard_port is {profile.dashboard_port}, but another process uses this "
+            "port. Choose another one, or leave the key out for any free port."
+        )
+    # an unguessable path of the dashboard: on a login node the loopback interface is shared
+    token = secrets.token_urlsafe(16)
+    if profile.dashboard_port:
+        token = kept_token(cache_folder())
+    prefix = f"/{token}"
+    keep_time()
+    with ExitStack() as stack:
+        stack.enter_context(in_force(dask_settings(profile, prefix)))
+        stack.enter_context(_quiet_disconnects())
+        if profile.kind != "existing":
+            kind = profile.factory.class_ if profile.factory else profile.kind
+            on_start(f"Starting {profile.workers} workers ({kind}) ...")
+            stack.enter_context(main_not_imported(NANNY_PROCESS))
+        client = stack.enter_context(_client(profile, prefix, run, on_message))
+        link = client.dashboard_link
+        if profile.kind not in ("existing", "factory"):
+            link = f"{link.removesuffix('status')}{page}"
+        for line in link_lines(link, profile.kind, here()):
+            on_start(line)
+        if wait:
+            _wait_for_workers(client, profile)
+        yield client
+
+
+def import_early(profile: Cluster) -> None:
+    """Import the class that a profile names: dask-jobqueue can be imported in the main thread only."""
+    if profile.factory is not None:
+        factory(profile.factory)
+
+
+def _client(
+    profile: Cluster, prefix: str, run: str, on_message: Callable[[str], None]
+) -> AbstractContextManager[Client]:
+    match profile.kind:
+        case "existing":
+            return existing_client(profile)
+        case "factory":
+            return factory_client(profile)
+        case "slurm":
+            return slurm_client(profile, prefix, run, on_message)
+        case "allocation":
+            from daskmetrics.cluster.slurm.allocation import allocation_client
+
+            return allocation_client(profile, prefix, on_message)
+        case "local":
+            return local_client(profile, prefix)
+
+
+def _wait_for_workers(client: Client, profile: Cluster) -> None:
+    deadline = time.monotonic() + profile.patience
+    while not workers(client):
+        if problem := getattr(client.cluster, "problem", None):
+            raise problem
+        if time.monotonic() >= deadline:
+            raise ConfigError(
+                f"No worker arrived within {profile.patience:.0f} s on the {profile.kind} cluster. "
+                f"On Slurm, see 'squeue --me' and the job logs in '{profile.logs}'. "
+                "To wait longer, set cluster.arrive_within."
+            )
+        time.sleep(POLL)
+
+
+@contextmanager
+def _quiet_disconnects() -> Iterator[None]:
+    """Hide the messages of lost connections: of a cluster that closes, of a browser that closes a
+    page.
+    """
+    # each has a level of its own
+    names = ("distributed", "distributed.client", "tornado.application", "asyncio", "bokeh")
+    levels = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+class _LocalCluster(PrivateDashboard, LocalCluster):  # type: ignore[misc]  # distributed has no types
+    """Processes on this machine."""
+
+
+@contextmanager
+def local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
+    """A client of processes on this machine, each running one unit at a time under a nanny that
+    restarts it.
+    """
+    host = "127.0.0.1"
+    if profile.interface:
+        from daskmetrics.cluster.slurm.partitions import require_interface
+
+        require_interface(profile.interface)
+        host = get_ip_interface(profile.interface)
+    # Dask would find another port itself, but leaks the socket of its first try
+    port = profile.dashboard_port or (8787 if is_free(8787) else 0)
+    with warnings.catch_warnings():
+        # if another process took it meanwhile
+        warnings.filterwarnings("ignore", message="Port 8787 is already in use")
+        cluster = _LocalCluster(
+            n_workers=0,
+            threads_per_worker=1,
+            processes=True,
+            host=host,
+            security=cluster_security(),
+            dashboard_address=f"127.0.0.1:{port}",
+            worker_dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"http_prefix": prefix},
+            memory_limit=profile.memory or 0,
+            resources=RESOURCES,
+        )
+    cluster.prefix = prefix
+    cluster.new_spec["options"]["dashboard"] = False  # a worker's pages have no prefix
+    cluster.scale(profile.workers)
+    try:
+        with Client(cluster, set_as_default=False) as client:
+            yield client
+    finally:
+        try:
+            cluster.close()
+        # a loaded machine, or a process that waits for its disk, is no failure of the run
+        except TimeoutError:
+            # the nanny has given the process up; before 2026.8 Dask would wait for it for ever
+            cluster.status = Status.failed
+            with suppress(TimeoutError):
+                cluster.close(timeout=CLOSE_AGAIN)
+
+
+@contextmanager
+def slurm_client(
+    profile: Cluster, prefix: str, run: str, on_message: Callable[[str], None]
+) -> Iterator[Client]:
+    """A client of Slurm jobs; they are cancelled before the scheduler closes."""
+    from daskmetrics.cluster.slurm._cluster import SlurmCluster
+
+    with (
+        SlurmCluster(profile, run, prefix, on_message) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        try:
+            yield client
+        except ClusterLostError as error:
+            raise cluster.problem or error from None
+        finally:
+            cluster.end_jobs()
+
+
+def existing_client(profile: Cluster) -> AbstractContextManager[Client]:
+    """A client of a running scheduler, given by its address or its scheduler file."""
+    address = profile.address
+    if not address:
+        raise ConfigError(
+            "cluster.kind is 'existing': give cluster.address (tcp://..., tls://... or a scheduler "
+            "file)."
+        )
+    is_file = "://" not in address
+    if is_file and not Path(address).is_file():
+        raise ConfigError(
+            f"The scheduler file '{address}' does not exist. Write one with: "
+            "dask scheduler --scheduler-file F"
+        )
+    option = {"scheduler_file" if is_file else "address": address}
+    try:
+        client: AbstractContextManager[Client] = Client(
+            **option, set_as_default=False, timeout=min(30.0, profile.patience)
+        )
+    # Dask has a TypeError or a RuntimeError for missing TLS
+    except (OSError, TypeError, RuntimeError) as error:
+        raise ConfigError(
+            f"No scheduler answers at '{address}': {error}. If it demands TLS, write "
+            "tls://HOST:PORT and set distributed.comm.tls in Dask's configuration."
+        ) from None
+    return client
+
+
+@contextmanager
+def factory_client(profile: Cluster) -> Iterator[Client]:
+    """A client of a cluster that a class of another library makes, with the workers of the profile."""
+    source = profile.factory
+    assert source is not None  # the profile was validated
+    make = factory(source)
+    try:
+        cluster = make(*source.args, **source.kwargs)
+    except Exception as error:  # whatever the class raises
+        raise ConfigError(
+            f"{source.class_} of {source.module} did not make a cluster ({type(error).__name__}: "
+            f"{str(error)[:300]}). See cluster.factory; its kwargs are: {', '.join(source.kwargs) or 'none'}."
+        ) from error
+    with closing(cluster):
+        if profile.fewest is not None:
+            cluster.adapt(minimum=profile.fewest, maximum=profile.workers)
+        # without it the class fixes the workers, as the hosts of SSHCluster
+        elif getattr(cluster, "new_spec", True):
+            cluster.scale(profile.workers)
+        with Client(cluster, set_as_default=False) as client:
+            yield client
+
+
+def factory(source: Factory) -> Callable[..., Any]:
+    """The class or function that a profile names; ConfigError if there is none."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        module = import_module(source.module)
+    except ImportError as error:
+        package = source.module.partition(".")[0].replace("_", "-")
+        raise ConfigError(
+            f"cluster.factory.module: '{source.module}' cannot be imported ({error}). If it is not "
+            f"installed here: pip install {package}"
+        ) from None
+    if threading.current_thread() is threading.main_thread():
+        # dask-jobqueue replaces it by a sys.exit() for the whole process
+        signal.signal(signal.SIGINT, handler)
+    result: Callable[..., Any] | None = getattr(module, source.class_, None)
+    if not callable(result):
+        callables = [name for name, member in vars(module).items() if callable(member)]
+        public = [name for name in callables if not name.startswith("_")]
+        raise unknown(f"class of {source.module}", source.class_, public)
+    return result

@@ -1,0 +1,140 @@
+"""Workers that join a running map by hand, on any machine that sees its folder, and leave it again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Client, Security
+
+from daskmetrics.cluster._certificates import INHERITED, inherited_settings
+from daskmetrics.cluster._dask_config import worker_command
+from daskmetrics.config import Cluster
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import RunFolder, atomic_write
+from daskmetrics.core.text import plural
+
+POLL = 0.2  # seconds
+# seconds without work after which a worker may go: a driver sees within 5 s that it offers nothing
+IDLE = 7.0
+
+
+@contextmanager
+def admitting(client: Client, profile: Cluster, file: Path) -> Iterator[None]:
+    """Within the block, a file that is private to the user says how a worker joins the cluster of a
+    client.
+    """
+    admission = {
+        "host": socket.gethostname(),
+        "address": client.scheduler.address,
+        "memory": profile.memory,
+        "threads": profile.threads,
+        "settings": inherited_settings(client.security),
+    }
+    atomic_write(file, json.dumps(admission))
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def join(folder: Path, count: int, memory: str | None, say: Callable[[str], None]) -> None:
+    """Start workers for the map in a folder; returns when they have ended, with the map or after
+    Ctrl-C.
+
+    Raises ConfigError if the map does not run, or its scheduler cannot be reached from this
+    machine.
+    """
+    admission = _admission(folder)
+    names = [f"{socket.gethostname()}-{os.getpid()}-{i}" for i in range(count)]
+    processes = [_start(admission, name, memory) for name in names]
+    stops: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: stops.append(number))
+    say(
+        f"{plural(count)} of this machine ({socket.gethostname()}) joined '{folder}'. "
+        "Ctrl-C: leave."
+    )
+    while any(process.poll() is None for process in processes):
+        if stops:
+            say("Leaving: what runs is finished first. Press Ctrl-C again to leave at once.")
+            with suppress(OSError):  # the map has ended meanwhile
+                _drain(admission, names, lambda: len(stops) > 1)
+            break
+        time.sleep(POLL)
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.wait()
+    say("Left." if stops else "The map has ended.")
+
+
+def _admission(folder: Path) -> dict[str, Any]:
+    file = RunFolder(folder).must_exist().scheduler
+    if not file.exists():
+        raise ConfigError(
+            f"No map runs in '{folder}': start it with daskmetrics map, then join it."
+        )
+    admission = dict(json.loads(file.read_text()))
+    if "//127." in admission["address"] and admission["host"] != socket.gethostname():
+        raise ConfigError(
+            f"The scheduler of '{folder}' accepts workers of its own machine, {admission['host']}, "
+            "only. Start the map with a profile that has cluster.interface, such as ib0."
+        )
+    return admission
+
+
+def _start(admission: dict[str, Any], name: str, memory: str | None) -> subprocess.Popen[bytes]:
+    command = [
+        sys.executable,
+        *worker_command(admission["address"], name, memory or admission["memory"], None),
+    ]
+    # in a new session, so that a Ctrl-C at the terminal does not reach it
+    return subprocess.Popen(
+        command, env={**os.environ, INHERITED: admission["settings"]}, start_new_session=True
+    )
+
+
+def _drain(admission: dict[str, Any], names: Sequence[str], hurry: Callable[[], bool]) -> None:
+    """Let workers finish what they have, and take nothing more."""
+    tls = dask.config.deserialize(admission["settings"])["distributed"]["comm"]["tls"]
+    keys = {
+        "tls_ca_file": tls["ca-file"],
+        "tls_client_cert": tls["worker"]["cert"],
+        "tls_client_key": tls["worker"]["key"],
+    }
+    security = Security(require_encryption=True, **keys) if tls["ca-file"] else None
+    with Client(
+        admission["address"], security=security, set_as_default=False, timeout=30
+    ) as client:
+        client.run_on_scheduler(_withdraw, names=list(names))
+        idle = time.monotonic()
+        while time.monotonic() < idle + IDLE and not hurry():
+            time.sleep(POLL)
+            if client.run_on_scheduler(_tasks, names=list(names)):
+                idle = time.monotonic()
+
+
+def _withdraw(dask_scheduler: Any, names: Sequence[str]) -> None:
+    """Set the resources of workers to zero, as for a job that is drained."""
+    for worker in list(dask_scheduler.workers.values()):
+        if worker.name in names:
+            dask_scheduler.add_resources(
+                worker=worker.address, resources=dict.fromkeys(worker.resources, 0)
+            )
+
+
+def _tasks(dask_scheduler: Any, names: Sequence[str]) -> int:
+    """How many tasks workers have."""
+    workers = dask_scheduler.workers.values()
+    return sum(len(worker.processing) for worker in workers if worker.name in names)

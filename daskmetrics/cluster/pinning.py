@@ -1,0 +1,231 @@
+"""CPUs and GPUs reserved for one worker: claimed on its node, and released when its process ends."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import getpass
+import os
+import platform
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distributed import Client, WorkerPlugin
+
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.machine import VISIBLE, visible_gpus
+
+# numbers of the system call, which the C library does not wrap
+SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}
+# MPOL_PREFERRED: other nodes are used when this one is full; as ``numactl --preferred``
+PREFERRED = 1
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Pins:
+    """How many CPUs and GPUs each worker has for itself.
+
+    Attributes
+    ----------
+    cpus : int or None
+        Number of CPUs; None leaves it all that its job may use.
+    gpus : int or None
+        Number of GPUs; None leaves ``CUDA_VISIBLE_DEVICES`` as it is, 0 hides all GPUs.
+
+    Examples
+    --------
+    >>> bool(Pins()), bool(Pins(gpus=0))
+    (False, True)
+    """
+
+    cpus: int | None = None
+    gpus: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.cpus is not None or self.gpus is not None
+
+
+class PinningPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no types
+    """Pins a worker when it starts, also after a restart."""
+
+    name = "daskmetrics-pinning"
+
+    def __init__(self, pins: Pins) -> None:
+        self.pins = pins
+
+    def setup(self, worker: Any) -> None:
+        worker.daskmetrics_pins = pin(self.pins)
+
+
+def pin_workers(client: Client, pins: Pins) -> Mapping[str, Mapping[str, Any]]:
+    """Pin all workers of a client, also those that arrive later.
+
+    Returns
+    -------
+    mapping
+        By worker name: its ``cpus`` and ``gpus``, the memory ``node`` of its GPU if the machine has
+        several, and ``problem`` if too few were free.
+
+    Examples
+    --------
+    >>> pin_workers(client, Pins(cpus=1))  # doctest: +SKIP
+    {'0': {'name': 0, 'cpus': ['0'], 'gpus': None, 'node': None, 'problem': None}}
+    """
+    client.register_plugin(PinningPlugin(pins))
+    return {str(result["name"]): result for result in client.run(_pins_of).values()}
+
+
+def _pins_of(dask_worker: Any) -> Mapping[str, Any]:
+    return {"name": dask_worker.name, **dask_worker.daskmetrics_pins}
+
+
+def require(pins: Pins, workers: int) -> None:
+    """Check that this machine has the CPUs and GPUs for so many workers.
+
+    Raises
+    ------
+    ConfigError
+        If it has not, with the requested and the available number.
+
+    Examples
+    --------
+    >>> require(Pins(cpus=1), workers=1)
+    """
+    available = {"CPUs": usable_cpus(), "GPUs": visible_gpus()}
+    requested = {"CPUs": pins.cpus, "GPUs": pins.gpus}
+    for kind, count in requested.items():
+        if count and count * workers > len(available[kind]):
+            raise ConfigError(
+                f"{workers} workers with {count} {kind} each need {count * workers}, this machine "
+                f"offers {len(available[kind])}. Use fewer workers or fewer {kind} per worker, or a "
+                "cluster (--cluster)."
+            )
+
+
+def usable_cpus() -> Sequence[str]:
+    """CPUs that this process may run on."""
+    return [str(cpu) for cpu in sorted(os.sched_getaffinity(0))]
+
+
+def pin(pins: Pins) -> dict[str, Any]:
+    """Pin this process: its CPUs by affinity, its GPUs by ``CUDA_VISIBLE_DEVICES``, its threads to
+    match.
+
+    CPUs of the memory node of its first GPU are taken first, and memory is allocated there while
+    there is room. It must run before the process starts CUDA. If too few are free, the process
+    stays unpinned and reports it.
+    """
+    result: dict[str, Any] = {"cpus": None, "gpus": None, "node": None, "problem": None}
+    try:
+        if pins.gpus is not None:
+            gpus = claim("gpu", visible_gpus(), pins.gpus)
+            os.environ[VISIBLE] = ",".join(gpus)
+            result["gpus"] = gpus
+            result["node"] = node_of_gpu(gpus[0]) if gpus else None
+        node = result["node"]
+        if pins.cpus is not None:
+            cpus = usable_cpus()
+            if node is not None:
+                node_cpus = cpus_of_node(node)
+                cpus = sorted(cpus, key=lambda cpu: cpu not in node_cpus)
+            result["cpus"] = claim("cpu", cpus, pins.cpus)
+            os.sched_setaffinity(0, map(int, result["cpus"]))
+            os.environ.update(dict.fromkeys(THREADS, str(pins.cpus)))
+            with suppress(ImportError):
+                from threadpoolctl import threadpool_limits
+
+                threadpool_limits(pins.cpus)  # for libraries that have already read the environment
+        if node is not None:
+            prefer_memory(node)
+    except (ConfigError, OSError) as error:
+        result["problem"] = str(error)
+    return result
+
+
+def node_of_gpu(gpu: str, root: Path = Path("/")) -> int | None:
+    """The memory node of a GPU, given by its number or UUID; None if the machine has one node only,
+    or states none.
+    """
+    if len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) < 2:
+        return None
+    for file in (root / "proc/driver/nvidia/gpus").glob("*/information"):
+        facts = {}
+        for line in file.read_text().splitlines():
+            name, _, value = line.partition(":")
+            facts[name] = value.strip()
+        if gpu in (facts.get("Device Minor"), facts.get("GPU UUID")):
+            node = root / "sys/bus/pci/devices" / file.parent.name / "numa_node"
+            number = int(node.read_text()) if node.is_file() else -1
+            return number if number >= 0 else None
+    return None
+
+
+def cpus_of_node(node: int, root: Path = Path("/")) -> set[str]:
+    """The CPUs of a memory node, which the system lists as ``0-3,8``."""
+    cpus: set[str] = set()
+    text = (root / f"sys/devices/system/node/node{node}/cpulist").read_text()
+    for start, end in re.findall(r"(\d+)(?:-(\d+))?", text):
+        cpus |= set(map(str, range(int(start), int(end or start) + 1)))
+    return cpus
+
+
+def prefer_memory(node: int) -> None:
+    """Let this thread, and those that it starts, allocate memory on a node while there is room;
+    OSError if refused.
+    """
+    number = SET_MEMPOLICY.get(platform.machine())
+    if number is None:
+        raise OSError(
+            f"The memory of node {node} cannot be preferred: not known for {platform.machine()}."
+        )
+    libc = ctypes.CDLL(None, use_errno=True)
+    mask = ctypes.c_ulong(1 << node)
+    if libc.syscall(number, PREFERRED, ctypes.byref(mask), 8 * ctypes.sizeof(mask) + 1):
+        reason = os.strerror(ctypes.get_errno())
+        raise OSError(f"The memory of node {node} cannot be preferred: {reason}.")
+
+
+def claim(kind: str, offered: Sequence[str], count: int, folder: Path | None = None) -> list[str]:
+    """Claim a number of the CPUs or GPUs that are offered on this node; ConfigError if too few are
+    free.
+
+    A claim is a lock on a file, which the system releases when the process ends for whatever
+    reason. So workers of different jobs need not know each other.
+    """
+    folder = folder or Path(tempfile.gettempdir()) / f"daskmetrics-{getpass.getuser()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.lstat().st_uid != os.getuid():  # also of a link to a folder of this user's
+        raise ConfigError(
+            f"'{folder}' belongs to another user: set TMPDIR to a folder of your own."
+        )
+    claims: dict[str, int] = {}  # an open file by name
+    with (folder / "claiming").open("a") as lock:
+        # otherwise two workers could each get half of what they need
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for name in offered:
+            file = _lock(folder / f"{kind}-{name}") if len(claims) < count else None
+            if file is not None:
+                claims[name] = file
+        if len(claims) < count:
+            for file in claims.values():
+                os.close(file)
+            raise ConfigError(
+                f"This worker needs {count} {kind}s; of {len(offered)}, {len(claims)} are free."
+            )
+    return list(claims)
+
+
+def _lock(path: Path) -> int | None:
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        return None
+    return file

@@ -1,0 +1,226 @@
+"""The checks of `cluster test` on one worker: its versions, its GPU, the shared folder, the
+network.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from distributed import Client
+
+from daskmetrics.config import Cluster
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.machine import VISIBLE, split_gpus, transports, workers
+
+PAYLOAD = 8 * 2**20  # bytes sent each way
+TOLERATED = 5.0  # seconds; certificates allow a day, but times of files and logs would mislead
+# seconds for a file to appear on the other machine: network file systems cache its absence
+VISIBLE_WITHIN = 30.0
+
+
+class SelfTestStatus(Enum):
+    """What a check of a worker found."""
+
+    OK = "ok"
+    NOTE = "note"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class SelfTestResult:
+    """One check, with its result."""
+
+    name: str
+    status: SelfTestStatus
+    seconds: float
+    message: str  # what was observed, or what to do
+
+
+class Note(Exception):
+    """A check found what a user should know, but no failure."""
+
+
+def run_checks(
+    client: Client, profile: Cluster, question: str, require_same: Callable[[str, Any], None]
+) -> Iterator[SelfTestResult]:
+    """Check on the first worker what a run needs, one check after the other.
+
+    `daskmetrics.execution.handshake` has the question, a Python expression by which a worker
+    describes itself, and ``require_same``, which raises ConfigError if the worker's versions do not
+    fit this process.
+    """
+    address, info = next(iter(workers(client).items()))
+
+    def call(function: Callable[..., Any], *args: Any) -> Any:
+        return client.run(function, *args, workers=[address])[address]
+
+    def check_versions() -> str:
+        versions = call(eval, question)["versions"]
+        require_same(info["name"], versions)
+        return ", ".join(f"{name} {number}" for name, number in versions.items())
+
+    needs_gpu = profile.kind in ("slurm", "allocation") and profile.gpus_per_job > 0
+    checks: dict[str, Callable[[], str]] = {
+        "versions": check_versions,
+        "import": lambda: f"torch {call(_import_torch)}, on {call(socket.gethostname)}",
+        "device": lambda: check_device(call(_device), needs_gpu),
+        "transports": lambda: _list_transports(call(transports)),
+        "clock": lambda: _check_clock(compare_clocks(lambda: float(call(time.time)))),
+        "shared folder": lambda: _check_folder(call, Path(profile.logs).resolve()),
+        "network to worker": lambda: _measure_speed(call, to_worker=True),
+        "network to driver": lambda: _measure_speed(call, to_worker=False),
+    }
+    for name, check in checks.items():
+        began = time.perf_counter()
+        status = SelfTestStatus.OK
+        try:
+            message = check()
+        except Note as note:
+            status, message = SelfTestStatus.NOTE, str(note)
+        except (ConfigError, OSError, ImportError) as error:
+            status, message = SelfTestStatus.FAILED, str(error) or type(error).__name__
+        yield SelfTestResult(name, status, time.perf_counter() - began, message)
+
+
+def check_device(device: Mapping[str, Any], needs_gpu: bool) -> str:
+    """The GPU that a worker has, by the answer of `_device`; ConfigError if it is not the one that it
+    should have.
+
+    >>> check_device({"visible": "0", "devices": ["NVIDIA L40S"], "driver": True}, needs_gpu=True)
+    'has GPU 0: NVIDIA L40S'
+    """
+    visible, names = device["visible"], device["devices"]
+    if not needs_gpu:
+        return f"CPU; visible GPUs: {', '.join(names) or 'none'}"
+    if len(names) > 1:
+        raise ConfigError(
+            f"sees {len(names)} GPUs: this site does not confine a job to its own GPUs"
+        )
+    if names:
+        return f"has GPU {visible or 'without a number'}: {names[0]}"
+    if device["driver"]:
+        raise ConfigError(
+            "the node has NVIDIA's driver, but torch sees no GPU: install a build of torch with CUDA"
+        )
+    if not split_gpus(visible or ""):
+        raise ConfigError(
+            f"its job has no GPU: {VISIBLE} is not set. Check gpus_per_job and gpu_type"
+        )
+    raise Note(f"has GPU {visible}, but its node has no driver for it: it computes on the CPU")
+
+
+def _list_transports(versions: Mapping[str, str]) -> str:
+    names = ("MPI", "UCX", "NCCL", "InfiniBand")
+    return "; ".join(f"{name}: {versions.get(name, 'not found')}" for name in names)
+
+
+@dataclass(frozen=True)
+class ClockOffset:
+    """Seconds by which another clock is ahead of this one, and the largest error of this number."""
+
+    seconds: float
+    error: float
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong, or None if the clocks agree within what could be measured.
+
+        >>> ClockOffset(-1800.0, 0.1).problem
+        "its clock is 1800 s behind this machine's"
+        >>> ClockOffset(6.0, 2.0).problem
+        """
+        if abs(self.seconds) - self.error <= TOLERATED:
+            return None
+        direction = "ahead of" if self.seconds > 0 else "behind"
+        return f"its clock is {abs(self.seconds):.0f} s {direction} this machine's"
+
+
+def compare_clocks(ask: Callable[[], float], clock: Callable[[], float] = time.time) -> ClockOffset:
+    """The offset of the clock that ``ask`` reads, from the better of two answers.
+
+    >>> times = iter([100.0, 104.0, 110.0, 111.0])
+    >>> compare_clocks(lambda: 130.0, lambda: next(times))
+    ClockOffset(seconds=19.5, error=0.5)
+    """
+    offsets = []
+    for _ in range(2):  # the first may have to connect
+        sent, theirs, received = clock(), ask(), clock()
+        offsets.append(ClockOffset(theirs - (sent + received) / 2, (received - sent) / 2))
+    return min(offsets, key=lambda offset: offset.error)
+
+
+def _check_clock(offset: ClockOffset) -> str:
+    if offset.problem:
+        raise Note(f"{offset.problem}: ask the site's support to synchronise them")
+    return f"agrees within {max(0.1, abs(offset.seconds) + offset.error):.1f} s"
+
+
+def _check_folder(call: Callable[..., Any], folder: Path) -> str:
+    """Check that a file written on one side appears, with its content, on the other one."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with marker(folder) as (file, text):
+        if not call(appears, file, text):
+            raise ConfigError(
+                f"the worker does not see '{folder}': use a file system that nodes share"
+            )
+        call(Path.write_text, file, "from the worker")
+        if not appears(file, "from the worker"):
+            raise ConfigError(f"a file that the worker writes into '{folder}' does not appear here")
+    return f"'{folder}' is the same on both sides"
+
+
+@contextmanager
+def marker(folder: Path) -> Iterator[tuple[Path, str]]:
+    """A new file in a folder, and its content; a machine that sees both shares the folder."""
+    text = secrets.token_hex(8)
+    file = folder.absolute() / f".selftest-{text}"
+    file.write_text(text)
+    try:
+        yield file, text
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _measure_speed(call: Callable[..., Any], to_worker: bool) -> str:
+    call(len, b"")  # so that connecting is not measured
+    began = time.perf_counter()
+    if to_worker:
+        call(len, os.urandom(PAYLOAD))
+    else:
+        call(os.urandom, PAYLOAD)
+    seconds = time.perf_counter() - began
+    return f"{PAYLOAD / 2**20:.0f} MiB, {PAYLOAD / seconds / 1e6:,.0f} MB/s"
+
+
+def _import_torch() -> str:
+    return str(import_module("torch").__version__)  # by name: this process must never import it
+
+
+def _device() -> dict[str, Any]:
+    cuda = import_module("torch").cuda
+    names = [cuda.get_device_name(i) for i in range(cuda.device_count())]
+    driver = Path("/proc/driver/nvidia/version").exists()
+    return {"visible": os.environ.get(VISIBLE), "devices": names, "driver": driver}
+
+
+def appears(path: Path, text: str) -> bool:
+    """Whether a file appears with its content, which on a network file system can take some
+    seconds.
+    """
+    deadline = time.monotonic() + VISIBLE_WITHIN
+    while time.monotonic() < deadline and path.parent.is_dir():
+        if path.is_file() and path.read_text() == text:
+            return True
+        list(path.parent.iterdir())  # makes NFS look again
+        time.sleep(0.1)
+    return False

@@ -1,0 +1,282 @@
+"""Slurm as the batch system of the supervisor: runs its commands, and parses what they print.
+
+Every function that runs a command raises SlurmError if it fails, and ConfigError where Slurm is not
+installed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from daskmetrics.cluster.slurm.batch import BatchError, QueuedJob, Rehearsal, summary
+from daskmetrics.cluster.slurm.script import script
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.text import parse_walltime
+
+__all__ = ["CANCEL_ON_EXIT", "NAME", "cancel", "draining", "queue", "rehearse", "script", "submit"]
+
+NAME = "Slurm"
+
+# It reads ids until the pipe closes, which the system does even after a SIGKILL of the driver; then
+# it looks for jobs whose ids it does not know, by their name and the first word of their comment.
+CANCEL_ON_EXIT = """
+trap '' HUP INT TERM
+while read -r id; do ids="$ids $id"; done
+[ -z "$ids" ] || scancel $ids
+others=$(squeue --noheader --user="$(id -u)" --name="$1" --format='%i %k' | while read -r id comment; do
+  case $comment in "$2"/*) echo "$id" ;; esac
+done)
+[ -z "$others" ] || scancel $others
+rm -rf "$3"
+"""
+
+TIMEOUT = 60.0  # seconds for a command to answer, which on a busy site can be slow
+QUEUE_FORMAT = "%i|%j|%T|%S|%L|%N|%P|%r"  # the reason last: it may contain any character
+ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
+         "TIMEOUT")  # fmt: skip
+TRANSIENT = re.compile(
+    "Unable to contact|Socket timed out|Connection refused|did not answer|cannot be started"
+    "|is not configured"
+)
+# also where the controller that hands the configuration out is not reached
+NOT_CONFIGURED = re.compile(
+    "establish a configuration source|nable to (read|process) (config|slurm)", re.IGNORECASE
+)
+
+
+class SlurmError(BatchError):
+    """A command of Slurm failed; the message is Slurm's own."""
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether the controller did not answer, which says nothing about the request."""
+        return bool(TRANSIENT.search(str(self)))
+
+
+def slurm(*words: str, script: str | None = None) -> str:
+    """The standard output of one of Slurm's commands; a script is its standard input."""
+    return _run(words, script).stdout
+
+
+def require(command: str) -> None:
+    """Raise ConfigError if one of Slurm's commands is not installed."""
+    if shutil.which(command) is None:
+        raise ConfigError(
+            f"The command '{command}' is not on PATH. Run on the cluster's login node, or with: "
+            "--cluster local"
+        )
+
+
+def _run(words: Sequence[str], script: str | None = None) -> subprocess.CompletedProcess[str]:
+    command = words[0]
+    require(command)
+    try:
+        done = subprocess.run(
+            words, input=script, capture_output=True, text=True, check=False, timeout=TIMEOUT
+        )
+    except subprocess.TimeoutExpired:
+        raise SlurmError(f"{command} did not answer within {TIMEOUT:.0f} s") from None
+    except OSError as error:  # a login node limits the number of processes of a user
+        raise SlurmError(f"{command} cannot be started: {error}") from None
+    if not done.returncode:
+        return done
+    printed = done.stderr or done.stdout
+    if NOT_CONFIGURED.search(printed):
+        raise SlurmError(
+            f"Slurm is not configured on this machine: {command} finds no slurm.conf and no "
+            "controller. Run on the cluster's login node, or with: --cluster local"
+        )
+    # each line begins with the name of the program
+    messages = re.sub(r"^ *\w+: (error: |fatal: )?", "", printed, flags=re.MULTILINE).splitlines()
+    raise SlurmError(
+        "; ".join(dict.fromkeys(filter(str.strip, messages)))
+        or f"{command} failed without a message"
+    )
+
+
+def queue(ids: Collection[str] | None = None, name: str | None = None) -> tuple[QueuedJob, ...]:
+    """The user's own jobs, by one call of ``squeue``: those with these ids, or with this name, or
+    all.
+
+    Jobs that ended some minutes ago are included.
+    """
+    words = ["--noheader", "--states=all", f"--user={os.getuid()}", f"--format={QUEUE_FORMAT}"]
+    if name:
+        words.append(f"--name={name}")
+    jobs = parse_queue(slurm("squeue", *words))
+    # with ids, squeue would fail for a single one that Slurm has forgotten
+    return tuple(job for job in jobs if ids is None or job.id in ids)
+
+
+def parse_queue(printed: str) -> tuple[QueuedJob, ...]:
+    """The jobs of a queue printed in `QUEUE_FORMAT`.
+
+    >>> [job] = parse_queue("7|daskmetrics-demo|PENDING|N/A|1:00:00||gpu|Priority")
+    >>> job.state, job.reason, job.left, job.start
+    ('PENDING', 'Priority', 3600, None)
+    """
+    jobs = []
+    for line in printed.splitlines():
+        if line.count("|") < 7:  # a remark of the site
+            continue
+        number, name, state, start, left, nodes, partition, reason = line.strip().split("|", 7)
+        job = QueuedJob(
+            number,
+            name,
+            state,
+            "" if reason in ("None", "(null)") else reason,
+            time_of(start),
+            seconds_left(left),
+            nodes,
+            partition,
+        )
+        jobs.append(job)
+    return tuple(jobs)
+
+
+def time_of(text: str) -> datetime | None:
+    """A date and time of Slurm; None for N/A and the like."""
+    with suppress(ValueError):
+        return datetime.fromisoformat(text)
+    return None
+
+
+def seconds_left(text: str) -> int | None:
+    """Seconds of ``D-HH:MM:SS``, whose leading parts may be missing; None for UNLIMITED and the
+    like.
+    """
+    if not re.fullmatch(r"(\d{1,4}-)?(\d{1,5}:)?\d{1,2}:\d{1,2}", text):
+        return None
+    return parse_walltime(text) if text.strip("0:-") else 0
+
+
+def queue_text(name: str) -> str:
+    """The summary of the user's jobs with a name, or why it is unknown."""
+    try:
+        return summary(queue(name=name))
+    except (SlurmError, ConfigError) as error:
+        return f"unknown: {error}"
+
+
+def draining() -> frozenset[str]:
+    """Names of the nodes that take no more jobs."""
+    return frozenset(
+        slurm("sinfo", "--noheader", "--Node", "--states=drain", "--format=%N").split()
+    )
+
+
+def rehearse(script: str) -> Rehearsal:
+    """Ask Slurm whether and when it would start a job; an error that is not transient is a refusal."""
+    try:
+        return parse_rehearsal(_run(("sbatch", "--test-only"), script).stderr)
+    except SlurmError as error:
+        if error.is_transient:
+            raise
+        return Rehearsal(refusal=str(error))
+
+
+def parse_rehearsal(printed: str) -> Rehearsal:
+    """The output of a successful ``sbatch --test-only``.
+
+    >>> text = "sbatch: Job 9 to start at 2030-01-01T14:05:00 using 8 processors on nodes g1 in partition p"
+    >>> parse_rehearsal(text).nodes
+    'g1'
+    """
+    match = re.search(r"to start at (\S+)(?: a\d+)? using .* on nodes (\S+)", printed)
+    return Rehearsal(time_of(match[1]), match[2]) if match else Rehearsal()
+
+
+def submit(script: str | Path, name: str, comment: str) -> str:
+    """Submit a job, given as the text or the file of its script, with this name and comment;
+    returns its id.
+
+    A job whose id cannot be read from the output of ``sbatch``, which some sites replace, is looked
+    up in the queue.
+    """
+    try:
+        if isinstance(script, Path):
+            return parse_job_id(slurm("sbatch", "--parsable", str(script)))
+        return parse_job_id(slurm("sbatch", "--parsable", script=script))
+    except SlurmError:  # Slurm may have accepted the job nevertheless
+        with suppress(SlurmError):
+            user = f"--user={os.getuid()}"
+            rows = slurm("squeue", user, "--noheader", f"--name={name}", "--format=%k %i")
+            jobs = dict(row.split() for row in rows.splitlines() if len(row.split()) == 2)
+            if comment in jobs:
+                return jobs[comment]
+        raise
+
+
+def parse_job_id(printed: str) -> str:
+    """The id of a job, from the output of ``sbatch --parsable``; remarks of the site are ignored.
+
+    SlurmError if no line is an id, or several are.
+
+    >>> parse_job_id("sbatch: your project has 3 hours left\\n4711;alpha\\n")
+    '4711'
+    """
+    ids = set(re.findall(r"^\s*(?:Submitted batch job )?(\d+)(?:;.*)?\s*$", printed, re.MULTILINE))
+    if len(ids) != 1:
+        raise SlurmError(f"sbatch printed {len(ids)} job ids instead of one: {printed.strip()}")
+    return str(ids.pop())
+
+
+def cancel(jobs: Iterable[str]) -> None:
+    """Cancel jobs, given by their ids."""
+    slurm("scancel", *jobs)
+
+
+@dataclass(frozen=True)
+class JobState:
+    """The state of a job."""
+
+    name: str  # Slurm's word, such as ``PENDING``
+    reason: str = ""  # Slurm's reason for it, if there is one
+    starts: str = ""  # when it is expected to start, or did
+    exit: str = ""  # its exit code and signal, such as ``1:0``
+
+    @property
+    def ended(self) -> bool:
+        return self.name in ENDED
+
+
+def job_state(job: str) -> JobState | None:
+    """The state of a job; None if Slurm has forgotten it."""
+    try:
+        return parse_job_state(slurm("scontrol", "--oneliner", "show", "job", job))
+    except SlurmError as error:
+        if "Invalid job id" in str(error):
+            return None
+        raise
+
+
+def parse_job_state(printed: str) -> JobState:
+    """The state of a job, from the output of ``scontrol -o show job``.
+
+    >>> parse_job_state("JobId=7 JobState=PENDING Reason=Priority StartTime=Unknown ExitCode=0:0")
+    JobState(name='PENDING', reason='Priority', starts='', exit='0:0')
+    """
+    pairs = parse_pairs(printed)
+    return JobState(
+        pairs.get("JobState", "UNKNOWN").rstrip("+"),
+        pairs.get("Reason", "").removeprefix("None"),
+        pairs.get("StartTime", "").removeprefix("Unknown"),
+        pairs.get("ExitCode", ""),
+    )
+
+
+def parse_pairs(line: str) -> dict[str, str]:
+    """The ``Key=Value`` pairs of a line that scontrol printed; a value may contain equal signs.
+
+    >>> parse_pairs("PartitionName=gpu MaxTime=1-00:00:00 TRES=cpu=16,node=2")["TRES"]
+    'cpu=16,node=2'
+    """
+    return dict(word.split("=", 1) for word in line.split() if "=" in word)

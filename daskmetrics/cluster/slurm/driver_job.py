@@ -1,0 +1,126 @@
+"""The driver as a Slurm job: its script, its submission and its state."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shlex
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from daskmetrics.cluster.slurm import commands as commands
+from daskmetrics.cluster.slurm.commands import JobState
+from daskmetrics.cluster.slurm.script import output
+from daskmetrics.config import Cluster
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import atomic_write, private
+
+SUBMITTED = "job.json"  # the latest job, in the folder of a run's driver
+WARNING = 120  # seconds before its time limit at which Slurm signals the driver to stop
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A driver's job, as recorded in the run's folder."""
+
+    job: str  # its id
+    log: str  # the file of its output
+    since: str  # when it was submitted, local time with the offset from UTC
+
+
+def script(profile: Cluster, name: str, folder: Path, command: Iterable[str], comment: str) -> str:
+    """The script of a driver's job, exactly as ``sbatch`` gets it; the profile's account also
+    applies to the driver.
+    """
+    own = profile.driver_directives
+    options = {}
+    if profile.account:
+        options["account"] = profile.account
+    # Slurm refuses --mem beside --mem-per-cpu; of other options that are given twice the last counts
+    if not any(directive.startswith("--mem") for directive in own):
+        options["mem"] = "4096M"
+    directives = [
+        f"--job-name={job_name(name)}",
+        f"--comment={comment}",
+        "--nodes=1",
+        "--ntasks=1",
+        "--cpus-per-task=2",
+        "--time=1-00:00:00",
+        *(f"--{option}={value}" for option, value in options.items()),
+        output(folder, "%j.log"),
+        f"--signal=B:TERM@{WARNING}",
+        "--no-requeue",  # it would be a second driver beside the first one's jobs
+        *own,
+    ]
+    return "\n".join(
+        [
+            "#!/usr/bin/env bash",
+            *(f"#SBATCH {directive}" for directive in directives),
+            "",
+            # Slurm's signals reach the driver itself, which ends its work and its workers' jobs
+            f"exec {shlex.join(command)}",
+            "",
+        ]
+    )
+
+
+def job_name(run: str) -> str:
+    """The name of the job that drives a run."""
+    return f"daskmetrics:driver:{run}"  # no run's own name contains a colon
+
+
+def submit(profile: Cluster, name: str, folder: Path, config: str) -> Submitted:
+    """Write the driver's job and the configuration (YAML) into its folder, and submit the job.
+
+    Later changes of the user's configuration do not reach the job. It is a ConfigError if a
+    driver's job of this run is waiting or running, and a SlurmError if Slurm refuses the job.
+    """
+    run = folder.parent
+    if previous := submitted(folder):
+        state = commands.job_state(previous.job)
+        if state and not state.ended:
+            raise ConfigError(
+                f"Job {previous.job} already drives this run ({state.name.lower()}). Follow it "
+                f"with: daskmetrics status --follow {run}, or end it with: scancel {previous.job}"
+            )
+    with private():
+        folder.mkdir(parents=True, exist_ok=True)
+    config_file = atomic_write(folder / "config.yaml", config)
+    # -P: a module of the working folder must not replace one of Python's own
+    python = [sys.executable, "-P", "-u", "-m", "daskmetrics"]
+    command = [*python, "run", str(config_file), "--folder", str(run)]
+    comment = secrets.token_hex(8)
+    job_script = atomic_write(
+        folder / "driver.sbatch", script(profile, name, folder, command, comment)
+    )
+    job = commands.submit(job_script, job_name(name), comment)
+    submission = Submitted(job, str(folder / f"{job}.log"), time.strftime("%Y-%m-%d %H:%M:%S %z"))
+    atomic_write(folder / SUBMITTED, json.dumps(asdict(submission)))
+    return submission
+
+
+def submitted(folder: Path) -> Submitted | None:
+    """The latest driver's job in a run's folder of them, or None if it never had one."""
+    file = folder / SUBMITTED
+    return Submitted(**json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
+
+
+def describe(job: Submitted, state: JobState | None) -> str:
+    """A driver's job in one sentence.
+
+    >>> describe(Submitted("7", "7.log", "today"), JobState("PENDING", "Priority", "2030-01-01T14:05:00"))
+    'Job 7 is pending: Priority, expected to start at 2030-01-01T14:05:00. Its log: 7.log'
+    """
+    if state is None:
+        return f"Slurm has forgotten job {job.job}, submitted {job.since}. Its log: {job.log}"
+    text = f"Job {job.job} is {state.name.lower()}"
+    if state.reason:
+        text += f": {state.reason}"
+    if state.starts and state.name == "PENDING":
+        text += f", expected to start at {state.starts}"
+    if state.ended:
+        text += f", exit code {state.exit.partition(':')[0]}"
+    return f"{text}. Its log: {job.log}"

@@ -1,0 +1,261 @@
+"""What a site offers, as `sinfo`, `scontrol` and `sacctmgr` print it: partitions, limits, nodes,
+GPUs, accounts.
+
+Only output whose form has not changed since Slurm 20 is parsed: rows of fields that we name
+ourselves, and ``Key=Value`` pairs, of which unknown ones are ignored.
+"""
+
+from __future__ import annotations
+
+import csv
+import getpass
+import re
+import socket
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from daskmetrics.cluster.slurm.commands import parse_pairs, slurm
+from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.machine import interfaces
+from daskmetrics.core.serialization import readable
+from daskmetrics.core.text import parse_walltime
+
+NODE_FIELDS = "%P|%D|%c|%m|%G|%T|%f|%N"
+"""Format of ``sinfo --exact``: partition, nodes, CPUs, MiB, GRES, state, features, names."""
+USABLE = frozenset(
+    [
+        "idle",
+        "mixed",
+        "allocated",
+        "completing",
+        "planned",
+        "reserved",
+        "powering_up",
+        "powered_down",
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Equal nodes of a partition, in the same state."""
+
+    count: int
+    cpus: int  # of one node
+    memory: int  # of one node, in MiB
+    gpus: Mapping[str, int]  # of one node, by type; the type is empty where the site names none
+    state: str  # as sinfo prints it, without the signs that follow it
+    features: tuple[str, ...] = ()
+    names: str = ""  # as a host list, such as ``gpu[0-3]``
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether jobs run there, now or later."""
+        return self.state in USABLE
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition with its limits and nodes."""
+
+    name: str
+    default: bool = False
+    up: bool = True
+    longest: float | None = None  # time limit of a job in seconds; None without limit
+    accounts: tuple[str, ...] = ()  # the only ones that may use it; empty for all
+    qos: tuple[str, ...] = ()  # likewise
+    nodes: tuple[Nodes, ...] = ()
+
+    @property
+    def gpus(self) -> Counter[str]:
+        """GPUs of all usable nodes, by type."""
+        total: Counter[str] = Counter()
+        for nodes in self.nodes:
+            if nodes.is_usable:
+                total.update({kind: count * nodes.count for kind, count in nodes.gpus.items()})
+        return total
+
+
+@dataclass(frozen=True)
+class Site:
+    """An installation of Slurm: its version and its partitions."""
+
+    version: str
+    partitions: tuple[Partition, ...]
+
+
+def read_site() -> Site:
+    """The Slurm of this machine."""
+    version = slurm("sinfo", "--version").split()[-1]
+    printed = slurm("scontrol", "--oneliner", "show", "partition")
+    rows = slurm("sinfo", "--noheader", "--exact", f"--format={NODE_FIELDS}")
+    return Site(version, parse_partitions(printed, rows))
+
+
+@readable("The site", "the output of scontrol and sinfo")
+def parse_partitions(printed: str, rows: str = "") -> tuple[Partition, ...]:
+    """Partitions from the output of ``scontrol -o show partition`` and of ``sinfo`` with
+    `NODE_FIELDS`.
+    """
+    nodes: dict[str, list[Nodes]] = defaultdict(list)
+    for row in filter(str.strip, rows.splitlines()):
+        fields = [field.strip() for field in row.split("|")]
+        name, count, cpus, memory, gres, state, features, names = fields
+        nodes[name.rstrip("*")].append(
+            Nodes(
+                int(count),
+                int(cpus.rstrip("+")),  # '24+': each of these nodes has at least 24
+                int(memory.rstrip("+")),
+                parse_gpus(gres),
+                parse_node_state(state),
+                _names(features),
+                names,
+            )
+        )
+    return tuple(
+        Partition(
+            name=pairs["PartitionName"],
+            default=pairs.get("Default") == "YES",
+            up=pairs.get("State", "UP") == "UP",
+            longest=parse_limit(pairs.get("MaxTime", "UNLIMITED")),
+            accounts=_names(pairs.get("AllowAccounts", "ALL")),
+            qos=_names(pairs.get("AllowQos", "ALL")),
+            nodes=tuple(nodes[pairs["PartitionName"]]),
+        )
+        for pairs in map(parse_pairs, printed.splitlines())
+        if "PartitionName" in pairs
+    )
+
+
+def parse_node_state(text: str) -> str:
+    """A node's state without the signs that follow it: '*' not responding, '~' asleep, '-' planned."""
+    return re.sub(r"[^a-z_].*", "", text.lower())
+
+
+def parse_gpus(gres: str) -> dict[str, int]:
+    """GPUs by type, from the generic resources of a node or a job.
+
+    >>> parse_gpus("gpu:a100:4(S:0-1),gpu:a100_1g.5gb:7,shard:8"), parse_gpus("gpu:2"), parse_gpus("(null)")
+    ({'a100': 4, 'a100_1g.5gb': 7}, {'': 2}, {})
+    """
+    counts: Counter[str] = Counter()
+    for entry in re.sub(r"\((?!null)[^)]*\)", "", gres).split(","):  # without sockets and indices
+        kind, *fields = entry.split(":")
+        count = re.match(r"\d+", fields[-1]) if fields else None
+        if kind.removeprefix("gres/") == "gpu" and count:
+            names = [word for word in fields[:-1] if word not in ("(null)", "no_consume")]
+            counts["".join(names[:1])] += int(count[0])
+    return dict(counts)
+
+
+def parse_limit(text: str) -> float | None:
+    """A time limit in seconds; None for no limit.
+
+    >>> parse_limit("1-12:00:00"), parse_limit("UNLIMITED")
+    (129600.0, None)
+    """
+    # else UNLIMITED, INFINITE, NONE, n/a
+    return float(parse_walltime(text)) if text[:1].isdigit() else None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return () if text in ("ALL", "(null)", "") else tuple(text.split(","))
+
+
+def first_node(hosts: str) -> tuple[str, str]:
+    """Name of the first node of a host list such as ``gpu[0-3]``, and its address as Slurm knows
+    it.
+    """
+    name = slurm("scontrol", "show", "hostnames", hosts).partition("\n")[0]
+    node = parse_pairs(slurm("scontrol", "--oneliner", "show", "node", name))
+    return name, node.get("NodeAddr", name)
+
+
+def interface_to(address: str) -> str | None:
+    """The network interface of this machine that leads to an address, or None if it cannot be
+    determined.
+    """
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, 9))  # sends nothing: it only asks the system for a route
+            local = probe.getsockname()[0]
+    except OSError:
+        return None
+    return next((name for name, addresses in interfaces().items() if local in addresses), None)
+
+
+def require_interface(name: str | None) -> None:
+    """Raise ConfigError if this machine has no network interface of this name, or none with an
+    address.
+    """
+    addresses = interfaces()
+    if name is None or addresses.get(name):
+        return
+    problem = "has no address" if name in addresses else "does not exist"
+    usable = [interface for interface in addresses if addresses[interface]]
+    raise ConfigError(
+        f"The network interface '{name}' {problem} on {socket.gethostname()}; it has "
+        f"{', '.join(usable)}. Set cluster.interface to one that leads to the nodes; 'daskmetrics "
+        "cluster show PROFILE' says where the present one comes from."
+    )
+
+
+def user_accounts() -> tuple[str, ...] | None:
+    """The user's accounts, or None where the site has no accounting."""
+    return tuple(dict.fromkeys(_sacctmgr("-nP", "associations", "account").split())) or None
+
+
+def job_limit() -> int | None:
+    """The smallest limit on the user's submitted jobs, of associations and their QOS; None if there
+    is none.
+    """
+    numbers = re.findall(r"\bMaxSubmit\w*=(\d+)", " ".join(account_limits()))
+    return min(map(int, numbers), default=None)
+
+
+def account_limits() -> tuple[str, ...]:
+    """The limits of the user's accounts, and of the QOS that these may use, a line each; empty
+    without accounting.
+    """
+    account = "account,partition,qos,maxjobs,maxsubmitjobs,maxwall,maxtres,grptres"
+    qos = "name,maxjobsperuser,maxsubmitjobsperuser,maxwall,maxtres,maxtresperuser,grptres"
+    return parse_limits(_sacctmgr("-P", "associations", account), _sacctmgr("-P", "qos", qos))
+
+
+def parse_limits(associations: str, qos: str) -> tuple[str, ...]:
+    """What limits jobs, from two tables of ``sacctmgr`` with their headers; rows without a limit
+    are left out.
+
+    >>> accounts = "Account|Partition|QOS|MaxJobs\\nproj42|gpu|long|20"
+    >>> parse_limits(accounts, "Name|MaxWall\\nlong|2-00:00:00\\nother|1:00")
+    ('account proj42 on gpu: MaxJobs=20', 'QOS long: MaxWall=2-00:00:00')
+    """
+    rows: list[tuple[str, dict[str, str]]] = []
+    usable_qos: set[str] = set()
+    for row in csv.DictReader(associations.splitlines(), delimiter="|"):
+        usable_qos |= set(row.pop("QOS", "").split(","))
+        source = f"account {row.pop('Account', '')}"
+        if partition := row.pop("Partition", ""):
+            source += f" on {partition}"
+        rows.append((source, row))
+    for row in csv.DictReader(qos.splitlines(), delimiter="|"):
+        name = row.pop("Name", "")
+        if name in usable_qos:
+            rows.append((f"QOS {name}", row))
+    lines = []
+    for source, row in rows:
+        if limits := ", ".join(f"{name}={value}" for name, value in row.items() if value):
+            lines.append(f"{source}: {limits}")
+    return tuple(lines)
+
+
+def _sacctmgr(form: str, table: str, fields: str) -> str:
+    """A table of ``sacctmgr``, of associations only the user's; empty without accounting."""
+    words = ["sacctmgr", form, "show", table, f"format={fields}"]
+    if table == "associations":
+        words.append(f"user={getpass.getuser()}")  # $USER is not set everywhere
+    try:
+        return slurm(*words)
+    except DaskmetricsError:
+        return ""

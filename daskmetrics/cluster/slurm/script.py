@@ -1,0 +1,239 @@
+"""The script of a worker's job: a pure function of the profile, so that it can be read before it is
+submitted.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dask.utils import parse_bytes
+
+from daskmetrics.cluster import _preload as preload
+from daskmetrics.cluster._dask_config import WORKER_SETTINGS, worker_command
+from daskmetrics.cluster.pinning import THREADS
+from daskmetrics.config import Cluster
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.text import parse_walltime
+
+# seconds before its job's time limit at which a worker takes no more work; less for a short job
+EARLY = 60.0
+
+
+@dataclass(frozen=True)
+class LaunchInfo:
+    """What becomes known only when a job is submitted."""
+
+    scheduler: str = "tls://SCHEDULER:PORT"  # address that the worker connects to
+    worker: str = (
+        "NAME"  # its name; the processes of a whole-node job get the suffixes ``-0``, ``-1``, ...
+    )
+    run: str = "RUN"  # the run that the job belongs to; part of the job's name
+    owner: str = "OWNER"  # word of the driver's; with the worker's name it is the job's comment
+    python: str = "python"  # the interpreter, on a file system that the nodes share with the driver
+    # files of the certificates, by the options of ``dask worker``: ``ca-file``, ``cert``, ``key``
+    tls: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def comment(self) -> str:
+        """The job's comment, by which it is found in the queue if its id is not known."""
+        return f"{self.owner}/{self.worker}"
+
+
+def script(
+    profile: Cluster, pool: WorkerPool | None = None, launch: LaunchInfo | None = None
+) -> str:
+    """The job script of a pool, by default the main one, exactly as ``sbatch`` gets it.
+
+    Without ``launch``, words in capitals stand for what only the running scheduler knows.
+
+    >>> print(script(Cluster(kind="slurm", gpus_per_job=4)).splitlines()[-1][:61])
+    exec python -P -m distributed.cli.dask_worker tls://SCHEDULER
+    """
+    pool = pool or pools(profile)[0]
+    launch = launch or LaunchInfo()
+    exports = {
+        **dict.fromkeys(THREADS, str(pool.threads)),
+        **WORKER_SETTINGS,
+        **profile.exports,
+    }
+    if pool.processes > 1:
+        exports[preload.GPU_PER_WORKER] = "1"
+    lines = [
+        "#!/usr/bin/env bash",
+        *(f"#SBATCH {directive}" for directive in _directives(profile, pool, launch)),
+        "",
+        *(f"export {name}={shlex.quote(value)}" for name, value in exports.items()),
+        # Slurm sets this variable only since 23.02
+        f"end=${{SLURM_JOB_END_TIME:-$(($(date +%s) + {parse_walltime(pool.walltime)}))}}",
+        f"export SLURM_JOB_END_TIME=$((end - {early(pool)}))",
+        *profile.prologue,
+        # exec, so that signals of Slurm reach the worker itself
+        shlex.join(["exec", launch.python, *_command(profile, pool, launch)]),
+    ]
+    for line in lines:
+        if not line.isprintable():
+            raise ConfigError(
+                "This line cannot be part of a job script, because it has line breaks or control "
+                f"characters: {line!r}. Rename the folder that it names, or choose another one."
+            )
+    return "\n".join(lines) + "\n"
+
+
+def output(folder: str | Path, name: str) -> str:
+    """The directive for a job's log; ``%x`` and ``%j`` in its name are the job's name and id.
+
+    >>> output("/data/my runs/50%", "%j.log")
+    '--output="/data/my runs/50%%/%j.log"'
+    """
+    if not str(folder).isprintable() or set(str(folder)) & set("\"'\\"):
+        raise ConfigError(
+            f"The folder '{folder}' cannot be written into a job script: choose one whose path has "
+            "no quotes, backslashes, line breaks and control characters."
+        )
+    return f'--output="{str(folder).replace("%", "%%")}/{name}"'
+
+
+def job_name(run: str) -> str:
+    """The name of the worker jobs of a run.
+
+    >>> job_name("my run")
+    'daskmetrics-my-run'
+    """
+    # a run may have any name, and this one becomes a line of a script and part of a path
+    return "daskmetrics-" + re.sub(r"[^A-Za-z0-9._-]", "-", run)[:96]
+
+
+def early(pool: WorkerPool) -> int:
+    """Seconds before its job's time limit at which a worker takes no more work."""
+    return round(min(EARLY, parse_walltime(pool.walltime) / 20))
+
+
+def megabytes(size: str, times: int = 1) -> str:
+    """A multiple of a size as ``sbatch --mem`` takes it, rounded up."""
+    return f"{-(-parse_bytes(size) * times // 2**20)}M"
+
+
+def _directives(profile: Cluster, pool: WorkerPool, launch: LaunchInfo) -> Iterator[str]:
+    yield f"--job-name={job_name(launch.run)}"
+    yield f"--comment={launch.comment}"
+    yield output(profile.logs, "%x-%j.log")
+    for name in ("partition", "account", "qos", "constraint"):
+        if value := getattr(pool, name):
+            yield f"--{name}={value}"
+    yield f"--time={pool.walltime}"
+    yield from ("--nodes=1", "--ntasks=1", f"--cpus-per-task={pool.threads * pool.processes}")
+    if pool.memory:  # by default none: some sites forbid --mem
+        yield f"--mem={megabytes(pool.memory, pool.processes)}"
+    if pool.gres:
+        yield f"--gres={pool.gres}"
+    yield "--no-requeue"  # the supervisor has replaced the job already
+    yield from pool.directives  # of two equal ones Slurm takes the last
+
+
+def _command(profile: Cluster, pool: WorkerPool, launch: LaunchInfo) -> Iterator[str]:
+    # without a limit of ours Slurm's own applies
+    memory = str(parse_bytes(pool.memory)) if pool.memory else None
+    yield from worker_command(
+        launch.scheduler, launch.worker, memory, profile.interface, pool.resources
+    )
+    yield from ("--preload-nanny", preload.__name__)
+    if pool.processes > 1:
+        yield from ("--nworkers", str(pool.processes))
+    if profile.scratch:
+        yield from ("--local-directory", profile.scratch)
+    for name, file in launch.tls.items():
+        yield from (f"--tls-{name}", file)
+
+
+@dataclass(frozen=True)
+class WorkerPool:
+    """Workers of one kind, started by equal jobs."""
+
+    name: str  # ``gpu`` or ``cpu``; the names of its workers begin with it
+    workers: int  # the largest number
+    fewest: int  # the smallest number
+    processes: int  # worker processes per job
+    threads: int  # CPUs of each of them
+    memory: str | None  # of each of them
+    max_memory: str | None  # to which it grows after kills for memory
+    gres: str | None  # generic resources of a job
+    resources: Mapping[str, int]  # what each worker offers to Dask
+    partition: str | None
+    account: str | None
+    qos: str | None
+    constraint: str | None
+    walltime: str
+    directives: tuple[str, ...]
+    max_jobs: int | None
+
+    @property
+    def memories(self) -> tuple[str | None, ...]:
+        """The memory of a worker in the first jobs, and after each kill for memory: twice as much,
+        up to the largest.
+
+        >>> pools(Cluster(kind="slurm", memory="4GiB", max_memory="10GiB"))[0].memories
+        ('4GiB', '8192MiB', '10GiB')
+        """
+        if not self.memory or not self.max_memory:
+            return (self.memory,)
+        size, largest = parse_bytes(self.memory), parse_bytes(self.max_memory)
+        if size >= largest:
+            return (self.memory,)
+        sizes = [self.memory]
+        size *= 2
+        while size < largest:
+            sizes.append(f"{size // 2**20}MiB")
+            size *= 2
+        return (*sizes, self.max_memory)
+
+
+def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
+    """The pools of a profile: the main one, and that of the scoring workers if there is one.
+
+    With scoring workers, a worker of the main pool offers only GPU: a scoring unit then never holds
+    a GPU.
+
+    >>> [pool.resources for pool in pools(Cluster(kind="slurm", scoring={"workers": 4}))]
+    [{'GPU': 1}, {'CPU': 1}]
+    """
+    gres = None
+    if profile.gpus_per_job:
+        gres = ":".join(filter(None, ("gpu", profile.gpu_type, str(profile.gpus_per_job))))
+    name = "gpu" if gres else "cpu"
+    if profile.scoring is None:
+        return (_pool(name, profile, gres, GPU=1, CPU=1),)
+    # what the main jobs demand of nodes (qos, constraint) is not taken over: it may be a GPU
+    demands = {"qos": None, "constraint": None, "max_jobs": None, **dict(profile.scoring)}
+    if profile.scoring.partition is None:
+        demands["partition"] = profile.partition
+    beside = profile.model_copy(update=demands)
+    scoring_name = "cpu" if gres else "scoring"
+    return (
+        _pool(name, profile, gres, GPU=1),
+        _pool(scoring_name, beside, None, CPU=1),
+    )
+
+
+def _pool(name: str, profile: Cluster, gres: str | None, **resources: int) -> WorkerPool:
+    return WorkerPool(
+        name=name,
+        workers=profile.workers,
+        fewest=profile.fewest or profile.workers,
+        processes=profile.gpus_per_job if gres else 1,
+        threads=profile.threads,
+        memory=profile.memory,
+        max_memory=profile.max_memory,
+        gres=gres,
+        resources=resources,
+        partition=profile.partition,
+        account=profile.account,
+        qos=profile.qos,
+        constraint=profile.constraint,
+        walltime=profile.walltime,
+        directives=profile.directives,
+        max_jobs=profile.max_jobs,
+    )

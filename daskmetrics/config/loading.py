@@ -1,0 +1,375 @@
+"""From YAML, ``--set`` settings and cluster profiles to a validated configuration."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import ValidationError
+
+from daskmetrics.config._cluster import Cluster
+from daskmetrics.config.schema import PRESETS, Config
+from daskmetrics.config.section import Section
+from daskmetrics.core.errors import ConfigError, unknown
+
+_DEEPEST = 100  # brackets in brackets
+_MOST = 100_000  # values of a YAML file; nested aliases can stand for any number
+
+
+def folder() -> Path:
+    """Folder of the ready-made configurations: inside an installed package, or beside it in a
+    checkout.
+    """
+    package = Path(str(files("daskmetrics")))
+    inside = package / "configs"
+    return inside if inside.is_dir() else package.parent / "configs"
+
+
+def load(
+    source: str | Path | Mapping[str, Any],
+    settings: Sequence[str] = (),
+    changes: Mapping[str, Any] | None = None,
+) -> Config:
+    """Read a configuration from a YAML file or a mapping, and apply changes and settings on top.
+
+    Parameters
+    ----------
+    source : str, Path or mapping
+        The experiment's YAML, or its keys and values.
+    settings : sequence of str
+        ``KEY=VALUE``, such as ``search.budget=0.1`` or ``models.0.revisions=log``; values are read
+        as YAML. They are applied last.
+    changes : mapping, optional
+        Keys and values in place of those of the source; the keys of sections are merged.
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing or not YAML, a key is unknown, or a value is not valid.
+
+    Examples
+    --------
+    >>> load(folder() / "demo.yaml", ["search.budget=0.1"]).search.budget
+    0.1
+    """
+    is_mapping = isinstance(source, Mapping)
+    data = _merge(source if isinstance(source, Mapping) else _read(Path(source)), changes or {})
+    for setting in settings:
+        data = copy.deepcopy(data)  # a mapping of the caller stays as it is
+        _apply(data, setting)
+    return parse(data, where="configuration" if is_mapping else str(source))
+
+
+def parse(data: Mapping[str, Any], where: str = "configuration") -> Config:
+    """Validate a mapping, as YAML gives it; presets and profiles are replaced by their keys.
+
+    Parameters
+    ----------
+    data : mapping
+        Keys and values of the experiment.
+    where : str
+        Where the data comes from, for messages.
+
+    Raises
+    ------
+    ConfigError
+        If a key is unknown or missing, or a value is not valid.
+
+    Examples
+    --------
+    >>> parse({"name": "x", "models": [{"name": "a", "source": "./a"}], "protocol": "paper"}).protocol.padding
+    'left'
+    """
+    protocol = _as_mapping("protocol", "preset", data.get("protocol"))
+    preset = protocol.pop("preset", "corrected")
+    if preset not in PRESETS:
+        raise unknown("protocol preset", preset, PRESETS)
+    protocol = {**PRESETS[preset].model_dump(), **protocol}
+    data = {**data, "protocol": protocol, "cluster": _cluster_keys(data.get("cluster"))}
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: " + "\n".join(map(_message, _causes(error)))) from None
+    except (
+        UnicodeEncodeError
+    ) as error:  # from pydantic: half of a surrogate pair where a choice is expected
+        character = error.object[error.start]
+        raise ConfigError(
+            f"{where}: {character!r} is half of a surrogate pair; write the whole character."
+        ) from None
+
+
+def cluster(base: str | Mapping[str, Any] | None, **keys: Any) -> Cluster:
+    """Read the settings of a cluster alone.
+
+    The site's dask configuration (``daskmetrics.cluster``) overrides the profile, and keys override
+    both. A Slurm profile takes what it leaves open from dask-jobqueue's configuration: queue,
+    account, interface and prologue.
+
+    Parameters
+    ----------
+    base : str, mapping or None
+        Name of a profile, path of its YAML file, or keys (``profile`` among them names one).
+    **keys
+        Further keys on top.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such profile, a key is unknown, or a value is not valid.
+
+    Examples
+    --------
+    >>> cluster("local", workers=3).workers
+    3
+    """
+    section = {"profile": base} if isinstance(base, str) else base or {}
+    try:
+        return Cluster.model_validate(_cluster_keys({**section, **keys}))
+    except ValidationError as error:
+        places = ({**item, "loc": ("cluster", *item["loc"])} for item in _causes(error))
+        raise ConfigError("\n".join(map(_message, places))) from None
+
+
+JOBQUEUE = {
+    "queue": "partition",
+    "account": "account",
+    "interface": "interface",
+    "job-script-prologue": "prologue",
+}
+"""Keys of ``jobqueue: slurm`` in dask-jobqueue's ``jobqueue.yaml`` that a Slurm profile takes as its own."""
+
+
+def jobqueue_settings() -> dict[str, Any]:
+    """What the user has set for Slurm in dask-jobqueue's configuration; its own defaults are empty."""
+    import dask.config
+
+    settings = dask.config.get("jobqueue.slurm", None) or {}
+    return {key: value for key, value in settings.items() if value not in (None, "", [], {})}
+
+
+def cluster_origins(base: str) -> tuple[Cluster, dict[str, str]]:
+    """A profile, and where each of its keys comes from that is not a default."""
+    origins = {key: origin for origin, keys in _cluster_layers({"profile": base}) for key in keys}
+    return cluster(base), origins
+
+
+def _cluster_keys(section: Any) -> dict[Any, Any]:
+    return _merge(*(keys for _, keys in _cluster_layers(section)))
+
+
+def _cluster_layers(section: Any) -> list[tuple[str, Mapping[Any, Any]]]:
+    """Cluster settings by origin, weakest first: jobqueue.yaml, the named profile, the site's file,
+    the keys.
+    """
+    import dask.config
+
+    keys = _as_mapping("cluster", "profile", section)
+    name, profile = keys.pop("profile", None), {}
+    if name and name.endswith((".yaml", ".yml")):
+        profile = _read(Path(name))
+    elif name:
+        known = {path.stem: path for path in (folder() / "clusters").glob("*.yaml")}
+        if name not in known:
+            raise unknown("cluster profile", name, known)
+        profile = _read(known[name])
+    site = dask.config.get("daskmetrics.cluster", None) or {}
+    layers = [("profile", profile), ("Dask's configuration", site), ("experiment", keys)]
+    if _merge(profile, site, keys).get("kind") == "slurm":
+        known = {
+            ours: value
+            for theirs, value in jobqueue_settings().items()
+            if (ours := JOBQUEUE.get(theirs))
+        }
+        layers.insert(0, ("jobqueue.yaml", known))
+    return layers
+
+
+def _merge(*weakest_first: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Mappings joined key by key, nested ones too. Keys may have any type: validation reports wrong
+    ones later.
+    """
+    merged: dict[Any, Any] = {}
+    for layer in weakest_first:
+        for key, value in layer.items():
+            before = merged.get(key)
+            if isinstance(before, Mapping) and isinstance(value, Mapping):
+                value = _merge(before, value)
+            merged[key] = value
+    return merged
+
+
+def _as_mapping(section: str, key: str, value: Any) -> dict[Any, Any]:
+    """A section as a mapping; a single name stands for ``{key: name}``."""
+    mapping = {key: value} if isinstance(value, str) else {} if value is None else value
+    if not isinstance(mapping, Mapping) or not isinstance(mapping.get(key, ""), str):
+        raise ConfigError(
+            f"'{section}': got {_shorten(value)}; write the name of a {key}, or 'key: value' lines."
+        )
+    return dict(mapping)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not _is_file(path):
+        available = ", ".join(str(p) for p in sorted(folder().glob("*.yaml")))
+        raise ConfigError(f"No configuration file '{path}'. Ready-made ones: {available}.")
+    try:
+        data = _parse_yaml(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"'{path}' is not valid YAML: {error}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(
+            f"'{path}' must hold 'key: value' lines, but holds {type(data).__name__}."
+        )
+    return data
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long
+        return False
+
+
+def _parse_yaml(text: str) -> Any:
+    """The value of a YAML text; ValueError for every problem, also for a date that does not exist."""
+    try:
+        brackets = (1 if each in "[{" else -1 for each in re.findall(r"[][{}]", text))
+        if max(accumulate(brackets), default=0) > _DEEPEST:  # the parser takes seconds
+            raise ValueError(f"its brackets are nested more than {_DEEPEST} deep")
+        value = yaml.safe_load(text)
+        if _count(value, {}) > _MOST:
+            raise ValueError(f"its aliases stand for more than {_MOST:,} values")
+        return value
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValueError(_shorten(error, 500)) from None
+
+
+def _count(value: Any, known: dict[int, int]) -> int:
+    """The values in a value, with those that aliases repeat; each is counted once and remembered."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if inner and id(value) not in known:
+        known[id(value)] = 1 + sum(_count(each, known) for each in inner)
+    return known.get(id(value), 1)
+
+
+def _shorten(value: Any, length: int = 200) -> str:
+    try:
+        text = str(value) if isinstance(value, Exception) else repr(value)
+    except (
+        Exception
+    ):  # an object of the caller's own, or a number of more digits than Python writes
+        text = f"a {type(value).__name__} that cannot be written"
+    return text if len(text) <= length else f"{text[:length]} ..."
+
+
+def _apply(data: dict[str, Any], setting: str) -> None:
+    key, equals, text = setting.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(
+            f"'--set {setting}' is not KEY=VALUE, for instance --set search.budget=0.1."
+        )
+    try:
+        value = _parse_yaml(text)
+    except ValueError as error:
+        raise ConfigError(f"'--set {setting}': the value is not valid YAML: {error}") from None
+    *path, last = key.strip().split(".")
+    node: Any = data
+    for part in path:
+        node = _child(node, part, setting)
+    node[_index(node, last, setting) if isinstance(node, list) else last] = value
+
+
+def _child(node: Any, part: str, setting: str) -> Any:
+    if isinstance(node, list):
+        return node[_index(node, part, setting)]
+    child = node.setdefault(part, {})
+    if isinstance(child, str) and part in ("protocol", "cluster"):
+        child = node[part] = {"preset" if part == "protocol" else "profile": child}
+    if not isinstance(child, dict | list):
+        raise ConfigError(f"'--set {setting}': '{part}' is {child!r} and has no keys below it.")
+    return child
+
+
+def _index(node: list[Any], part: str, setting: str) -> int:
+    if not part.isdigit() or int(part) >= len(node):
+        raise ConfigError(f"'--set {setting}': '{part}' is not an index of a list of {len(node)}.")
+    return int(part)
+
+
+def _causes(error: ValidationError) -> list[Any]:
+    """The errors without those that only follow: a list is also "too short" when one of its items
+    is wrong.
+    """
+    items = error.errors()
+    return [
+        a
+        for a in items
+        if not any(b["loc"][: len(a["loc"])] == a["loc"] and b["loc"] != a["loc"] for b in items)
+    ]
+
+
+#: Keys of earlier versions, with what has their effect now; those of lists without the index.
+REMOVED = {
+    "cluster.driver": "driver_directives: ['--partition=long', '--time=3-00:00:00']",
+    "cluster.expandable_segments": "exports: {PYTORCH_ALLOC_CONF: 'expandable_segments:True'}",
+    "cluster.failures": "nothing: five failed jobs in a row end the run",
+    "cluster.gpus_per_node": "nothing: Slurm refuses a job with more GPUs than a node has",
+    "cluster.scoring.account": "directives: ['--account=NAME']",
+    "cluster.scoring.constraint": "directives: ['--constraint=FEATURES']",
+    "cluster.scoring.max_jobs": "workers, which has as many jobs",
+    "cluster.scoring.qos": "directives: ['--qos=NAME']",
+    "cluster.scoring.walltime": "the walltime of the main jobs",
+    "cluster.tls": "distributed.comm.tls in Dask's configuration",
+    "ddp.backend": "nothing: GPUs use NCCL, and CPUs gloo",
+    "ddp.environment": "cluster.exports",
+    "ddp.restarts": "nothing: training stops after four failures in a row",
+    "models.train.floor": "nothing: the learning rate ends at a tenth of its peak",
+    "models.train.scale_learning_rate": "learning_rate, multiplied as the number of ranks demands",
+    "models.train.weight_decay": "nothing: it is 0.1",
+    "keep_states": "daskmetrics.embed, which gives the vectors of any texts",
+    "search.free_running": "nothing: decisions do not depend on when results arrive",
+    "search.fresh_share": "nothing: 30 % of the items are kept back",
+    "search.gpu_hours": "search.budget, or search.wall_hours",
+    "search.learn_costs": "nothing: decisions compare assumed costs",
+    "search.seed": "the seed of the run",
+    "search.prior": "nothing: how alike tasks are is learned from the run's own scores",
+    "watch.ahead": "nothing: a rise is predicted for 3 checkpoints",
+    "watch.rise": "nothing: a rise of 1 % would matter",
+    "watch.stopped": "nothing: the score has stopped rising if a rise has a probability below 0.1",
+}
+
+
+def _message(item: Mapping[str, Any]) -> str:
+    *parents, last = item["loc"] or ("",)
+    place = ".".join(map(str, item["loc"]))
+    if item["type"] == "extra_forbidden":
+        replacement = REMOVED.get(".".join(key for key in item["loc"] if isinstance(key, str)))
+        if replacement:
+            return f"The key '{place}' was removed. Use {replacement}."
+        inside = f" in '{'.'.join(map(str, parents))}'" if parents else ""
+        valid = (field.alias or name for name, field in _section_at(parents).model_fields.items())
+        return f"{unknown('key', str(last), valid)}{inside}"
+    if item["type"] == "missing":
+        return f"'{place}' is missing."
+    message = item["msg"].removeprefix("Value error, ")
+    return f"'{place}': got {_shorten(item['input'])}; {message}." if place else f"{message}."
+
+
+def _section_at(path: Sequence[Any]) -> type[Section]:
+    """The section that a path such as ('models', 0, 'train') leads to."""
+    section: type[Section] = Config
+    for part in path:
+        if field := section.model_fields.get(str(part)):
+            kinds = (field.annotation, *get_args(field.annotation))
+            section = next(
+                (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)),
+                section,
+            )
+    return section

@@ -1,0 +1,421 @@
+"""The sections of an experiment: frozen and validated; an unknown key is an error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from daskmetrics.config._cluster import Cluster
+from daskmetrics.config._readouts import Readouts
+from daskmetrics.config._recipe import DDP, Recipe
+from daskmetrics.config._watch import Watch
+from daskmetrics.config.section import (
+    DEEPEST,
+    WIDEST,
+    Name,
+    Names,
+    Revision,
+    Section,
+    Seed,
+    Size,
+    Source,
+)
+
+Pooling = Literal["as_shipped", "mean", "last", "cls"]
+
+
+def name_of(source: str) -> str:
+    """The name of what has none of its own, such as a model: the last part of its source, as a
+    valid name.
+
+    >>> name_of("EleutherAI/pythia-70m"), name_of("./my model/"), name_of("é")
+    ('pythia-70m', 'my-model', 'model')
+    """
+    last = Path(source).expanduser().resolve().name if source in (".", "..") else Path(source).name
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("._-")[:96] or "model"
+
+
+class Model(Section):
+    """One suite: where its checkpoints are, or how to train them, and which of them are compared.
+
+    A source alone, such as ``models: [./out]``, stands for a model that is named after it.
+    """
+
+    name: Name = Field(
+        description="Name of the suite in every result; by default the last part of `source`.",
+        examples=["pythia-70m"],
+    )
+    source: Source | None = Field(
+        None,
+        description="A folder with one sub-folder per revision (`step1000`, or a trainer's "
+        "`checkpoint-1000`), a "
+        "folder of one model, or a hub id. "
+        "A model needs either `source` or `train`.",
+        examples=["EleutherAI/pythia-70m"],
+    )
+    base: Source | None = Field(
+        None,
+        description="For a folder of LoRA adapters: the folder or hub id of their base model. By "
+        "default the one that "
+        "their `adapter_config.json` names.",
+        examples=["EleutherAI/pythia-70m"],
+    )
+    train: Recipe | None = Field(
+        None,
+        description="How to train the suite; see Recipe.",
+        examples=[{"width": 64, "depth": 4}],
+    )
+    revisions: Revision | tuple[Revision, ...] = Field(
+        "all",
+        description="Revisions to compare: a list of names, or a range: `all`, `log`, `every N`, "
+        "each with an optional "
+        "`to STEP`.",
+        examples=["every 1000 to 143000", ["step0", "step512"]],
+    )
+    layers: Literal["all", "blocks"] | tuple[int, ...] = Field(
+        "all",
+        description="Layers to compare. Layer 0 is the embedding output; `blocks` leaves it out.",
+        examples=["blocks", [4, 5, 6]],
+    )
+    depth: int | None = Field(
+        None,
+        ge=1,
+        le=DEEPEST,
+        description="Number of blocks; needed for a hub id that is not in the local cache.",
+        examples=[6],
+    )
+    width: int | None = Field(
+        None,
+        ge=1,
+        le=WIDEST,
+        description="Hidden size; needed for a hub id that is not in the local cache.",
+        examples=[512],
+    )
+    pickled: bool = Field(
+        False,
+        description="Allow pickled weights (.bin) where there is no .safetensors file.",
+        examples=[True],
+    )
+    disk: Size | None = Field(
+        None,
+        description="Disk space for the checkpoints of a hub id: each is downloaded when it is "
+        "needed, and removed "
+        "when its space is. By default nothing is removed.",
+        examples=["10GB"],
+    )
+
+    tensors: Literal["needed", "all"] = Field(
+        "needed",
+        description="With `disk`: download only the tensors that a layer needs, which are checked "
+        "by their size, or "
+        "whole files, which are also checked by the hub's hashes.",
+        examples=["all"],
+    )
+    pooling: Pooling | None = Field(
+        None,
+        description="In place of the protocol's, for this model.",
+        examples=["as_shipped", "last"],
+    )
+    prompts: str | dict[str, str] | None = Field(
+        None,
+        description="What is put before every text: one prompt for all, or prompts by role "
+        "(`query`, `document`, "
+        "`default` for neither), kind of task or task. By default those of a folder of "
+        "sentence-transformers that is "
+        "read as shipped.",
+        examples=[{"query": "query: ", "document": "passage: "}],
+    )
+    max_length: int | None = Field(
+        None,
+        ge=2,
+        description="In place of the protocol's, or of what is shipped, for this model.",
+        examples=[512],
+    )
+
+    readouts: Readouts | None = Field(
+        None,
+        description="In place of the configuration's, for this model.",
+        examples=[{"pooling": ["mean", "last"]}],
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_after_source(cls, data: Any) -> Any:
+        given = {"source": data} if isinstance(data, str) else data
+        is_unnamed = (
+            isinstance(given, Mapping)
+            and isinstance(given.get("source"), str)
+            and "name" not in given
+        )
+        return {"name": name_of(given["source"]), **given} if is_unnamed else given
+
+    @model_validator(mode="after")
+    def _check_origin(self) -> Model:
+        if (self.source is None) == (self.train is None):
+            raise ValueError(f"model '{self.name}' needs either 'source' or 'train'")
+        if self.disk and self.train:
+            raise ValueError(
+                f"model '{self.name}' is trained, so that it has nothing to download: leave out "
+                "'disk'"
+            )
+        return self
+
+
+class Corpus(Section):
+    """The texts whose representations are measured."""
+
+    source: Source = Field(
+        "stdlib",
+        description="`stdlib`, a text file with one prompt per line, or `task:NAME` for the texts "
+        "of a task.",
+        examples=["prompts.txt", "task:Banking77Classification"],
+    )
+    prompts: int = Field(
+        256,
+        ge=2,
+        le=10_000_000,
+        description="Number of prompts. They are drawn with the seed of the run.",
+        examples=[1000],
+    )
+
+
+class Protocol(Section):
+    """How a text becomes a vector: part of every key and stored beside every number.
+
+    ``state_norm`` says how a layer is read: ``raw`` as the block returns it, ``final_ln`` after the
+    model's final layer norm (what a model truncated at this layer would give), ``hidden_states`` as
+    transformers returns it (raw, except for the last layer). Presets: ``corrected`` and ``paper``,
+    as in "Layer by Layer" (Skean et al., 2025).
+    """
+
+    pooling: Pooling = Field(
+        "as_shipped",
+        description="How token states become one vector: their mean, the last or the first token; "
+        "or `as_shipped`, as "
+        "a folder of sentence-transformers says (pooling, dense layers, normalisation, prompts, "
+        "length, padding), and "
+        "the mean for other models.",
+        examples=["last"],
+    )
+    padding: Literal["right", "left"] = Field(
+        "right",
+        description="Side on which shorter texts are padded; it changes no vector.",
+        examples=["left"],
+    )
+    max_length: int = Field(
+        256, ge=2, le=10_000_000, description="Tokens of a text that are read.", examples=[2048]
+    )
+    state_norm: Literal["raw", "final_ln", "hidden_states"] = Field(
+        "final_ln",
+        description="How a layer is read: `raw` as the block returns it, `final_ln` after the "
+        "final layer norm of the "
+        "model, `hidden_states` as transformers returns it.",
+        examples=["raw"],
+    )
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32", description="Number format of weights and states.", examples=["float16"]
+    )
+    batch_tokens: int = Field(
+        1024,
+        ge=1,
+        le=10**9,
+        description="Padded tokens per batch. Texts are sorted by length.",
+        examples=[65536],
+    )
+
+
+PRESETS: Mapping[str, Protocol] = {
+    "corrected": Protocol(),
+    "paper": Protocol(pooling="mean", padding="left", max_length=2048, state_norm="hidden_states"),
+}
+
+
+class Search(Section):
+    """Which task evaluations are paid for, and when to stop."""
+
+    policy: str = Field(
+        "race", description="Name of a policy, or `package.module:function`.", examples=["random"]
+    )
+    budget: Annotated[float, Field(ge=1e-6, le=1)] | Literal["auto"] = Field(
+        "auto",
+        description="Share of the cost of every score that may be spent. `auto` computes every "
+        "score where there are "
+        "few checkpoints, where all scores take less than five minutes (assumed), or where a "
+        "first look at every model "
+        "takes half of that, and else allows 30 %.",
+        examples=[0.01],
+    )
+    spend: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Share of that cost to spend even if the search is sure earlier; at most "
+        "`budget`. With "
+        "`budget: 1` and no `confidence` every cell is scored.",
+        examples=[0.2],
+    )
+    cells: int | None = Field(
+        None, ge=1, description="Largest number of cells to evaluate.", examples=[500]
+    )
+    wall_hours: float | None = Field(
+        None, gt=0, description="Hours after which no further cell is chosen.", examples=[12]
+    )
+    confidence: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Stop when the probability of being within `within` of the best arm reaches "
+        "this.",
+        examples=[0.95],
+    )
+    within: float = Field(
+        0.01,
+        gt=0,
+        lt=1,
+        description="Accepted difference from the best arm, as a share of its mean score.",
+        examples=[0.02],
+    )
+    reward: Literal["mean", "rank", "harmonic", "robust"] = Field(
+        "mean",
+        description="How scores of different tasks are made comparable: `mean` as they are, `rank` "
+        "by rank, `harmonic` and `robust` as a harmonic or a robust mean over tasks.",
+        examples=["rank"],
+    )
+    objective: str = Field(
+        "all",
+        description="What the best arm is best at: `all` tasks, one kind of task, or one task.",
+        examples=["classification"],
+    )
+    weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
+        {},
+        description="Weight of a task in the objective, by its name. The default is 1.",
+        examples=[{"STS12": 2.0}],
+    )
+    baseline: str | None = Field(
+        None,
+        description="MODEL@REVISION whose last layer every arm is compared with. By default the "
+        "last checkpoint of the recommended arm's own model.",
+        examples=["pythia-410m@step143000"],
+    )
+    confirm: Literal["leader", "fresh"] = Field(
+        "leader",
+        description="What checks the choice: `leader` scores the leading arm on its missing "
+        "tasks; `fresh` also keeps "
+        "back items of every task from the search, and scores the finalists on them.",
+        examples=["fresh"],
+    )
+    device: Literal["cpu", "gpu"] = Field(
+        "cpu",
+        description="Device whose speed is assumed when costs are compared.",
+        examples=["gpu"],
+    )
+    window: int | None = Field(
+        None,
+        ge=1,
+        le=10_000,
+        description="Decisions that may be open at once. By default the number of workers, from 8 "
+        "to 32.",
+        examples=[32],
+    )
+
+    @field_validator("budget", mode="before")
+    @classmethod
+    def _check_budget(cls, value: object) -> object:
+        is_share = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
+        if value != "auto" and not is_share:
+            raise ValueError(
+                "must be a share of the cost of every score, above 0 and at most 1, or 'auto'"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _check_spend(self) -> Search:
+        if self.budget != "auto" and (self.spend or 0) > self.budget:
+            raise ValueError(
+                f"'search.spend' is {self.spend:g}, but 'search.budget' allows only "
+                f"{self.budget:g} of the exhaustive "
+                f"cost: add --budget {self.spend:g}, or spend less"
+            )
+        return self
+
+
+class Config(Section):
+    """One experiment."""
+
+    name: Name = Field(description="Name of the experiment and of its folder.", examples=["pythia"])
+    seed: Seed = Field(0, description="Seed of everything that is drawn at random.", examples=[1])
+    models: tuple[Model, ...] = Field(
+        min_length=1,
+        description="The suites whose checkpoints are compared.",
+        examples=[[{"name": "pythia-70m", "source": "EleutherAI/pythia-70m"}]],
+    )
+    corpus: Corpus = Field(
+        Corpus(),
+        description="The texts whose representations are measured.",
+        examples=[{"source": "prompts.txt"}],
+    )
+    protocol: Protocol = Field(
+        Protocol(),
+        description="How a text becomes a vector. Also the name of a preset, or keys on top of "
+        "`preset: NAME`.",
+        examples=["paper", {"preset": "corrected", "max_length": 512}],
+    )
+    readouts: Readouts = Field(
+        Readouts(),
+        description="How vectors are read from the states, beside the layer: each choice is an "
+        "arm.",
+        examples=[
+            {
+                "pooling": ["mean", "last"],
+                "dimensions": ["all", 256],
+                "storage": ["float32", "int8"],
+            }
+        ],
+    )
+    metrics: Names = Field(
+        ("prompt_entropy", "curvature", "effective_rank"),
+        description="Label-free metrics: names, families, or `all` of them; `[]` measures "
+        "nothing. The default ones "
+        "are cheap, and about different things: the tokens of a prompt, their order, and the "
+        "prompts.",
+        examples=["all", ["prompt_entropy", "infonce"], []],
+    )
+    tasks: tuple[str, ...] = Field(
+        (),
+        description="Names of tasks, of sets of tasks, or of presets.",
+        examples=[["stdlib:demo", "mteb:STS12", "file:reviews.csv"]],
+    )
+    search: Search = Field(
+        Search(), description="Which task evaluations are paid for.", examples=[{"budget": 0.1}]
+    )
+    cluster: Cluster = Field(
+        Cluster(),
+        description="Where the work runs. Also the name of a profile, or keys on top of `profile: "
+        "NAME`.",
+        examples=["local", {"profile": "a100", "workers": 8}],
+    )
+    ddp: DDP = Field(
+        DDP(),
+        description="How processes that train together are run.",
+        examples=[{"folder": "suites"}],
+    )
+    watch: Watch = Field(
+        Watch(),
+        description="How a suite that grows is followed; for `daskmetrics watch`.",
+        examples=[{"keep": "best(3)"}],
+    )
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Config:
+        names = [model.name for model in self.models]
+        if len(set(names)) < len(names):
+            raise ValueError(f"model names must differ, got {', '.join(names)}")
+        return self
+
+    def as_dict(self) -> dict[str, Any]:
+        """The configuration as plain JSON values, in the order of its fields."""
+        return self.model_dump(mode="json")

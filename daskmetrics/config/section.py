@@ -1,0 +1,130 @@
+"""The base of every section, and the types of its text fields."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
+
+from daskmetrics.core.text import parse_walltime
+
+DEEPEST, WIDEST = 10_000, 1_000_000  #: blocks and hidden size of a model; greater ones are mistakes
+
+
+def matching(pattern: str, meaning: str) -> AfterValidator:
+    """A validator of text that matches a pattern."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"must be {meaning}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _check_path(text: str) -> str:
+    if any(len(part.encode()) > 255 for part in text.split("/")) or len(text) > 1024:
+        raise ValueError("must be a path or a name of at most 1024 characters")
+    return text
+
+
+def _check_line(text: str) -> str:
+    if not text.isprintable() or len(text) > 4096:
+        raise ValueError("must be one printable line of at most 4096 characters")
+    return text
+
+
+def _reject_number(value: Any) -> Any:
+    if isinstance(value, int):  # YAML 1.1 reads 12:30:00 as 45000
+        raise ValueError("write a time in quotes, for instance '12:30:00'")
+    return value
+
+
+def _check_walltime(text: str) -> str:
+    parse_walltime(text)
+    return text
+
+
+# all of these become folders, Slurm job names, or parts of lines of job scripts
+Name = Annotated[
+    str,
+    matching(
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}",
+        "letters, digits, '.', '_' or '-', start with a letter or digit, at most 96 characters",
+    ),
+]
+Line = Annotated[str, AfterValidator(_check_line)]
+Word = Annotated[
+    str, matching(r"[A-Za-z0-9][A-Za-z0-9._:,@+-]{0,95}", "one word of letters, digits and ._:,@+-")
+]
+# an account may be a number, which YAML and the environment give as an integer
+SlurmName = Annotated[
+    Word, BeforeValidator(lambda value: str(value) if type(value) is int else value)
+]
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+# Slurm takes several partitions as one word, joined by commas
+Partitions = Annotated[
+    SlurmName,
+    BeforeValidator(
+        lambda value: ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+    ),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+Size = Annotated[str, matching(r"\d+(\.\d+)? ?[kKMGTP]?i?B?", "a size such as 16GiB")]
+Source = Annotated[Line, AfterValidator(_check_path)]
+SharedFolder = Annotated[Source, matching(r"[^\s%]+", "a path without spaces and without %")]
+Revision = Annotated[
+    Line,
+    matching(
+        r"(?![/~-])(?!.*\.\.).{1,250}",
+        "a name, without '..' and not beginning with '/', '~' or '-'",
+    ),
+]
+Walltime = Annotated[str, BeforeValidator(_reject_number), AfterValidator(_check_walltime)]
+# what Slurm combines features with: a100&nvlink, [rack1|rack2], !old
+Constraint = Annotated[
+    Line, matching(r"[A-Za-z0-9._:,@+&|*()\[\]!-]{1,200}", "features such as 'a100' or 'a100|h100'")
+]
+Directive = Annotated[Line, matching(r"--?[A-Za-z].*", "an option of sbatch such as '--exclusive'")]
+DottedName = Annotated[
+    str, matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "a name of Python such as package.module")
+]
+# one name may stand for a list of one
+Names = Annotated[
+    tuple[str, ...],
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+Variable = Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]{0,95}", "the name of a variable")]
+
+
+class Section(BaseModel):
+    """A part of the configuration: frozen, and strict about its keys."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reject_yaml_booleans(cls, data: Any) -> Any:
+        """YAML 1.1 reads some words as true or false, which would then count as 1 and 0."""
+        for name, value in data.items() if isinstance(data, Mapping) else ():
+            field = cls.model_fields.get(name) if isinstance(name, str) else None
+            if isinstance(value, bool) and field is not None and field.annotation is not bool:
+                raise ValueError(
+                    f"'{name}' is {value}, because YAML reads on, off, yes and no as true or "
+                    "false. "
+                    "Write a number, or put the word in quotes"
+                )
+        return data

@@ -1,0 +1,284 @@
+"""The texts of every Python installation: read without importing modules, split in two, cut into
+passages.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import random
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import atomic_write, cache_folder
+from daskmetrics.core.names import Key, content_key, seed_of
+from daskmetrics.core.rows import read_lines
+from daskmetrics.core.serialization import parse
+
+# In every CPython from 3.11 on, with much prose, parsed in about a second. `topics` is the manual
+# of pydoc.
+PACKAGES = (
+    "_pydecimal", "_pyio", "asyncio", "codecs", "collections", "concurrent", "configparser", "difflib", "doctest",
+    "email", "http", "imaplib", "importlib", "inspect", "ipaddress", "json", "logging", "smtplib", "socket",
+    "statistics", "threading", "typing", "unittest", "urllib", "wsgiref", "xml",
+)  # fmt: skip
+TOPICS = "topics"
+
+PROMPT_WORDS = 32
+_QUOTE = 8  # words
+_HELD_OUT_IN = 3  # one document in three is held out
+
+
+@dataclass(frozen=True)
+class Document:
+    """One section of Python's manual, or the docstrings of one class or function."""
+
+    name: str  # its place, such as ``logging.handlers.SocketHandler`` or ``topics.while``
+    text: str  # its paragraphs, one per line, with single spaces
+
+    @property
+    def package(self) -> str:
+        """The first part of the name.
+
+        >>> Document("xml.dom.minidom.Node", "...").package
+        'xml'
+        """
+        return self.name.partition(".")[0]
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether models of the demo do not train on it; decided by the text, so that copies stay
+        together.
+        """
+        return hashlib.sha256(self.text.encode()).digest()[0] % _HELD_OUT_IN == 0
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A run of words from one document."""
+
+    package: str
+    text: str
+
+
+@cache
+def stdlib_documents() -> tuple[Document, ...]:
+    """All distinct documents of this Python, in a fixed order.
+
+    >>> documents = stdlib_documents()
+    >>> documents[0].package, len(documents) > 800
+    ('topics', True)
+    """
+    by_text: dict[str, Document] = {}
+    for document in (*_topics(), *_docstrings()):
+        if document.text:
+            by_text.setdefault(document.text, document)
+    return tuple(by_text.values())
+
+
+@cache
+def train() -> tuple[Document, ...]:
+    """The documents on which models of the demo are trained."""
+    return tuple(document for document in stdlib_documents() if not document.is_held_out)
+
+
+@cache
+def held_out() -> tuple[Document, ...]:
+    """The other documents, for tasks and prompts, without paragraphs that share words with a
+    training document.
+
+    A paragraph is left out if it shares `_QUOTE` consecutive words: the manual and the docstrings
+    often repeat each other.
+
+    >>> {document.text for document in held_out()} & {document.text for document in train()}
+    set()
+    """
+    trained = frozenset(run for document in train() for run in _windows(document.text))
+    kept = []
+    for document in stdlib_documents():
+        if document.is_held_out:
+            lines = (
+                line for line in document.text.splitlines() if trained.isdisjoint(_windows(line))
+            )
+            if text := "\n".join(lines):
+                kept.append(Document(document.name, text))
+    return tuple(kept)
+
+
+def passages(documents: Iterable[Document], words: int) -> tuple[Passage, ...]:
+    """Consecutive, disjoint runs of exactly `words` words; the rest of a document is dropped.
+
+    >>> [passage.text for passage in passages([Document("os.walk", "Walk the tree,\\nyield its folders.")], 2)]
+    ['Walk the', 'tree, yield', 'its folders.']
+    """
+    return tuple(
+        Passage(document.package, " ".join(all_words[start : start + words]))
+        for document in documents
+        for all_words in [document.text.split()]
+        for start in range(0, len(all_words) - words + 1, words)
+    )
+
+
+def prompts(source: str, count: int, seed: int) -> tuple[str, ...]:
+    """The texts whose representations are measured, drawn at random and distinct; equal seeds draw
+    equal prompts.
+
+    The source is ``stdlib`` for held-out passages of `PROMPT_WORDS` words, or a text file with one
+    prompt per line. Raises ConfigError if the file is missing or is not text, or if there are too
+    few distinct prompts.
+
+    >>> len(set(prompts("stdlib", 8, seed=0)))
+    8
+    """
+    texts = (
+        (passage.text for passage in passages(held_out(), PROMPT_WORDS))
+        if source == "stdlib"
+        else _lines(source)
+    )
+    return draw(texts, count, seed, source)
+
+
+def draw(texts: Iterable[str], count: int, seed: int, source: str) -> tuple[str, ...]:
+    """Draw distinct texts at random; raises ConfigError, which names the source, if there are too
+    few.
+    """
+    distinct = list(dict.fromkeys(text for text in texts if text))
+    if len(distinct) < count:
+        raise ConfigError(
+            f"Corpus '{source}' has {len(distinct)} distinct prompts, but {count} are requested. "
+            f"Set corpus.prompts to {len(distinct)} or less, or use a larger corpus."
+        )
+    return tuple(random.Random(seed_of("prompts", seed)).sample(distinct, count))
+
+
+def training_texts(source: str) -> tuple[str, ...]:
+    """The training part of ``stdlib``, or the lines of a text file; raises ConfigError if they
+    cannot be read.
+    """
+    if source == "stdlib":
+        return tuple(document.text for document in train())
+    lines = _lines(source)
+    if not lines:
+        raise ConfigError(
+            f"Corpus '{source}' is empty. Give a text file with one text per line, or 'stdlib'."
+        )
+    return tuple(lines)
+
+
+def _lines(source: str) -> list[str]:
+    if not Path(source).is_file():
+        raise ConfigError(
+            f"No corpus file '{source}'. Give a text file with one prompt per line, or 'stdlib'."
+        )
+    return [line.strip() for line in read_lines(Path(source))]
+
+
+def digest(texts: Iterable[str]) -> Key:
+    """The key of a corpus: equal texts in equal order give equal keys.
+
+    >>> digest(["a", "b"]) == digest(("a", "b")) != digest(["b", "a"])
+    True
+    """
+    return content_key("corpus", list(texts))
+
+
+def _topics() -> Iterator[Document]:
+    """The sections of pydoc's manual; not whole topics, because topics repeat sections of each
+    other.
+    """
+    from pydoc_data.topics import topics
+
+    for name in sorted(topics):
+        for index, section in enumerate(_sections(topics[name])):
+            yield Document(f"{TOPICS}.{name}.{index}", _paragraphs(section))
+
+
+def _sections(text: str) -> Iterator[str]:
+    """The parts of a reStructuredText between its underlined headings, without the headings."""
+    lines = text.splitlines()
+    headings = [i for i, (title, line) in enumerate(pairwise(lines)) if _is_underline(line, title)]
+    starts = [0, *(i + 2 for i in headings)]
+    for start, stop in zip(starts, [*headings, len(lines)], strict=True):
+        yield "\n".join(lines[start:stop])
+
+
+def _is_underline(line: str, title: str) -> bool:
+    return len(line) == len(title) >= 3 and len(set(line)) == 1 and line[0] in "*=-~^"
+
+
+def _docstrings() -> list[Document]:
+    """Those of the packages; parsing takes a second, so they are kept in the cache folder while no
+    file changes.
+    """
+    library = Path(sysconfig.get_path("stdlib"))
+    paths = [path for package in PACKAGES for path in _modules(library, package)]
+    files = [
+        (str(path), about.st_size, about.st_mtime_ns) for path in paths for about in [path.stat()]
+    ]
+    here = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    kept = cache_folder() / "stdlib" / f"{content_key('docstrings', sys.version, here, files)}.json"
+    with suppress(OSError, ValueError, TypeError):
+        key, rows = parse(kept.read_bytes())
+        if key == content_key(rows):
+            return [Document(*row) for row in rows]
+    found = [document for path in paths for document in _documented(path, library)]
+    rows = [[document.name, document.text] for document in found]
+    with suppress(OSError):
+        if cache_folder().is_dir():  # a dry run makes none
+            kept.parent.mkdir(exist_ok=True)
+            atomic_write(kept, json.dumps([content_key(rows), rows]))
+    return found
+
+
+def _modules(library: Path, package: str) -> list[Path]:
+    single = library / f"{package}.py"
+    return [single] if single.is_file() else sorted((library / package).rglob("*.py"))
+
+
+def _documented(path: Path, library: Path) -> Iterator[Document]:
+    """The docstring of a module, and those of each of its classes and functions."""
+    module = ".".join(path.relative_to(library).with_suffix("").parts).removesuffix(".__init__")
+    tree = ast.parse(path.read_bytes())
+    yield Document(module, _paragraphs(ast.get_docstring(tree) or ""))
+    for node in tree.body:
+        if texts := list(_docs(node)):
+            yield Document(f"{module}.{getattr(node, 'name', '')}", _paragraphs("\n\n".join(texts)))
+
+
+def _docs(node: ast.stmt) -> Iterator[str]:
+    """The docstrings of a class with its methods, or of a function without inner functions."""
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        yield from filter(None, [ast.get_docstring(node)])
+    if isinstance(node, ast.ClassDef):
+        for child in node.body:
+            yield from _docs(child)
+
+
+def _paragraphs(text: str) -> str:
+    """Paragraphs as single lines.
+
+    >>> _paragraphs("One paragraph,\\n  two lines.\\n\\n\\nAnother.")
+    'One paragraph, two lines.\\nAnother.'
+    """
+    blocks: list[list[str]] = [[]]
+    for line in text.splitlines():
+        if line.strip():
+            blocks[-1] += line.split()
+        elif blocks[-1]:
+            blocks.append([])
+    return "\n".join(" ".join(block) for block in blocks if block)
+
+
+def _windows(text: str) -> Iterator[str]:
+    """All overlapping runs of `_QUOTE` consecutive words; a shorter text has none."""
+    words = text.split()
+    for start in range(len(words) - _QUOTE + 1):
+        yield " ".join(words[start : start + _QUOTE])

@@ -1,0 +1,448 @@
+"""The entries of a journal and the messages to the live pages: one frozen class for each kind, and
+their JSON.
+
+A line of a journal holds the object that `to_json` returns, and `from_json` reads it back. All
+other code tells the kinds apart by their classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+from daskmetrics.core.errors import DataError
+from daskmetrics.core.names import Arm, Key
+from daskmetrics.core.results import Measured, Scored, Trained, result_as_json, result_of
+from daskmetrics.core.serialization import build
+
+Plain: TypeAlias = Mapping[str, Any]
+M = TypeVar("M")
+E = TypeVar("E")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    """An experiment begins, or goes on."""
+
+    key: Key  # of the configuration: a changed one has another key
+    at: float  # seconds since 1970
+    name: str
+    arms: int  # planned, as are the checkpoints
+    checkpoints: int
+    tasks: Mapping[str, Mapping[str, str]]  # kind and main score of each task
+    widths: Mapping[str, int]  # of each model's hidden states
+    window: int  # how many decisions of the search may be open at once
+    environment: Mapping[str, str]  # versions and machine
+    # revisions of equal content, which are measured as one, by the name of that checkpoint
+    aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    warnings: Sequence[
+        str
+    ] = ()  # what is doubtful about the weights of a model or the data of a task
+    config: Plain = field(default_factory=dict)  # the whole configuration
+
+
+@dataclass(frozen=True)
+class StorePlanned:
+    """What the store is to hold, and the keys of the units that fill it (`store.StorePlan`)."""
+
+    template: Plain
+    version: int
+    seed: int
+    measure: Mapping[str, Key]
+    encode: Mapping[str, Sequence[Key]]
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class WorkerJoined:
+    """A worker has answered the handshake."""
+
+    name: str
+    host: str
+    versions: Mapping[str, str]
+    gpus: Sequence[str]
+
+
+@dataclass(frozen=True)
+class UnitAsked:
+    """The source has asked for a unit; `note` says why, for a score with the decision of the search
+    as ``pick``.
+    """
+
+    key: Key
+    name: str
+    note: Plain
+
+    @property
+    def pick(self) -> Plain | None:
+        """The decision of the search, if the unit is one."""
+        return self.note.get("pick")
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the journal holds of a finished or failed work unit.
+
+    The value of a unit that knows metrics, tasks or items is one of `core.results`; other units
+    give any value of JSON. A unit without a value has a `status` other than ``ok`` and a `reason`;
+    it is never a number.
+    `seconds` is the time of the last attempt on its worker, without that of its input; `at` is the
+    driver's clock when the record was written, in seconds since 1970, or 0 if an earlier version
+    wrote it.
+    """
+
+    key: Key
+    name: str
+    kind: str
+    status: str
+    value: object = None
+    reason: str | None = None
+    attempts: int = 1
+    seconds: float = 0.0
+    worker: str | None = None
+    at: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+
+@dataclass(frozen=True)
+class AttemptFailed:
+    """One attempt of a unit failed; `blamed` says whether the fault counts against the unit."""
+
+    key: Key
+    name: str
+    kind: str
+    worker: str | None
+    attempt: int
+    fault: str
+    blamed: bool
+    reason: str
+    trace: str
+
+
+@dataclass(frozen=True)
+class InputRecovered:
+    """A shared input succeeded after faults, which no longer count."""
+
+    key: Key
+    name: str
+
+
+@dataclass(frozen=True)
+class UnitsRetried:
+    """The user has the failures of these units taken back, so that they are tried again."""
+
+    keys: Sequence[Key]
+
+
+@dataclass(frozen=True)
+class StoreRepaired:
+    """Parts of the store were written again from the journal."""
+
+    parts: Sequence[str]
+
+
+@dataclass(frozen=True)
+class UsageMeasured:
+    """CPU seconds and memory that each worker has used, by its name."""
+
+    workers: Mapping[str, Plain]
+
+
+@dataclass(frozen=True)
+class SearchEnded:
+    """The recommendation of the search, as `bandit.Recommendation.as_dict` gives it, and what it
+    rests on.
+    """
+
+    key: Key  # of the configuration
+    location: Plain  # where a reader loads the best arm from
+    best: Plain
+    default: Plain
+    confirmed: bool
+    probability_best: float
+    probability_within: float
+    within: float
+    credible: Sequence[Plain]
+    top: Sequence[Plain]
+    reward: str
+    cells: int
+    failed: int
+    spent: float
+    budget: float
+    exhaustive: float
+    order: Sequence[
+        Any
+    ]  # of the observations, from which the posterior is computed again to the last bit
+    kinds: Sequence[Plain]  # the best arm of every kind of task
+    expected_loss: float = (
+        0.0  # of the recommended arm against the best one, in units of the reward
+    )
+    score_unit: float = 0.0  # units of the reward that correspond to its whole mean score
+    ending: str = ""  # why it ended (`bandit.Learner.ending`)
+    fresh: Sequence[
+        str
+    ] = ()  # the arms that were scored on items kept back from the search, the best arm first
+
+    @property
+    def best_arm(self) -> Arm:
+        return Arm(**self.best["arm"])
+
+    @property
+    def default_arm(self) -> Arm:
+        return Arm(**self.default["arm"])
+
+
+@dataclass(frozen=True)
+class RunFinished:
+    """An experiment has nothing left to do."""
+
+    key: Key
+    at: float
+
+
+@dataclass(frozen=True)
+class MapStarted:
+    """A map begins, or goes on: its function, the number of its items, and its options."""
+
+    function: str
+    version: str
+    stated: bool
+    reference: str | None
+    items: int
+    seed: int
+    batch_size: int
+    retries: int
+    timeout: float | None
+    environment: Mapping[str, str]
+    digest: str = ""  # SHA-256 of the file of its items
+
+
+@dataclass(frozen=True)
+class ItemsRetried:
+    """The user has the failures of these items of a map taken back, so that they are tried again."""
+
+    items: Sequence[Key]
+
+
+Event: TypeAlias = (
+    RunStarted | StorePlanned | WorkerJoined | UnitAsked | Record | AttemptFailed | InputRecovered | UnitsRetried
+    | StoreRepaired | UsageMeasured | SearchEnded | RunFinished | MapStarted | ItemsRetried
+)  # fmt: skip
+
+
+def standing(entries: Iterable[Event]) -> list[Event]:
+    """The entries that count: without what a later `UnitsRetried` took back, and without second
+    records of a key.
+
+    It takes back the failures and attempts of the units that it names, and that the run was
+    finished. Of several records of one key the first with a value counts, or else the first.
+    """
+    again: set[Key] = set()
+    kept: list[Event] = []
+    for entry in reversed(list(entries)):
+        match entry:
+            case UnitsRetried(keys=keys):
+                again.update(keys)
+            case Record(key=key, ok=False) | AttemptFailed(key=key) if key in again:
+                continue
+            case RunFinished() if again:
+                continue
+        kept.append(entry)
+    first: dict[Key, Record] = {}
+    for entry in reversed(kept):
+        if isinstance(entry, Record) and not (
+            entry.key in first and (first[entry.key].ok or not entry.ok)
+        ):
+            first[entry.key] = entry
+    return [
+        entry
+        for entry in reversed(kept)
+        if not isinstance(entry, Record) or first[entry.key] is entry
+    ]
+
+
+def measures_nothing(record: Record) -> bool:
+    """Whether this records a checkpoint of a run without metrics: no model was loaded."""
+    return isinstance(record.value, Measured) and not record.value.names
+
+
+def records(entries: Iterable[Event]) -> Iterator[Record]:
+    """The records that count (`standing`), oldest first."""
+    return (entry for entry in standing(entries) if isinstance(entry, Record))
+
+
+def is_finished(entries: Iterable[Event], key: Key | None = None) -> bool:
+    """Whether a configuration has nothing left to do: it finished, and no failure was taken back
+    since.
+
+    The default is the configuration of the latest start: a run that finished, was enlarged and was
+    then interrupted is not finished.
+    """
+    entries = list(entries)
+    start = latest(entries, RunStarted)
+    key = start.key if key is None and start else key
+    return any(isinstance(entry, RunFinished) and entry.key == key for entry in standing(entries))
+
+
+def latest(entries: Sequence[Event], kind: type[E]) -> E | None:
+    """The last entry of a class, or None."""
+    return next((entry for entry in reversed(entries) if isinstance(entry, kind)), None)
+
+
+@dataclass(frozen=True)
+class UnitsPlanned:
+    """How many units of each kind a run plans; for the live pages."""
+
+    units: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class ObjectiveSet:
+    """The weights of the tasks in a run's objective; for the live pages."""
+
+    weights: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class SearchStarted:
+    """What a search may spend, in the cost that its budget is counted in; for the live pages."""
+
+    budget: float
+    exhaustive: float
+    spent: float
+
+
+@dataclass(frozen=True)
+class PosteriorUpdated:
+    """The posterior of every arm; for the live pages."""
+
+    values: bytes  # mean and sd (2, A) as float32, NaN for arms that could not be measured
+    leader: str
+    shortfall: float  # how far the 95 % bound of any arm lies above the leader's mean
+
+
+@dataclass(frozen=True)
+class HistorySent:
+    """Everything sent before this happened before the run was resumed; for the live pages."""
+
+
+LiveMessage: TypeAlias = (
+    Event | UnitsPlanned | ObjectiveSet | SearchStarted | PosteriorUpdated | HistorySent
+)
+
+_JOURNAL: Mapping[str, type[Event]] = {
+    "start": RunStarted,
+    "plan": StorePlanned,
+    "worker": WorkerJoined,
+    "ask": UnitAsked,
+    "record": Record,
+    "attempt": AttemptFailed,
+    "recovered": InputRecovered,
+    "retry": UnitsRetried,
+    "repair": StoreRepaired,
+    "usage": UsageMeasured,
+    "result": SearchEnded,
+    "finished": RunFinished,
+    "map": MapStarted,
+    "retry_items": ItemsRetried,
+}
+_LIVE: Mapping[str, type[LiveMessage]] = {
+    **_JOURNAL,
+    "planned": UnitsPlanned,
+    "objective": ObjectiveSet,
+    "search": SearchStarted,
+    "posterior": PosteriorUpdated,
+    "history_sent": HistorySent,
+}
+_KINDS = {cls: kind for kind, cls in _LIVE.items()}
+
+
+def measured(entries: Iterable[Event]) -> Iterator[tuple[Record, Measured]]:
+    """The records of measured checkpoints among entries, with their results."""
+    return _with_results(entries, Measured)
+
+
+def scored(entries: Iterable[Event], kind: str = "score") -> Iterator[tuple[Record, Scored]]:
+    """The records of scores among entries, with their results; ``kind`` may be ``fresh``, for items
+    that were kept back from the search.
+    """
+    return (found for found in _with_results(entries, Scored) if found[0].kind == kind)
+
+
+def trained(entries: Iterable[Event]) -> Iterator[tuple[Record, Trained]]:
+    """The records of trained checkpoints among entries, with their results."""
+    return _with_results(entries, Trained)
+
+
+def _with_results(entries: Iterable[Event], result: type[R]) -> Iterator[tuple[Record, R]]:
+    for entry in entries:
+        if isinstance(entry, Record) and isinstance(entry.value, result):
+            yield entry, entry.value
+
+
+def kinds() -> tuple[str, ...]:
+    """The words that name the kinds of entries of a journal."""
+    return tuple(_JOURNAL)
+
+
+def kind_of(message: LiveMessage) -> str:
+    """The word that names the kind of an entry in the journal, such as ``record``."""
+    return _KINDS[type(message)]
+
+
+def to_json(message: LiveMessage) -> dict[str, Any]:
+    """The JSON object of an entry.
+
+    >>> to_json(UnitsRetried(["a"]))
+    {'type': 'retry', 'keys': ['a']}
+    """
+    plain = {"type": kind_of(message), **vars(message)}
+    if isinstance(message, Record):
+        plain["value"] = result_as_json(message.value)
+    return plain
+
+
+def from_json(plain: Plain) -> Event:
+    """The inverse of `to_json`; raises ValueError for a kind of entry, a field or a type that it
+    does not know.
+    """
+    return _read(plain, _JOURNAL)
+
+
+def message_from_json(plain: Plain) -> LiveMessage:
+    """The same for a message to the live pages."""
+    return _read(plain, _LIVE)
+
+
+def _read(plain: Plain, kinds: Mapping[str, type[M]]) -> M:
+    kind = plain.get("type")
+    cls = kinds.get(str(kind))
+    if cls is None:
+        raise ValueError(f"unknown kind of entry {kind!r}")
+    fields = {name: value for name, value in plain.items() if name != "type"}
+    try:
+        if cls is Record:
+            fields["value"] = result_of(str(fields.get("kind")), fields.get("value"))
+        return build(cls, fields)
+    except ValueError as error:
+        raise ValueError(f"an entry of the kind {kind!r}: {error}") from None
+
+
+def require_printable(entries: Iterable[Event], place: object) -> None:
+    """Raise DataError if an entry of an experiment has a name that no run writes, since names go to
+    files and pages.
+    """
+    names = (str(getattr(entry, "name", "")) for entry in entries)
+    if wrong := next((name for name in names if not name.isprintable()), None):
+        raise DataError(f"'{place}' has the name {wrong!r}, which no run of daskmetrics has.")
+
+
+MAP = "daskmetrics-map"  #: items of a map by status: ``{"items": 500, "counts": {"ok": 20}}``
+CLUSTER = "daskmetrics-cluster"  #: a line about queue and machines: ``{"text": ...}``
+#: a step: ``{"model", "rank", "step", "loss", "tokens_per_second"}``, one of the first two
+TRAIN = "daskmetrics-train"

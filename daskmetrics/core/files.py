@@ -1,0 +1,240 @@
+"""The files of a run, and writing a file or folder completely or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from daskmetrics.core.errors import ConfigError, did_you_mean
+
+RUNS = Path("runs")  # where runs are kept by name, below the current folder
+
+
+class _Inside:
+    """A file or folder inside a `RunFolder`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: RunFolder, owner: object = None) -> Path:
+        return folder.path / self._name
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one run, and the paths of its files."""
+
+    path: Path
+
+    config = _Inside("config.yaml")  # the configuration, with presets and profiles written out
+    # every decision and every result, one line with a checksum each; all other files can be
+    # computed from it
+    journal = _Inside("journal.jsonl")
+    items = _Inside("items.jsonl")  # of a map: what the function is applied to
+    store = _Inside("store.zarr")  # the arrays, a Zarr store that xarray opens
+    # embeddings that do not fit into the memory of workers; removed when the run ends
+    embeddings = _Inside("embeddings")
+    corpus = _Inside("corpus.json")  # the prompts that were measured
+    report = _Inside("report")  # the report: one HTML page, figures and tables
+    events = _Inside("events.jsonl")  # of a watch: what happened, for other programs; docs/watch.md
+    # of a map while it runs: where its scheduler is, and the keys that admit workers
+    scheduler = _Inside("scheduler.json")
+    # what the workers used over time: CPU, memory, network, disk, GPU
+    telemetry = _Inside("telemetry.jsonl")
+    plan = _Inside("plan.json")  # the prediction for the run, if it was planned
+    driver = _Inside("driver")  # files of the Slurm job that drives the run, if it was submitted
+    workers = _Inside("workers.json")  # while a process drives the run: how many workers have work
+    # locked by the kernel while a process drives the run; ``lock.owner`` beside it names the
+    # process
+    lock = _Inside("lock")
+
+    def create(self) -> RunFolder:
+        """Create the folder, or make an existing one private to its owner; raises ConfigError if
+        that fails.
+        """
+        if (
+            self.path.is_symlink() and self.path.lstat().st_uid != os.getuid()
+        ):  # in a folder that others share
+            raise ConfigError(
+                f"The run folder '{self.path}' is a link of another user. Choose another --folder."
+            )
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.chmod(0o700)
+        except OSError as error:
+            raise ConfigError(
+                f"The run folder '{self.path}' cannot be created or written: {error.strerror}. "
+                "Choose another --folder."
+            ) from error
+        return self
+
+    def must_exist(self) -> RunFolder:
+        """The folder itself; raises ConfigError, which names the runs that exist, if it holds no
+        run.
+        """
+        if self.journal.is_file():
+            return self
+        name = self.path.name
+        for place in (self.path.parent, RUNS):
+            if names := run_names(place):
+                near = (
+                    f" Did you mean '{place / name}'?"
+                    if name in names
+                    else did_you_mean(name, names)
+                )
+                raise ConfigError(
+                    f"No run in '{self.path}'.{near} Runs in '{place}': {', '.join(names)}."
+                )
+        raise ConfigError(f"No run in '{self.path}'. Start one with: daskmetrics run")
+
+
+def run_names(folder: Path) -> list[str]:
+    """Names of the runs in a folder."""
+    return (
+        sorted(path.parent.name for path in folder.glob("*/journal.jsonl"))
+        if folder.is_dir()
+        else []
+    )
+
+
+@contextmanager
+def private() -> Iterator[None]:
+    """Make files that are written meanwhile private to their owner, also those of started
+    processes.
+
+    A thread beside the main one changes nothing, since the mask is that of the whole process: its
+    files are private by the mode of the folder of their run.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def atomic_write(path: Path, content: str | bytes, wait: bool = True) -> Path:
+    """Write a file that is private to its owner, completely or not at all; returns its path.
+
+    Without waiting for the disk, a power failure can leave an empty file: for what says only what
+    happens now.
+
+    >>> import tempfile
+    >>> atomic_write(Path(tempfile.mkdtemp()) / "a.txt", "whole").read_text()
+    'whole'
+    """
+    with private(), atomic_file(path, wait) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def cache_folder() -> Path:
+    """Folder of trained suites and of texts of tasks: ``$DASKMETRICS_CACHE``, or
+    ``~/.cache/daskmetrics``.
+    """
+    default = f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/daskmetrics"
+    return Path(os.environ.get("DASKMETRICS_CACHE") or default).expanduser()
+
+
+SUFFIX = ".part"
+
+
+@contextmanager
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write into that gets its name when the block ends; the first process to finish
+    wins.
+
+    >>> import tempfile
+    >>> place = Path(tempfile.mkdtemp()) / "step8"
+    >>> with atomic_folder(place) as part:
+    ...     _ = (part / "a.txt").write_text("whole")
+    ...     place.exists()
+    False
+    >>> (place / "a.txt").read_text()
+    'whole'
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part, lock = _locked_folder(folder)
+    try:
+        yield part
+        with suppress(OSError):  # it exists: another process wrote the same content
+            part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+        os.close(lock)
+
+
+@contextmanager
+def atomic_file(path: Path, wait: bool = True) -> Iterator[IO[bytes]]:
+    """A file to write into that replaces an older one when the block ends, by default once it is on
+    the disk.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}{SUFFIX}")
+    try:
+        with _locked_file(part) as file:
+            yield file
+            file.flush()
+            if wait:
+                os.fsync(
+                    file.fileno()
+                )  # otherwise a power failure can leave an empty file with this name
+            part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove partial files and folders of processes that have ended."""
+    for part in folder.glob(f".*{SUFFIX}"):
+        lock = _lock(part)
+        if lock is not None:
+            shutil.rmtree(part) if part.is_dir() else part.unlink(missing_ok=True)
+            os.close(lock)
+
+
+def _locked_file(part: Path) -> IO[bytes]:
+    """A new locked file; created again if it was removed before it was locked."""
+    while True:
+        file = part.open("wb")
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if part.exists():
+            return file
+        file.close()
+
+
+def _locked_folder(folder: Path) -> tuple[Path, int]:
+    """A new locked folder; created again if it was removed before it was locked."""
+    part = folder.with_name(f".{folder.name}.{os.getpid()}{SUFFIX}")
+    while True:
+        part.mkdir(exist_ok=True)
+        with suppress(FileNotFoundError):
+            lock = os.open(part, os.O_RDONLY)
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if part.is_dir():
+                return part, lock
+            os.close(lock)
+
+
+def _lock(part: Path) -> int | None:
+    """Lock a partial file or folder; None if another process has the lock or it no longer exists."""
+    try:
+        file = os.open(part, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        return None
+    return file

@@ -1,0 +1,159 @@
+"""Software, GPUs and workers: this process, the machine that it runs on, and the workers of a Dask
+client.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from ctypes.util import find_library
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from daskmetrics.core.errors import ClusterLostError
+from daskmetrics.core.events import UsageMeasured
+
+
+def workers(client: Any) -> Mapping[str, Any]:
+    """The workers that the scheduler knows now, by address; raises ClusterLostError if it does not
+    answer.
+
+    The client is a `distributed.Client`; this package does not import Dask. The scheduler is asked
+    directly, because the cached ``scheduler_info`` of the client can miss some.
+    """
+    try:
+        return dict(client.sync(client.scheduler.identity, n_workers=-1)["workers"])
+    except OSError as error:
+        raise ClusterLostError(f"The scheduler does not answer ({error}).") from None
+
+
+def environment(*packages: str) -> dict[str, str]:
+    """Versions of Python and of packages, and the kind of machine."""
+    return {
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        **{name: version(name) for name in packages},
+    }
+
+
+def transports() -> dict[str, str]:
+    """What this machine has of MPI, UCX, NCCL and InfiniBand, each with its version or its ports."""
+    found = {}
+    for name, *command in (("MPI", "mpirun", "--version"), ("UCX", "ucx_info", "-v")):
+        with suppress(OSError, subprocess.SubprocessError):
+            text = subprocess.run(
+                command, capture_output=True, text=True, check=True, timeout=20
+            ).stdout
+            found[name] = next(iter(text.splitlines()), "").lstrip("# ")
+    for package in ("nvidia-nccl-cu13", "nvidia-nccl-cu12"):
+        with suppress(PackageNotFoundError):
+            found["NCCL"] = version(package)
+    if library := "NCCL" not in found and find_library("nccl"):
+        found["NCCL"] = library
+    if ports := infiniband_ports():
+        found["InfiniBand"] = ", ".join(f"{port} {state}" for port, state in ports.items())
+    return found
+
+
+def interfaces() -> dict[str, tuple[str, ...]]:
+    """The IPv4 addresses of each network interface of this machine; one that is down has none."""
+    import psutil
+
+    known = psutil.net_if_addrs()
+    names = (name for _, name in socket.if_nameindex())
+    return {
+        name: tuple(a.address for a in known.get(name, ()) if a.family == socket.AF_INET)
+        for name in names
+    }
+
+
+@contextmanager
+def variable(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable of this process, and of those that it starts, within the block."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+        if before is not None:
+            os.environ[name] = before
+
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def gpu_models() -> list[str]:
+    """Model names of the machine's GPUs, as NVIDIA's driver lists them; empty without a driver."""
+    files = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+    lines = (line for file in files for line in file.read_text().splitlines())
+    return [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them; without that
+    variable all.
+    """
+    value = os.environ.get(VISIBLE)
+    if value is not None:
+        return split_gpus(value)
+    devices = (path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
+    count = len([name for name in devices if name.isdigit()]) or len(gpu_models())
+    return [str(number) for number in range(count)]
+
+
+def split_gpus(value: str) -> list[str]:
+    """The entries of a value of ``CUDA_VISIBLE_DEVICES``.
+
+    >>> split_gpus("0, MIG-a,"), split_gpus("")
+    (['0', 'MIG-a'], [])
+    """
+    return [gpu.strip() for gpu in value.split(",") if gpu.strip()]
+
+
+def infiniband_ports(root: Path = Path("/sys/class/infiniband")) -> dict[str, str]:
+    """State, rate and kind of link of each InfiniBand (or RoCE) port of this machine, by device and
+    port.
+    """
+
+    def text(file: Path) -> str:
+        with suppress(OSError):
+            return file.read_text().strip().rpartition(": ")[2]
+        return "?"
+
+    ports = {f"{port.parents[1].name}:{port.name}": port for port in sorted(root.glob("*/ports/*"))}
+    names = ("state", "rate", "link_layer")
+    return {name: ", ".join(text(port / each) for each in names) for name, port in ports.items()}
+
+
+def _resource_use() -> dict[str, Any]:
+    """CPU seconds and peak memory of this process in bytes; of a GPU the memory that torch
+    reserved.
+    """
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    torch = sys.modules.get("torch")  # do not import it for this
+    gpu_memory = (
+        int(torch.cuda.max_memory_reserved()) if torch and torch.cuda.is_initialized() else None
+    )
+    return {
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "memory": usage.ru_maxrss * 1024,
+        "cpus": len(os.sched_getaffinity(0)),
+        "gpu_memory": gpu_memory,
+    }
+
+
+def usage(client: Any) -> UsageMeasured:
+    """What the workers have used so far; one that leaves meanwhile is left out."""
+    names = {address: str(worker["name"]) for address, worker in workers(client).items()}
+    usage = client.run(_resource_use, on_error="ignore")
+    return UsageMeasured(
+        {names[address]: used for address, used in usage.items() if address in names}
+    )

@@ -1,0 +1,108 @@
+"""Child processes that do not import the main module of the program that starts them.
+
+`multiprocessing` makes each process that it spawns import the caller's main module first. A script
+without ``if __name__ == "__main__":`` would run again in each of them, and one that is read from
+standard input would not be found. What workers need of the main module travels by value, as
+cloudpickle sends its functions and classes.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from multiprocessing import spawn
+from multiprocessing.context import SpawnContext, SpawnProcess
+from typing import Any
+
+MAIN_KEYS = ("init_main_from_name", "init_main_from_path")
+"""What tells a new process to import the main module, in the data that prepare it."""
+
+POOL_PROCESS = "daskmetrics pool process"
+
+MAIN = "__main__"
+
+_lock = threading.Lock()
+_blocks_by_name: Counter[str] = Counter()
+
+
+@contextmanager
+def main_not_imported(process_name: str) -> Iterator[None]:
+    """Within this block, new processes of this name do not import the main module; all others do as
+    before.
+
+    Blocks of several threads may overlap, and end in any order.
+    """
+    _wrap_preparation()
+    with _lock:
+        _blocks_by_name[process_name] += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _blocks_by_name[process_name] -= 1
+
+
+@cache
+def _wrap_preparation() -> None:
+    """Replace the function that prepares a new process; Dask and `multiprocessing` have no option
+    for this.
+    """
+    preparation_data = spawn.get_preparation_data
+
+    def get_preparation_data(name: str) -> dict[str, Any]:
+        data = preparation_data(name)
+        if _blocks_by_name[name] > 0:
+            for key in MAIN_KEYS:
+                data.pop(key, None)
+        return data
+
+    spawn.get_preparation_data = get_preparation_data
+
+
+class _PoolProcess(SpawnProcess):
+    """A process that `main_not_imported` knows by its name."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.name = POOL_PROCESS
+
+
+class _PoolContext(SpawnContext):
+    Process = _PoolProcess
+
+
+@contextmanager
+def pool_context() -> Iterator[SpawnContext]:
+    """A context for a pool of processes, which do not import the main module while the block lasts."""
+    with main_not_imported(POOL_PROCESS):
+        yield _PoolContext()
+
+
+def state_with_main_object(value: object, reference: str) -> dict[str, Any]:
+    """The state of a value for its pickle; with the object at ``module:name`` if that is in the
+    main module.
+
+    The object is an entry of its own, under ``__main__:name``. Pickled with cloudpickle, it travels
+    by value.
+    """
+    state = dict(vars(value))
+    module, _, name = reference.partition(":")
+    if module == MAIN:
+        outermost = f"{MAIN}:{name.partition('.')[0]}"  # the class, of one of its methods
+        state[outermost] = pkgutil.resolve_name(outermost)
+    return state
+
+
+def restore_state(value: object, state: Mapping[str, Any]) -> None:
+    """Give a value its state, and the main module of this process the object that came with it."""
+    for name, content in state.items():
+        module, separator, object_name = name.partition(":")
+        if separator:
+            setattr(sys.modules[module], object_name, content)
+        else:
+            vars(value)[name] = content

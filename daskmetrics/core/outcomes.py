@@ -1,0 +1,219 @@
+"""What a score says of every item, kept compactly beside it, and the paired difference of two
+scores.
+
+Two arms are scored on the same items, so most of the chance in their scores is common to both. The
+standard error of their difference is therefore that of the differences item by item, std(a_i - b_i)
+/ sqrt(n), which is usually much smaller than that of two independent scores.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daskmetrics.core.errors import DataError
+from daskmetrics.core.names import Arm, Key
+from daskmetrics.core.results import Outcomes, Scored
+
+MOST_BYTES = 4096  #: of the outcomes of one score, before base64: 32,768 bits or 2,048 numbers
+TOLERANCE = 1e-4  #: of the mean of outcomes; the benchmark rounds its scores to five decimals
+
+
+@dataclass(frozen=True)
+class Difference:
+    """By how much one score exceeds another, with its standard error.
+
+    If it is ``paired``, the error is std(a_i - b_i) / sqrt(n) over the outcomes of n items
+    (Student's paired comparison). Otherwise it is that of independent scores, sqrt(se_a^2 +
+    se_b^2), which is mostly too large for two arms on the same items.
+    """
+
+    value: float
+    stderr: float
+    paired: bool
+
+    @property
+    def probability(self) -> float:
+        """Probability that the difference is positive, if it is normally distributed; 1/2 for equal
+        scores.
+
+        >>> round(Difference(1.96, 1.0, paired=True).probability, 3), Difference(0.0, 0.0, paired=True).probability
+        (0.975, 0.5)
+        """
+        if self.stderr <= 0:
+            return 0.5 * (1 + float(np.sign(self.value)))
+        return 0.5 * math.erfc(-self.value / self.stderr / math.sqrt(2))
+
+
+def pack(outcomes: ArrayLike, score: float, items: Key) -> Outcomes:
+    """Outcomes (n,) packed: bits for right or wrong, else compressed float16.
+
+    ``items`` names the items and their order: only outcomes of the same items can be paired. If the
+    outcomes exceed `MOST_BYTES`, means of random groups of items are kept instead; they have the
+    same mean and the same standard error of the mean.
+
+    >>> pack([True, False, True, True], 0.75, "task")
+    Outcomes(items='task', n=4, bits='sA==', float16=None)
+    """
+    values = np.asarray(outcomes)
+    if values.ndim != 1 or not np.isfinite(values).all():
+        raise DataError(
+            f"Outcomes must be an array (n,) of finite numbers, got one of shape {values.shape}."
+        )
+    if len(values) and abs(values.mean() - score) > TOLERANCE * max(1.0, abs(score)):
+        raise DataError(
+            f"The mean of the outcomes is {values.mean():.6g}, but the score is {score:.6g}. "
+            "Return outcomes whose "
+            "mean is the score, or none."
+        )
+    if values.dtype == bool and len(values) <= 8 * MOST_BYTES:
+        return Outcomes(items, len(values), bits=_text(np.packbits(values).tobytes()))
+    kept = _group_means(values.astype(np.float64)).astype("<f2")
+    return Outcomes(items, len(kept), float16=_text(zlib.compress(kept.tobytes(), 9)))
+
+
+def unpack(packed: Outcomes) -> NDArray[np.float64]:
+    """The outcomes, or the means of groups, that `pack` kept."""
+    if packed.bits is not None:
+        bits = np.frombuffer(base64.b64decode(packed.bits), np.uint8)
+        return np.unpackbits(bits, count=packed.n).astype(np.float64)
+    content = zlib.decompress(base64.b64decode(packed.float16 or ""))
+    return np.frombuffer(content, "<f2").astype(np.float64)
+
+
+def difference(one: Scored, other: Scored) -> Difference:
+    """By how much the first of two recorded scores exceeds the second; unpaired if the items differ
+    or are unknown.
+
+    >>> one = Scored(0.75, 0.22, outcomes=pack([True, False, True, True], 0.75, "task"))
+    >>> difference(one, one)
+    Difference(value=0.0, stderr=0.0, paired=True)
+    """
+    value = one.score - other.score
+    mine, theirs = one.outcomes, other.outcomes
+    if mine and theirs and mine.n > 1 and (mine.items, mine.n) == (theirs.items, theirs.n):
+        by_item = unpack(mine) - unpack(theirs)
+        return Difference(value, float(by_item.std(ddof=1)) / math.sqrt(mine.n), paired=True)
+    return Difference(value, math.hypot(one.stderr, other.stderr), paired=False)
+
+
+def mean_of_pairs(pairs: Sequence[tuple[Scored, Scored]]) -> Difference:
+    """By how much the first score of each pair exceeds the second, in the mean over pairs of scores
+    of the same task.
+
+    All pairs share the items of the task, so their differences are not independent, and the error
+    must not shrink with the number of pairs. The differences are therefore averaged over the pairs
+    item by item, and the standard error is that of the mean of these averages over the items,
+    std(mean_p (a_pi - b_pi)) / sqrt(n). Pairs without outcomes, or with those of other items, count
+    as perfectly correlated: their error is the mean of the errors of single pairs.
+
+    >>> one = Scored(0.75, 0.22, outcomes=pack([True, False, True, True], 0.75, "task"))
+    >>> two = Scored(0.5, 0.25, outcomes=pack([True, False, False, True], 0.5, "task"))
+    >>> mean_of_pairs([(one, two)] * 9) == difference(one, two)  # nine equal pairs say no more than one
+    True
+    """
+    by_items: dict[tuple[Key, int], list[NDArray[np.float64]]] = {}
+    singles = [difference(one, other) for one, other in pairs]
+    for (one, other), single in zip(pairs, singles, strict=True):
+        if single.paired and one.outcomes and other.outcomes:
+            same = by_items.setdefault((one.outcomes.items, one.outcomes.n), [])
+            same.append(unpack(one.outcomes) - unpack(other.outcomes))
+    errors = [single.stderr for single in singles if not single.paired]
+    for (_, n), same in by_items.items():
+        errors += [float(np.mean(same, axis=0).std(ddof=1)) / math.sqrt(n)] * len(same)
+    value = math.fsum(each.value for each in singles) / len(singles)
+    return Difference(value, math.fsum(errors) / len(singles), all(each.paired for each in singles))
+
+
+@dataclass(frozen=True, eq=False)
+class JointError:
+    """The joint distribution of the errors of several scores on one task."""
+
+    covariance: NDArray[
+        np.float64
+    ]  # (A, A), in squared units of the score; diagonal where scores are not paired
+    # degrees of freedom of this estimate: items less one; infinite where scores are not paired
+    freedom: float
+    paired: bool  # whether it comes from the outcomes of the same items
+
+
+def joint_error(scores: Sequence[Scored]) -> JointError:
+    """The joint error of recorded scores of the same task; independent errors if items differ or
+    are unknown.
+
+    >>> one = Scored(0.75, 0.25, outcomes=pack([True, False, True, True], 0.75, "task"))
+    >>> joint_error([one, one]).covariance.tolist(), joint_error([Scored(0.1, 0.5)]).covariance.tolist()
+    ([[0.0625, 0.0625], [0.0625, 0.0625]], [[0.25]])
+    """
+    packed = [score.outcomes for score in scores if score.outcomes]
+    items = {(outcomes.items, outcomes.n) for outcomes in packed}
+    n = packed[0].n if packed else 0
+    if len(packed) == len(scores) and len(items) == 1 and n > 1:
+        covariance = np.atleast_2d(np.cov([unpack(outcomes) for outcomes in packed])) / n
+        return JointError(covariance, n - 1, paired=True)
+    return JointError(np.diag([score.stderr**2 for score in scores]), math.inf, paired=False)
+
+
+def mean_difference(
+    differences: Sequence[Difference], weights: Sequence[float] | None = None
+) -> Difference | None:
+    """The weighted mean of the differences on several tasks, which count as independent; None
+    without any weight.
+
+    It is paired if all of them are.
+    """
+    shares = np.ones(len(differences)) if weights is None else np.array(weights, dtype=float)
+    if not shares.sum() > 0:
+        return None
+    shares /= shares.sum()
+    value = float(shares @ [each.value for each in differences])
+    error = float(np.linalg.norm(shares * [each.stderr for each in differences]))
+    return Difference(value, error, all(each.paired for each in differences))
+
+
+def mean_score(
+    values: Mapping[str, Scored], weights: Mapping[str, float]
+) -> tuple[float, float] | None:
+    """The weighted mean of recorded scores by task, and its error if tasks are independent; None if
+    one has no score.
+
+    >>> mean_score({"s": Scored(0.2, 0.03), "t": Scored(0.6, 0.04)}, {"s": 1.0, "t": 1.0})
+    (0.4, 0.025)
+    """
+    if not weights or not weights.keys() <= values.keys():
+        return None
+    total = math.fsum(weights.values())
+    mean = math.fsum(weight * values[task].score for task, weight in weights.items()) / total
+    return mean, math.hypot(
+        *(weight * values[task].stderr for task, weight in weights.items())
+    ) / total
+
+
+def means_of(
+    recorded: Mapping[Arm, Mapping[str, Scored]], weights: Mapping[str, float]
+) -> dict[Arm, tuple[float, float]]:
+    """The `mean_score` of each arm that was scored on every task; means over other tasks are not
+    comparable.
+    """
+    return {arm: mean for arm, values in recorded.items() if (mean := mean_score(values, weights))}
+
+
+def _group_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The values or, if there are too many, means over random groups that depend on the number of
+    values alone.
+    """
+    groups = min(len(values), MOST_BYTES // 2)
+    if groups == len(values):
+        return values
+    group = np.random.default_rng(0).permutation(len(values)) % groups
+    return np.bincount(group, values, groups) / np.bincount(group, minlength=groups)
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode()

@@ -1,0 +1,208 @@
+"""Readouts: how the vector of an arm is made of the states of its checkpoint, beyond which layer is
+read.
+
+A readout has five parts: the pooling of a text's tokens, the layers that are read together, the
+dimensions that are kept, whitening, and the number format that an index would store. They are
+applied in this order; `_fitted` does it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from daskmetrics.core.errors import ConfigError, unknown
+
+POOLINGS = ("as_shipped", "mean", "last", "cls", "weighted", "max")
+STORAGES: Mapping[str, float] = {"float32": 4, "float16": 2, "int8": 1, "binary": 1 / 8}
+"""What an index stores of one dimension, and its bytes."""
+
+_DIMENSIONS = re.compile(r"(pca)?([1-9]\d*)")
+_LAYERS = re.compile(r"(mean|concat)(\d+(?:[-+]\d+)+)")
+
+
+@dataclass(frozen=True, order=True)
+class Readout:
+    """How an arm's vector is read; by default as the protocol says: one layer, all dimensions,
+    float32.
+
+    A part that is not valid is a `ConfigError`.
+
+    >>> str(Readout("last", dimensions="256", storage="int8"))
+    'last,256d,int8'
+    >>> Readout.parse("mean3-6,whitened")
+    Readout(pooling='', layers='mean3-6', dimensions='', whitening=True, storage='float32')
+    >>> Readout.parse("") == Readout()
+    True
+    """
+
+    pooling: str = ""  # one of `POOLINGS`; empty: as the task or the protocol says
+    # read together: ``mean3-6`` is the mean of the vectors of layers 3 to 6, ``concat3+7`` those of
+    # layers 3 and 7 one after the other; empty: the arm's layer alone
+    layers: str = ""
+    # ``256`` keeps the first 256, ``pca128`` the first 128 principal components of the corpus;
+    # empty: all
+    dimensions: str = ""
+    # vectors are centred, rotated and scaled so that those of the corpus have the identity as
+    # covariance
+    whitening: bool = False
+    # one of `STORAGES`; tasks see what an index would return: the stored numbers as float32, signs
+    # for ``binary``
+    storage: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.pooling and self.pooling not in POOLINGS:
+            raise unknown("pooling", self.pooling, POOLINGS)
+        if self.storage not in STORAGES:
+            raise unknown("storage", self.storage, STORAGES)
+        if self.dimensions and not _DIMENSIONS.fullmatch(self.dimensions):
+            raise ConfigError(
+                f"Got dimensions '{self.dimensions}'. Write a number such as 256, or pca128."
+            )
+        if self.layers and self.layers != joined_name(self.join, self.together):
+            raise ConfigError(
+                f"Got layers '{self.layers}'. Write two or more layers in ascending order: "
+                "mean3-6 or concat3+7."
+            )
+
+    def __str__(self) -> str:
+        """The canonical name, empty for the default; it needs no quotes in a shell or a file name."""
+        kept = f"{self.dimensions}d" if self.dimensions.isdecimal() else self.dimensions
+        stored = "" if self.storage == "float32" else self.storage
+        return ",".join(
+            filter(None, (self.pooling, self.layers, kept, "whitened" * self.whitening, stored))
+        )
+
+    @classmethod
+    @lru_cache(maxsize=4096)
+    def parse(cls, name: str) -> Readout:
+        """The readout with this name, the inverse of ``str``; `ConfigError` for a wrong or
+        misplaced part.
+        """
+        parts: dict[str, Any] = {}
+        for text in name.split(",") if name else ():
+            part, value = _part(text)
+            if part is None or part in parts:
+                raise ConfigError(
+                    f"'{name}' is not a readout, because of '{text}'. Write parts in this order: "
+                    "pooling "
+                    f"({', '.join(POOLINGS)}), layers (mean3-6, concat3+7), dimensions (256d, "
+                    "pca128), whitened, and "
+                    f"storage ({', '.join(STORAGES)})."
+                )
+            parts[part] = value
+        readout = cls(**parts)
+        if str(readout) != name:
+            raise ConfigError(f"'{name}' is not the name of a readout: write '{readout}'.")
+        return readout
+
+    @property
+    def join(self) -> str:
+        """``mean`` or ``concat`` for layers that are read together, otherwise empty."""
+        return re.match("[a-z]*", self.layers)[0]  # type: ignore[index]  # it matches every text
+
+    @property
+    def together(self) -> tuple[int, ...]:
+        """The layers that are read together, ascending; empty for one layer."""
+        found: list[int] = []
+        for part in filter(None, self.layers.removeprefix(self.join).split("+")):
+            first, _, last = part.partition("-")
+            found += (
+                range(int(first), int(last or first) + 1) if f"{first}{last}".isdecimal() else ()
+            )
+        return tuple(found)
+
+    def layers_of(self, layer: int) -> tuple[int, ...]:
+        """The layers that an arm of this layer reads."""
+        return self.together or (layer,)
+
+    @property
+    def kept(self) -> int | None:
+        """Number of dimensions that are kept; None for all."""
+        return int(self.dimensions.removeprefix("pca")) if self.dimensions else None
+
+    @property
+    def principal(self) -> bool:
+        """Whether the dimensions are principal components of the corpus."""
+        return self.dimensions.startswith("pca")
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the vectors of the corpus are needed to fit it."""
+        return self.principal or self.whitening or self.storage == "int8"
+
+    def joined_width(self, width: int) -> int:
+        """Dimensions before any are left out, of pooled vectors with this many."""
+        return width * (len(self.together) if self.join == "concat" else 1)
+
+    def width(self, width: int) -> int:
+        """Dimensions of the arm's vectors, of pooled vectors with this many."""
+        return self.kept or self.joined_width(width)
+
+    def bytes_per_vector(self, width: int) -> int:
+        """Bytes that an index stores of one text, of pooled vectors with this many dimensions.
+
+        >>> Readout(dimensions="100", storage="binary").bytes_per_vector(384)
+        13
+        """
+        return math.ceil(self.width(width) * STORAGES[self.storage])
+
+    def check(self, width: int, corpus: int) -> None:
+        """Check that this is possible for pooled vectors of this width and a corpus of this many
+        texts.
+        """
+        whole, kept = self.joined_width(width), self.width(width)
+        if kept > whole:
+            raise ConfigError(
+                f"Readout '{self}' keeps {kept:,} dimensions, but vectors have {whole:,}: keep "
+                "fewer."
+            )
+        if (self.principal or self.whitening) and kept >= corpus:
+            what = "principal components" if self.principal else "dimensions, whitened,"
+            remedy = (
+                ""
+                if self.principal
+                else f", or combine whitening with 'pca{max(1, corpus - 1)}' or fewer"
+            )
+            raise ConfigError(
+                f"Readout '{self}' needs {kept:,} {what} of a corpus of {corpus:,} texts: more "
+                "texts than dimensions "
+                f"are needed. Set corpus.prompts to {kept + 1:,} or more{remedy}."
+            )
+
+
+def joined_name(join: str, layers: tuple[int, ...]) -> str:
+    """The name of layers that are read together; an empty text if they are not ascending, or fewer
+    than two.
+
+    >>> joined_name("mean", (3, 4, 5, 6)), joined_name("concat", (3, 7, 8))
+    ('mean3-6', 'concat3+7+8')
+    """
+    if join not in ("mean", "concat") or len(layers) < 2 or list(layers) != sorted(set(layers)):
+        return ""
+    runs: list[list[int]] = []
+    for layer in layers:
+        if runs and layer == runs[-1][-1] + 1:
+            runs[-1].append(layer)
+        else:
+            runs.append([layer])
+    named = (f"{run[0]}-{run[-1]}" if len(run) > 2 else "+".join(map(str, run)) for run in runs)
+    return join + "+".join(named)
+
+
+def _part(text: str) -> tuple[str | None, Any]:
+    """Which part of a readout a piece of its name is, and its value."""
+    if text in POOLINGS:
+        return "pooling", text
+    if text in STORAGES:
+        return "storage", text
+    if text == "whitened":
+        return "whitening", True
+    if _LAYERS.fullmatch(text):
+        return "layers", text
+    kept = text.removesuffix("d")
+    return ("dimensions", kept) if _DIMENSIONS.fullmatch(kept) else (None, None)

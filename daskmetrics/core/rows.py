@@ -1,0 +1,223 @@
+"""The one reader of users' tables and lines of text: CSV, TSV, JSON Lines, Parquet and plain text.
+
+Nothing is guessed: a text of a CSV file stays the text that was written, and what cannot be read is
+an error with its line.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import IO, Any
+
+from daskmetrics.core.errors import ConfigError
+
+_LONGEST_FIELD = 1 << 27
+_ALWAYS_UNPACKED, _GREATEST_RATIO = 1 << 26, 100  # bytes, and times the size of a gzip file
+_LONE_RETURN = re.compile(r"\r(?!\n)")
+_RETURN = "\udc0d"  # stands for it: no UTF-8 text holds this character
+
+PlacedRow = tuple[str, Mapping[str, Any]]
+"""The name of a row in messages (``line 7``, ``row 7``), and its values by column."""
+
+
+def read_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[PlacedRow]:
+    """The rows of a table, whose suffix gives its format; also ``.csv.gz`` and the like.
+
+    Values of CSV and TSV files are texts. Of Parquet files only the needed ``columns`` are read, if
+    any are named. A `ConfigError` names the line if the file does not exist, has another format, is
+    damaged or is not UTF-8, if a row has more or fewer values than the header has names, or a name
+    stands twice.
+    """
+    if not path.is_file():
+        raise ConfigError(f"File '{path}' does not exist.")
+    format = format_of(path)
+    if format not in READERS:
+        raise ConfigError(
+            f"'{path}' has an unknown format ('{format}'). Valid: {', '.join(READERS)}."
+        )
+    return READERS[format](path, columns)
+
+
+def check_names(path: Path, names: Collection[str], known: Iterable[str]) -> None:
+    """Raise ConfigError if a column looks like a misspelt one that is missing, whose default would
+    be taken instead.
+    """
+    missing = [name for name in known if name not in names]
+    for name in names:
+        if name not in known and (
+            near := get_close_matches(name.strip().lower(), missing, n=1, cutoff=0.8)
+        ):
+            raise ConfigError(
+                f"'{path}' has a column '{name}' and no '{near[0]}'. Rename it, or leave it out."
+            )
+
+
+def format_of(path: Path) -> str:
+    """The suffix that gives the format of a file, in lower case.
+
+    >>> format_of(Path("scores.CSV.gz")), format_of(Path("own.jsonl"))
+    ('.csv', '.jsonl')
+    """
+    suffix = path.suffix.lower()
+    return Path(path.stem).suffix.lower() if suffix == ".gz" else suffix
+
+
+def read_text(path: Path) -> str:
+    """The whole text of a file, with ``\\n`` at the ends of its lines. Errors are those of
+    `read_rows`.
+    """
+    with _opened(path) as text:
+        return text.read()
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file; empty ones are left out. Other separators of Unicode are part of a
+    line.
+    """
+    return [line for line in read_text(path).split("\n") if line.strip()]
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
+    """The place and the value of each line that is not empty."""
+    with _opened(path) as text:
+        for number, line in enumerate(text, start=1):
+            if line.strip():
+                try:
+                    yield f"line {number}", json.loads(line, object_pairs_hook=_object)
+                except (ValueError, RecursionError) as error:
+                    raise ConfigError(
+                        f"'{path}', line {number} is not JSON: {error}. Write one value per line."
+                    ) from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError(f"a name stands twice in {', '.join(name for name, _ in pairs)}")
+    return values
+
+
+class _Unpacked(io.RawIOBase):
+    """The content of a gzip file, unless it is so much that the file was made to fill the memory."""
+
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
+        self._path, self._content, self._size = path, gzip.GzipFile(fileobj=file), 0
+        self._most = _ALWAYS_UNPACKED + _GREATEST_RATIO * path.stat().st_size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._content.readinto(buffer)
+        self._size += count
+        if self._size > self._most:
+            raise ConfigError(
+                f"'{self._path}' unpacks to more than {_GREATEST_RATIO} times its size. If this "
+                "is meant, unpack it "
+                "with gunzip first."
+            )
+        return count
+
+
+@contextmanager
+def _opened(path: Path, newline: str | None = None) -> Iterator[IO[str]]:
+    try:
+        with path.open("rb") as file:
+            content = _Unpacked(path, file) if path.suffix.lower() == ".gz" else file
+            with io.TextIOWrapper(
+                io.BufferedReader(content), encoding="utf-8-sig", newline=newline
+            ) as text:
+                yield text
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"'{path}' is not UTF-8 text ({error.reason} at byte {error.start}). Convert it "
+            "first, for instance with: "
+            f"iconv -f latin1 -t utf-8 '{path}'"
+        ) from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ConfigError(
+            f"'{path}' is damaged or incomplete: {error}. Compress the table again."
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"'{path}' cannot be read: {error.strerror}.") from None
+
+
+def _csv(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:
+    csv.field_size_limit(_LONGEST_FIELD)
+    with _opened(path, "") as text:
+        end = text.readline()[-1:]
+    with _opened(path, "\n" if end == "\n" else "") as text:
+        # where lines end in \n, Python and pandas write a lone \r without quotes: it is part of a
+        # text
+        lines: Iterable[str] = (
+            (_LONE_RETURN.sub(_RETURN, line) for line in text) if end == "\n" else text
+        )
+        reader = csv.reader(
+            lines, delimiter="\t" if format_of(path) == ".tsv" else ",", strict=True
+        )
+        try:
+            names = next(filter(None, reader), [])
+            if len(set(names)) < len(names):
+                raise ConfigError(f"'{path}' has a column twice in its header: {', '.join(names)}.")
+            for row in filter(None, reader):
+                if len(row) != len(names):
+                    raise ConfigError(
+                        f"'{path}', line {reader.line_num} has {len(row)} fields, but the header "
+                        f"has {len(names)}. Put "
+                        "texts with commas into double quotes."
+                    )
+                values = (value.replace(_RETURN, "\r") for value in row)
+                yield f"line {reader.line_num}", dict(zip(names, values, strict=True))
+        except csv.Error as error:
+            raise ConfigError(
+                f"'{path}', line {reader.line_num}: {error}. Is a closing double quote missing?"
+            ) from None
+
+
+def _json_lines(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:
+    for place, row in read_json_lines(path):
+        if not isinstance(row, dict):
+            raise ConfigError(
+                f"'{path}', {place} is a {type(row).__name__}, not an object with named values."
+            )
+        yield place, row
+
+
+def _parquet(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise ConfigError(f"'{path}' needs pyarrow: pip install 'daskmetrics[table]'") from None
+    number = 0
+    try:
+        file = parquet.ParquetFile(path)
+        if file.metadata.num_rows > max(1_000_000, _GREATEST_RATIO * path.stat().st_size):
+            raise ConfigError(
+                f"'{path}' has {file.metadata.num_rows:,} rows in {path.stat().st_size:,} bytes."
+            )
+        present = [column for column in columns if column in file.schema_arrow.names]
+        for batch in file.iter_batches(columns=present or None):
+            for row in batch.to_pylist():
+                number += 1
+                yield f"row {number}", row
+    except (ArrowException, OSError) as error:
+        raise ConfigError(f"'{path}' cannot be read as Parquet: {error}") from None
+
+
+READERS: Mapping[str, Callable[[Path, Sequence[str]], Iterator[PlacedRow]]] = {
+    ".csv": _csv,
+    ".tsv": _csv,
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".parquet": _parquet,
+}
+"""Readers of a file, by its suffix."""

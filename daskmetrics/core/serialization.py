@@ -1,0 +1,133 @@
+"""Results as one JSON document: what is not a number is null, and names of arms are text; and
+reading foreign ones.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from daskmetrics.core.errors import DataError
+from daskmetrics.core.names import Arm, Cell, Checkpoint
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+
+def as_json(value: Any) -> str:
+    """A value as a JSON document.
+
+    >>> print(as_json({"arm": Arm("tiny", "step8", 3), "score": math.nan, "tasks": ("order",)}))
+    {
+     "arm": "tiny@step8/3",
+     "score": null,
+     "tasks": [
+      "order"
+     ]
+    }
+    """
+    return json.dumps(plain(value), indent=1, allow_nan=False)
+
+
+def plain(value: Any) -> Any:
+    """A value of JSON: data classes become objects, numbers that are not finite become None.
+
+    >>> plain({1: {"a"}, "x": [math.inf, Path("runs")]})
+    {'1': ['a'], 'x': [None, 'runs']}
+    """
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return float(value) if math.isfinite(value) else None
+        case Enum():
+            return plain(value.value)
+        case Arm() | Cell() | Checkpoint() | Path():
+            return str(value)
+        case Mapping():
+            return {str(key): plain(each) for key, each in value.items()}
+        case set() | frozenset():
+            return sorted(map(plain, value))
+        case _ if is_dataclass(value):
+            return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        case _ if hasattr(value, "tolist"):  # numbers and arrays of numpy
+            return plain(value.tolist())
+        case Iterable():
+            return [plain(each) for each in value]
+    raise TypeError(f"Cannot write {type(value).__name__} as JSON.")
+
+
+def parse(text: str | bytes) -> Any:
+    """The value of a JSON document; raises ValueError, also if it is nested too deeply.
+
+    >>> parse(b'{"layers": [0, 6]}')
+    {'layers': [0, 6]}
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("the document is nested too deeply") from None
+
+
+T = TypeVar("T")
+
+
+def build(cls: Callable[..., T], values: Mapping[str, Any]) -> T:
+    """A data class from the values of a JSON object; raises ValueError that names the first field
+    that is wrong.
+
+    >>> from dataclasses import make_dataclass
+    >>> build(make_dataclass("Worker", [("name", str), ("ends", float | None)]), {"name": "a", "ends": "soon"})
+    Traceback (most recent call last):
+        ...
+    ValueError: the field 'ends' is 'soon' (Input should be a valid number, unable to parse string as a number)
+    """
+    from pydantic import ValidationError
+
+    try:
+        return cast("T", _adapter(cls).validate_python(values))
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+    field = ".".join(map(str, problem["loc"]))
+    match problem["type"]:
+        case "missing":
+            raise ValueError(f"the field '{field}' is missing")
+        case "unexpected_keyword_argument":
+            raise ValueError(f"the field {field!r:.100} is not known")
+    raise ValueError(f"the field '{field}' is {problem['input']!r:.100} ({problem['msg']})")
+
+
+@cache
+def _adapter(cls: Hashable) -> TypeAdapter[Any]:
+    from pydantic import ConfigDict, TypeAdapter, with_config
+
+    return TypeAdapter(with_config(ConfigDict(extra="forbid"))(cast("type[Any]", cls)))
+
+
+@contextmanager
+def readable(what: str, place: Path | str) -> Iterator[None]:
+    """Turn what Python raises for content of another form into one `DataError` that names what is
+    read, and where.
+    """
+    try:
+        yield
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        AttributeError,
+        RuntimeError,
+        OSError,
+    ) as error:
+        text = " ".join(str(error).split())[:200]
+        raise DataError(
+            f"{what} cannot be read from '{place}': {type(error).__name__}: {text}"
+        ) from None

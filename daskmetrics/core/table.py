@@ -1,0 +1,129 @@
+"""Tables of text, for a terminal, a spreadsheet and a page."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+    from rich.table import Table as RichTable
+
+_UNBOUNDED = 10_000  # columns in a file or a pipe: each row stays on one line
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text below a header (empty for a table without one), with a title and notes below the
+    table.
+
+    >>> print(Table(("task", "score"), (("order", "0.5"),), notes=("One task.",)).as_text())
+    task   score
+    ────────────
+    order  0.5
+    <BLANKLINE>
+    One task.
+    """
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    title: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RichTable]:
+        from rich.box import SIMPLE
+        from rich.cells import cell_len
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        rows = [[printable(cell) for cell in row] for row in self.rows]
+        columns = list(zip(*filter(None, (self.header, *rows)), strict=True))
+        natural = [max(map(cell_len, column)) for column in columns]
+        words = [
+            max(cell_len(word) for cell in column for word in cell.split() or [""])
+            for column in columns
+        ]
+        drawn = RichTable(
+            box=SIMPLE,
+            show_header=bool(self.header),
+            show_edge=False,
+            pad_edge=False,
+            padding=(0, 1, 0, 0),
+        )
+        for column, width in zip(columns, _fit(natural, words, options.max_width), strict=True):
+            drawn.add_column(Text(column[0]), width=width, overflow="fold")
+        for row in rows:
+            drawn.add_row(*map(Text, row))
+        yield drawn
+
+    def as_text(self, width: int | None = None) -> str:
+        """Title, aligned columns and notes; with a width, longer rows continue on the next line."""
+        from rich.console import Console
+
+        text = io.StringIO()
+        Console(file=text, width=width or _UNBOUNDED, color_system=None).print(self)
+        body = "\n".join(line.rstrip() for line in text.getvalue().splitlines() if line.strip())
+        return "\n\n".join(
+            filter(None, (printable(self.title), body, printable_lines("\n".join(self.notes))))
+        )
+
+    def show(self) -> None:
+        """Print to standard output: as wide as the terminal, or one line for each row into a file
+        or a pipe.
+        """
+        print(self.as_text(shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
+
+    def as_csv(self) -> str:
+        """Header and rows as comma-separated values."""
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([self.header, *self.rows])
+        return text.getvalue()
+
+    def as_html(self) -> str:
+        """Title, table and notes as HTML."""
+        heading = f"<h2>{html.escape(self.title)}</h2>" if self.title else ""
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.header)
+        body = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>"
+            for row in self.rows
+        )
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
+        return f"{heading}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+
+def _fit(natural: Sequence[int], words: Sequence[int], width: int) -> list[int]:
+    """Widths of columns that fit into a width: the widest shrinks first, and words are broken only
+    as a last resort.
+
+    The first column holds what a reader types or copies, so it is never broken.
+    """
+    widths = list(natural)
+    for least in (words, [1] * len(words)):
+        while sum(widths) + 2 * (len(widths) - 1) > width:
+            wide = [i for i in range(1, len(widths)) if widths[i] > least[i]]
+            if not wide:
+                break
+            widths[max(wide, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def printable(text: str) -> str:
+    """The text without control characters, since a reason may come from other code and could
+    control the terminal.
+    """
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def printable_lines(text: str) -> str:
+    r"""The same for a text of several lines.
+
+    >>> printable_lines("a\x1b[2J\nb")
+    'a?[2J\nb'
+    """
+    return "\n".join(map(printable, text.split("\n")))

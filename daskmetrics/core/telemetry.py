@@ -1,0 +1,167 @@
+"""What workers use over time: samples of their CPU, memory, network, disk and GPU, in a file of
+bounded size.
+
+Dask's workers measure themselves and report to the scheduler with each heartbeat; nothing is
+measured twice here. Only the power and the temperature of a GPU are added to what they report, and
+the CPU and memory of the rank of a process group, which is a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from daskmetrics.core.files import atomic_write
+
+GPU, RANK = (
+    "daskmetrics_gpu",
+    "daskmetrics_rank",
+)  # our own metrics of a worker; the others are Dask's
+PLACES: Mapping[str, tuple[str, ...]] = {
+    "cpu": ("cpu",),  # per cent of one CPU
+    "memory": ("memory",),  # bytes, as all that follow, or bytes per second
+    "received": ("host_net_io", "read_bps"),  # by the whole machine, as the next three
+    "sent": ("host_net_io", "write_bps"),
+    "read": ("host_disk_io", "read_bps"),
+    "written": ("host_disk_io", "write_bps"),
+    "gpu": ("gpu_utilization",),  # per cent
+    "gpu_memory": ("gpu_memory_used",),
+    "power": (GPU, "power"),  # watts
+    "temperature": (GPU, "temperature"),  # degrees Celsius
+}
+"""Where Dask's metrics of a worker hold a quantity."""
+
+EVERY = 5.0  # seconds between samples of a new run
+# samples of workers that a file holds, about 1.5 MB; beyond it every other one is dropped
+MOST = 20_000
+IDLE, LATEST = 10.0, 3  # a GPU is idle below this mean utilisation, per cent, over so many samples
+FRESH = 60.0  # seconds after which a sample no longer says what happens now
+
+
+@dataclass(frozen=True)
+class TelemetrySample:
+    """The readings of all workers at one time, by name, and the kind of unit that each of them
+    runs.
+    """
+
+    at: float  # seconds since 1970
+    readings: Mapping[str, Mapping[str, float]]
+    doing: Mapping[str, str]  # empty for a worker that waits
+
+
+def readings(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """What a worker reports, by quantity, together with its rank.
+
+    >>> readings({"cpu": 12.5, "host_net_io": {"read_bps": 100.0}, "executing": 1, RANK: {"cpu": 80.0}})
+    {'cpu': 92.5, 'received': 100.0}
+    """
+    found = {}
+    for name, (first, *rest) in PLACES.items():
+        value = metrics.get(first)
+        for part in rest:
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if isinstance(value, int | float):
+            found[name] = float(value) + metrics.get(RANK, {}).get(name, 0.0)
+    return found
+
+
+class TelemetryFile:
+    """The samples of a run: appended, and thinned out as they grow. A full disk loses samples,
+    never the run.
+
+    >>> import tempfile
+    >>> file = TelemetryFile(Path(tempfile.mkdtemp()) / "telemetry.jsonl", most=4)
+    >>> for second in range(0, 50, 5):
+    ...     file.add(float(second), {"w": {"cpu": 90.0}}, {"w": "score"})
+    >>> [sample.at for sample in read_samples(file.path)]
+    [0.0, 10.0, 20.0, 30.0, 40.0]
+    """
+
+    def __init__(self, path: Path, most: int = MOST) -> None:
+        self.path, self._most, self._every, self._due = path, most, EVERY, 0.0
+        self._count = sum(len(sample.readings) for sample in read_samples(path))
+
+    def add(
+        self, now: float, workers: Mapping[str, Mapping[str, Any]], doing: Mapping[str, str]
+    ) -> None:
+        """Append a sample of the metrics of workers, unless the last one is too recent."""
+        if now < self._due or not workers:
+            return
+        row = {}
+        for name, metrics in workers.items():
+            known = readings(metrics)
+            row[name] = [
+                doing.get(name, ""),
+                *(round(known[q]) if q in known else None for q in PLACES),
+            ]
+        with suppress(OSError):
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([round(now, 1), row], separators=(",", ":")) + "\n")
+            self._count += len(row)
+            if self._count > self._most:
+                lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)[::2]
+                atomic_write(self.path, "".join(lines))
+                self._count, self._every = self._count // 2, 2 * self._every
+        self._due = now + 0.9 * self._every
+
+
+def read_samples(path: Path) -> list[TelemetrySample]:
+    """The samples in a file, oldest first; none if there is no file. A line that a killed run left
+    half is ignored.
+    """
+    return list(_read(path)) if path.is_file() else []
+
+
+def _read(path: Path) -> Iterator[TelemetrySample]:
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError, TypeError, AttributeError):
+            at, row = json.loads(line)
+            values = {
+                name: {
+                    q: float(value)
+                    for q, value in zip(PLACES, numbers, strict=False)
+                    if value is not None
+                }
+                for name, (_, *numbers) in row.items()
+            }
+            yield TelemetrySample(at, values, {name: kind for name, (kind, *_) in row.items()})
+
+
+def idle_gpus(samples: Sequence[TelemetrySample], now: float) -> dict[str, str]:
+    """Workers whose GPU idles now, with the reason.
+
+    >>> quiet = TelemetrySample(100.0, {"0": {"gpu": 3.0}, "1": {"gpu": 97.0}, "2": {"cpu": 90.0}}, {"0": "score"})
+    >>> idle_gpus([quiet], now=101.0)
+    {'0': 'GPU at 3 %: it scores on its CPU'}
+    """
+    latest = [sample for sample in samples[-LATEST:] if now - sample.at < FRESH]
+    found = {}
+    for name in latest[-1].readings if latest else ():
+        used = [
+            sample.readings[name]["gpu"]
+            for sample in latest
+            if "gpu" in sample.readings.get(name, {})
+        ]
+        if used and fmean(used) < IDLE:
+            kind = latest[-1].doing.get(name, "")
+            found[name] = (
+                f"GPU at {fmean(used):.0f} %: "
+                f"{REASONS.get(kind, f'its unit ({kind}) computes on the CPU')}"
+            )
+    return found
+
+
+PROCESS_GROUP = "process group"  # what a worker does while its rank trains
+REASONS = {
+    "": "it waits for work from the driver",
+    "score": "it scores on its CPU",
+    "measure": "it loads a checkpoint, or computes on its CPU",
+    "encode": "it loads a checkpoint or texts",
+    "train": "it loads data, or writes a checkpoint",
+    PROCESS_GROUP: "it loads data, waits for other ranks, or writes a checkpoint",
+}

@@ -1,0 +1,142 @@
+"""Durations, counts and lists as text for readers, and durations read from text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from daskmetrics.core.errors import ConfigError
+
+_WALLTIME = re.compile(
+    r"(?:(?P<days>\d{1,4})-)?(?P<first>\d{1,5})(?::(?P<second>\d{1,2}))?(?::(?P<third>\d{1,2}))?"
+)
+_UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_walltime(text: str) -> int:
+    """Seconds of a Slurm limit: minutes, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M`` or ``D-H:M:S``;
+    raises ValueError.
+
+    >>> [parse_walltime(text) for text in ("90", "12:30:00", "1-12")]
+    [5400, 45000, 129600]
+    """
+    match = _WALLTIME.fullmatch(text)
+    if not match:
+        raise ValueError("must be a time such as '12:30:00' or '2-00:00:00'")
+    days, *parts = (int(part or 0) for part in match.groups())
+    starts_with_hours = match["days"] is not None or match["third"] is not None
+    hours, minutes, seconds = parts if starts_with_hours else (0, *parts[:2])
+    total = 86400 * days + 3600 * hours + 60 * minutes + seconds
+    if not total:
+        raise ValueError("must be longer than zero")
+    return total
+
+
+def walltime_text(seconds: float) -> str:
+    """Seconds as Slurm writes a limit.
+
+    >>> walltime_text(14400), walltime_text(129600)
+    ('04:00:00', '1-12:00:00')
+    """
+    days, rest = divmod(int(seconds), 86400)
+    text = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
+    return f"{days}-{text}" if days else text
+
+
+def parse_duration(text: float | str | None) -> float | None:
+    """Seconds of a number or text, None for None and ``none``; raises ConfigError for any other
+    text.
+
+    >>> parse_duration("5m"), parse_duration("1h30m"), parse_duration("02:00:00"), parse_duration(2)
+    (300.0, 5400.0, 7200.0, 2.0)
+    """
+    if text is None or text == "none":
+        return None
+    try:
+        seconds = _parse(text.strip()) if isinstance(text, str) else float(text)
+    except (ValueError, KeyError):
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        raise ConfigError(
+            f"'{text}' is not a valid duration: write 90s, 5m, 2h, 01:30:00, or none."
+        )
+    return seconds
+
+
+def _parse(text: str) -> float:
+    if ":" in text:
+        return sum(float(part) * 60.0**i for i, part in enumerate(reversed(text.split(":"))))
+    parts = re.findall(r"([\d.]+)\s*([a-z]*)", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text.replace(" ", ""):
+        raise ValueError
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as text, in the largest unit that suits.
+
+    >>> duration(4.21), duration(42), duration(300), duration(9000), duration(1e6)
+    ('4.2 s', '42 s', '5.0 min', '2.5 h', '11.6 days')
+    """
+    if seconds < 90:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    for unit, size, end in (("min", 60, 5400), ("h", 3600, 172_800)):
+        if seconds < end:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds / 86_400:,.1f} days"
+
+
+def size_text(size: float) -> str:
+    """Bytes as text.
+
+    >>> size_text(13.6e6), size_text(117e9)
+    ('13.6 MB', '117.0 GB')
+    """
+    return f"{size / 1e6:,.1f} MB" if size < 1e9 else f"{size / 1e9:,.1f} GB"
+
+
+def plural(n: int, noun: str = "worker") -> str:
+    """A count with its noun.
+
+    >>> plural(1), plural(2, "GPU")
+    ('1 worker', '2 GPUs')
+    """
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names joined by commas and a final "and".
+
+    >>> listed(["1", "2", "4"])
+    '1, 2 and 4'
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def shortened(names: Sequence[str], most: int = 5) -> str:
+    """The first names, and how many there are beside them.
+
+    >>> shortened(["1", "2", "4"], most=2)
+    '1, 2 and 1 more'
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def unsigned(text: str) -> str:
+    """A text whose addresses have no query, which can hold a signature.
+
+    >>> unsigned("500 for url 'https://host/file?signature=x'")
+    "500 for url 'https://host/file?...'"
+    """
+    return re.sub(r"(https?://[^\s?'\"]+\?)[^\s'\"]+", r"\1...", text)
+
+
+def equal_names(name: str, others: Sequence[str]) -> str:
+    """Names of one thing.
+
+    >>> equal_names("step8", ["step2", "main"])
+    'step8 = step2 = main'
+    """
+    shown = others if len(others) <= 6 else [*others[:3], f"{len(others) - 3} more"]
+    return " = ".join([name, *shown])

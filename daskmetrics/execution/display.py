@@ -1,0 +1,184 @@
+"""Progress of a run on the user's screen: bars in a terminal or notebook, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections import deque
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from rich import progress
+from rich.console import Console
+from rich.table import Column
+from rich.text import Text
+
+from daskmetrics.core.table import printable_lines
+
+LINE_EVERY = 60.0  # seconds between plain lines where there is no terminal
+DRAW_EVERY = 0.5  # seconds between two drawings in a notebook
+MESSAGES = 5  # the latest that a notebook shows
+WIDE = 110  # characters of a terminal that has room for long bars
+
+
+class Display:
+    """Progress of the phases of a run.
+
+    Parameters
+    ----------
+    console : rich.console.Console, optional
+        Where to write; by default standard error. A notebook gets one output that changes, and
+        needs no widgets.
+    on_change : callable, optional
+        Called after every change in place of showing anything.
+    """
+
+    def __init__(
+        self, console: Console | None = None, on_change: Callable[[], None] | None = None
+    ) -> None:
+        self.console = console or Console(stderr=True, quiet=on_change is not None)
+        self.messages: deque[str] = deque(maxlen=MESSAGES)
+        self._cell: NotebookCell | None = None
+        self._on_change = on_change or (lambda: None)
+        if self.console.is_jupyter and on_change is None:
+            self._cell = NotebookCell(self.as_html)
+            self._on_change = self._cell.draw
+        bar_width = 28 if self.console.width >= WIDE else 10
+        whole = Column(no_wrap=True)
+        self._bars = progress.Progress(
+            progress.TextColumn("{task.description:<9}"),
+            progress.BarColumn(bar_width=bar_width, table_column=whole),
+            progress.MofNCompleteColumn(table_column=whole),
+            progress.TextColumn("{task.fields[unit]}"),
+            progress.TimeElapsedColumn(table_column=whole),
+            progress.TextColumn("eta"),
+            progress.TimeRemainingColumn(table_column=whole),
+            _LatestColumn("[dim]{task.fields[latest]}", table_column=Column()),
+            console=self.console,
+            disable=not self.console.is_terminal or self.console.is_jupyter,
+        )
+        self._tasks: dict[str, progress.TaskID] = {}
+        self._started = self._printed = time.monotonic()
+
+    def __enter__(self) -> Display:
+        self._bars.start()
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._bars.stop()
+        if self._cell:
+            self._cell.draw(at_once=True)
+
+    def message(self, text: str) -> None:
+        """Print a line above the bars."""
+        text = printable_lines(text)
+        if self._cell is None:
+            self.console.print(text, highlight=False, soft_wrap=True)
+        self.messages.append(Text.from_markup(text).plain)
+        self._on_change()
+
+    def phase(self, name: str, total: float, done: int = 0, unit: str = "") -> None:
+        """Begin a phase of ``total`` units, of which ``done`` are complete; ``unit`` says of what,
+        if not of work.
+
+        A phase that begins again takes its bar over.
+        """
+        if name in self._tasks:
+            self._bars.reset(self._tasks[name], total=total, completed=done, latest="", unit=unit)
+        elif total:
+            self._tasks[name] = self._bars.add_task(
+                name, total=total, completed=done, latest="", unit=unit
+            )
+        self._on_change()
+
+    def finish(self, name: str) -> None:
+        """End a phase that may need less than its total: what was done is all."""
+        if name in self._tasks:
+            self._bars.update(self._tasks[name], total=self._task(name).completed)
+            self._on_change()
+
+    def advance(self, name: str, latest: str, to: float | None = None) -> None:
+        """Advance a phase by one unit, or to ``to`` of its total; ``latest`` describes the result."""
+        if name not in self._tasks:
+            return
+        latest = printable_lines(latest)
+        begins = not any(task.completed for task in self._bars.tasks)
+        step = 1 if to is None else None
+        self._bars.update(self._tasks[name], latest=latest, advance=step, completed=to)
+        if not self.console.is_terminal and self._cell is None:
+            self._print_line(self._task(name), latest, begins)
+        self._on_change()
+
+    def _print_line(self, task: progress.Task, latest: str, begins: bool) -> None:
+        """Print a plain line for the first and the last unit of a phase, and now and then."""
+        now = time.monotonic()
+        if not (begins or task.finished or now - self._printed > LINE_EVERY):
+            return
+        self._printed = now
+        line = f"{now - self._started:5.0f} s  {task.description}: {_done(task)}"
+        if task.time_remaining is not None and not task.finished:
+            line += f"  eta {task.time_remaining:.0f} s"
+        self.console.print(f"{line}  {latest}", highlight=False, soft_wrap=True)
+
+    def _task(self, name: str) -> progress.Task:
+        return self._bars.tasks[self._bars.task_ids.index(self._tasks[name])]
+
+    @property
+    def phases(self) -> dict[str, str]:
+        """How far every phase is, in words."""
+        return {task.description: _done(task) for task in self._bars.tasks}
+
+    def as_html(self) -> str:
+        """Bars and latest messages for a notebook."""
+        console = Console(record=True, file=io.StringIO(), width=WIDE, force_terminal=True)
+        for text in self.messages:
+            console.print(Text(text))
+        console.print(self._bars.get_renderable())
+        return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+
+
+class _LatestColumn(progress.TextColumn):
+    """The latest result, the only column that a narrow terminal shortens."""
+
+    def render(self, task: progress.Task) -> Text:
+        text = super().render(task)
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
+
+
+def _done(task: progress.Task) -> str:
+    """How many of how many.
+
+    >>> fields = {"unit": "% of budget"}
+    >>> _done(progress.Task(progress.TaskID(0), "search", 99, 30, _get_time=float, fields=fields))
+    '30 of 99 % of budget'
+    """
+    return f"{task.completed:.0f} of {task.total:.0f} {task.fields['unit']}".rstrip()
+
+
+class NotebookCell:
+    """An output of a notebook that is drawn again; it needs IPython but no widgets.
+
+    Parameters
+    ----------
+    content : callable
+        Returns the HTML to draw.
+    """
+
+    def __init__(self, content: Callable[[], str]) -> None:
+        self._content = content
+        self._handle: Any = None
+        self._drawn = 0.0
+
+    def draw(self, at_once: bool = False) -> None:
+        """Draw again, unless it was drawn a moment ago."""
+        if not at_once and time.monotonic() - self._drawn < DRAW_EVERY:
+            return
+        ipython = import_module("IPython.display")  # it has no types
+        content = ipython.HTML(self._content())
+        self._drawn = time.monotonic()
+        if self._handle is None:
+            self._handle = ipython.display(content, display_id=True)
+        else:
+            self._handle.update(content)

@@ -1,0 +1,642 @@
+"""The loop as a state machine: messages in, actions out, time passed in. It knows no Dask, no
+threads and no disk, so that a simulator can play any history against it.
+
+A unit waits until it is due, is placed on a worker, reports its start, and ends: with a value, with
+a fault, or with its worker. The entries of a step are committed to the journal together; only then
+does the source receive its records.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, Protocol, TypeAlias
+
+from daskmetrics.core.errors import ClusterLostError
+from daskmetrics.core.events import (
+    AttemptFailed,
+    Event,
+    InputRecovered,
+    Record,
+    UnitAsked,
+    WorkerJoined,
+    to_json,
+)
+from daskmetrics.core.names import Key, content_key
+from daskmetrics.core.results import result_of
+from daskmetrics.core.retry import Fault, GiveUp, Retry, faults_so_far
+from daskmetrics.execution._placement import (
+    Placement,
+    QueuedUnit,
+    WorkerState,
+    movable,
+    shortage,
+)
+from daskmetrics.execution._units import Settings, Source, TaskId, WorkUnit
+
+LONGEST_SLEEP = 1.0  # seconds until the next step although nothing is due
+BALANCE_EVERY = 0.25  # seconds between looks at all workers for units to move
+REPORT_IDLE_AFTER = 10.0  # seconds without a worker before the user gets a message
+
+# messages: what happened
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A worker is ready."""
+
+    worker: str  # its address, new after each restart
+    name: str  # stays the same
+    threads: int = 1
+    resources: Mapping[str, float] = field(default_factory=dict)
+    remaining: float | None = None  # seconds until its walltime ends
+    event: WorkerJoined | None = None  # versions and devices, for the journal
+    memory: float = math.inf  # bytes that it may use
+
+
+@dataclass(frozen=True)
+class OfferChanged:
+    """A worker offers other resources than before: none, if it will leave after its running units."""
+
+    worker: str
+    resources: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Left:
+    """A worker is gone."""
+
+    worker: str
+    # the attempt at whose deadline it ended, and the traceback
+    expired: Mapping[TaskId, str] = field(default_factory=dict)
+    memory: bool = False  # whether its nanny killed it because it used too much memory
+
+
+@dataclass(frozen=True)
+class Started:
+    """An attempt has begun to run on its worker."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True)
+class Finished:
+    """An attempt succeeded. A shared input has no value here: its result stays on the worker."""
+
+    task: TaskId
+    value: Any = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An attempt failed, and its worker is alive."""
+
+    task: TaskId
+    fault: Fault
+    reason: str
+    trace: str = ""
+
+
+@dataclass(frozen=True)
+class Vanished:
+    """An attempt or its result was lost; nothing is blamed."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True)
+class StopRequested:
+    """The user requests a stop: running units may finish within ``grace`` seconds."""
+
+    grace: float
+
+
+Message: TypeAlias = (
+    Joined | OfferChanged | Left | Started | Finished | Failed | Vanished | StopRequested
+)
+
+# actions: what to do
+
+
+@dataclass(frozen=True)
+class Submit:
+    """Run a unit on a worker; its first argument is the result of the attempt ``given``, if any."""
+
+    task: TaskId
+    unit: WorkUnit
+    worker: str
+    shared: bool = False
+    given: TaskId | None = None
+
+
+@dataclass(frozen=True)
+class Release:
+    """An attempt is no longer needed: stop it if possible, and free its result."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A worker does not answer: kill it."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A line for the user."""
+
+    text: str
+
+
+Action: TypeAlias = Submit | Release | Kill | Notice
+
+
+class EventLog(Protocol):
+    """The part of a journal that the loop uses."""
+
+    @property
+    def entries(self) -> Sequence[Event]:
+        """All entries so far."""
+
+    def append(self, *entries: Event, wait: bool = True) -> None:
+        """Commit entries together; without waiting, with the next ones that wait."""
+
+    def records(self) -> Iterator[Record]:
+        """The records that count."""
+
+
+class Loop:
+    """Runs all units of a source.
+
+    Parameters
+    ----------
+    source : Source
+    journal : EventLog
+        Records that it already holds answer the source, and faults of earlier attempts still count.
+    settings : Settings
+    on_record : callable
+        Called with each new record, after it was journaled.
+
+    Examples
+    --------
+    >>> from daskmetrics.execution import Sweep
+    >>> class Memory(list):
+    ...     entries = property(list)
+    ...     append = lambda self, *entries, wait=True: self.extend(entries)
+    ...     records = lambda self: (entry for entry in self if isinstance(entry, Record))
+    >>> loop = Loop(Sweep([WorkUnit("a", "a", "demo", print)]), Memory(), Settings(slots=1))
+    >>> [submit] = loop.step(0.0, [Joined("tcp://w", "w")])
+    >>> _ = loop.step(1.0, [Started(submit.task)])
+    >>> _ = loop.step(2.0, [Finished(submit.task, value=3)])
+    >>> loop.done, [record.value for record in loop.journal.records()]
+    (True, [3])
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        journal: EventLog,
+        settings: Settings,
+        on_record: Callable[[Record], None] = lambda record: None,
+    ) -> None:
+        self.source, self.journal, self.settings = source, journal, settings
+        self.done = False
+        self.now = 0.0
+        self.workers: dict[str, WorkerState] = {}
+        self.units: dict[Key, QueuedUnit] = {}
+        self.unplaced: dict[Key, QueuedUnit] = {}  # those of `units` that have no worker
+        self.inputs: OrderedDict[Key, QueuedUnit] = OrderedDict()
+        self._failed_inputs: dict[Key, Record] = {}  # inputs that failed permanently
+        self._recorder = _Recorder(journal, source, on_record, settings.commit_every)
+        self._faults = faults_so_far(journal.entries)
+        self._longest: defaultdict[str, float] = defaultdict(float)  # seconds, by kind of unit
+        for record in self._recorder.recorded.values():
+            self._note_duration(record.kind, record.seconds)
+        self._tasks: dict[TaskId, QueuedUnit] = {}
+        # when the driver stops waiting for each running attempt; one that ended stays until then
+        self._deadlines: list[tuple[float, int, QueuedUnit]] = []
+        self._actions: list[Action] = []
+        self._numbers = count(1)
+        self._paused_until = self._balanced = -math.inf
+        self._stop_at: float | None = None
+        self._stuck_since: float | None = None
+        self._reported_stuck = False
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a stop was requested."""
+        return self._stop_at is not None
+
+    @property
+    def wake(self) -> float:
+        """The latest time of the next step."""
+        times = [self.now + LONGEST_SLEEP]
+        times += [deadline for deadline, *_ in self._deadlines[:1]]
+        if self._stop_at is not None:
+            times.append(self._stop_at)
+        times += [time for time in (self._paused_until, *self._due()) if time > self.now]
+        return min(times)
+
+    def step(self, now: float, messages: Iterable[Message] = ()) -> Sequence[Action]:
+        """Handle what happened until ``now``, and return the actions to take.
+
+        Raises
+        ------
+        ClusterLostError
+            If no unit could run for `Settings.patience`, because no worker could take one.
+        """
+        self.now, self._actions = now, []
+        for message in messages:
+            self._receive(message)
+        self._expire()
+        self._flush()
+        if self.stopping:
+            self._wind_down()
+        elif now >= self._paused_until:
+            self._ask()
+            self._place()
+            self.done = not self.units
+            self._watch_patience()
+        return self._actions
+
+    # messages
+
+    def _receive(self, message: Message) -> None:
+        match message:
+            case Joined():
+                self._join(message)
+            case OfferChanged(address, resources) if address in self.workers:
+                for waiting in self.workers[address].change(resources):
+                    self._unassign(waiting)
+            case Left():
+                self._leave(message)
+            case StopRequested(grace):
+                self._stop_at = self.now + grace
+            case Started(task) | Finished(task) | Failed(task) | Vanished(task):
+                # late results of an abandoned attempt are dropped
+                if item := self._tasks.get(task):
+                    self._update(item, message)
+                elif isinstance(message, Started):
+                    begun = self.now, next(self._numbers)
+                    for worker in self.workers.values():
+                        worker.note_stray(task, begun)
+
+    def _update(self, item: QueuedUnit, message: Started | Finished | Failed | Vanished) -> None:
+        match message:
+            case Started():
+                item.begun = self.now, next(self._numbers)
+                if item.deadline < math.inf:
+                    until = item.deadline + self.settings.grace
+                    heappush(self._deadlines, (until, next(self._numbers), item))
+            case Finished():
+                self._finish(item, message)
+            case Failed(fault=Fault.DISK):
+                self._pause(item, message.reason)
+            case Failed():
+                self._fault(item, message.fault, message.reason, message.trace)
+            case Vanished():
+                self._unassign(item)
+
+    def _join(self, joined: Joined) -> None:
+        ends = math.inf if joined.remaining is None else self.now + joined.remaining
+        self.workers[joined.worker] = WorkerState(
+            joined.worker, joined.name, joined.threads, joined.resources, ends, joined.memory
+        )
+        if joined.event:
+            self._recorder.add_once(joined.event)
+
+    def _leave(self, left: Left) -> None:
+        worker = self.workers.pop(left.worker, None)
+        if worker is None:
+            return
+        running = worker.running()
+        for item in worker.placed[:]:
+            self._lose(worker, item, running, left)
+        for item in self.inputs.values():
+            if item.held and item.worker == worker.address:
+                self._invalidate_input(item)
+
+    def _lose(
+        self,
+        worker: WorkerState,
+        item: QueuedUnit,
+        running: Sequence[QueuedUnit | None],
+        left: Left,
+    ) -> None:
+        """Handle a unit whose worker is lost; only a unit that was running can be blamed."""
+        task, alone = item.task or "", len(running) == 1
+        if task in left.expired or (item in running and item.deadline <= self.now):
+            reason = f"It was stopped after its {item.unit.timeout:.1f} s."
+            self._fault(item, Fault.TIMEOUT, reason, left.expired.get(task, ""))
+        elif item not in running or left.expired or self.now >= worker.ends or self.stopping:
+            self._unassign(item)
+        elif left.memory:
+            blamed = alone and not worker.is_outgrown(item, self.settings.most_memory)
+            reason = "The worker took more memory than it may."
+            self._fault(item, Fault.MEMORY, reason, blamed=blamed)
+        else:
+            self._fault(item, Fault.DEATH, "The worker died while it was running.", blamed=alone)
+
+    def _invalidate_input(self, shared: QueuedUnit) -> None:
+        """The result of an input is lost: units that wait for it are placed again; running units
+        have it already.
+        """
+        self._unassign(shared)
+        for item in self.units.values():
+            if item.unit.input and item.unit.input.key == shared.unit.key and item.begun is None:
+                self._unassign(item)
+
+    def _expire(self) -> None:
+        """Kill workers that miss a deadline: a stopped process cannot end itself."""
+        late: defaultdict[str, dict[TaskId, str]] = defaultdict(dict)
+        while self._deadlines and self._deadlines[0][0] <= self.now:
+            until, _, item = heappop(self._deadlines)
+            # a later attempt of the same unit has another deadline
+            if item.task and item.worker and item.deadline + self.settings.grace == until:
+                late[item.worker][item.task] = "The worker did not answer."
+        for address, expired in late.items():
+            self._actions.append(Kill(address))
+            self._leave(Left(address, expired))
+
+    # the end of an attempt
+
+    def _finish(self, item: QueuedUnit, finished: Finished) -> None:
+        self._note_duration(item.unit.kind, finished.seconds)
+        if item.shared:
+            self.workers[item.worker or ""].placed.remove(item)
+            item.begun, item.held = None, True
+            self._reset_faults(item)
+            return
+        value = result_of(item.unit.kind, finished.value)
+        self._commit(item, "ok", value=value, attempts=item.tried + 1, seconds=finished.seconds)
+
+    def _pause(self, item: QueuedUnit, reason: str) -> None:
+        """Wait until the disk of a worker has room; nothing is blamed."""
+        pause = self.settings.pause
+        self._paused_until = self.now + pause
+        text = f"the run pauses and tries again every {pause:g} s. ({reason})"
+        self._actions.append(Notice(f"Worker {item.where} has no room on its disk; {text}"))
+        self._unassign(item)
+
+    def _fault(
+        self, item: QueuedUnit, fault: Fault, reason: str, trace: str = "", blamed: bool = True
+    ) -> None:
+        """Journal a failed attempt, and retry the unit or give it up; a unit that is not blamed is
+        retried alone.
+        """
+        item.tried += 1
+        item.faults[fault] += blamed
+        item.suspect = item.suspect or not blamed
+        unit, policy = item.unit, self.settings.retry
+        attempt = unit.key, unit.name, unit.kind, item.where, item.tried
+        self._recorder.add(AttemptFailed(*attempt, fault.value, blamed, reason, trace))
+        decision = policy.after(fault, item.faults[fault]) if blamed else Retry(policy.delay)
+        if isinstance(decision, GiveUp):
+            self._give_up(item, decision.status, reason)
+        else:
+            item.avoid, item.not_before = item.where, self.now + decision.delay
+            self._unassign(item)
+
+    def _reset_faults(self, item: QueuedUnit) -> None:
+        """Forget the faults of an input that succeeded: it may be lost and run again any number of
+        times.
+        """
+        if item.faults:
+            item.faults.clear()
+            self._faults.pop(item.unit.key, None)
+            self._recorder.add(InputRecovered(item.unit.key, item.unit.name))
+
+    def _give_up(self, item: QueuedUnit, status: str, reason: str) -> None:
+        if not item.shared:
+            self._commit(item, status, reason=reason, attempts=item.tried)
+            return
+        unit = item.unit
+        self._failed_inputs[unit.key] = Record(
+            unit.key, unit.name, unit.kind, status, None, reason, item.tried
+        )
+        self._unassign(item)
+        del self.inputs[unit.key]
+
+    def _fail_dependents(self) -> None:
+        """Give up units that wait for an input that failed permanently; running units have it
+        already.
+        """
+        for item in list(self.unplaced.values()) if self._failed_inputs else ():
+            key = item.unit.input.key if item.unit.input else None
+            if failed := self._failed_inputs.get(key or ""):
+                reason = f"Its {failed.kind} {failed.name}: {failed.reason}"
+                self._commit(item, failed.status, reason=reason, attempts=failed.attempts)
+        self._flush()
+
+    def _commit(self, item: QueuedUnit, status: str, **result: Any) -> None:
+        unit = item.unit
+        self._recorder.add(
+            Record(unit.key, unit.name, unit.kind, status, worker=item.where, **result)
+        )
+        self._unassign(item)
+        del self.units[unit.key], self.unplaced[unit.key]
+
+    def _unassign(self, item: QueuedUnit) -> None:
+        """Take a unit from its worker, so that it waits again."""
+        if item.task is None:
+            return
+        worker = self.workers.get(item.worker or "")
+        if worker and item in worker.placed:
+            worker.remove(item)
+        if not item.shared:
+            self.unplaced[item.unit.key] = item
+        del self._tasks[item.task]
+        self._actions.append(Release(item.task))
+        item.task = item.worker = item.begun = None
+        item.held = False
+
+    def _flush(self) -> None:
+        if self._recorder.flush():
+            self._evict_inputs()
+
+    def _evict_inputs(self) -> None:
+        """Free the inputs that no unit needs, except the latest few."""
+        if len(self.inputs) <= self.settings.spare_inputs:
+            return
+        needed = {item.unit.input.key for item in self.units.values() if item.unit.input}
+        idle = [key for key in self.inputs if key not in needed]
+        for key in idle[: max(0, len(idle) - self.settings.spare_inputs)]:
+            self._unassign(self.inputs.pop(key))
+
+    # asking and placing
+
+    def _ask(self) -> None:
+        self._fail_dependents()
+        slots = self.settings.slots
+        if slots is None:
+            ahead = self.settings.ahead
+            slots = max(1, sum(worker.threads + ahead for worker in self.workers.values()))
+        while (room := slots - len(self.units)) > 0 and (units := self.source.ask(room)):
+            for unit in units:
+                self._accept(unit)
+            self._fail_dependents()
+        self._recorder.flush()
+
+    def _accept(self, unit: WorkUnit) -> None:
+        self._recorder.add_once(UnitAsked(unit.key, unit.name, dict(unit.note)))
+        if record := self._recorder.recorded.get(unit.key):
+            self.source.tell(record)
+            return
+        self.units[unit.key] = self.unplaced[unit.key] = self._queued(unit)
+        if unit.input and unit.input.key not in (*self.inputs, *self._failed_inputs):
+            self.inputs[unit.input.key] = self._queued(unit.input, shared=True)
+
+    def _queued(self, unit: WorkUnit, shared: bool = False) -> QueuedUnit:
+        faults, tried = self._faults.get(unit.key, (Counter(), 0))
+        return QueuedUnit(unit, shared, Counter(faults), tried, next(self._numbers))
+
+    def _waiting(self) -> Iterator[QueuedUnit]:
+        """Units that have no worker, or their inputs where these must run before; due or not."""
+        for item in sorted(self.unplaced.values(), key=lambda item: item.number):
+            shared = self._input_of(item)
+            if shared and not shared.held:
+                item = shared
+            if item.task is None:
+                yield item
+
+    def _input_of(self, item: QueuedUnit) -> QueuedUnit | None:
+        return self.inputs.get(item.unit.input.key) if item.unit.input else None
+
+    def _due(self) -> Iterator[float]:
+        return (item.not_before for item in self._waiting())
+
+    def _place(self) -> None:
+        self._place_due()
+        if self.now >= self._balanced + BALANCE_EVERY:
+            self._balanced = self.now
+            moved = movable(self.workers.values(), self.now)
+            for item in moved:
+                self._unassign(item)
+            if moved:
+                self._place_due()
+
+    def _place_due(self) -> None:
+        due = {id(item): item for item in self._waiting() if item.not_before <= self.now}
+        if not due:
+            return
+        placement = Placement(self.workers.values(), self.settings.ahead, self.now)
+        for item in sorted(due.values(), key=lambda item: not item.suspect):
+            shared = self._input_of(item)
+            holder = shared.worker if shared else None
+            worker = placement.choose(item, self._expected_seconds(item.unit), holder)
+            if worker:
+                self._submit(item, worker, shared)
+
+    def _submit(self, item: QueuedUnit, worker: WorkerState, shared: QueuedUnit | None) -> None:
+        item.task = f"{item.unit.kind}-{item.unit.key}-{next(self._numbers)}"
+        item.worker, item.where, item.placed = worker.address, worker.name, self.now
+        worker.placed.append(item)
+        worker.at_hand = item.unit.keeps or worker.at_hand
+        self.unplaced.pop(item.unit.key, None)
+        self._tasks[item.task] = item
+        if shared:
+            self.inputs.move_to_end(shared.unit.key)
+        given = shared.task if shared else None
+        self._actions.append(Submit(item.task, item.unit, worker.address, item.shared, given))
+
+    def _note_duration(self, kind: str, seconds: float) -> None:
+        self._longest[kind] = max(self._longest[kind], seconds)
+
+    def _expected_seconds(self, unit: WorkUnit) -> float:
+        """From the longest unit of its kind so far; 0 before there is one."""
+        return min(self.settings.margin * self._longest[unit.kind], unit.timeout or math.inf)
+
+    # the end of the run
+
+    def _wind_down(self) -> None:
+        """Let running units finish, and nothing else; inputs are not recorded."""
+        for worker in self.workers.values():
+            for item in worker.placed[:]:
+                if item.shared or item.begun is None:
+                    self._unassign(item)
+        over = self._stop_at is not None and self.now >= self._stop_at
+        self.done = over or not self._is_busy()
+
+    def _is_busy(self) -> bool:
+        return any(worker.placed for worker in self.workers.values())
+
+    def _watch_patience(self) -> None:
+        """Report that no worker can take a unit; raise ClusterLostError once patience ends."""
+        if self.done or self._is_busy() or any(time > self.now for time in self._due()):
+            self._stuck_since, self._reported_stuck = None, False
+            return
+        if self._stuck_since is None:
+            self._stuck_since = self.now
+        idle, patience = self.now - self._stuck_since, self.settings.patience
+        if idle < min(REPORT_IDLE_AFTER, patience) or (self._reported_stuck and idle < patience):
+            return
+        item = next(self._waiting())
+        why = shortage(self.workers.values(), item, self._expected_seconds(item.unit))
+        if idle >= patience:
+            raise ClusterLostError(
+                f"{why} No recorded result is lost: run the same command to resume."
+            )
+        self._reported_stuck = True
+        self._actions.append(Notice(f"{why} Waiting for {patience:.0f} s."))
+
+
+class _Recorder:
+    """The records of a run, and the entries that wait for the next append: one append writes the
+    entries of a step, and only then does the source receive its records.
+
+    With ``every``, an append waits for the disk after so many results; the earlier ones are
+    committed with it.
+    """
+
+    def __init__(
+        self, journal: EventLog, source: Source, on_record: Callable[[Record], None], every: int
+    ) -> None:
+        self.journal, self.source, self.on_record, self._every = journal, source, on_record, every
+        self.recorded: dict[Key, Record] = {record.key: record for record in journal.records()}
+        self._entries: list[Event] = []
+        self._not_durable = 0
+        self._once = {
+            content_key(to_json(entry))
+            for entry in journal.entries
+            if isinstance(entry, UnitAsked | WorkerJoined)
+        }
+
+    def add(self, entry: Event) -> None:
+        """Add an entry to the next append."""
+        self._entries.append(entry)
+        if isinstance(entry, Record):
+            self.recorded[entry.key] = entry
+
+    def add_once(self, entry: UnitAsked | WorkerJoined) -> None:
+        """Add a decision or a worker, if the journal does not have it."""
+        identity = content_key(to_json(entry))
+        if identity not in self._once:
+            self._once.add(identity)
+            self.add(entry)
+
+    def flush(self) -> bool:
+        """Commit what was added, and pass the records on; returns whether there were entries."""
+        if not self._entries:
+            return False
+        entries, self._entries = self._entries, []
+        # a lost decision is made again, and a lost worker answers again: these do not wait for the
+        # disk
+        self._not_durable += sum(
+            not isinstance(entry, UnitAsked | WorkerJoined) for entry in entries
+        )
+        wait = self._not_durable >= self._every
+        self.journal.append(*entries, wait=wait)
+        if wait:
+            self._not_durable = 0
+        records = [entry for entry in entries if isinstance(entry, Record)]
+        for record in records:
+            self.source.tell(record)
+            self.on_record(record)
+        return bool(records)

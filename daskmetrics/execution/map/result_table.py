@@ -1,0 +1,269 @@
+"""Results as a table and as labelled arrays, in memory and in files; aggregates and causes of
+failure.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import re
+import tempfile
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import atomic_file
+from daskmetrics.core.serialization import as_json, plain
+from daskmetrics.core.status import FLAGS, Status
+from daskmetrics.core.table import Table
+from daskmetrics.execution.map.items import is_json
+from daskmetrics.execution.map.source import ItemResult
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+SUFFIXES = (".parquet", ".csv", ".jsonl", ".json", ".zarr", ".nc")
+SHOWN_ITEMS = 8  # of each cause of failure
+_ATTRIBUTES = ("status", "reason", "attempts", "seconds", "worker", "key")
+
+
+def frame(results: Sequence[ItemResult]) -> pd.DataFrame:
+    """One row per item: its value, its status, and a column for each field of the returned values.
+
+    A field with the name of another column gets the prefix ``value.``; lists become JSON text.
+    """
+    import pandas as pd
+
+    return pd.DataFrame([_row(result) for result in _in_order(results)])
+
+
+def _in_order(results: Sequence[ItemResult]) -> list[ItemResult]:
+    return sorted(results, key=lambda result: result.index)
+
+
+def _row(result: ItemResult) -> dict[str, Any]:
+    item = result.item
+    if not isinstance(item, int | float | str):
+        item = json.dumps(item) if item is not None and is_json(item) else result.name
+    row = {"index": result.index, "item": item}
+    row |= {name: getattr(result, name) for name in _ATTRIBUTES}
+    fields = dict(flatten(result.value))
+    for name, value in fields.items():
+        column = f"value.{name}" if name in ("index", "item", *_ATTRIBUTES) else name
+        row[column] = json.dumps(value) if isinstance(value, list) else value
+    return row
+
+
+def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The fields of a returned value: names of a dict, with nested names joined by dots; otherwise
+    ``value``.
+
+    >>> list(flatten({"loss": 0.5, "time": {"gpu": 2}})), list(flatten(3))
+    ([('loss', 0.5), ('time.gpu', 2)], [('value', 3)])
+    """
+    if isinstance(value, Mapping):
+        for part, inner in value.items():
+            yield from flatten(inner, f"{name}.{part}" if name else part)
+    elif value is not None:
+        yield name or "value", value
+
+
+def _numbers(results: Sequence[ItemResult]) -> pd.DataFrame:
+    """Numeric fields by index of the item, and then the durations.
+
+    A field that holds anything else for any item is left out, as is a column without a number.
+    """
+    import pandas as pd
+
+    if not results:
+        return pd.DataFrame()
+    table = frame(results).set_index("index").drop(columns=["item", "status", "attempts"])
+    numbers = table.convert_dtypes().select_dtypes(["number", "boolean"]).astype(float)
+    numbers["seconds"] = numbers.pop("seconds") if "seconds" in numbers else math.nan
+    return numbers.dropna(axis="columns", how="all")
+
+
+def dataset(results: Sequence[ItemResult], count: int | None = None) -> xr.Dataset:
+    """Numeric fields as arrays over the dimension ``item``, with an explicit status; missing values
+    are NaN.
+
+    Parameters
+    ----------
+    results : sequence of ItemResult
+    count : int, optional
+        Length of the dimension; by default up to the last result.
+    """
+    import xarray as xr
+
+    length = 1 + max((result.index for result in results), default=-1) if count is None else count
+    names = np.full(length, "", dtype=object)
+    status = np.full(length, Status.MISSING, dtype="int8")
+    for result in results:
+        names[result.index], status[result.index] = result.name, Status.of(result.status)
+    numbers = _numbers(results).reindex(range(length))
+    arrays = {name: ("item", numbers[name].to_numpy()) for name in numbers}
+    return xr.Dataset(
+        {**arrays, "status": ("item", status, FLAGS)},
+        coords={"item": np.arange(length), "name": ("item", names)},
+    )
+
+
+def check_output(path: Path) -> None:
+    """Check before the run that results can be written to a path; raises ConfigError if not."""
+    if path.suffix not in SUFFIXES:
+        raise ConfigError(
+            f"Cannot write results to '{path.name}': the suffix must be one of {', '.join(SUFFIXES)}."
+        )
+    if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise ConfigError(
+            "Parquet needs pyarrow: pip install 'daskmetrics[table]', or write results.csv."
+        )
+    if path.is_dir() and path.suffix != ".zarr":
+        raise ConfigError(f"Cannot write results to '{path}': it is a folder. Name another file.")
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot write results to '{path}': {error.strerror}. Name another file."
+        ) from None
+
+
+def write(results: Sequence[ItemResult], path: str | Path) -> Path:
+    """Write results to a file whose suffix gives the format: a table (parquet, csv, json, jsonl) or
+    arrays (zarr, nc).
+
+    An existing file is replaced only when the new one is complete, except for a Zarr store. If the
+    format cannot hold a value, such as an integer of more than 64 bits in a Parquet file, the
+    results are written as JSON Lines instead, with a warning.
+
+    Returns
+    -------
+    Path
+        The file that was written.
+
+    Raises
+    ------
+    ConfigError
+        If the suffix is not supported, needs a library that is not installed, or the file cannot be
+        written.
+    """
+    path = Path(path)
+    check_output(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        _write(results, path)
+    except (
+        ValueError,
+        TypeError,
+        OverflowError,
+        NotImplementedError,
+    ) as error:  # pyarrow's are among them
+        other = path.with_name(f"{path.name}.jsonl")
+        warnings.warn(
+            f"'{path}' cannot hold these results ({error}). They are in '{other}'.", stacklevel=2
+        )
+        _write(results, other)
+        return other
+    return path
+
+
+def _write(results: Sequence[ItemResult], path: Path) -> None:
+    if path.suffix == ".zarr":
+        dataset(results).to_zarr(path, mode="w", consolidated=False)
+        return
+    with atomic_file(path) as file:
+        match path.suffix:
+            case ".nc":
+                file.write(dataset(results).to_netcdf(engine="scipy"))
+            case ".parquet":
+                frame(results).to_parquet(file, index=False)
+            case ".csv":
+                frame(results).to_csv(file, index=False)
+            case ".json":
+                file.write(as_json([_line(result) for result in _in_order(results)]).encode())
+            case _:
+                for result in _in_order(results):
+                    file.write(json.dumps(plain(_line(result))).encode() + b"\n")
+
+
+def _line(result: ItemResult) -> dict[str, Any]:
+    item = result.item if is_json(result.item) else None
+    names = ("status", "value", "reason", "traceback", "attempts", "seconds", "worker", "key")
+    outcome = {name: getattr(result, name) for name in names}
+    return {"index": result.index, "name": result.name, "item": item, **outcome}
+
+
+def aggregates(results: Sequence[ItemResult]) -> pd.DataFrame:
+    """Statistics of each numeric field and of the duration, over the items that are ok: a row per
+    field; ``std`` is that of a sample (n - 1), NaN for one number.
+
+    Examples
+    --------
+    >>> done = [ItemResult("k", i, str(i), i, "ok", value=float(i), seconds=0.1) for i in range(5)]
+    >>> aggregates(done).loc["value", "p95"]
+    np.float64(3.8)
+    """
+    numbers = _numbers([result for result in results if result.ok])
+    if numbers.empty:
+        return numbers
+    numbers = numbers.rename(columns={"seconds": "seconds per item"})
+    statistics = numbers.describe(percentiles=[0.5, 0.95]).T
+    return statistics.rename(columns={"50%": "median", "95%": "p95"})
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Items that failed for the same reason; reasons that differ only in numbers are the same."""
+
+    status: str
+    reason: str
+    items: tuple[str, ...]
+
+
+def causes(results: Iterable[ItemResult]) -> list[Cause]:
+    """Causes of failure, the most frequent one before the others.
+
+    Examples
+    --------
+    >>> failed = [ItemResult("k", i, str(i), i, "error", reason=f"ValueError: no {i}") for i in (3, 14)]
+    >>> causes(failed)
+    [Cause(status='error', reason='ValueError: no 3', items=('3', '14'))]
+    """
+    groups: defaultdict[tuple[str, str], list[ItemResult]] = defaultdict(list)
+    for result in results:
+        if not result.ok:
+            groups[result.status, re.sub(r"\d+", "#", result.reason or "")].append(result)
+    by_size = sorted(groups.values(), key=len, reverse=True)
+    return [
+        Cause(group[0].status, group[0].reason or "", tuple(result.name for result in group))
+        for group in by_size
+    ]
+
+
+def summary_text(results: Sequence[ItemResult], total: int) -> str:
+    """Aggregates, counts and causes of failure, the same in a terminal and in a log."""
+    failed = sum(not result.ok for result in results)
+    counts = f"{total} items: {len(results) - failed} ok, {failed} failed"
+    if total > len(results):
+        counts += f", {total - len(results)} to do"
+    lines = [f"{counts}."]
+    for cause in causes(results):
+        more = ", ..." if len(cause.items) > SHOWN_ITEMS else ""
+        lines.append(f"  {len(cause.items)} x {cause.status}: {cause.reason}")
+        lines.append(f"      items {', '.join(cause.items[:SHOWN_ITEMS])}{more}")
+    statistics = aggregates(results)
+    if statistics.empty:
+        return "\n".join(lines)
+    shown = statistics.map("{:.4g}".format).replace("nan", "")
+    shown["count"] = statistics["count"].map("{:.0f}".format)
+    rows = tuple((str(field), *numbers) for field, *numbers in shown.itertuples())
+    return Table(("field", *statistics.columns), rows, notes=tuple(lines)).as_text()

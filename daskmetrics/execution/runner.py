@@ -1,0 +1,431 @@
+"""Runs the loop on Dask: turns actions into submissions, and events of Dask into messages. It
+decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import queue
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import cloudpickle
+from distributed import Client
+from distributed.scheduler import KilledWorker
+
+from daskmetrics.core.errors import ClusterLostError, StorageError
+from daskmetrics.core.events import Event, Record, WorkerJoined
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.retry import Fault
+from daskmetrics.core.telemetry import TelemetryFile
+from daskmetrics.execution import _worker as worker
+from daskmetrics.execution import handshake as handshake
+from daskmetrics.execution._units import Settings, Source, TaskId
+from daskmetrics.execution._worker import last_words
+from daskmetrics.execution.capacity import capacity, write
+from daskmetrics.execution.journal import Journal
+from daskmetrics.execution.loop import (
+    Action,
+    Failed,
+    Finished,
+    Joined,
+    Kill,
+    Left,
+    Loop,
+    Message,
+    Notice,
+    OfferChanged,
+    Release,
+    Started,
+    StopRequested,
+    Submit,
+    Vanished,
+)
+from daskmetrics.execution.stopping import stop_signals
+
+LOOK_EVERY = 5.0  # seconds between polls of the workers, in case an event was missed
+PLAIN = {"GPU": 1.0, "CPU": 1.0}  # what a worker that offers none of these counts as
+LOST = "The scheduler was lost. Nothing recorded is lost: run the same command again to resume."
+DECADE = 3e8  # seconds
+SETTLE = 0.3  # seconds for the last message of a lost worker to arrive
+# seconds for a new worker to answer: importing can be slow on a shared file system
+ANSWER_WITHIN = 120.0
+
+log = logging.getLogger(__name__)
+Incoming: TypeAlias = Message | BaseException | tuple[TaskId, Any]
+
+
+def run(
+    source: Source,
+    client: Client,
+    journal: Journal,
+    settings: Settings,
+    on_record: Callable[[Record], None] = lambda record: None,
+    say: Callable[[str], None] = log.warning,
+) -> None:
+    """Run all units of a source; units that are already in the journal are not run again.
+
+    A line of the journal commits a unit; only then does the source receive its record. The first
+    Ctrl-C lets running units finish, the second stops at once; SIGTERM and SIGHUP act as the first,
+    with a short grace period.
+
+    Parameters
+    ----------
+    source : Source
+    client : distributed.Client
+    journal : Journal
+    settings : Settings
+    on_record : callable
+        Called with each new record, after it was journaled.
+    say : callable
+        Called with messages for the user, such as a pause or a missing worker.
+
+    Raises
+    ------
+    ClusterLostError
+        If the scheduler is lost, or no worker can run the remaining units. Run again to resume.
+    ConfigError
+        If the versions of a worker differ from those of the driver.
+    KeyboardInterrupt
+        If the user stopped it.
+    """
+    scratch = (settings.scratch or journal.path.parent / "scratch").absolute()
+    backend = _DaskBackend(client, scratch, settings, say)
+    event_log = _PausingJournal(journal, lambda: backend.stopping, settings.pause, say)
+    with stop_signals(backend.on_signal), backend.listening(), _removed(scratch, backend.scratch):
+        loop = Loop(source, event_log, settings, on_record)
+        backend.drive(loop, RunFolder(journal.path.parent))
+    if backend.stopping:  # also if the signal arrived after the last unit
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _removed(scratch: Path, own: Path) -> Iterator[None]:
+    """Remove the folder for tracebacks in the end, and its parent if no other run uses it."""
+    try:
+        yield
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+        with suppress(OSError):
+            scratch.rmdir()
+
+
+class _PausingJournal:
+    """A journal that states when it got each record; the run pauses while its disk is full or
+    cannot be written.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        stop_requested: Callable[[], bool],
+        pause: float,
+        say: Callable[[str], None],
+    ) -> None:
+        self._journal, self._pause, self._say = journal, pause, say
+        self._stop_requested = stop_requested
+        self.entries, self.records = journal.entries, journal.records
+
+    def append(self, *entries: Event, wait: bool = True) -> None:
+        at, paused = round(time.time(), 2), False
+        entries = tuple(
+            replace(entry, at=at) if isinstance(entry, Record) else entry for entry in entries
+        )
+        while True:
+            try:
+                self._journal.append(*entries, wait=wait)
+                break
+            except StorageError as error:
+                if self._stop_requested():
+                    raise KeyboardInterrupt from error
+                if not paused:
+                    self._say(
+                        f"The run pauses until '{self._journal.path}' can be written. {error}"
+                    )
+                paused = True
+                time.sleep(self._pause)
+        if paused:
+            self._say("The journal can be written again: the run continues.")
+
+
+class _DaskBackend:
+    """The only code that calls Dask. Other threads only put events into the queue."""
+
+    def __init__(
+        self, client: Client, scratch: Path, settings: Settings, say: Callable[[str], None]
+    ) -> None:
+        self.client, self.settings, self.say = client, settings, say
+        # on a shared scheduler, an old future with the same key would return the result of another
+        # function
+        self.nonce = secrets.token_hex(4)
+        # a worker keeps the file of its traceback open: another one for each run
+        self.scratch = scratch / self.nonce
+        self.topic = f"daskmetrics-{self.nonce}"
+        self.events: queue.SimpleQueue[Incoming] = queue.SimpleQueue()
+        self.futures: dict[TaskId, Any] = {}
+        self.shared: set[TaskId] = set()  # attempts whose result stays on its worker
+        # attempts whose short result came with the report of their end
+        self.reported: set[TaskId] = set()
+        # resources of the workers by address; only the event loop of the client uses it
+        self.known: dict[str, Mapping[str, float]] = {}
+        self.leaving: set[str] = set()  # addresses of lost workers until the loop knows it
+        # what the workers reported of themselves at the latest look, by name
+        self.metrics: Mapping[str, Mapping[str, Any]] = {}
+        self.plain: set[str] = set()  # workers that were started without our resources
+        # workers that their nanny killed because they used too much memory
+        self.over_memory: set[str] = set()
+        self.stopping = False
+
+    def on_signal(self, by_hand: bool) -> None:
+        """Handle a stop signal."""
+        self.stopping = True
+        self.events.put(StopRequested(math.inf if by_hand else self.settings.stop_grace))
+        self.say(
+            "Stopping: running units are finished and recorded first. Press Ctrl-C (again) to stop "
+            "at once."
+        )
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Subscribe to events of workers, and of attempts that start."""
+        handlers: dict[str, Callable[[tuple[float, Any]], None]] = {
+            self.topic: lambda event: self._on_report(event[1]),
+            "all": self._on_worker_event,
+            "worker-restart-memory": lambda event: self.over_memory.add(event[1]["worker"]),
+        }
+        for topic, handler in handlers.items():
+            self.client.subscribe_topic(topic, handler)
+        try:
+            yield
+        finally:
+            self.futures.clear()  # the scheduler drops results that no client waits for
+            if self.client.status == "running":
+                for topic in handlers:
+                    self.client.unsubscribe_topic(topic)
+
+    def drive(self, loop: Loop, folder: RunFolder) -> None:
+        """Carry messages to the loop and its actions to Dask until it is done; the folder's files
+        say who is idle.
+        """
+        telemetry = TelemetryFile(folder.telemetry)
+        messages: list[Message] = []
+        looked = -math.inf
+        while True:
+            for action in loop.step(time.monotonic(), messages):
+                self._perform(action)
+            if loop.done:
+                with suppress(OSError):
+                    folder.workers.unlink()
+                return
+            if time.monotonic() >= looked + LOOK_EVERY:
+                looked = time.monotonic()
+                doing = {  # between two units the next one, which is on its way
+                    worker.name: next(
+                        (item.unit.kind for item in (*worker.running(), *worker.placed) if item), ""
+                    )
+                    for worker in loop.workers.values()
+                }
+                telemetry.add(time.time(), self.metrics, doing)
+                self._post(self._look())
+                now = capacity(
+                    loop.workers.values(), loop.unplaced.values(), loop.now, loop.stopping
+                )
+                with suppress(OSError):  # a full disk pauses the run elsewhere
+                    write(folder.workers, now)
+            messages = self._receive(min(loop.wake, looked + LOOK_EVERY))
+
+    def _receive(self, until: float) -> list[Message]:
+        """All events since the last call; waits for the first."""
+        events: list[Incoming] = []
+        with suppress(queue.Empty):
+            events.append(self.events.get(timeout=max(0.0, until - time.monotonic())))
+            while True:
+                events.append(self.events.get_nowait())
+        if self.client.status != "running":
+            raise ClusterLostError(LOST)
+        messages = []
+        for event in events:
+            if isinstance(event, BaseException):
+                raise event
+            message = self._on_end(*event) if isinstance(event, tuple) else event
+            if message is not None:
+                messages.append(message)
+        return messages
+
+    # actions
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Submit():
+                self._submit(action)
+            case Release(task):
+                if future := self.futures.pop(task, None):
+                    future.release()
+                self.reported.discard(task)
+                self.shared.discard(task)
+            case Kill(address):
+                self._post(self._kill(address))
+            case Notice(text):
+                self.say(text)
+
+    def _submit(self, submit: Submit) -> None:
+        unit = submit.unit
+        try:
+            packed = cloudpickle.dumps((unit.function, unit.args))
+        except Exception as error:  # any exception that an argument raises when it is pickled
+            reason = f"It cannot be sent to a worker. {worker.describe(error)}"
+            self.events.put(Failed(submit.task, Fault.PERMANENT, reason))
+            return
+        assignment = worker.Assignment(
+            submit.task, packed, self.topic, str(self.scratch), unit.timeout, submit.shared
+        )
+        # on a busy machine the report of its end can arrive before the future
+        self.futures[submit.task] = None
+        resources = dict(unit.resources)
+        if submit.worker in self.plain:
+            resources = {name: need for name, need in resources.items() if name not in PLAIN}
+        future = self.client.submit(
+            worker.perform,
+            assignment,
+            *([self.futures[submit.given]] if submit.given else []),
+            key=f"{submit.task}-{self.nonce}",
+            workers=[submit.worker],
+            resources=resources,
+            pure=False,
+        )
+        self.futures[submit.task] = future
+        if submit.shared:
+            self.shared.add(submit.task)
+        future.add_done_callback(lambda future, task=submit.task: self.events.put((task, future)))
+
+    async def _kill(self, address: str) -> None:
+        try:
+            await self.client.run(worker.kill, workers=[address], nanny=True, asynchronous=True)
+        except Exception as error:  # it is gone, or has no nanny: the loop no longer uses it
+            log.info("Worker %s could not be killed: %s", address, error)
+
+    # events of Dask
+
+    def _on_report(self, report: Any) -> None:
+        """Handle the start of an attempt, or its end with a short result."""
+        match report:
+            case [task, value, seconds]:
+                if task in self.futures:
+                    self.reported.add(task)
+                    self.events.put(Finished(task, json.loads(value), seconds))
+            case task:
+                self.events.put(Started(task))
+
+    def _on_end(self, task: TaskId, future: Any) -> Message | None:
+        if task not in self.futures or task in self.reported:
+            return None
+        if future.status == "finished" and task in self.shared:
+            return Finished(task)
+        if future.status == "finished":
+            self._post(self._fetch(task, future))
+            return None
+        if future.status == "cancelled":
+            # by another client: this one forgets the futures that it releases
+            return Vanished(task)
+        if future.status != "error":
+            # its worker was lost before its result was fetched, which is reported, too, and decides
+            return None
+        error = future.exception()  # this waits for the end of an attempt that has none
+        if isinstance(error, worker.AttemptError):
+            return Failed(task, error.fault, error.reason, error.trace)
+        if isinstance(error, KilledWorker):
+            return None  # the loss of its worker is reported, too, and decides
+        return Failed(task, worker.blame(error), worker.describe(error))
+
+    async def _fetch(self, task: TaskId, future: Any) -> None:
+        try:
+            result = await self.client.gather(future, asynchronous=True)
+        except (Exception, asyncio.CancelledError):
+            self.events.put(Vanished(task))  # its worker died, or it was released meanwhile
+        else:
+            self.events.put(Finished(task, json.loads(result[0]), result[1]))
+
+    def _on_worker_event(self, event: tuple[float, Any]) -> None:
+        if event[1]["action"] in ("add-worker", "remove-worker"):
+            self._post(self._look())
+
+    async def _look(self) -> None:
+        """Compare the workers of the scheduler with the known ones.
+
+        This asks the scheduler: the cached ``scheduler_info`` of the client can be incomplete.
+        """
+        try:
+            here = (await self.client.scheduler.identity(n_workers=-1))["workers"]
+        except OSError:
+            return  # the connection is lost; the client reports it
+        self.metrics = {str(about["name"]): about["metrics"] for about in here.values()}
+        for address in here.keys() - self.known.keys() - self.leaving:
+            self.known[address] = here[address]["resources"]
+            self._post(self._ask_versions(address, here[address]))
+        for address in self.known.keys() - here.keys():
+            del self.known[address]
+            self.leaving.add(address)
+            self._post(self._report_left(address))
+        for address, before in self.known.items():
+            if (now := here[address]["resources"]) != before and address not in self.plain:
+                self.known[address] = now
+                self.events.put(OfferChanged(address, now))
+
+    async def _ask_versions(self, address: str, info: Mapping[str, Any]) -> None:
+        """Handshake with a new worker; it gets units only after its answer."""
+        name = str(info["name"])
+        asked = self.client.run(
+            eval, handshake.question(), workers=[address], on_error="return", asynchronous=True
+        )
+        try:
+            answer = (await asyncio.wait_for(asked, ANSWER_WITHIN))[address]
+        except (OSError, TimeoutError, KeyError) as error:
+            answer = error
+        if isinstance(answer, OSError | TimeoutError | KeyError):
+            # it is gone or too busy; if it is still there, it is asked again
+            self.known.pop(address, None)
+            return
+        handshake.require_same(
+            name, answer if isinstance(answer, BaseException) else answer["versions"]
+        )
+        about = WorkerJoined(name, answer["host"], answer["versions"], answer["gpus"])
+        offered = self.known.get(address, info["resources"])  # it may have changed meanwhile
+        if not offered.keys() & PLAIN.keys():
+            self.plain.add(address)
+            offered = {**offered, **PLAIN}
+        threads, remaining = info["nthreads"], answer["remaining"]
+        if address in self.plain and self.settings.alone:
+            # Dask would start a waiting unit on a free thread; with a walltime no unit waits on a
+            # worker
+            threads, remaining = 1, min(remaining or DECADE, DECADE)
+        memory = info["memory_limit"] or math.inf
+        self.events.put(Joined(address, name, threads, offered, remaining, about, memory))
+
+    async def _report_left(self, address: str) -> None:
+        await asyncio.sleep(SETTLE)
+        self.events.put(
+            Left(address, last_words(self.scratch, address), address in self.over_memory)
+        )
+        self.leaving.remove(address)
+        self._post(self._look())  # another worker may have this address now
+
+    def _post(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine on the event loop of the client, so that the driver never waits for a
+        worker.
+        """
+        asyncio.run_coroutine_threadsafe(self._guarded(work), self.client.loop.asyncio_loop)
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            self.events.put(error)

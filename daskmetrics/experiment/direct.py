@@ -1,0 +1,283 @@
+"""One model here and now, in this process: its vectors, metrics and scores, computed as the units
+of a run do.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from dask.utils import parse_bytes
+
+from daskmetrics import config, tasks
+from daskmetrics import metrics as catalogue
+from daskmetrics.checkpoints.locations import Location
+from daskmetrics.core.corpus import prompts
+from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
+from daskmetrics.core.names import Arm, Checkpoint, Suite, content_key, seed_of
+from daskmetrics.core.results import Scored
+from daskmetrics.experiment import _worker as worker
+from daskmetrics.experiment._open import opened
+from daskmetrics.experiment.preparation import check_readouts
+from daskmetrics.metrics import Metric
+from daskmetrics.tasks import Task
+from daskmetrics.tasks.file import table_task
+from daskmetrics.tasks.tables import TextTable
+
+if TYPE_CHECKING:
+    import xarray
+
+    from daskmetrics.models import Encoder
+
+
+def embed(
+    model: Any,
+    texts: Sequence[Any],
+    layers: str | Sequence[int] | Mapping[str, Any] = "all",
+    *,
+    tokenizer: Any = None,
+    **protocol: Any,
+) -> xarray.DataArray:
+    """Compute the vectors of texts at all layers of a model, as a run does; in this process,
+    without a cluster.
+
+    Parameters
+    ----------
+    model : str, Path, SentenceTransformer, PreTrainedModel or torch.nn.Module
+        A folder, a hub id (``ID@REVISION`` for another revision than ``main``), or a model in
+        memory.
+    texts : sequence of str
+    layers : "all", "blocks", sequence of int, or mapping of str to torch.nn.Module
+        Layer 0 is the embedding output. Of any torch module, name the modules whose outputs are the
+        layers, such as ``{"first": model.blocks[0]}``. They must return (items, tokens, dimensions)
+        or (items, dimensions).
+    tokenizer : optional
+        Of a model in memory, by default the one of the folder or hub id that it came from. With a
+        mapping of layers, any callable from a list of items to what the module is called with: a
+        tensor, a tuple of arguments, or a mapping of keywords, whose ``attention_mask`` says which
+        tokens count. Without one, the items are tensors of one shape, which are stacked.
+    **protocol
+        Keys of the section ``protocol`` of a configuration: ``pooling``, ``padding``,
+        ``max_length``, ``state_norm``, ``dtype``, ``batch_tokens``, ``preset``. A model in memory
+        keeps its own dtype by default, and one of transformers, which ships no pooling, is read
+        with the mean.
+
+    Returns
+    -------
+    xarray.DataArray
+        Of float32, with dimensions (text, layer, dimension).
+
+    Raises
+    ------
+    ConfigError
+        If there is no such model, layer or key.
+    DataError
+        If the model cannot be read in this way.
+
+    Examples
+    --------
+    >>> vectors = embed("sentence-transformers/all-MiniLM-L6-v2", ["one text", "another"])  # doctest: +SKIP
+    >>> vectors.sel(layer=3).values.shape  # doctest: +SKIP
+    (2, 384)
+    """
+    with opened(model, layers, tokenizer, protocol) as (encoder, _):
+        return encoder.embed(texts)
+
+
+def measure(
+    model: Any,
+    texts: Sequence[Any],
+    metrics: str | Metric | Sequence[str | Metric] = "all",
+    layers: str | Sequence[int] | Mapping[str, Any] = "all",
+    *,
+    tokenizer: Any = None,
+    seed: int = 0,
+    **protocol: Any,
+) -> xarray.Dataset:
+    """Compute label-free metrics of all layers of a model; in this process, without a cluster.
+
+    The numbers are those of a run with the same texts as its prompts.
+
+    Parameters
+    ----------
+    model, texts, layers, tokenizer, **protocol
+        As in `embed`.
+    metrics : str, Metric, or a sequence of them
+        Names of metrics, of their families, or ``all``; see ``daskmetrics list metrics``. Metrics that
+        compare views of a text need texts.
+    seed : int
+        Of the views; that of a run is its ``seed``.
+
+    Returns
+    -------
+    xarray.Dataset
+        With dimension layer; for each metric its value, ``NAME_stderr`` and ``NAME_status``. A
+        value that is not defined is NaN, with the reason in its attribute ``undefined``.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such model, layer, metric or key.
+    DataError
+        If the model cannot be read in this way, or there are fewer than two texts.
+
+    Examples
+    --------
+    >>> measured = measure("sentence-transformers/all-MiniLM-L6-v2", texts, "effective_rank")  # doctest: +SKIP
+    >>> measured.effective_rank.plot()  # doctest: +SKIP
+    """
+    chosen = catalogue.resolve([metrics] if isinstance(metrics, (str, Metric)) else list(metrics))
+    with opened(model, layers, tokenizer, protocol) as (encoder, _):
+        return encoder.measure(texts, chosen, seed)
+
+
+def score_layers(
+    model: Any,
+    data: Any,
+    columns: Mapping[str, str],
+    layers: str | Sequence[int],
+    tokenizer: Any,
+    seed: int,
+    protocol: Mapping[str, Any],
+    readouts: Mapping[str, Any],
+) -> dict[Arm, dict[str, Scored]]:
+    """The recorded values of every layer and readout of a checkpoint on every task of the data, by
+    arm and task.
+    """
+    if isinstance(layers, Mapping):
+        raise ConfigError(
+            "Layers are scored by number; to read modules of any network, use daskmetrics.embed."
+        )
+    chosen = tasks_of(data, columns)
+    for task in chosen:
+        for text in getattr(task, "warnings", ()):
+            warnings.warn(f"{task.name}: {text}", stacklevel=3)
+    with (
+        opened(model, layers, tokenizer, protocol) as (encoder, checkpoint),
+        TemporaryDirectory() as scratch,
+    ):
+        suite, corpus = _suite(encoder, checkpoint, readouts, seed)
+        recorded: dict[Arm, dict[str, Scored]] = {arm: {} for arm in suite.arms()}
+        for task in chosen:
+            spec = worker.EncodeSpec(
+                key=content_key("direct", task.key),
+                location=Location("", None, ""),
+                protocol=encoder.protocol,
+                task=task,
+                layers=encoder.layers,
+                scratch=scratch,
+                budget=parse_bytes(config.Cluster.model_fields["embeddings"].default),
+                poolings=suite.poolings,
+                corpus=corpus,
+            )
+            for arm, value in _scores(encoder, spec, seed, recorded):
+                recorded[arm][task.name] = value
+    return recorded
+
+
+def _suite(
+    encoder: Encoder, checkpoint: Checkpoint, readouts: Mapping[str, Any], seed: int
+) -> tuple[Suite, tuple[str, ...]]:
+    """The checkpoint as a suite with these readouts, and the texts on which they are fitted, if any
+    is.
+    """
+    from daskmetrics.models import LoadedModel
+
+    model = {"name": checkpoint.model, "source": "."}
+    settings = config.parse(
+        {"name": "direct", "models": [model], "readouts": dict(readouts)}, where="arguments"
+    )
+    assert isinstance(encoder.model, LoadedModel)  # layers of others have no number
+    names, depth = settings.readouts.names(encoder.model.depth), encoder.model.depth
+    suite = Suite(checkpoint.model, (checkpoint.revision,), encoder.layers, depth, names)
+    texts = (
+        prompts(settings.corpus.source, settings.corpus.prompts, seed) if suite.is_fitted else ()
+    )
+    check_readouts(suite, encoder.protocol, encoder.model.width, settings.corpus.prompts)
+    return suite, texts
+
+
+def _scores(
+    encoder: Encoder, spec: worker.EncodeSpec, seed: int, arms: Sequence[Arm] | Mapping[Arm, Any]
+) -> Iterator[tuple[Arm, Scored]]:
+    """The score of each arm that has one; a `DataError` if none has."""
+    from threadpoolctl import threadpool_limits
+
+    embeddings, task = worker.encode_task(encoder, spec), spec.task
+    key, reasons = encoder.protocol.key, []
+    for arm in arms:
+        try:
+            # threads of small fits wait for each other, on a busy machine for most of the time
+            with threadpool_limits(1):
+                value = worker.score(
+                    embeddings, task, arm.layer, seed_of("score", task.key, seed), key, arm.readout
+                )
+        except UndefinedError as error:
+            reasons.append(str(error))
+        else:
+            yield arm, value
+    if len(reasons) == len(arms):
+        raise DataError(f"No layer has a score on {task.name}: {reasons[0]}")
+    for reason in reasons:
+        warnings.warn(f"{task.name}: {reason}", stacklevel=4)
+
+
+def tasks_of(data: Any, columns: Mapping[str, str]) -> tuple[Task, ...]:
+    """The tasks of a file, a table in memory, or a list of names.
+
+    ``columns`` are the options of a file task: the columns of its roles, ``kind`` and ``probe``.
+    """
+    if isinstance(data, (str, Path)) and not _names_task(data):
+        options = ", ".join(f"{name}={value}" for name, value in columns.items())
+        return tasks.resolve([f"file:{data}" + (f"({options})" if options else "")])
+    names = [data] if isinstance(data, str) else data
+    if isinstance(names, (list, tuple)) and names and all(isinstance(name, str) for name in names):
+        if columns:
+            raise ConfigError(
+                f"{', '.join(columns)} name columns of one's own data, but the data are tasks: {', '.join(names)}. "
+                "Write them into the name, such as file:reviews.csv(text=body, label=stars)."
+            )
+        return tasks.resolve(names)
+    rows = _rows(data)
+    if not rows:
+        raise ConfigError("The data have no rows.")
+    table = TextTable(
+        Path("data"),
+        tuple(dict.fromkeys(name for row in rows for name in row)),
+        tuple(rows),
+        tuple(f"row {number}" for number in range(1, len(rows) + 1)),
+    )
+    return (table_task(table, columns, "data", in_memory=True),)
+
+
+def _names_task(data: str | Path) -> bool:
+    prefixes = {name.partition(":")[0] for name in tasks.catalogue()} | {
+        "stdlib",
+        "mteb",
+        "file",
+        "preset",
+    }
+    return isinstance(data, str) and data.partition(":")[0] in prefixes and ":" in data
+
+
+def _rows(data: Any) -> list[Mapping[str, Any]]:
+    """The rows of a DataFrame, of a Hugging Face dataset, or of a list of mappings."""
+    if hasattr(data, "to_dict") and hasattr(data, "columns"):
+        return [
+            {str(name): value for name, value in row.items()} for row in data.to_dict("records")
+        ]
+    if isinstance(names := getattr(data, "column_names", None), Mapping):
+        raise ConfigError(
+            f"The data have several splits: choose one, such as data['{next(iter(names))}']."
+        )
+    if names is not None or (
+        isinstance(data, (list, tuple)) and all(isinstance(row, Mapping) for row in data)
+    ):
+        return [dict(row) for row in data]
+    raise ConfigError(
+        f"Data of type {type(data).__name__} cannot be read. Give a DataFrame, the path of a CSV, TSV, JSON Lines or "
+        "Parquet file, a dataset of Hugging Face, or a list of names of tasks."
+    )

@@ -1,0 +1,202 @@
+"""Maintenance of a run: verify and repair its files, reset failed units, remove the lock of a lost
+driver.
+
+Functions that write take the run's lock first, so that no driver runs at the same time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from daskmetrics import store
+from daskmetrics.config import parse
+from daskmetrics.core.corpus import digest
+from daskmetrics.core.errors import DataError
+from daskmetrics.core.events import (
+    Event,
+    Plain,
+    RunStarted,
+    StoreRepaired,
+    UnitsRetried,
+    is_finished,
+    latest,
+    records,
+)
+from daskmetrics.core.files import RunFolder, atomic_write
+from daskmetrics.core.names import Key
+from daskmetrics.execution import Journal
+from daskmetrics.execution.journal import scan, unlock
+from daskmetrics.store import StorePlan
+
+if TYPE_CHECKING:
+    from daskmetrics.store import Damage, DamageKind
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The result of comparing a run's store with its journal."""
+
+    lines: int  # complete lines of the journal
+    torn: int  # bytes of an incomplete last line, which was never committed
+    cells: int  # number of values, standard errors and statuses that were compared
+    damages: tuple[Damage, ...]
+
+    @cached_property
+    def damaged(self) -> tuple[Damage, ...]:
+        """The damages that are not just missing values of an unfinished run."""
+        return tuple(damage for damage in self.damages if damage.kind.is_damage)
+
+    @property
+    def counts(self) -> Counter[DamageKind]:
+        return Counter(damage.kind for damage in self.damages)
+
+
+def verify(folder: RunFolder) -> CheckResult:
+    """Read every line of the journal and compare the other files and every cell of the store with
+    it.
+
+    Nothing is changed.
+
+    A damaged or missing line of the journal is a `DataError`.
+    """
+    journal = scan(folder.must_exist().journal)
+    plan = _plan(folder, journal.entries)
+    damages = list(check_files(folder, journal.entries))
+    damages += store.verify(
+        folder.store, plan, records(journal.entries), is_finished(journal.entries)
+    )
+    return CheckResult(len(journal.entries), journal.torn, _cells(plan), tuple(damages))
+
+
+def repair(folder: RunFolder) -> CheckResult:
+    """Make the files and the store equal to the journal; return the damages that are repaired.
+
+    A damaged journal is a `DataError`: nothing can replace it. So are prompts that cannot be drawn
+    again, since their source has changed.
+    """
+    with Journal(folder.must_exist().journal, folder.lock) as journal:
+        plan = _plan(folder, journal.entries)
+        files = list(check_files(folder, journal.entries))
+        if files:
+            _restore_files(folder, journal.entries)
+        damages, repaired = store.repair(
+            folder.store, plan, list(journal.records()), is_finished(journal.entries)
+        )
+        if repaired != plan:
+            journal.append(repaired.event())
+        damages = files + damages
+        if damages:
+            journal.append(StoreRepaired([damage.where for damage in damages]))
+        return CheckResult(len(journal.entries), 0, _cells(plan), tuple(damages))
+
+
+def check_files(folder: RunFolder, entries: Sequence[Event]) -> Iterator[Damage]:
+    """The configuration and the prompts of a run, if they are not those that the journal names."""
+    start, key = latest(entries, RunStarted), _prompts_key(entries)
+    if start and start.config and _text(folder.config) != _as_yaml(start.config):
+        yield store.Damage(
+            store.DamageKind.FILE, folder.config.name, "it is not the configuration of the journal"
+        )
+    if key and _digest(_text(folder.corpus)) != key:
+        yield store.Damage(
+            store.DamageKind.FILE, folder.corpus.name, "it does not hold the prompts of the run"
+        )
+
+
+def write_files(folder: RunFolder, config: Plain, prompts: Sequence[str]) -> None:
+    """Write the configuration and the prompts of a run."""
+    atomic_write(folder.config, _as_yaml(config))
+    atomic_write(folder.corpus, json.dumps(prompts))
+
+
+def _restore_files(folder: RunFolder, entries: Sequence[Event]) -> None:
+    from daskmetrics.experiment.preparation import draw_prompts
+
+    start = latest(entries, RunStarted)
+    if start is None or not start.config:
+        raise DataError(
+            f"The journal of '{folder.path}' does not hold its configuration. Run the same command again."
+        )
+    prompts = draw_prompts(parse(dict(start.config)))
+    if digest(prompts) != _prompts_key(entries):
+        raise DataError(
+            f"'{folder.corpus}' cannot be written again: its source, {start.config['corpus']['source']}, has other "
+            "texts than when the run began. Restore the source, or restore the file from a backup."
+        )
+    write_files(folder, start.config, prompts)
+
+
+def _prompts_key(entries: Iterable[Event]) -> Key | None:
+    plan = StorePlan.latest(entries)
+    key = plan and plan.template.attributes.get("corpus", {}).get("key")
+    return str(key) if key else None
+
+
+def _as_yaml(config: Plain) -> str:
+    return yaml.safe_dump(dict(config), sort_keys=False)
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _digest(text: str | None) -> Key | None:
+    try:
+        return digest(json.loads(text or ""))
+    except (ValueError, TypeError):
+        return None
+
+
+def retry(folder: RunFolder, keys: Iterable[Key]) -> int:
+    """Reset those of these units that failed, so that the next run tries them again; return their
+    number.
+    """
+    requested = set(keys)
+    with Journal(folder.must_exist().journal, folder.lock) as journal:
+        failed = [
+            record.key for record in journal.records() if record.key in requested and not record.ok
+        ]
+        if failed:
+            journal.append(UnitsRetried(failed))
+    return len(failed)
+
+
+def unlock_run(folder: RunFolder) -> str | None:
+    """Remove the lock of a lost driver; return that driver, or None if no driver holds the run.
+
+    A driver that is a running process of this machine is a `LockedError`.
+    """
+    if not folder.path.is_dir():
+        folder.must_exist()  # it may have been locked before it had a journal
+    return unlock(folder.lock)
+
+
+def _plan(folder: RunFolder, entries: Iterable[Event]) -> StorePlan:
+    plan = StorePlan.latest(entries)
+    if plan is None:
+        raise DataError(
+            f"The run in '{folder.path}' was ended before it laid out its store. Run it again."
+        )
+    return plan
+
+
+def _cells(plan: StorePlan) -> int:
+    suites, metrics, tasks = (
+        plan.template.suites,
+        len(plan.template.metrics.names),
+        len(plan.template.tasks.names),
+    )
+    return 3 * sum(
+        len(s.revisions) * (len(s.layers) * metrics + len(s.rows) * tasks) for s in suites
+    )

@@ -1,0 +1,122 @@
+"""The first source of work: train suites, and measure every checkpoint as soon as it exists."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
+
+import daskmetrics.training as training
+from daskmetrics.checkpoints.locations import Location
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.names import Checkpoint, Key, Suite, content_key
+from daskmetrics.execution import Record, WorkUnit
+from daskmetrics.experiment import _worker as worker
+from daskmetrics.experiment._worker import known_columns, known_sizes
+from daskmetrics.experiment.preparation import Experiment
+
+
+def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) -> list[WorkUnit]:
+    """Every work unit of the measuring phase, in the order in which they are best started.
+
+    Training comes first, longest chain foremost, since its steps cannot run side by side.
+    """
+    records = tuple(records)
+    trained = Counter(record.name for record in records if record.kind == "train")
+    chains = {
+        suite.model: _training_chain(experiment, suite, trained) for suite in experiment.suites
+    }
+    train = [
+        unit
+        for chain in sorted(chains.values(), key=_training_cost, reverse=True)
+        for unit in chain.values()
+    ]
+    following = _following(experiment, {record.key for record in records if record.ok})
+    columns, sizes = known_columns(records), known_sizes(records)
+    metrics = dict(zip(experiment.metric_keys, experiment.metrics, strict=True))
+    measure = []
+    for suite in experiment.suites:
+        for checkpoint in suite.checkpoints():
+            states = experiment.states_key(suite, checkpoint)
+            spec = worker.MeasureSpec(
+                checkpoint=checkpoint,
+                location=experiment.locations[checkpoint],
+                layers=suite.layers,
+                metrics=metrics,
+                protocol=experiment.protocols[checkpoint],
+                prompts=str(folder.corpus.resolve()),
+                prompts_key=experiment.prompts_key,
+                store=str(folder.store.resolve()),
+                seed=experiment.config.seed,
+                states_key=states,
+                known={
+                    key: column for key, column in columns.get(states, {}).items() if key in metrics
+                },
+                size=sizes.get(states),
+                following=following.get(checkpoint),
+            )
+            training_unit = chains[suite.model].get(checkpoint.revision)
+            unit = WorkUnit(
+                key=experiment.measure_keys[checkpoint],
+                name=str(checkpoint),
+                kind="measure",
+                function=worker.measure,
+                args=(spec,),
+                resources={"GPU": 1},
+                requires=(training_unit.key,) if training_unit else (),
+                keeps=str(checkpoint),
+            )
+            measure.append(unit)
+    return [replace(unit, timeout=experiment.config.cluster.timeout) for unit in train + measure]
+
+
+def _following(experiment: Experiment, known: Container[Key]) -> dict[Checkpoint, Location]:
+    """The checkpoint that each checkpoint's worker probably measures next, if units are assigned in
+    turn.
+    """
+    waiting = [
+        checkpoint for checkpoint, key in experiment.measure_keys.items() if key not in known
+    ]
+    later = waiting[experiment.config.cluster.workers :]
+    return {
+        checkpoint: experiment.locations[after]
+        for checkpoint, after in zip(waiting, later, strict=False)
+    }
+
+
+def _training_chain(
+    experiment: Experiment, suite: Suite, trained: Counter[str]
+) -> dict[str, WorkUnit]:
+    """One unit for each revision that is not on disk yet; each continues the previous one."""
+    trained_suite = experiment.trainings.get(suite.model)
+    if (
+        trained_suite is None or trained_suite.recipe.ranks > 1
+    ):  # a process group has trained it before
+        return {}
+    chain: dict[str, WorkUnit] = {}
+    before: tuple[Key, ...] = ()
+    revisions = training.revisions(trained_suite.recipe)
+    for revision in revisions[
+        : 1 + max(map(revisions.index, suite.revisions))
+    ]:  # up to the last that is compared
+        if training.is_complete(trained_suite.folder, revision):
+            continue
+        name = f"{suite.model}@{revision}"
+        chain[revision] = WorkUnit(
+            # a revision that was recorded but is no longer on disk is new work
+            key=content_key("train", trained_suite.key, revision, trained[name]),
+            name=name,
+            kind="train",
+            function=worker.train_to,
+            args=(trained_suite.recipe, str(trained_suite.folder), revision, suite.model),
+            resources={"GPU": 1},
+            requires=before,
+        )
+        before = (chain[revision].key,)
+    return chain
+
+
+def _training_cost(chain: Mapping[str, WorkUnit]) -> int:
+    """Relative cost of a training chain, to start with the longest."""
+    recipes = (unit.args[0] for unit in chain.values())
+    return max((recipe.width**2 * recipe.depth * recipe.steps for recipe in recipes), default=0)

@@ -1,0 +1,369 @@
+"""A configuration with all its names resolved and checked, before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from daskmetrics import metrics, tasks
+from daskmetrics.bandit import Policy, policy_named, policy_path, task_weights
+from daskmetrics.checkpoints import locations as checkpoints
+from daskmetrics.checkpoints.content import OnMessage
+from daskmetrics.checkpoints.locations import LocatedSuite, Location
+from daskmetrics.checkpoints.protocol import ModelProtocol, protocol_of
+from daskmetrics.config import Config, Model
+from daskmetrics.config.prompts import check_names
+from daskmetrics.core import corpus as corpus
+from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid, seed_of
+from daskmetrics.experiment import score_tables as score_tables
+from daskmetrics.experiment import train as train
+from daskmetrics.experiment.train import TrainedSuite
+from daskmetrics.metrics import Metric
+from daskmetrics.metrics.views import AUGMENTATION
+from daskmetrics.store import Axis, Template, score_key
+from daskmetrics.tasks import Task
+from daskmetrics.tasks.examples import KINDS
+from daskmetrics.tasks.portions import FRESH_SHARE, divide
+
+VERSION = 3  # of the computation: increase it when equal inputs no longer give equal numbers
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A configuration with all its names resolved."""
+
+    config: Config
+    suites: tuple[Suite, ...]
+    locations: Mapping[Checkpoint, Location]
+    protocols: Mapping[Checkpoint, ModelProtocol]  # how the texts of each checkpoint become vectors
+    widths: Mapping[str, int]  # hidden size of each model
+    trainings: Mapping[str, TrainedSuite]  # the suites that this run trains, by model
+    missing: Mapping[
+        str, tuple[str, ...]
+    ]  # hub revisions of each model that are not on this machine
+    metrics: tuple[Metric, ...]
+    tasks: tuple[Task, ...]
+    prompts: tuple[str, ...]  # the texts whose states are measured
+    policy: Policy  # chooses the cells of the search
+    fresh: tuple[
+        Task, ...
+    ] = ()  # the same tasks on the items that `search.confirm: fresh` keeps back from the search
+    # revisions of equal content that are measured as one checkpoint, by the checkpoint
+    aliases: Mapping[Checkpoint, tuple[str, ...]] = field(default_factory=dict)
+    warnings: tuple[
+        str, ...
+    ] = ()  # what is doubtful about weights or data; each begins with the model or task
+    offered: tuple[str, ...] = ()  # what kinds of weights the hub has for each model, in words
+    scored_on: str = "CPU"  # the resource of a worker that scoring occupies
+
+    @cached_property
+    def arms(self) -> tuple[Arm, ...]:
+        return grid(self.suites)
+
+    @cached_property
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        return tuple(checkpoint for suite in self.suites for checkpoint in suite.checkpoints())
+
+    @cached_property
+    def baseline(self) -> Checkpoint:
+        """The checkpoint with whose layers scores are compared; `ConfigError` if the configured one
+        does not exist.
+        """
+        configured = self.config.search.baseline
+        if configured is None:
+            return self.suites[-1].checkpoints()[-1]
+        known = {str(name): checkpoint for name, checkpoint in self.by_name.items()}
+        if configured not in known:
+            raise unknown("baseline checkpoint", configured, known)
+        return known[configured]
+
+    @cached_property
+    def by_name(self) -> Mapping[Checkpoint, Checkpoint]:
+        """The checkpoint that is measured, by its own name and by those of revisions of equal
+        content.
+        """
+        others = {
+            Checkpoint(kept.model, name): kept
+            for kept, names in self.aliases.items()
+            for name in names
+        }
+        return {**{checkpoint: checkpoint for checkpoint in self.checkpoints}, **others}
+
+    @property
+    def missing_locations(self) -> list[Location]:
+        """Where the checkpoints are that are not on this machine."""
+        return [
+            self.locations[Checkpoint(model, name)]
+            for model, names in self.missing.items()
+            for name in names
+        ]
+
+    @cached_property
+    def by_task(self) -> Mapping[str, Task]:
+        return {task.name: task for task in self.tasks}
+
+    @cached_property
+    def by_model(self) -> Mapping[str, Suite]:
+        return {suite.model: suite for suite in self.suites}
+
+    @cached_property
+    def kinds(self) -> Mapping[str, str]:
+        return {task.name: task.kind for task in self.tasks}
+
+    @cached_property
+    def weights(self) -> tuple[float, ...]:
+        """Weights of the tasks in the search's objective; `ConfigError` for an unknown name, or if
+        all are zero.
+        """
+        search = self.config.search
+        return (
+            tuple(task_weights(self.kinds, search.objective, search.weights)) if self.tasks else ()
+        )
+
+    @property
+    def task_weights(self) -> dict[str, float]:
+        """The same by task."""
+        return dict(zip(self.by_task, self.weights, strict=True))
+
+    @cached_property
+    def prompts_key(self) -> Key:
+        return corpus.digest(self.prompts)
+
+    @cached_property
+    def measuring_key(self) -> Key:
+        """Content key of everything that determines the metrics."""
+        return content_key("measuring", list(self.measure_keys.values()))
+
+    @cached_property
+    def numbers_key(self) -> Key:
+        """Content key of everything that determines metrics and scores."""
+        return content_key(
+            "numbers", self.measuring_key, [task.key for task in self.tasks], self.config.seed
+        )
+
+    @cached_property
+    def key(self) -> Key:
+        """Content key of everything that determines the recommendation; the cluster is not part of
+        it.
+        """
+        readouts = (
+            [suite.readouts for suite in self.suites]
+            if any(s.has_readouts for s in self.suites)
+            else None
+        )
+        search = self.config.search.model_dump(mode="json")
+        return content_key("run", self.numbers_key, search, *filter(None, [readouts]))
+
+    @cached_property
+    def metric_keys(self) -> tuple[Key, ...]:
+        views = [AUGMENTATION, self.config.seed]
+        return tuple(
+            content_key("metric", each.identity, views if each.views > 1 else None)
+            for each in self.metrics
+        )
+
+    def states_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
+        """Content key of the states of a checkpoint from which metrics are computed."""
+        parts = (suite.layers, self.prompts_key, self.protocols[checkpoint].key)
+        return content_key("states", VERSION, self.locations[checkpoint].identity, *parts)
+
+    def measure_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
+        return content_key(
+            "measure", str(checkpoint), self.states_key(suite, checkpoint), self.metric_keys
+        )
+
+    @cached_property
+    def measure_keys(self) -> Mapping[Checkpoint, Key]:
+        return {c: self.measure_key(suite, c) for suite in self.suites for c in suite.checkpoints()}
+
+    def encode_key(self, checkpoint: Checkpoint, task: Task) -> Key:
+        protocol = self.protocols[checkpoint].key
+        return content_key(
+            "encode", VERSION, self.locations[checkpoint].identity, task.key, protocol
+        )
+
+    def score_key(self, arm: Arm, task: Task) -> Key:
+        return score_key(
+            VERSION, self.encode_key(arm.checkpoint, task), arm, self.config.seed, self.prompts_key
+        )
+
+    def score_seed(self, task: Task) -> int:
+        """Seed of folds, draws and starting points: of the task and the run, so that equal vectors
+        score equally.
+        """
+        return seed_of("score", task.key, self.config.seed)
+
+    @property
+    def views(self) -> int:
+        """Number of views of every prompt that the metrics read."""
+        return max((metric.views for metric in self.metrics), default=0)
+
+    def template(self, attributes: Mapping[str, Any]) -> Template:
+        """The layout of the store that this experiment fills."""
+        measured = Axis(
+            tuple(metric.name for metric in self.metrics),
+            tuple(metric.units for metric in self.metrics),
+            tuple(metric.description for metric in self.metrics),
+        )
+        scored = Axis(
+            tuple(task.name for task in self.tasks),
+            tuple(task.main_score for task in self.tasks),
+            tuple(task.description for task in self.tasks),
+        )
+        return Template(self.suites, measured, scored, self.numbers_key, attributes)
+
+
+def prepare(
+    config: Config, policy: Policy | None = None, on_message: OnMessage | None = None
+) -> Experiment:
+    """Resolve and check every name, folder and file of a configuration; nothing is started.
+
+    A user's own ``policy`` replaces the configured one; the journal records its import path.
+    ``on_message`` is called with a line of text before something that takes long. What does not
+    exist is a `ConfigError` with the nearest match.
+    """
+    if policy is None:
+        policy = policy_named(config.search.policy)
+    else:
+        search = config.search.model_copy(update={"policy": policy_path(policy)})
+        config = config.model_copy(update={"search": search})
+    chosen_metrics, chosen_tasks = metrics.resolve(config.metrics), tasks.resolve(config.tasks)
+    fresh: tuple[Task, ...] = ()
+    if config.search.confirm == "fresh":
+        chosen_tasks, fresh = divide(chosen_tasks, FRESH_SHARE)
+    trainings = train.suites_to_train(config)
+    located = _located(config, trainings, on_message)
+    locations = {
+        checkpoint: location.downloaded_by(config.cluster.downloads)
+        for each in located.values()
+        for checkpoint, location in zip(each.suite.checkpoints(), each.locations, strict=True)
+    }
+    experiment = Experiment(
+        config=config,
+        suites=tuple(
+            _with_readouts(config, model, located[model.name].suite) for model in config.models
+        ),
+        locations=locations,
+        protocols=_protocols(config, locations),
+        widths={name: each.width for name, each in located.items()},
+        trainings=trainings,
+        missing={name: each.missing for name, each in located.items() if each.missing},
+        metrics=chosen_metrics,
+        tasks=chosen_tasks,
+        prompts=draw_prompts(config),
+        policy=policy,
+        fresh=fresh,
+        aliases={
+            Checkpoint(model, name): same
+            for model, e in located.items()
+            for name, same in e.aliases.items()
+        },
+        warnings=(
+            *(text for each in located.values() for text in each.warnings),
+            *(
+                f"{task.name}: {text}"
+                for task in chosen_tasks
+                for text in getattr(task, "warnings", ())
+            ),
+        ),
+        offered=tuple(each.offered for each in located.values() if each.offered),
+    )
+    for model in config.models:
+        check_names(
+            model.prompts or {},
+            [getattr(task, "benchmark_name", task.name) for task in chosen_tasks],
+            (*KINDS, *experiment.kinds.values()),
+        )
+    _check_readouts(experiment)
+    _ = (
+        experiment.baseline,
+        experiment.weights,
+    )  # unknown names are an error now, not during the run
+    return experiment
+
+
+def _located(
+    config: Config, trainings: Mapping[str, TrainedSuite], on_message: OnMessage | None
+) -> dict[str, LocatedSuite]:
+    """The suite of each model, by its name; one error says what is wrong with all of them."""
+    located, errors = {}, []
+    for number, model in enumerate(config.models):
+        try:
+            found = trainings[model.name].located(model) if model.train else None
+            located[model.name] = found or checkpoints.locate(model, on_message, number)
+        except ConfigError as error:
+            errors.append(str(error))
+    if errors:
+        raise ConfigError("\n".join(errors))
+    return located
+
+
+def _protocols(
+    config: Config, locations: Mapping[Checkpoint, Location]
+) -> dict[Checkpoint, ModelProtocol]:
+    """The protocol of each checkpoint; a `ConfigError` names a folder that cannot be read as
+    shipped.
+    """
+    models = {model.name: model for model in config.models}
+
+    def protocol(model: Model, location: Location) -> ModelProtocol:
+        return protocol_of(
+            config.protocol, model, checkpoints.shipped_folder(location) if model.source else None
+        )
+
+    return {
+        checkpoint: protocol(models[checkpoint.model], location)
+        for checkpoint, location in locations.items()
+    }
+
+
+def _with_readouts(config: Config, model: Model, suite: Suite) -> Suite:
+    try:
+        return replace(suite, readouts=(model.readouts or config.readouts).names(suite.depth))
+    except ConfigError as error:
+        raise ConfigError(f"Model '{model.name}': {error}") from None
+
+
+def _check_readouts(experiment: Experiment) -> None:
+    """Check that every readout is possible for its model and the corpus; a `ConfigError` otherwise."""
+    for suite in experiment.suites:
+        of_suite = {
+            experiment.protocols[c].key: experiment.protocols[c] for c in suite.checkpoints()
+        }
+        for protocol in of_suite.values() if suite.has_readouts else ():
+            check_readouts(suite, protocol, experiment.widths[suite.model], len(experiment.prompts))
+
+
+def check_readouts(suite: Suite, protocol: ModelProtocol, hidden: int, corpus: int) -> None:
+    """Check that the readouts of a suite fit its protocol, its hidden size and a corpus of so many
+    texts.
+    """
+    for readout in suite.reads:
+        if readout.pooling == "as_shipped" and not protocol.shipped:
+            raise ConfigError(
+                f"Model '{suite.model}' is to be read with 'pooling: as_shipped', but it ships none: it is no folder "
+                "of sentence-transformers, or the protocol does not read it as one. Set the protocol's 'pooling: "
+                "as_shipped', or give the model 'readouts' of its own without it."
+            )
+        as_shipped = protocol.shipped if readout.pooling in ("", "as_shipped") else None
+        try:
+            readout.check(as_shipped.width(hidden) if as_shipped else hidden, corpus)
+        except ConfigError as error:
+            raise ConfigError(f"Model '{suite.model}': {error}") from None
+
+
+def draw_prompts(config: Config) -> tuple[str, ...]:
+    """The texts that are measured, or on which readouts are fitted; none if the configuration needs
+    none.
+    """
+    readouts = [model.readouts or config.readouts for model in config.models]
+    if not config.metrics and not any(each.is_fitted for each in readouts):
+        return ()
+    source, count, seed = config.corpus.source, config.corpus.prompts, config.seed
+    if not source.startswith("task:"):
+        return corpus.prompts(source, count, seed)
+    (task,) = tasks.resolve([source.removeprefix("task:")])
+    return corpus.draw(task.texts(), count, seed, source)

@@ -1,0 +1,437 @@
+"""Known scores from a table, a folder of mteb results or the folder of a run."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from daskmetrics.bandit.tables import ScoreRow, ScoreTable, score_table
+from daskmetrics.core.errors import ConfigError, DataError, unknown
+from daskmetrics.core.events import Record, RunStarted
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.names import Arm, Cell
+from daskmetrics.core.readouts import Readout
+from daskmetrics.core.results import Measured, Scored
+from daskmetrics.core.rows import check_names, read_rows
+from daskmetrics.core.serialization import readable
+from daskmetrics.execution.journal import read as read_journal
+from daskmetrics.tasks import mteb_results as results
+from daskmetrics.tasks import mteb_subsets as subsets
+from daskmetrics.tasks.mteb import LAYER_BY_LAYER, MtebTask
+from daskmetrics.tasks.mteb_results import BenchmarkResult
+
+METRIC = "metric:"  #: prefix of the columns of metrics
+KNOWN = (
+    *(
+        "model",
+        "family",
+        "size",
+        "revision",
+        "layer",
+        "readout",
+        "task",
+        "score",
+        "stderr",
+        "seconds",
+        "kind",
+        "n",
+    ),
+    *(
+        "encode_seconds",
+        "metric",
+        "value",
+        "norm",
+        "dataset",
+        "split",
+        "n_en",
+        "n_subsets",
+        "protocol",
+    ),
+)
+"""Columns that are read; those of other names are not, unless one looks like a misspelt one of these."""
+ALIASES = {
+    "score": "main_score",
+    "seconds": "evaluation_time",
+    "kind": "task_type",
+}  #: in the published table
+
+
+@dataclass(frozen=True)
+class KnownScore:
+    """A score of a run or a table, and what it is a mean of, as far as that is known.
+
+    `content` is a result of mteb, with the score of each subset. A table has the split, and the
+    number of subsets, all in English.
+    """
+
+    score: float
+    content: Mapping[str, Any] | None = None
+    split: str = ""
+    subsets: int = 0
+
+    @property
+    def says_what(self) -> bool:
+        return bool(self.content or (self.split and self.subsets))
+
+    def over(self, wanted: Mapping[str, Any]) -> float:
+        """The mean over the splits and subsets of another result; `DataError` if this score is not
+        of these.
+        """
+        selection = results.selection_of(wanted)
+        if self.content is not None:
+            return results.mean(results.select(self.content, selection))
+        if self.split and (self.split,) != selection.splits:
+            raise DataError(
+                f"is of the split '{self.split}', the run's of {', '.join(selection.splits)}"
+            )
+        if self.subsets and (
+            self.subsets != len(selection.subsets) or not results.in_english(wanted)
+        ):
+            names = ", ".join(selection.subsets)[:100]
+            raise DataError(f"is a mean of {self.subsets} subsets in English, the run's of {names}")
+        return self.score
+
+
+def published(path: str | Path) -> dict[Cell, KnownScore]:
+    """The scores of a path as of `read`, with the splits and subsets that they are means of.
+
+    Columns of a table: ``split``, and ``n_en`` or ``n_subsets``.
+    """
+    path = Path(path)
+    if path.is_file():
+        return dict(_described(path))
+    if (path / "journal.jsonl").is_file():
+        return {cell: KnownScore(score) for cell, score in read(path).cells().items()}
+    found = {
+        Cell(arm, result.task): KnownScore(math.nan, result.content)
+        for arm, result in _mteb_results(path)
+    }
+    return found or {
+        cell: KnownScore(score) for cell, score in read(path).cells().items()
+    }  # says what is missing
+
+
+def _described(path: Path) -> Iterator[tuple[Cell, KnownScore]]:
+    """The finite scores of a table."""
+    for place, line, row in _score_rows(path):
+        try:
+            subsets = int(line.get("n_en") or line.get("n_subsets") or 0)
+        except ValueError as error:
+            raise _invalid(path, place, error) from None
+        if math.isfinite(row.score):
+            yield (
+                Cell(row.arm, row.task),
+                KnownScore(row.score, None, line.get("split", ""), subsets),
+            )
+
+
+def read(
+    path: str | Path | Sequence[str | Path],
+    models: Sequence[str] = (),
+    metrics: str | Path | Sequence[str | Path] | None = None,
+) -> ScoreTable:
+    """Read a table of known scores, or several as one.
+
+    Parameters
+    ----------
+    path : str or Path, or a sequence of them
+        A table (CSV, TSV, JSON Lines, Parquet; also ``.csv.gz``), the folder of a run, or a folder
+        of mteb results; several are joined.
+    models : sequence of str
+        Models to keep; all by default.
+    metrics : str or Path, or a sequence of them, optional
+        Tables of label-free metrics, one value per line; see `read_metrics`. By default the metrics
+        of the table.
+
+    Raises
+    ------
+    ConfigError
+        If a path contains no scores, a column is missing, or a model is not in the table.
+    DataError
+        If a value cannot be read, or a cell has two different scores.
+    """
+    sources = {each: _source(each) for each in _paths(path)}
+    rows = _joined({each: rows for each, (rows, _) in sources.items()})
+    of_arms = [read_metrics(each) for each in _paths(metrics)] or [
+        values for _, values in sources.values()
+    ]
+    known = dict.fromkeys(row.arm.model for row in rows)
+    for model in models:
+        if model not in known:
+            raise unknown("model", model, known)
+    merged: dict[Arm, dict[str, float]] = {}
+    for values in of_arms:
+        for arm, own in values.items():
+            merged.setdefault(arm, {}).update(own)
+    return score_table((row for row in rows if not models or row.arm.model in models), merged)
+
+
+def _paths(given: str | Path | Sequence[str | Path] | None) -> list[Path]:
+    """One or several paths, each once."""
+    several = [given] if isinstance(given, str | Path) else given or []
+    return list(dict.fromkeys(map(Path, several)))
+
+
+def _joined(tables: Mapping[Path, Sequence[ScoreRow]]) -> list[ScoreRow]:
+    """The rows of all tables; `DataError` if two of them have different scores of a cell."""
+    origin: dict[Cell, tuple[float, Path]] = {}
+    for path, rows in tables.items():
+        for row in rows:
+            cell = Cell(row.arm, row.task)
+            score, first = origin.setdefault(cell, (row.score, path))
+            if first != path and score != row.score:
+                raise DataError(
+                    f"{cell} has the score {score:g} in '{first}' and {row.score:g} in '{path}'. Remove one of "
+                    "them, or give the model another name in one of the tables."
+                )
+    return [
+        row
+        for path, rows in tables.items()
+        for row in rows
+        if origin[Cell(row.arm, row.task)][1] == path
+    ]
+
+
+def _source(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
+    if path.is_file():
+        return _from_table(path)
+    if (path / "journal.jsonl").is_file():
+        with readable("The scores of the run", path):
+            return _from_run(RunFolder(path))
+    if rows := list(_from_mteb(path)):
+        return rows, {}
+    raise ConfigError(
+        f"No scores at '{path}': it is neither a table, nor the folder of a run, nor a folder of mteb results "
+        "(results/MODEL/REVISION/experiments/layer_N.../TASK.json)."
+    )
+
+
+def _from_table(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
+    rows, metrics = [], dict[Arm, dict[str, float]]()
+    for place, line, row in _score_rows(path):
+        try:
+            values = {
+                name: _number(value) for name, value in line.items() if name.startswith(METRIC)
+            }
+        except ValueError as error:
+            raise _invalid(path, place, error) from None
+        known = {
+            name.removeprefix(METRIC): value
+            for name, value in values.items()
+            if math.isfinite(value)
+        }
+        metrics.setdefault(row.arm, {}).update(known)
+        if math.isfinite(row.score):
+            rows.append(row)
+    return rows, metrics
+
+
+def _score_rows(path: Path) -> Iterator[tuple[str, Mapping[str, str], ScoreRow]]:
+    """The place, the columns and the score of each row; a score is NaN where the table has none."""
+    seen: dict[Cell, tuple[str, float]] = {}
+    for place, line in _lines(path, ("layer", "task", "score")):
+        try:
+            row = ScoreRow(
+                arm=_arm(line),
+                task=line["task"],
+                score=_number(line["score"]),
+                stderr=_size(line.get("stderr", ""), 0.0),
+                seconds=_size(line.get("seconds", ""), None),
+                encode=_size(line.get("encode_seconds", ""), 0.0),
+                kind=line.get("kind", ""),
+            )
+        except ValueError as error:
+            raise _invalid(path, place, error) from None
+        cell = Cell(row.arm, row.task)
+        first, score = seen.setdefault(cell, (place, row.score))
+        if row.score != score and not math.isnan(row.score) and not math.isnan(score):
+            raise DataError(
+                f"'{path}', {place}: {cell} has the score {row.score:g}, and {score:g} in {first}. Remove one of them."
+            )
+        yield place, line, row
+
+
+def _invalid(path: Path, place: str, error: ValueError) -> DataError:
+    return DataError(f"'{path}', {place}: {error}.")
+
+
+def _arm(line: Mapping[str, str]) -> Arm:
+    model = line.get("model") or "-".join(filter(None, (line.get("family"), line.get("size"))))
+    readout = Readout.parse(line.get("readout") or "")
+    if not line["layer"].isdecimal() or len(line["layer"]) > 6:
+        raise ValueError(f"layer '{line['layer'][:40]}' is not a number 0, 1, ...")
+    return Arm(model or "model", line.get("revision") or "main", int(line["layer"]), str(readout))
+
+
+def _number(text: str) -> float:
+    """A number, NaN for an empty text; `ValueError` for another text or a number whose square
+    overflows.
+    """
+    try:
+        value = float(text or "nan")
+    except ValueError:
+        raise ValueError(f"'{text[:40]}' is not a number") from None
+    if abs(value) > results.GREATEST:
+        raise ValueError(f"'{text[:40]}' is too large")
+    return value
+
+
+_Default = TypeVar("_Default", float, None)
+
+
+def _size(text: str, otherwise: _Default) -> float | _Default:
+    """A number that is not negative, or what stands for an unknown one."""
+    value = _number(text)
+    if value < 0:
+        raise ValueError(f"'{text}' is negative")
+    return otherwise if math.isnan(value) else value
+
+
+def read_metrics(path: str | Path) -> dict[Arm, dict[str, float]]:
+    """Label-free metrics by arm, from a CSV file with a value per line.
+
+    Columns: model (or family and size), revision, layer, metric, value, and optionally norm and
+    dataset, which become part of the metric's name. The published metrics of "Layer by Layer" have
+    this layout.
+    """
+    metrics: dict[Arm, dict[str, float]] = {}
+    for place, line in _lines(Path(path), ("layer", "metric", "value")):
+        name = " ".join(
+            filter(None, (line["metric"], line.get("norm"), line.get("dataset"), line.get("split")))
+        )
+        try:
+            arm, value = _arm(line), _number(line["value"])
+        except ValueError as error:
+            raise _invalid(Path(path), place, error) from None
+        if math.isfinite(value):
+            metrics.setdefault(arm, {})[name] = value
+    return metrics
+
+
+def _lines(path: Path, needed: Iterable[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """The rows of a table as texts by column, with our names for the columns of the published
+    table.
+    """
+    checked: set[tuple[str, ...]] = set()
+    for place, row in read_rows(path):
+        if (columns := tuple(row)) not in checked:
+            check_names(path, [name for name in columns if not name.startswith(METRIC)], KNOWN)
+            checked.add(columns)
+        names = {name: name for name in columns}
+        names |= {
+            theirs: ours for ours, theirs in ALIASES.items() if ours not in row and theirs in row
+        }
+        for column in needed:
+            if column not in names.values():
+                raise ConfigError(
+                    f"'{path}' has no column '{column}'. Its columns: {', '.join(names)}."
+                )
+        yield (
+            place,
+            {names[name]: "" if value is None else str(value) for name, value in row.items()},
+        )
+
+
+def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
+    """Scores and metrics of a run, with the latest score of each cell and models in the order of
+    the run.
+    """
+    kinds: dict[str, str] = {}
+    models: list[str] = []
+    rows: dict[str, ScoreRow] = {}
+    metrics: dict[Arm, dict[str, float]] = {}
+    for entry in read_journal(folder.journal):
+        match entry:
+            case RunStarted():
+                kinds = {name: about["kind"] for name, about in entry.tasks.items()}
+                models = list(entry.widths)
+            case Record(kind="measure", value=Measured() as measured):
+                for layer, values in zip(measured.layers, measured.values, strict=True):
+                    named = zip(measured.names, values, strict=True)
+                    metrics[Arm.parse(f"{entry.name}/{layer}")] = {
+                        name: value for name, value in named if value is not None
+                    }
+            case Record(kind="score", value=Scored() as scored):
+                cell = Cell.parse(entry.name)
+                rows[entry.name] = ScoreRow(
+                    cell.arm,
+                    cell.task,
+                    scored.score,
+                    scored.stderr,
+                    entry.seconds + scored.encode_seconds,
+                    scored.encode_seconds,
+                )
+    known = [row for row in rows.values() if row.task in kinds]
+    known.sort(
+        key=lambda row: models.index(row.arm.model) if row.arm.model in models else len(models)
+    )
+    if not known:
+        raise ConfigError(
+            f"The run in '{folder.path}' has no scores. To score every cell, run it with --set search.policy=sweep "
+            "--set search.budget=1."
+        )
+    # readouts of a layer share its metrics
+    metrics |= {
+        row.arm: metrics[own] for row in known if (own := replace(row.arm, readout="")) in metrics
+    }
+    return [ScoreRow(**{**vars(row), "kind": kinds[row.task]}) for row in known], metrics
+
+
+def _from_mteb(folder: Path) -> Iterator[ScoreRow]:
+    """The scores of each task over its default splits and subsets; a result that lacks one of them
+    is left out.
+    """
+    left_out = []
+    for arm, result in _mteb_results(folder):
+        task = result.task
+        known = task in LAYER_BY_LAYER or subsets.declared(task)
+        try:
+            content = results.select(
+                result.content, MtebTask(task).selection if known else results.usual(result.content)
+            )
+        except DataError as error:
+            left_out.append(f"'{result.path}': {error}")
+            continue
+        if (score := _mean(content)) is not None:
+            seconds = result.content.get("evaluation_time")
+            yield ScoreRow(
+                arm,
+                task,
+                score,
+                seconds=seconds and float(seconds),
+                kind=LAYER_BY_LAYER.get(task, ""),
+            )
+    if left_out:
+        warnings.warn(
+            f"{len(left_out)} results are left out; for example {left_out[0]}.", stacklevel=2
+        )
+
+
+def _mteb_results(folder: Path) -> Iterator[tuple[Arm, BenchmarkResult]]:
+    """Results as mteb 2.26 and later stores them: each layer is a separate experiment."""
+    origin: dict[Cell, Path] = {}
+    for path in results.result_files(folder):
+        result = results.read_result(path)
+        if result is None:
+            raise DataError(f"The layer of '{path.parent}' is unknown: its name has no 'layer_N'.")
+        arm = Arm(
+            result.model, result.revision, result.layer, str(result.settings.get("readout", ""))
+        )
+        first = origin.setdefault(Cell(arm, result.task), path)
+        if first != path:
+            raise DataError(
+                f"{arm} has two scores of {result.task}: '{first}' and '{path}'. Remove one of them."
+            )
+        yield arm, result
+
+
+def _mean(content: Mapping[str, Any]) -> float | None:
+    """Mean main score over all subsets and splits; None if it is not finite."""
+    try:
+        return results.mean(content)
+    except DataError:
+        return None

@@ -1,0 +1,377 @@
+"""The second source of work: the search's picks as score units; picks of one checkpoint and task
+share an encoding.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, takewhile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from dask.utils import parse_bytes
+
+from daskmetrics import config
+from daskmetrics.bandit import Budget, Learner, Outcome, Pick, Problem, arm_features, least_budget
+from daskmetrics.bandit.costs import useful_workers
+from daskmetrics.bandit.features import measured, metrics_of_arms
+from daskmetrics.config import Protocol
+from daskmetrics.core import events
+from daskmetrics.core.costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
+from daskmetrics.core.errors import DaskmetricsError
+from daskmetrics.core.events import Event, PosteriorUpdated, RunStarted, UnitAsked
+from daskmetrics.core.names import Arm, Cell, Key, Suite, content_key, grid
+from daskmetrics.core.readouts import Readout
+from daskmetrics.core.results import Scored
+from daskmetrics.core.text import duration, plural
+from daskmetrics.execution import Record, Settings, WorkUnit
+from daskmetrics.experiment import _downloads
+from daskmetrics.experiment import _worker as worker
+from daskmetrics.experiment._embeddings import remove
+from daskmetrics.experiment.preparation import Experiment
+from daskmetrics.tasks import Task
+from daskmetrics.tasks.mteb import MtebTask
+
+MIN_OPEN = 8  # decisions; a few workers more or less do not change the search
+FEW_CHECKPOINTS = 3  # of which every score is computed with `budget: auto`
+SMALL_COST = 300.0  # assumed seconds of all scores, below which the same holds
+USUAL_SHARE = 0.3  # of the cost of every score that `budget: auto` allows elsewhere
+NORMAL_95 = 1.645  # one-sided 95 % quantile of the normal distribution
+
+
+class SearchSource:
+    """Converts the picks of a learner into work units, and their records into outcomes.
+
+    A resumed search returns the decisions of the interrupted search again, in order, before it
+    makes new ones.
+    """
+
+    def __init__(self, experiment: Experiment, learner: Learner, key: Key, scratch: Path) -> None:
+        self.experiment, self.learner, self.key, self.scratch = experiment, learner, key, scratch
+        self._decided = list(learner.open)  # before an interruption
+        self._running: dict[Key, Pick] = {}
+        self._encodings: list[Key] = []  # the latest last
+        self._until = time.monotonic() + 3600 * (experiment.config.search.wall_hours or math.inf)
+
+    def ask(self, n: int) -> Sequence[WorkUnit]:
+        again, self._decided = self._decided[:n], self._decided[n:]
+        new = self.learner.ask(n - len(again)) if time.monotonic() < self._until else []
+        picks = [*again, *new]
+        units = [self._unit(pick) for pick in picks]
+        self._running |= {unit.key: pick for unit, pick in zip(units, picks, strict=True)}
+        return units
+
+    def tell(self, record: Record) -> None:
+        pick = self._running.pop(record.key)
+        outcome = Outcome(None, 0.0)
+        if isinstance(record.value, Scored):
+            outcome = Outcome(record.value.score, record.value.stderr)
+        self.learner.tell(pick.index, outcome)
+        # remove the files of embeddings that are released: enough other encodings were used since
+        used = self._encode_key(pick)
+        self._encodings = [*(key for key in self._encodings if key != used), used]
+        needed = {self._encode_key(pick) for pick in self._running.values()}
+        unused = [key for key in self._encodings if key not in needed]
+        for key in unused[: -(Settings.spare_inputs + 1)]:
+            remove(self.scratch, key)
+            self._encodings.remove(key)
+
+    def _encode_key(self, pick: Pick) -> Key:
+        return self.experiment.encode_key(
+            pick.cell.arm.checkpoint, self.experiment.by_task[pick.cell.task]
+        )
+
+    def _unit(self, pick: Pick) -> WorkUnit:
+        note = {"search": self.key, "seed": self.learner.seed, "pick": pick.as_dict()}
+        task = self.experiment.by_task[pick.cell.task]
+        return score_unit(self.experiment, pick.cell.arm, task, self.scratch, "score", note)
+
+
+def score_unit(
+    experiment: Experiment, arm: Arm, task: Task, scratch: Path, kind: str, note: Mapping[str, Any]
+) -> WorkUnit:
+    """The unit that scores an arm on a task; its input, the encoding, is shared by all arms of the
+    checkpoint.
+    """
+    checkpoint, timeout = arm.checkpoint, experiment.config.cluster.timeout
+    suite = experiment.by_model[arm.model]
+    spec = worker.EncodeSpec(
+        key=experiment.encode_key(checkpoint, task),
+        location=experiment.locations[checkpoint],
+        protocol=experiment.protocols[checkpoint],
+        task=task,
+        layers=suite.layers_read,
+        scratch=str(scratch),
+        budget=parse_bytes(experiment.config.cluster.embeddings),
+        poolings=suite.poolings,
+        corpus=experiment.prompts if suite.is_fitted else (),
+        sized=not experiment.metrics,
+    )
+    encode = WorkUnit(
+        key=spec.key,
+        name=f"{checkpoint}:{task.name}",
+        kind="encode",
+        function=worker.encode,
+        args=(spec,),
+        resources={"GPU": 1},
+        timeout=timeout,
+        keeps=str(checkpoint),
+    )
+    key, protocol = experiment.score_key(arm, task), experiment.protocols[checkpoint]
+    if isinstance(task, MtebTask) and protocol.shipped:
+        task = task.compared_by(protocol.shipped.similarity)
+    return WorkUnit(
+        key=key,
+        name=str(Cell(arm, task.name)),
+        kind=kind,
+        function=worker.score,
+        args=(task, arm.layer, experiment.score_seed(task), protocol.key, arm.readout),
+        resources={experiment.scored_on: 1},
+        timeout=timeout,
+        input=encode,
+        note=note,
+    )
+
+
+def check(experiment: Experiment) -> None:
+    """Check that the budget pays for a first look at every model, as far as the sizes of the tasks
+    are known.
+
+    With many readouts or layers and one checkpoint, most of the cost is one encoding. A user's
+    policy is asked once, since it may be any function.
+    """
+    if not experiment.tasks or not all(task.is_local for task in experiment.tasks):
+        return
+    if ":" in experiment.config.search.policy:
+        layers = sum(len(suite.revisions) * len(suite.layers) for suite in experiment.suites)
+        metrics = metrics_of_arms(experiment.suites, np.zeros((layers, len(experiment.metrics))))
+        first = build_problem(experiment, experiment.suites, metrics)
+        decisions = 1 + len(
+            first.models
+        )  # after a first look at every model, which the policy does not choose
+        Learner(
+            first, experiment.policy, budget=1.0, window=decisions, seed=experiment.config.seed
+        ).ask(decisions)
+    if experiment.fresh:
+        return
+    preview = build_problem(experiment, experiment.suites)
+    budget(experiment.config.search, preview).require_cover(preview)
+
+
+@dataclass(frozen=True)
+class AutomaticBudget:
+    """What `search.budget: auto` allows: a share of the cost of every score, and the reason in a
+    few words.
+    """
+
+    share: float
+    reason: str
+
+    def __str__(self) -> str:
+        allowed = (
+            "every score" if self.share == 1 else f"{self.share:.0%} of the cost of every score"
+        )
+        return f"auto: {allowed}, since {self.reason}"
+
+
+def automatic_budget(problem: Problem) -> AutomaticBudget:
+    """The budget that a search chooses itself: where the grid is small, scoring everything is the
+    best search.
+    """
+    checkpoints = len(np.unique(problem.checkpoint_index))
+    whole, first_look = problem.exhaustive_cost, least_budget(problem)
+    if checkpoints <= FEW_CHECKPOINTS:
+        return AutomaticBudget(1.0, f"the grid is small: {plural(checkpoints, 'checkpoint')}")
+    if whole <= SMALL_COST:
+        return AutomaticBudget(1.0, f"all scores take about {duration(whole)} (assumed)")
+    if whole <= 2 * first_look:
+        return AutomaticBudget(
+            1.0, f"a first look at every model takes {first_look / whole:.0%} of that"
+        )
+    share = max(USUAL_SHARE, 2 * first_look / whole)
+    return AutomaticBudget(share, f"all scores take about {duration(whole)} (assumed)")
+
+
+def budget(search: config.Search, problem: Problem, grows: bool = False) -> Budget:
+    """The budget of a search; the smallest of the configured limits applies.
+
+    That of a problem that grows pays at least for one arm on all tasks, and for a first look at
+    every model: a share of a single checkpoint may pay for no cell.
+    """
+    share = automatic_budget(problem).share if search.budget == "auto" else search.budget
+    share = max(share, search.spend or 0.0)
+    if grows:
+        least = max(float(problem.arm_cost.min()), least_budget(problem)) / problem.exhaustive_cost
+        share = max(share, least * (1 + 1e-6))
+    return Budget(min(1.0, share), None, search.cells)
+
+
+def window(experiment: Experiment, entries: Iterable[Event]) -> int:
+    """The number of decisions that may be open: as configured, else as this run began, else enough
+    for its workers.
+
+    Of many workers only as many count as its policy can use. The window changes the decisions. A
+    run that resumes with more or fewer workers therefore keeps its window.
+    """
+    used = min(experiment.config.cluster.workers, useful_workers(experiment.config.search.policy))
+    return fixed_window(experiment, entries) or max(MIN_OPEN, int(used))
+
+
+def fixed_window(experiment: Experiment, entries: Iterable[Event]) -> int | None:
+    """The `window` if it is configured or the run has begun; None if the number of workers
+    determines it.
+    """
+    begun = (
+        entry.window
+        for entry in entries
+        if isinstance(entry, RunStarted) and entry.key == experiment.key
+    )
+    return experiment.config.search.window or next(begun, None)
+
+
+def decided(entries: Iterable[Event], key: Key) -> list[Pick]:
+    """The decisions of an interrupted search in the journal, up to the first that is missing."""
+    notes = (entry.note for entry in entries if isinstance(entry, UnitAsked))
+    picks = {note["pick"]["index"]: note["pick"] for note in notes if note.get("search") == key}
+    return [Pick.from_dict(picks[index]) for index in takewhile(picks.__contains__, count())]
+
+
+def carried_on(
+    experiment: Experiment, problem: Problem, decided: Sequence[Pick], records: Iterable[Record]
+) -> list[Pick]:
+    """The decisions of a search, then the cells that earlier searches of a growing run have paid
+    for, in their order.
+
+    The search counts them as decisions of its own whose outcomes are known: it pays for none again,
+    and what they cost is part of its budget.
+    """
+    every = (
+        problem.cell(arm, task)
+        for arm in range(len(problem.arms))
+        for task in range(len(problem.tasks))
+    )
+    cells = {experiment.score_key(cell.arm, experiment.by_task[cell.task]): cell for cell in every}
+    known = {pick.cell for pick in decided}
+    earlier = (cells[record.key] for record in records if record.key in cells)
+    more = [cell for cell in earlier if cell not in known]
+    why = {"search": "of a smaller grid"}
+    return [
+        *decided,
+        *(Pick(i, cell, "search", 0.0, why, known=i) for i, cell in enumerate(more, len(decided))),
+    ]
+
+
+def posterior(experiment: Experiment, learner: Learner) -> PosteriorUpdated:
+    """The posterior of every arm at this moment, for the dashboard."""
+    state = learner.state
+    known, best = state.posterior.without_pending(), state.recommended
+    index = {arm: i for i, arm in enumerate(experiment.arms)}
+    values = np.full((2, len(index)), np.nan, np.float32)
+    values[:, [index[arm] for arm in learner.problem.arms]] = known.mean, known.sd
+    bound = np.where(state.usable, known.mean + NORMAL_95 * known.sd, -np.inf)
+    return PosteriorUpdated(
+        values=values.tobytes(),
+        leader=str(learner.problem.arms[best]),
+        shortfall=float(max(0.0, np.delete(bound, best).max(initial=-np.inf) - known.mean[best])),
+    )
+
+
+def problem(experiment: Experiment, records: Iterable[Record]) -> Problem:
+    """The problem of the search: the arms that were measured, their features, and the assumed cost
+    of each cell.
+    """
+    records = tuple(records)
+    recorded = {record.key: result.values for record, result in events.measured(records)}
+    values = {c: recorded[key] for c, key in experiment.measure_keys.items() if key in recorded}
+    if not values:
+        raise DaskmetricsError("No checkpoint could be measured, so there is nothing to search.")
+    costs = CostModel(experiment.config.search.device, _downloads.rate(records))
+    return build_problem(experiment, *measured(experiment.suites, values), costs)
+
+
+def build_problem(
+    experiment: Experiment,
+    suites: Sequence[Suite],
+    metrics: np.ndarray | None = None,
+    costs: CostModel | None = None,
+) -> Problem:
+    """The problem of these suites; metrics (arms, metrics) are features beside the positions of the
+    arms.
+
+    Without metrics it is a preview that reads no task's data. By default costs are those of the
+    configured device.
+    """
+    arms = grid(suites)
+    checkpoints = {arm.checkpoint for arm in arms}
+    # the last checkpoint if the configured baseline could not be measured
+    baseline = experiment.baseline if experiment.baseline in checkpoints else arms[-1].checkpoint
+    sizes = [
+        task_size(task, experiment.config.protocol, read=metrics is not None)
+        for task in experiment.tasks
+    ]
+    encode, score = _costs(
+        experiment, arms, sizes, costs or CostModel(experiment.config.search.device)
+    )
+    return Problem(
+        arms=arms,
+        tasks=tuple(experiment.by_task),
+        features=arm_features(suites, metrics),
+        encode_cost=encode,
+        score_cost=score,
+        default=baseline if experiment.config.search.baseline else None,
+        reward=experiment.config.search.reward,
+        weights=experiment.weights,
+        kinds=tuple(experiment.kinds.values()),
+    )
+
+
+def search_key(experiment: Experiment, problem: Problem) -> Key:
+    """Content key of a search; a search may resume only from the decisions of the same search."""
+    return content_key("search", experiment.key, [str(arm) for arm in problem.arms])
+
+
+def _costs(
+    experiment: Experiment, arms: Sequence[Arm], sizes: Sequence[TextSize], costs: CostModel
+) -> tuple[np.ndarray, np.ndarray]:
+    """Assumed seconds to encode and to score, each an array (arms, tasks).
+
+    An encoding gives all readouts of a checkpoint; what scoring takes follows the dimensions.
+    """
+    encode, score = np.empty((2, len(arms), len(sizes)))
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for i, arm in enumerate(arms):
+        kinds.setdefault((arm.model, arm.readout), []).append(i)
+    for (model, readout), rows in kinds.items():
+        width = experiment.widths[model]
+        encode[rows] = [
+            costs.encode_seconds(width, experiment.by_model[model].depth, size) for size in sizes
+        ]
+        score[rows] = [
+            costs.score_seconds(Readout.parse(readout).width(width), size) for size in sizes
+        ]
+    for i, arm in enumerate(arms):
+        if (
+            location := experiment.locations[arm.checkpoint]
+        ).rolling:  # it may be gone when it is needed again
+            encode[i] += costs.download_seconds(location.rolling.bytes)
+    return encode, score
+
+
+def task_size(task: Task, protocol: Protocol, read: bool) -> TextSize:
+    """The amount of text of a task; assumed if its data is not on this machine and ``read`` is
+    false.
+    """
+    if listed := getattr(
+        task, "statistics", None
+    ):  # a benchmark lists it, whether its data is local or not
+        tokens = listed.characters / CHARACTERS_PER_TOKEN
+        return TextSize(
+            listed.texts, tokens, min(protocol.max_length, tokens / max(1, listed.texts))
+        )
+    if not (read or task.is_local):
+        return UNKNOWN_TASK
+    return TextSize.of(map(len, task.texts()), protocol.max_length)

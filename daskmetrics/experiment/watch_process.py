@@ -1,0 +1,291 @@
+"""A watch in a process of its own, beside a training loop or a ``Trainer`` that does not wait for
+it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from daskmetrics.checkpoints.arrivals import FINISHED
+from daskmetrics.config import Config
+from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.files import RunFolder, atomic_write
+from daskmetrics.core.names import step_of
+from daskmetrics.core.text import listed
+from daskmetrics.execution.journal import holder
+from daskmetrics.experiment._arguments import configured
+
+OF_THE_TRAINING = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+"""Variables of a distributed training, which a watch does not take part in."""
+STOPPED = 130  # exit code of a watch that was asked to end
+
+
+class BackgroundWatch:
+    """A watch that goes on in a process of its own; made by `daskmetrics.watch` with
+    ``background=True``.
+
+    It goes on if the training is killed. A training that is started again leaves the work to a
+    watch that still goes on. As a context manager it calls `finish` and `wait` when the block ends.
+
+    Parameters
+    ----------
+    config : Config
+    folder : RunFolder
+
+    Examples
+    --------
+    >>> watching = dm.watch(models=["./out"], tasks=["file:reviews.csv"], background=True)  # doctest: +SKIP
+    >>> for step in range(0, 10_000, 500):  # doctest: +SKIP
+    ...     train(steps=500)
+    ...     model.save_pretrained(f"fast-disk/{step}")
+    ...     tokenizer.save_pretrained(f"fast-disk/{step}")
+    ...     watching.saved(f"fast-disk/{step}", step)  # returns at once
+    >>> watching.finish()  # doctest: +SKIP
+    >>> watching.wait()  # doctest: +SKIP
+    """
+
+    def __init__(self, config: Config, folder: RunFolder) -> None:
+        self.folder, self._sources = (
+            folder.path,
+            [Path(model.source or "").expanduser() for model in config.models],
+        )
+        self.log = folder.path / "watch.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.create()
+        if holder(folder.lock) is None:
+            for source in self._sources:
+                source.mkdir(
+                    parents=True, exist_ok=True
+                )  # so that it is a folder and not an id of the hub
+            written = atomic_write(
+                folder.path / "watch.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False)
+            )
+            # -P: a module of the working folder must not replace one of Python's own
+            command = [
+                sys.executable,
+                "-P",
+                "-m",
+                "daskmetrics",
+                "watch",
+                str(written),
+                "--folder",
+                str(folder.path),
+            ]
+            environment = {
+                name: value for name, value in os.environ.items() if name not in OF_THE_TRAINING
+            }
+            with self.log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    command,
+                    stdout=log,
+                    stderr=log,
+                    stdin=subprocess.DEVNULL,
+                    env=environment,
+                    start_new_session=True,
+                )
+
+    def __repr__(self) -> str:
+        return f"<BackgroundWatch {self.folder}: {'running' if self.running else 'ended'}>"
+
+    @property
+    def running(self) -> bool:
+        """Whether it goes on, in the process that this object has started or in an earlier one."""
+        if self._process is not None:
+            return self._process.poll() is None
+        return holder(RunFolder(self.folder).lock) is not None
+
+    def saved(self, checkpoint: str | Path, step: int | None = None) -> None:
+        """Hand a saved checkpoint over; it is not copied, and the call returns at once.
+
+        A folder inside the one that is followed, with the step in its name, is found without this
+        call.
+
+        Parameters
+        ----------
+        checkpoint : str or Path
+            Its folder, in the form of ``save_pretrained``, with the tokenizer.
+        step : int, optional
+            By default the one in its name, as in ``step500`` and ``checkpoint-500``.
+
+        Raises
+        ------
+        ConfigError
+            If it is no folder or has no step, if the watch follows several suites, or if another
+            checkpoint of this step was handed over.
+        """
+        place = Path(checkpoint).resolve()
+        step = step_of(place.name) if step is None else step
+        if len(self._sources) > 1:
+            raise ConfigError(
+                f"The watch follows {listed(list(map(str, self._sources)))}: save into one of them."
+            )
+        if step is None or not place.is_dir():
+            problem = (
+                "has no step in its name: pass step=..." if place.is_dir() else "is no folder."
+            )
+            raise ConfigError(f"'{checkpoint}' {problem}")
+        source = self._sources[0].resolve()
+        if place.parent == source and step_of(place.name) == step:
+            return
+        link = source / f"step{step}"
+        with suppress(FileExistsError):
+            link.symlink_to(place, target_is_directory=True)
+        if link.resolve() != place:
+            raise ConfigError(f"'{link}' is another checkpoint of step {step} than '{checkpoint}'.")
+
+    def finish(self) -> None:
+        """Say that no checkpoint follows: the watch ends once all are measured and scored."""
+        for source in self._sources:
+            (source / FINISHED).touch()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for the end of the watch.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; by default as long as it takes.
+
+        Raises
+        ------
+        TimeoutError
+            If it still goes on.
+        DaskmetricsError
+            If it failed; the message has the end of its log.
+        """
+        if self._process is None:
+            return
+        try:
+            code = self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(
+                f"The watch in '{self.folder}' still goes on; its messages are in '{self.log}'."
+            ) from None
+        if code not in (0, STOPPED, -signal.SIGTERM):  # the latter before it could handle it
+            end = "\n".join(self.log.read_text(errors="replace").splitlines()[-5:])
+            raise DaskmetricsError(
+                f"The watch in '{self.folder}' failed. The end of '{self.log}':\n{end}"
+            )
+
+    def stop(self) -> None:
+        """End the watch now, after units that are running; started again, it goes on from there."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait()
+
+    def __enter__(self) -> BackgroundWatch:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.finish()
+            self.wait()
+        else:
+            self.stop()
+
+
+class WatchCallback:
+    """Measure and score each checkpoint that a ``Trainer`` of transformers saves, while it trains
+    on.
+
+    The watch is a process of its own (`daskmetrics.watch`), which follows the trainer's
+    ``output_dir``: training does not wait for it. Give the trainer the tokenizer as
+    ``processing_class``, so that it saves it with each checkpoint.
+
+    Parameters
+    ----------
+    config : str, Path or mapping, optional
+        As in `daskmetrics.watch`; by default only what the other arguments say.
+    folder : str or Path, optional
+        Folder of the run; by default ``runs/NAME``, with the name of the ``output_dir``.
+    wait : bool
+        Whether the end of the training waits until all checkpoints are scored.
+    **arguments
+        As in `daskmetrics.watch`, such as ``tasks``, ``budget`` or ``watch={"keep": "best(3)"}``;
+        not ``models``, which is the trainer's ``output_dir``.
+
+    Attributes
+    ----------
+    watching : BackgroundWatch or None
+        Once the training has begun; on the main process only.
+
+    Raises
+    ------
+    ConfigError
+        If an argument is not valid, when the training begins.
+
+    Examples
+    --------
+    >>> import daskmetrics as dm
+    >>> scoring = dm.WatchCallback(tasks=["file:reviews.csv"], budget=0.5)
+    >>> trainer.add_callback(scoring)  # doctest: +SKIP
+    >>> trainer.train()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        config: Any = None,
+        *,
+        folder: str | Path | None = None,
+        wait: bool = False,
+        **arguments: Any,
+    ) -> None:
+        if "models" in arguments:
+            raise ConfigError(
+                "models: leave it out; the model of a WatchCallback is what the trainer saves."
+            )
+        self.watching: BackgroundWatch | None = None
+        self._config, self._folder, self._wait, self._arguments = config, folder, wait, arguments
+
+    def __getattr__(self, name: str) -> Any:
+        """Nothing happens at the other events of a ``TrainerCallback``, whose class would import
+        transformers.
+        """
+        if name.startswith("on_"):
+            return _nothing
+        raise AttributeError(f"'WatchCallback' object has no attribute '{name}'")
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        """Start the watch, in the main process of the training; the trainer calls it.
+
+        Examples
+        --------
+        >>> trainer.train()  # doctest: +SKIP
+        """
+        if state.is_world_process_zero:
+            output = Path(args.output_dir).absolute()
+            output.mkdir(parents=True, exist_ok=True)
+            (output / FINISHED).unlink(missing_ok=True)  # of an earlier training that goes on now
+            arguments = {**self._arguments, "models": [output]}
+            self.watching = BackgroundWatch(*configured(self._config, arguments, (), self._folder))
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        """Say that no checkpoint follows; the trainer calls it.
+
+        Examples
+        --------
+        >>> trainer.train()  # doctest: +SKIP
+        """
+        if self.watching is not None:
+            self.watching.finish()
+            if self._wait:
+                self.watching.wait()
+
+
+def _nothing(*_: object, **__: object) -> None:
+    pass

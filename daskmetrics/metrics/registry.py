@@ -1,0 +1,230 @@
+"""The metrics of this package: definitions, sources, costs and parameters in one table; no torch.
+
+In formulas Z has n rows (tokens of a prompt, or prompts) and D columns, σ are its singular values,
+λ = σ², p = λ / Σλ; in costs P is prompts, T tokens of a prompt, m the smaller of rows and D, q
+views.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from importlib.metadata import entry_points
+from types import MappingProxyType
+
+from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.metrics._metric import Metric, Parameter, Takes, parse_call
+
+_ALPHA = Parameter("alpha", 1.0, above=0)
+_CENTRED = Parameter("centred", True)
+_VARIANT = Parameter("variant", "corrected", ("corrected", "paper"))
+_ENTROPY = (
+    _ALPHA,
+    _CENTRED,
+    Parameter("norm", "none", ("none", "logN", "logD", "logNlogD", "maxEntropy")),
+    Parameter("variant", "corrected", ("corrected", "paper", "histogram")),
+    Parameter("bins", 50, least=2),
+)
+_SPECTRUM = "2 P D m + 4 m³/3, shared"
+# metrics that can leave out each prompt in turn at nearly no cost
+_JACKKNIFE = ("anisotropy", "uniformity", "alignment", "infonce")
+
+
+def _metric(
+    family: str,
+    takes: Takes,
+    name: str,
+    units: str,
+    what: str,
+    formula: str,
+    source: str,
+    *parameters: Parameter,
+    cost: str,
+    shared: bool = False,
+) -> Metric:
+    place, jackknife = f"daskmetrics.metrics.{name}:{name}", name in _JACKKNIFE
+    return Metric(
+        name,
+        takes,
+        units,
+        what,
+        place,
+        family,
+        formula,
+        source,
+        cost,
+        parameters,
+        (),
+        shared,
+        jackknife,
+    )
+
+
+_tokens = partial(_metric, "tokens", "tokens")
+_spectral = partial(_metric, "spectral", "pooled", cost=_SPECTRUM, shared=True)
+_geometry = partial(_metric, "geometry", "pooled")
+_views = partial(_metric, "views", "views")
+
+# fmt: off
+_ALL = (
+    _tokens("prompt_entropy", "nats", "how many directions the tokens of a prompt spread over",
+            "−Σ p ln p, tokens centred, then unit rows", "Wei et al. 2024",
+            *_ENTROPY, cost="P (2 T D m + 4 m³/3)", shared=True),
+    _spectral("dataset_entropy", "nats", "how many directions the prompts spread over",
+              "−Σ p ln p, unit rows, then centred", "Skean et al. 2025", *_ENTROPY),
+    _spectral("effective_rank", "dimensions", "number of dimensions the prompts effectively use",
+              "exp H(σ / Σσ), centred; σ not squared", "Roy & Vetterli 2007", _CENTRED, Parameter("squared", False)),
+    _tokens("curvature", "radians", "mean turn of the path from token to token",
+            "mean ∠(vᵢ, vᵢ₊ₖ), vᵢ = xᵢ₊₁ − xᵢ ≠ 0", "Hosseini & Fedorenko 2023",
+            Parameter("k", 1, least=1), _VARIANT, cost="8 P T D"),
+    _geometry("anisotropy", "cosine", "mean cosine between two different prompts",
+              "(‖Σ ẑ‖² − P) / (P (P − 1))", "Ethayarajh 2019", cost="P D"),
+    _views("infonce", "nats", "how hard it is to find a prompt's other view among all prompts",
+           "NT-Xent loss of unit rows, τ = 0.1", "van den Oord et al. 2018; Chen et al. 2020",
+           Parameter("temperature", 0.1, above=0), Parameter("centred", False), _VARIANT, cost="8 P² D"),
+    _spectral("rankme", "dimensions", "number of dimensions the prompts effectively use, their mean included",
+              "exp H(σ / Σσ + ε), not centred", "Garrido et al. 2023", Parameter("eps", 1e-7, least=0)),
+    _spectral("participation_ratio", "dimensions", "number of dimensions that share the variance of the prompts",
+              "(Σλ)² / Σλ², centred", "Gao et al. 2017", _CENTRED),
+    _spectral("stable_rank", "dimensions", "sum of the squared singular values, relative to the largest one",
+              "‖Z‖²_F / σ₁², not centred", "Rudelson & Vershynin 2007", Parameter("centred", False)),
+    _spectral("nesum", "dimensions", "how evenly the variance of the prompts is spread",
+              "Σλ / λ₁, centred", "He & Ozay 2022"),
+    _spectral("alpha_req", "exponent", "how fast the spectrum of the prompts decays",
+              "−slope of ln λᵢ against ln i, centred", "Agrawal et al. 2022", _CENTRED),
+    _spectral("logdet_covariance", "nats", "volume that the prompts fill",
+              "ln det(C + ε I), C the covariance (1/P)", "Zhouyin & Liu 2021", Parameter("ridge", 1e-6, above=0)),
+    _spectral("spectral_norm", "squared states", "variance of the prompts along their first principal direction",
+              "λ₁(C), C the covariance (1/P)", "textbook"),
+    _geometry("uniformity", "nats", "how evenly the prompts' directions cover the sphere",
+              "ln mean exp(−t ‖ẑᵢ − ẑⱼ‖²), i ≠ j, t = 2", "Wang & Isola 2020",
+              Parameter("t", 2.0, above=0), cost="2 P² D"),
+    _geometry("intrinsic_dimension", "dimensions", "dimension of the manifold that the prompts lie on",
+              "slope of −ln(1 − F(μ)) against ln μ, μ = r₂/r₁", "Facco et al. 2017",
+              Parameter("fit", "line", ("line", "likelihood")), Parameter("discarded", 0.1, least=0),
+              cost="2 P² D", shared=True),
+    _views("alignment", "squared distance", "distance between the two views of a prompt",
+           "mean ‖ẑ − ẑ⁺‖²", "Wang & Isola 2020", Parameter("power", 2.0, above=0), cost="2 P D"),
+    _views("lidar", "dimensions", "number of dimensions in which prompts differ more than their views do",
+           "exp H(eig(S_w^−½ S_b S_w^−½)), unit rows", "Thilak et al. 2024",
+           Parameter("views", 4, least=2), Parameter("delta", 1e-4, least=0), Parameter("relative", False),
+           Parameter("unit", True), Parameter("log", False), cost="2 P q D² + D³/3 + P D²"),
+    _views("dime", "nats", "information that two views of the prompts share",
+           "mean over Π of S(K_A ∘ Π K_B Πᵀ) − S(K_A ∘ K_B)", "Skean et al. 2023",
+           Parameter("permutations", 10, least=1), _ALPHA, Parameter("most", 1024, least=2),
+           Parameter("seed", 0, least=0), _VARIANT, cost="11 · 4 P³/3, P ≤ 1024"),
+    _metric("layers", "layers", "cka_next", "1", "how little the next layer changes",
+            "‖XᵀY‖²_F / (‖XᵀX‖_F ‖YᵀY‖_F), centred", "Kornblith et al. 2019",
+            Parameter("debiased", False), cost="2 P² D or 2 P D²"),
+)
+# fmt: on
+
+CATALOGUE: Mapping[str, Metric] = MappingProxyType(
+    {metric.name: metric for metric in _ALL}
+)  #: of this package
+#: entry points with which other packages add metrics; each names a `Metric`
+GROUP = "daskmetrics.metrics"
+
+
+def catalogue() -> Mapping[str, Metric]:
+    """All metrics by name: those of this package, then those of installed plug-ins.
+
+    Returns
+    -------
+    mapping of str to Metric
+
+    Raises
+    ------
+    ConfigError
+        If a plug-in cannot be loaded, is not a `Metric`, or has a name that exists already.
+
+    Examples
+    --------
+    >>> list(catalogue())[:3]
+    ['prompt_entropy', 'dataset_entropy', 'effective_rank']
+    """
+    metrics = dict(CATALOGUE)
+    for point in entry_points(group=GROUP):
+        try:
+            metric = point.load()
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(
+                f"Metric plug-in '{point.value}' cannot be loaded: {error}. Repair or uninstall it."
+            ) from error
+        if not isinstance(metric, Metric):
+            raise ConfigError(
+                f"Metric plug-in '{point.value}' must be a Metric, but is a {type(metric).__name__}."
+            )
+        if metric.name in metrics:
+            raise ConfigError(
+                f"Metric '{metric.name}' of '{point.value}' exists already. Rename it, or uninstall one."
+            )
+        metrics[metric.name] = metric
+    return MappingProxyType(metrics)
+
+
+def families(known: Iterable[Metric]) -> Mapping[str, tuple[Metric, ...]]:
+    """Metrics by family, and ``all`` of them.
+
+    Examples
+    --------
+    >>> [metric.name for metric in families(catalogue().values())["tokens"]]
+    ['prompt_entropy', 'curvature']
+    """
+    groups: dict[str, tuple[Metric, ...]] = {"all": tuple(known)}
+    for metric in groups["all"]:
+        groups[metric.family] = (*groups.get(metric.family, ()), metric)
+    return groups
+
+
+def resolve(names: Sequence[str | Metric]) -> tuple[Metric, ...]:
+    """The metrics that a configuration names, in its order, each once.
+
+    Parameters
+    ----------
+    names : sequence of str or Metric
+        Names in the catalogue, calls such as ``curvature(k=2)``, families, ``all`` for everything
+        with its defaults, places of a `Metric` such as ``mypackage.metrics:NORM``, or a `Metric`
+        itself.
+
+    Raises
+    ------
+    ConfigError
+        If a name or a parameter is unknown, or two metrics have one name.
+
+    Examples
+    --------
+    >>> [metric.name for metric in resolve(["curvature(k=2)", "infonce(temperature=0.1)", "curvature(k=2)"])]
+    ['curvature(k=2)', 'infonce']
+    """
+    known = catalogue()
+    chosen: dict[str, Metric] = {}
+    for metric in (metric for name in names for metric in _named(name, known)):
+        if chosen.setdefault(metric.name, metric) != metric:
+            raise ConfigError(f"Two different metrics have the name '{metric.name}'. Rename one.")
+    return tuple(chosen.values())
+
+
+def _named(name: str | Metric, known: Mapping[str, Metric]) -> Sequence[Metric]:
+    if isinstance(name, Metric):
+        return (name,)
+    if "(" in name or ":" not in name:
+        word, settings = parse_call(name)
+        groups = families(known.values())
+        if word in known:
+            return (known[word].with_settings(settings),)
+        if word in groups and not settings:
+            return groups[word]
+        raise unknown("metric", word, (*groups, *known))
+    try:
+        metric = pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"Metric '{name}' cannot be loaded: {error}. Write it as 'package.module:NAME'."
+        ) from error
+    if not isinstance(metric, Metric):
+        raise ConfigError(
+            f"'{name}' must be a daskmetrics.metrics.Metric, but is a {type(metric).__name__}."
+        )
+    return (metric,)

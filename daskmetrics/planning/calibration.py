@@ -1,0 +1,181 @@
+"""Measured times of units, and how they correct assumed times.
+
+A calibration holds, for each kind of unit and each model, measured seconds beside those that the
+cost model assumes. Their ratio corrects the assumption for other units of the same kind and model;
+for another model the interval is wider.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from daskmetrics.core.costs import Estimate, Interval
+from daskmetrics.core.errors import DaskmetricsError, DataError
+from daskmetrics.core.events import records, scored
+from daskmetrics.core.files import atomic_write, cache_folder, private
+from daskmetrics.core.names import Cell
+from daskmetrics.execution.journal import read
+
+# factors, up and down
+ASSUMED = 4.0  # by which an assumed time may be wrong
+OTHER_MODEL = 1.6  # by which the ratio of one model may be wrong for another
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Measured seconds of units of one kind and model, and the assumed seconds of one unit."""
+
+    kind: str  # such as ``measure`` or ``map``
+    group: str  # the model's or the function's name
+    seconds: tuple[float, ...]  # one for each unit
+    assumed: float  # average of such units on a CPU core, whatever device measured them
+    ranks: int = 1  # workers that shared each unit
+
+    @property
+    def ratio(self) -> Interval:
+        """Measured over assumed seconds: the mean, since a plan predicts sums, with the error of
+        the mean.
+        """
+        error = Interval.of([max(second, 1e-6) for second in self.seconds])
+        mean = max(sum(self.seconds) / len(self.seconds), 1e-6)
+        return Interval.around(mean / self.assumed, max(1.05, (error.high / error.low) ** 0.5))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The result of one bench or probe, with its time and place."""
+
+    device: str
+    host: str
+    at: float  # seconds since 1970
+    versions: Mapping[str, str] = field(default_factory=dict)
+    samples: tuple[Sample, ...] = ()
+    workers: int = 1  # the largest number that was tried
+    serial: tuple[float, float, float] = (0.0, 0.0, 0.0)  # the serial share: low, value, high
+    start: float = 0.0  # seconds until workers were ready
+    overhead: float = 0.0  # time of a run beyond its units, as a share of the units' time
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Calibration:
+        """From JSON values, as `asdict` gives them; TypeError or KeyError if the data is something
+        else.
+        """
+        samples = tuple(
+            Sample(**{**sample, "seconds": tuple(sample["seconds"])}) for sample in data["samples"]
+        )
+        return cls(**{**data, "samples": samples, "serial": tuple(data["serial"])})
+
+
+def best_sample(
+    kind: str, group: str, known: Sequence[Calibration], device: str
+) -> tuple[Calibration, Sample] | None:
+    """The newest measurement on a device of the same model, or else of the same kind; None without
+    any.
+    """
+    same_kind = [
+        (calibration, sample)
+        for calibration in known
+        if calibration.device == device
+        for sample in calibration.samples
+        if sample.kind == kind and sample.seconds
+    ]
+    return max(same_kind, key=lambda pair: (pair[1].group == group, pair[0].at), default=None)
+
+
+def calibrated(
+    kind: str,
+    group: str,
+    assumed: float,
+    known: Sequence[Calibration],
+    device: str,
+    otherwise: float | None = None,
+) -> Estimate:
+    """Seconds of a unit, from the assumed seconds and the best calibration of the device.
+
+    The newest calibration of the same model is used, or else the newest of the same kind. Without
+    any, the result is ``otherwise`` if given: the assumption for this device, where ``assumed`` is
+    the one that samples are compared with.
+
+    >>> known = [Calibration("cpu", "here", 0.0, samples=(Sample("measure", "tiny", (2.0, 2.0), 1.0),))]
+    >>> round(calibrated("measure", "tiny", 1.0, known, "cpu").value, 6)
+    2.0
+    >>> calibrated("measure", "tiny", 1.0, known, "l40s").source
+    'assumed'
+    """
+    if (best := best_sample(kind, group, known, device)) is None:
+        return Estimate(Interval.around(assumed if otherwise is None else otherwise, ASSUMED))
+    calibration, sample = best
+    same_model = sample.group == group
+    ratio = sample.ratio if same_model else sample.ratio * Interval.around(1.0, OTHER_MODEL)
+    source = f"{len(sample.seconds)} x {kind} {sample.group} measured on {calibration.host}"
+    return Estimate(ratio * assumed, source, measured=same_model, at=calibration.at)
+
+
+def folder() -> Path:
+    """Where calibrations are kept."""
+    return cache_folder() / "calibrations"
+
+
+def save(calibration: Calibration) -> Path:
+    """Keep a calibration; returns the path of its file."""
+    path = folder() / f"{calibration.at:.0f}-{calibration.device}-{os.getpid()}.json"
+    with private():
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return atomic_write(path, json.dumps(asdict(calibration), indent=1))
+
+
+def known() -> tuple[Calibration, ...]:
+    """All kept calibrations, oldest first; DataError for a file that is not a calibration."""
+    calibrations = []
+    for path in sorted(folder().glob("*.json")):
+        try:
+            calibrations.append(Calibration.from_dict(json.loads(path.read_text(encoding="utf-8"))))
+        except (ValueError, TypeError, KeyError) as error:
+            raise DataError(
+                f"'{path}' is not a calibration ({error}). "
+                "Delete it and measure again with: daskmetrics bench"
+            ) from None
+    return tuple(calibrations)
+
+
+def versions() -> Mapping[str, str]:
+    """The versions that a calibration was measured with."""
+    packages = ("daskmetrics", "distributed", "torch", "transformers")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+@dataclass(frozen=True)
+class TaskCost:
+    """Median seconds of a task in earlier runs."""
+
+    encode: float  # of one checkpoint, all layers
+    score: float  # of one layer
+    cells: int  # number of scores
+
+
+def task_costs(runs: Path) -> Mapping[str, TaskCost]:
+    """The cost of each task in the runs of a folder; a journal that cannot be read is skipped."""
+    seconds: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for journal in sorted(runs.glob("*/journal.jsonl")):
+        try:
+            finished = list(scored(records(read(journal))))
+        except DaskmetricsError:
+            continue
+        for record, result in finished:
+            if record.worker != "imported":
+                pair = result.encode_seconds, record.seconds
+                seconds[Cell.parse(record.name).task].append(pair)
+    costs = {}
+    for task, pairs in seconds.items():
+        encode, score = map(median, zip(*pairs, strict=True))
+        costs[task] = TaskCost(encode, score, len(pairs))
+    return costs

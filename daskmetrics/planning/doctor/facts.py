@@ -1,0 +1,319 @@
+"""The facts that checks read, how they are collected from the system, Slurm and the files of a run,
+and the findings that checks return.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+from daskmetrics.checkpoints.locations import LocatedSuite, is_hub_id, locate
+from daskmetrics.cluster.slurm import commands as slurm_batch
+from daskmetrics.cluster.slurm import partitions
+from daskmetrics.cluster.slurm.batch import in_each_partition
+from daskmetrics.cluster.slurm.partitions import Site
+from daskmetrics.cluster.slurm.script import LaunchInfo, pools
+from daskmetrics.config import Cluster, Config, Model
+from daskmetrics.core.errors import DaskmetricsError
+from daskmetrics.core.events import Event, Record, is_finished, measures_nothing, records
+from daskmetrics.core.files import RunFolder, cache_folder
+from daskmetrics.core.machine import gpu_models, infiniband_ports, interfaces
+from daskmetrics.execution.journal import holder, read
+
+COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
+PACKAGES = ("daskmetrics", "dask", "distributed", "torch", "transformers", "numpy", "zarr")
+VARIABLES = ("NCCL_", "GLOO_", "CUDA_VISIBLE", "SLURM_")  # their beginnings
+SAMPLE = 4 * 2**20  # bytes of a trial write; a quota or a full disk refuses some
+TIMEOUT = 20.0  # seconds for a command to answer
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """This machine, as seen by one of its processes."""
+
+    host: str
+    versions: Mapping[str, str]  # of Python and of packages; ``none`` for one that is not installed
+    # IPv4 addresses by interface; an interface that is down has none
+    interfaces: Mapping[str, tuple[str, ...]]
+    cpus: int  # CPUs that the process may use
+    gpus: tuple[str, ...] = ()  # models of the GPUs that the NVIDIA driver lists
+    gpu_driver: str | None = None
+    gpu_used: tuple[float, ...] = ()  # used share of each GPU's memory
+    # state, rate and link of each port of InfiniBand, such as mlx5_0:1
+    infiniband: Mapping[str, str] = field(default_factory=dict)
+    verbs: bool = True  # whether a process sees the devices through which InfiniBand is used
+    locked: int = -1  # bytes of memory that a process may lock; -1 for no limit
+    files: int = 1024  # files that a process may have open
+    # the environment variables that checks read
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def this_machine() -> MachineFacts:
+    """The facts of the machine of this process."""
+    query = ("--query-gpu=driver_version,memory.used,memory.total", "--format=csv,noheader,nounits")
+    lines = (printed("nvidia-smi", *query) or "").splitlines()
+    gpus = [line.split(", ") for line in lines if line.count(", ") == 2]
+    versions = {name: _version(name) for name in PACKAGES}
+    return MachineFacts(
+        host=socket.gethostname(),
+        versions={"python": platform.python_version(), **versions},
+        interfaces=interfaces(),
+        cpus=len(os.sched_getaffinity(0)),
+        gpus=tuple(gpu_models()),
+        gpu_driver=gpus[0][0] if gpus else None,
+        gpu_used=tuple(float(used) / float(total) for _, used, total in gpus),
+        infiniband=infiniband_ports(),
+        verbs=any(Path("/dev/infiniband").glob("uverbs*")),
+        locked=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
+        files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        variables={name: value for name, value in os.environ.items() if name.startswith(VARIABLES)},
+    )
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "none"
+
+
+def printed(*words: str) -> str | None:
+    """The output of a command; None if it is not installed or fails."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=TIMEOUT)
+    except (subprocess.SubprocessError, OSError):
+        return None
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class SlurmFacts:
+    """The answers of Slurm's commands."""
+
+    missing: tuple[str, ...] = ()  # commands that are not installed
+    problem: str | None = None  # why Slurm does not answer
+    site: Site | None = None
+    refusal: str | None = None  # why Slurm would refuse the profile's jobs
+    accounts: tuple[str, ...] | None = None  # the user's; None where there is no accounting
+    max_jobs: int | None = None  # the smallest limit on the user's submitted jobs
+    reached_by: str | None = None  # interface of this machine that leads to the nodes
+    remote: bool = False  # whether the nodes are other machines
+
+
+def slurm_facts(profile: Cluster) -> SlurmFacts:
+    """The answers of Slurm about a profile."""
+    if missing := tuple(name for name in COMMANDS if shutil.which(name) is None):
+        return SlurmFacts(missing)
+    try:
+        site = partitions.read_site()
+        rehearsals = in_each_partition(slurm_batch, profile, pools(profile)[0], LaunchInfo())
+    except DaskmetricsError as error:
+        return SlurmFacts(problem=str(error))
+    refusals = [rehearsal.refusal for rehearsal in rehearsals.values()]
+    reached_by, remote = _way_to_nodes(profile, site)
+    return SlurmFacts(
+        site=site,
+        refusal=None if None in refusals else refusals[0],
+        accounts=partitions.user_accounts(),
+        max_jobs=partitions.job_limit(),
+        reached_by=reached_by,
+        remote=remote,
+    )
+
+
+def _way_to_nodes(profile: Cluster, site: Site) -> tuple[str | None, bool]:
+    """The interface that leads to a node of the profile's partition, and whether the node is
+    another machine.
+    """
+    names = (profile.partition or "").split(",")
+    chosen = [partition for partition in site.partitions if partition.name in names]
+    groups = [nodes for partition in chosen or site.partitions for nodes in partition.nodes]
+    hosts = next((nodes.names for nodes in groups if nodes.names), None)
+    if hosts is None:
+        return None, False
+    with suppress(DaskmetricsError, OSError):
+        _, address = partitions.first_node(hosts)
+        reached_by = partitions.interface_to(address)
+        return reached_by, not socket.gethostbyname(address).startswith("127.")
+    return None, False
+
+
+@dataclass(frozen=True)
+class FolderFacts:
+    """A folder that a run writes to."""
+
+    what: str  # ``run``, ``cache``, ``logs``, ``scratch``
+    path: Path
+    problem: str | None = None  # why it is not writable
+    free: int = 0  # free space in bytes
+    free_files: int = 0  # number of files that can still be created
+    kind: str = ""  # file system, such as ``nfs4``
+
+
+def folders(profile: Cluster, run: RunFolder) -> tuple[FolderFacts, ...]:
+    """The folders that a run writes to."""
+    paths = {"run": run.path, "cache": cache_folder()}
+    if profile.kind == "slurm":
+        paths["logs"] = Path(profile.logs)
+    if profile.scratch:
+        paths["scratch"] = Path(profile.scratch)
+    return tuple(folder(what, path.absolute()) for what, path in paths.items())
+
+
+def folder(what: str, path: Path) -> FolderFacts:
+    """The facts of a folder; of one that does not exist, those of its nearest parent."""
+    existing = next(parent for parent in (path, *path.parents) if parent.exists())
+    if not existing.is_dir():
+        return FolderFacts(what, path, f"{existing} is a file")
+    kind = file_system(existing)
+    try:
+        space = os.statvfs(existing)
+        with tempfile.TemporaryFile(dir=existing) as file:
+            file.write(b"\0" * SAMPLE)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return FolderFacts(what, path, f"is not writable ({error.strerror})", kind=kind)
+    # some file systems do not count files
+    free_files = space.f_favail if space.f_files else space.f_favail or 2**40
+    return FolderFacts(what, path, None, space.f_bavail * space.f_frsize, free_files, kind)
+
+
+def file_system(path: Path) -> str:
+    """The kind of file system that holds a path."""
+    path = path.resolve()
+    mounts = psutil.disk_partitions(all=True)
+    holding = [mount for mount in mounts if path.is_relative_to(mount.mountpoint)]
+    nearest = max(holding, key=lambda mount: len(mount.mountpoint), default=None)
+    return nearest.fstype if nearest else ""
+
+
+@dataclass(frozen=True)
+class SuiteFacts:
+    """The checkpoints of an experiment's models that are not trained by it, or why they cannot be
+    found.
+    """
+
+    located: tuple[LocatedSuite, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def suites(config: Config | None) -> SuiteFacts | None:
+    """The checkpoints of an experiment's models; digests of weights that are new or have changed
+    are computed.
+    """
+    if config is None:
+        return None
+    located = []
+    problems = []
+    for number, model in enumerate(config.models):
+        if model.source:
+            try:
+                located.append(locate(model, number=number))
+            except DaskmetricsError as error:
+                problems.append(str(error))
+    return SuiteFacts(tuple(located), tuple(problems))
+
+
+@dataclass(frozen=True)
+class HubFacts:
+    """The model hub's cache: the required models, those that are missing, and whether the hub is
+    offline.
+    """
+
+    home: Path
+    required: tuple[Model, ...] = ()
+    missing: tuple[str, ...] = ()
+    offline: bool = False
+    problem: str | None = None
+
+
+def hub_facts(config: Config | None, suites: SuiteFacts | None) -> HubFacts | None:
+    """The model hub's cache, for the models of an experiment."""
+    from huggingface_hub import constants
+
+    if config is None or suites is None:
+        return None
+    required = tuple(model for model in config.models if model.source and is_hub_id(model.source))
+    sources = {model.name: model.source for model in required}
+    missing = [
+        f"{sources[located.suite.model]}@{revision}"
+        for located in suites.located
+        for revision in located.to_fetch
+    ]
+    home = Path(constants.HF_HUB_CACHE)
+    problem = folder("hub", home).problem
+    return HubFacts(home, required, tuple(missing), constants.HF_HUB_OFFLINE, problem)
+
+
+@dataclass(frozen=True)
+class RunHistory:
+    """The journal of a run, and the process that drives it."""
+
+    folder: Path
+    entries: tuple[Event, ...]
+    records: tuple[Record, ...]
+    finished: bool
+    driver: str | None
+
+
+def history(run: RunFolder) -> RunHistory:
+    """The journal of a run."""
+    entries = tuple(read(run.journal))
+    computed = tuple(record for record in records(entries) if not measures_nothing(record))
+    return RunHistory(run.path, entries, computed, is_finished(entries), holder(run.lock))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything that checks read; None for what was not collected."""
+
+    profile: Cluster
+    here: MachineFacts
+    slurm: SlurmFacts | None = None
+    folders: tuple[FolderFacts, ...] = ()
+    quota: str | None = None  # the output of `quota`
+    prefix: Path = Path("/")  # of the Python environment
+    prefix_kind: str = ""  # its file system
+    hub: HubFacts | None = None
+    suites: SuiteFacts | None = None
+    history: RunHistory | None = None
+
+
+class Severity(Enum):
+    """How serious a finding is."""
+
+    GOOD = "ok"
+    WARNING = "warning"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of a check, with a remedy unless all is well."""
+
+    severity: Severity
+    message: str
+    remedy: str = ""
+
+
+# None where the check does not apply, or the facts are unknown
+Check = Callable[[Facts], Finding | None]
+
+good = partial(Finding, Severity.GOOD)  # all is well
+warning = partial(Finding, Severity.WARNING)  # a run works, but slowly or unreliably
+failure = partial(Finding, Severity.FAILURE)  # a run will fail

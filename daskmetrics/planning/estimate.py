@@ -1,0 +1,441 @@
+"""What is left of an experiment as a workload: time, memory, disk and downloads, from assumed costs
+and from what was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import product
+from math import fsum
+from typing import TypeVar
+
+import yaml
+
+from daskmetrics.bandit import Problem
+from daskmetrics.bandit.costs import useful_workers
+from daskmetrics.checkpoints import locations
+from daskmetrics.config import Cluster, Recipe
+from daskmetrics.core.costs import (
+    CHARACTERS_PER_TOKEN,
+    DOWNLOAD_RATE,
+    UNKNOWN_TASK,
+    CostModel,
+    Estimate,
+    Interval,
+    TextSize,
+    weight_bytes,
+)
+from daskmetrics.core.events import (
+    Event,
+    Record,
+    RunStarted,
+    UnitAsked,
+    latest,
+    measures_nothing,
+    records,
+    scored,
+)
+from daskmetrics.core.files import RunFolder, cache_folder
+from daskmetrics.core.names import Cell, Checkpoint, step_of
+from daskmetrics.core.text import duration, plural, size_text
+from daskmetrics.execution import WorkUnit
+from daskmetrics.execution.journal import read
+from daskmetrics.experiment import Experiment, search
+from daskmetrics.experiment.remaining import cells_left, units_left
+from daskmetrics.metrics.operations import operations
+from daskmetrics.planning import calibration
+from daskmetrics.planning.calibration import ASSUMED, Calibration, Sample, best_sample, calibrated
+from daskmetrics.planning.workload import NOTHING_SERIAL, USUAL_START, Phase, Workload
+from daskmetrics.training import is_complete, revisions
+from daskmetrics.training.data import effective
+from daskmetrics.training.estimate import shape_of
+from daskmetrics.training.suite import epoch
+
+WORKER_GIB = 1.5  # assumed host memory of a worker with its libraries
+CUDA_GIB = 0.6  # assumed GPU memory of a process that uses CUDA at all
+BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+ASSUMED_LINK = 1e9  # bytes of gradients that ranks are assumed to exchange in a second
+CPU = CostModel("cpu")  # samples are compared with its seconds, whatever device measured them
+
+Unit = TypeVar("Unit", Record, WorkUnit)
+
+
+def workload(
+    experiment: Experiment, folder: RunFolder, known: Sequence[Calibration], device: str
+) -> Workload:
+    """The remaining work of an experiment, as phases with seconds on a device: ``cpu``, or a kind
+    of GPU.
+
+    What the journal in the run's folder holds already is not counted.
+    """
+    entries = tuple(read(folder.journal)) if folder.journal.is_file() else ()
+    of_device = [measured for measured in known if measured.device == device]
+    of_device.sort(key=lambda measured: measured.at)
+    units = (*_measuring(experiment, folder, entries), *_searching(experiment, entries, device))
+    phases = tuple(_phase(remaining, of_device, device) for remaining in units if remaining.units)
+    missing, download = _downloads(experiment) if phases else ((), None)
+    return Workload(
+        phases,
+        device,
+        _start(of_device) if phases else Estimate(Interval.exactly(0.0), "nothing to do", True),
+        vram_gib=_gpu_gib(experiment),
+        host_gib=WORKER_GIB + _weights_gib(experiment, 4),
+        disk_bytes=round(store_bytes(experiment)),
+        missing=missing,
+        texts=texts_of(experiment) if experiment.tasks else "",
+        download=download,
+    )
+
+
+def _start(known: Sequence[Calibration]) -> Estimate:
+    """Seconds until workers are ready, from the latest bench."""
+    for measured in reversed(known):
+        if measured.start:
+            seconds = Interval.around(measured.start, 2.0)
+            return Estimate(seconds, f"measured on {measured.host}", True, measured.at)
+    return USUAL_START
+
+
+@dataclass(frozen=True)
+class _Remaining:
+    """Units of one kind and model that are still to be done, with the mean seconds that a cost
+    model assumes.
+    """
+
+    kind: str
+    group: str
+    units: int
+    assumed: Callable[[CostModel], float]
+    chains: int | None = None
+    recipe: Recipe | None = None  # of a training that ranks share
+    epoch: float | None = None  # sequences of its corpus, where they have been counted
+
+    @property
+    def name(self) -> str:
+        return self.kind if self.kind == "search" else f"{self.kind} {self.group}"
+
+
+def _measuring(
+    experiment: Experiment, folder: RunFolder, entries: Sequence[Event]
+) -> Iterator[_Remaining]:
+    left = units_left(experiment, folder, entries)
+    for (kind, model), units in _by_suite(experiment, left).items():
+        assumed = partial(_mean_seconds, experiment, kind, [unit.name for unit in units])
+        chains = 1 if kind == "train" else None
+        yield _Remaining(kind, model, len(units), assumed, chains)
+    for model, suite in experiment.trainings.items():
+        if suite.recipe.ranks > 1:  # a process group trains it
+            names = [
+                f"{model}@{revision}"
+                for revision in revisions(suite.recipe)
+                if not is_complete(suite.folder, revision)
+            ]
+            yield _Remaining(
+                "train",
+                model,
+                len(names),
+                partial(_mean_seconds, experiment, "train", names),
+                recipe=suite.recipe,
+                epoch=epoch(suite.recipe, suite.folder, cache_folder()),
+            )
+
+
+def _searching(
+    experiment: Experiment, entries: Sequence[Event], device: str
+) -> Iterator[_Remaining]:
+    """The cells that the budget allows; their mean seconds include a share of the encoding that
+    cells share.
+    """
+    if not experiment.tasks:
+        return
+    problem_on = cache(partial(_problem_on, experiment))
+    cells = len(experiment.arms) * len(experiment.tasks)
+    left = cells_left(experiment, entries, problem_on(CostModel(device)))
+    useful = useful_workers(experiment.config.search.policy)
+    most_workers = int(useful) if useful < math.inf else None
+    at_once = search.fixed_window(experiment, entries) or most_workers
+    yield _Remaining(
+        "search", "cells", left, lambda costs: problem_on(costs).exhaustive_cost / cells, at_once
+    )
+
+
+def _phase(remaining: _Remaining, known: Sequence[Calibration], device: str) -> Phase:
+    """Remaining units with seconds by the best calibration, and the overhead and the serial share
+    of the latest bench.
+    """
+    assumed = remaining.assumed(CostModel(device))
+    seconds = calibrated(
+        remaining.kind, remaining.group, remaining.assumed(CPU), known, device, assumed
+    )
+    if remaining.recipe is not None:
+        return _shared_phase(remaining, remaining.recipe, seconds, known, device)
+    benches = [
+        measured
+        for measured in known
+        if measured.workers > 1 and any(s.kind == remaining.kind for s in measured.samples)
+    ]
+    serial = NOTHING_SERIAL
+    # in a bench of training, the serial share is the chain of steps, which `chains` already counts
+    if benches and remaining.kind != "train":
+        seconds = seconds.times(1.0 + benches[-1].overhead)
+        serial = Interval(*benches[-1].serial)
+    return Phase(remaining.name, remaining.units, seconds, remaining.chains, serial=serial)
+
+
+def _shared_phase(
+    remaining: _Remaining,
+    recipe: Recipe,
+    seconds: Estimate,
+    known: Sequence[Calibration],
+    device: str,
+) -> Phase:
+    """A training whose ranks share each step; the exchange of gradients is its serial share."""
+    group = remaining.group
+    exchange = calibrated("allreduce", group, exchange_seconds(recipe), known, device)
+    best = best_sample(remaining.kind, group, known, device)
+    ranks = best[1].ranks if best else 1
+    steps = remaining.assumed(CPU) / _step_seconds(recipe)
+    step = seconds.times(1 / steps).interval
+    source = f"{seconds.source}; exchange of gradients {exchange.source}"
+    measured = seconds.measured and exchange.measured
+    return Phase(
+        remaining.name,
+        remaining.units,
+        Estimate(seconds.interval, source, measured, seconds.at),
+        recipe.ranks,
+        together=True,
+        workers=ranks,
+        serial=exchange_share(step, exchange.interval, ranks),
+        samples=steps * effective(recipe),
+        epoch=remaining.epoch,
+    )
+
+
+def exchange_seconds(recipe: Recipe) -> float:
+    """Assumed seconds in which very many ranks exchange the gradients of a step; n of them take (1
+    - 1/n) as long.
+    """
+    return 4.0 * shape_of(recipe).parameters / ASSUMED_LINK
+
+
+def _step_seconds(recipe: Recipe) -> float:
+    shape = shape_of(recipe)
+    tokens = effective(recipe) * recipe.context
+    return CPU.train_seconds(shape.width, shape.depth, tokens, recipe.context)
+
+
+def exchange_share(step: Interval, exchange: Interval, ranks: int) -> Interval:
+    """The serial share of a training: the exchange among very many ranks, beside a step of one rank
+    alone.
+
+    Seconds of a step were measured with ``ranks`` ranks: a part of the work, and (1 - 1/n) of the
+    exchange.
+
+    >>> exchange_share(Interval.exactly(6.0), Interval.exactly(2.0), ranks=2).value
+    0.2
+    """
+
+    def share(step: float, exchange: float) -> float:
+        return min(1.0, exchange / max(step, ranks * step - (ranks - 1) * exchange))
+
+    return Interval(
+        share(step.high, exchange.low),
+        share(step.value, exchange.value),
+        share(step.low, exchange.high),
+    )
+
+
+def _by_suite(experiment: Experiment, units: Sequence[Unit]) -> dict[tuple[str, str], list[Unit]]:
+    """Units of training and of measuring, by kind and model; training first."""
+    groups: dict[tuple[str, str], list[Unit]] = {}
+    for kind, suite in product(("train", "measure"), experiment.suites):
+        same = [unit for unit in units if unit.kind == kind and _model(unit) == suite.model]
+        if same:
+            groups[kind, suite.model] = same
+    return groups
+
+
+def _model(unit: Record | WorkUnit) -> str:
+    return Checkpoint.parse(unit.name).model
+
+
+def _mean_seconds(
+    experiment: Experiment, kind: str, names: Sequence[str], costs: CostModel
+) -> float:
+    return fsum(unit_seconds(experiment, kind, name, costs) for name in names) / len(names)
+
+
+def unit_seconds(experiment: Experiment, kind: str, name: str, costs: CostModel) -> float:
+    """Assumed seconds of a ``train`` or ``measure`` unit with a checkpoint's name."""
+    checkpoint = Checkpoint.parse(name)
+    width = experiment.widths[checkpoint.model]
+    suite = experiment.by_model[checkpoint.model]
+    if kind == "train":
+        recipe = experiment.trainings[checkpoint.model].recipe
+        step = step_of(checkpoint.revision) or 0
+        saved = [step_of(revision) or 0 for revision in revisions(recipe)]
+        before = max((other for other in saved if other < step), default=0)
+        tokens = float(max(1, step - before) * effective(recipe) * recipe.context)
+        return costs.train_seconds(width, suite.depth, tokens, recipe.context)
+    prompts = TextSize.of(map(len, experiment.prompts), experiment.config.protocol.max_length)
+    layer_operations = operations(experiment.metrics, prompts.texts, width, prompts.length)
+    return (
+        costs.load_seconds(_bytes_of(experiment, checkpoint))
+        + experiment.views * costs.forward_seconds(width, suite.depth, prompts)
+        + costs.reduce_seconds(len(suite.layers) * layer_operations)
+    )
+
+
+def _bytes_of(experiment: Experiment, checkpoint: Checkpoint) -> float:
+    """Bytes of a checkpoint's weights: of its files, of its recipe, or assumed from its shape."""
+    location = experiment.locations.get(checkpoint)
+    if location and location.rolling:
+        return float(location.rolling.bytes)
+    folder = locations.folder_of(location) if location else None
+    if folder:  # none is recorded for a checkpoint of an earlier configuration
+        files = [*folder.glob("*.safetensors")] or [*folder.glob("*.bin")]
+        if files:
+            return float(sum(path.stat().st_size for path in files))
+    if checkpoint.model in experiment.trainings:
+        return 4.0 * shape_of(experiment.trainings[checkpoint.model].recipe).parameters
+    depth = experiment.by_model[checkpoint.model].depth
+    return weight_bytes(experiment.widths[checkpoint.model], depth)
+
+
+def _downloads(experiment: Experiment) -> tuple[tuple[str, ...], Estimate | None]:
+    """What a run would download, and its assumed seconds: weights, and the texts of tasks with a
+    byte for a character.
+    """
+    weights = [
+        Checkpoint(model, name) for model, names in experiment.missing.items() for name in names
+    ]
+    tasks = [task for task in experiment.tasks if not task.is_local]
+    missing = []
+    if weights:
+        missing.append(plural(len(weights), "checkpoint"))
+    if tasks:
+        missing.append(f"the data of {plural(len(tasks), 'task')}")
+    if not missing:
+        return (), None
+    texts = [search.task_size(task, experiment.config.protocol, read=False) for task in tasks]
+    size = sum(_bytes_of(experiment, checkpoint) for checkpoint in weights)
+    size += sum(CHARACTERS_PER_TOKEN * text.tokens for text in texts)
+    is_listed = not tasks and all(place.rolling for place in experiment.missing_locations)
+    basis = "assumed: weights from their shapes, in half precision"
+    if is_listed:
+        basis = "listed by the hub"
+    seconds = size / DOWNLOAD_RATE
+    rate = f"{duration(seconds)} at an assumed {DOWNLOAD_RATE / 1e6:.0f} MB/s"
+    source = f"{size_text(size)} ({basis}), {rate}"
+    return tuple(missing), Estimate(Interval.around(seconds, ASSUMED), source)
+
+
+def store_bytes(experiment: Experiment) -> float:
+    """Assumed size of the arrays and the journal; weights are not counted."""
+    rows = sum(len(suite.revisions) * len(suite.layers) for suite in experiment.suites)
+    cells = len(experiment.arms) * len(experiment.tasks)
+    metrics = rows * len(experiment.metrics)
+    # two doubles and a byte in the store, about 80 bytes of text in the journal; small files fill a
+    # disk block
+    return (metrics + cells) * 97.0 + len(experiment.checkpoints) * 6 * 4096
+
+
+def texts_of(experiment: Experiment) -> str:
+    """How many texts the tasks have by this estimate, and how that is known."""
+    tasks = experiment.tasks
+    sizes = [search.task_size(task, experiment.config.protocol, read=False) for task in tasks]
+    assumed = sum(size is UNKNOWN_TASK for size in sizes)
+    listed = sum(getattr(task, "statistics", None) is not None for task in tasks)
+    counts = {
+        "counted": len(tasks) - assumed - listed,
+        "as the benchmark lists them": listed,
+        f"with an assumed {UNKNOWN_TASK.texts:,} texts each, since their data is not on this "
+        "machine and no benchmark here lists their size": assumed,
+    }
+    parts = ", ".join(f"{count:,} {basis}" for basis, count in counts.items() if count)
+    total = plural(sum(size.texts for size in sizes), "text")
+    return f"{total} in {plural(len(tasks), 'task')}: {parts}"
+
+
+def _weights_gib(experiment: Experiment, size: int) -> float:
+    """Assumed memory of the largest model's blocks, at a number of bytes per weight."""
+    weights = [
+        12.0 * experiment.widths[suite.model] ** 2 * suite.depth for suite in experiment.suites
+    ]
+    return max(weights) * size / 2**30
+
+
+def _gpu_gib(experiment: Experiment) -> float:
+    """Assumed GPU memory of a worker: weights, states of one batch, and CUDA itself."""
+    protocol = experiment.config.protocol
+    width = max(experiment.widths.values())
+    depth = max(suite.depth for suite in experiment.suites)
+    size = BYTES[protocol.dtype]
+    # states of all layers, and the widest intermediate ones (four widths, in and out) of one block
+    states = protocol.batch_tokens * width * size * (depth + 1 + 8) / 2**30
+    return CUDA_GIB + _weights_gib(experiment, size) + states
+
+
+def measurements(experiment: Experiment, folder: RunFolder) -> list[Calibration]:
+    """All kept calibrations, and what the run in a folder has recorded, which is often the latest
+    measurement.
+    """
+    known = list(calibration.known())
+    if not (folder.journal.is_file() and folder.config.is_file()):
+        return known
+    entries = tuple(read(folder.journal))
+    start = latest(entries, RunStarted)
+    config = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
+    profile = Cluster.model_validate(config["cluster"])
+    recorded = samples(experiment, entries, profile.workers)
+    if start and recorded:
+        host = f"the workers of {folder.path}"
+        known.append(Calibration(profile.device, host, start.at, samples=recorded))
+    return known
+
+
+def samples(
+    experiment: Experiment, entries: Sequence[Event], workers: int | None = None
+) -> tuple[Sample, ...]:
+    """The measured seconds of the units in a run's journal, beside the assumed seconds.
+
+    The run had so many workers; by default as many as the configuration has.
+    """
+    workers = workers or experiment.config.cluster.workers
+    finished = [record for record in records(entries) if record.ok and not measures_nothing(record)]
+    result = []
+    for (kind, model), units in _by_suite(experiment, finished).items():
+        ranks = min(workers, experiment.trainings[model].recipe.ranks) if kind == "train" else 1
+        assumed = _mean_seconds(experiment, kind, [record.name for record in units], CPU)
+        seconds = tuple(record.seconds for record in units)
+        result.append(Sample(kind, model, seconds, assumed, ranks))
+    return (*result, *_search_sample(experiment, finished, entries))
+
+
+def _search_sample(
+    experiment: Experiment, finished: Sequence[Record], entries: Sequence[Event]
+) -> Iterator[Sample]:
+    """The mean seconds of a score, with its share of the encodings."""
+    picks = {
+        entry.key: entry.pick for entry in entries if isinstance(entry, UnitAsked) and entry.pick
+    }
+    scores = [(record, result) for record, result in scored(finished) if record.key in picks]
+    spent = fsum(picks[record.key]["cost"] for record, _ in scores)
+    if spent > 0:
+        encoded = {}
+        for record, result in scores:
+            cell = Cell.parse(record.name)
+            encoded[cell.arm.checkpoint, cell.task] = result.encode_seconds
+        seconds = fsum(record.seconds for record, _ in scores) + fsum(encoded.values())
+        on_cpu = _problem_on(experiment, CPU).exhaustive_cost
+        on_assumed_device = _problem_on(experiment, None).exhaustive_cost
+        assumed = spent / len(scores) * on_cpu / on_assumed_device
+        yield Sample("search", "cells", (seconds / len(scores),), assumed)
+
+
+def _problem_on(experiment: Experiment, costs: CostModel | None) -> Problem:
+    """The search of an experiment with the costs of a device; by default of the configured one."""
+    return search.build_problem(experiment, experiment.suites, costs=costs)

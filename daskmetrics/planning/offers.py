@@ -1,0 +1,282 @@
+"""What profiles offer: how many workers each can give, how long they would wait, and how earlier
+work there ended.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import yaml
+from dask.utils import parse_bytes
+
+from daskmetrics.cluster.pinning import usable_cpus
+from daskmetrics.cluster.slurm import commands
+from daskmetrics.cluster.slurm.partitions import Partition
+from daskmetrics.cluster.slurm.script import job_name, script
+from daskmetrics.cluster.slurm.state import Node, SlurmState, read_state
+from daskmetrics.config import Cluster
+from daskmetrics.core.costs import Estimate, Interval
+from daskmetrics.core.errors import ConfigError, DataError, unknown
+from daskmetrics.core.events import RunStarted, is_finished
+from daskmetrics.core.files import RunFolder
+from daskmetrics.execution.journal import holder, read
+from daskmetrics.planning.options import (
+    NO_WAIT,
+    UNKNOWN_WAIT,
+    Offer,
+    TrackRecord,
+    options,
+)
+from daskmetrics.planning.workload import DEVICES, Workload
+
+DAYS = 30  # of Slurm's accounts that count
+LATEST = 50  # runs that count
+LOST = ("FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "PREEMPTED", "BOOT_FAIL", "DEADLINE")
+SOON = 30  # seconds: Slurm's clock counts whole seconds, and it schedules periodically
+
+
+def offers(
+    profiles: Mapping[str, Cluster],
+    counts: Callable[[Cluster], Sequence[int]],
+    workload_on: Callable[[str], Workload],
+    runs: Path,
+) -> list[Offer]:
+    """The offers of all profiles, with the numbers of workers to compare for each.
+
+    Slurm's state is read once; then Slurm is asked for the start of each job. ``runs`` is the
+    folder of earlier runs.
+    """
+    slurm_state = cache(read_state)
+    record = cache(lambda name, partition: track_record(partition, profiles[name], runs))
+    found = []
+    for name, profile in profiles.items():
+        if profile.kind != "slurm":
+            found += [_local_offer(name, profile, workers) for workers in counts(profile)]
+            continue
+        for offer in slurm_offers(name, profile, counts(profile), slurm_state()):
+            if not offer.problem:
+                (option,) = options([(offer, workload_on(offer.device))])
+                offer = _rehearsed(offer, profile, option.walltime)
+            found.append(offer)
+    return [replace(offer, success=record(offer.profile, offer.partition)) for offer in found]
+
+
+def _local_offer(name: str, profile: Cluster, workers: int) -> Offer:
+    """Workers on this machine, or of a scheduler that runs already."""
+    if profile.kind != "local":
+        return Offer(name, profile.gpu_type or "cpu", 1, workers, NO_WAIT)
+    cpus = len(usable_cpus())
+    fits = workers * profile.threads <= cpus
+    free_gib = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    return Offer(
+        name,
+        "cpu",
+        nodes=1,
+        workers=workers,
+        wait=NO_WAIT,
+        free=cpus,
+        host_gib=free_gib / workers,
+        problem=None if fits else f"this machine offers {cpus} CPUs",
+    )
+
+
+def slurm_offers(
+    name: str, profile: Cluster, counts: Sequence[int], state: SlurmState
+) -> list[Offer]:
+    """One offer for each partition and number of workers; one that the partition cannot give states
+    its problem.
+    """
+    partitions = {partition.name: partition for partition in state.partitions}
+    requested = profile.partition.split(",") if profile.partition else []
+    names = requested or [partition.name for partition in state.partitions if partition.default][:1]
+    if not names:
+        problem = "the profile names no partition, and the site has no default one"
+        return [Offer(name, _gpu_type(profile), 1, n, problem=problem) for n in counts]
+    found = []
+    for partition_name in names:
+        for workers in counts:
+            if partition_name in partitions:
+                offer = _slurm_offer(name, profile, workers, partitions[partition_name], state)
+            else:
+                problem = str(unknown("partition", partition_name, partitions))
+                offer = Offer(name, _gpu_type(profile), 1, workers, problem=problem)
+                offer = replace(offer, partition=partition_name)
+            found.append(offer)
+    return found
+
+
+def _gpu_type(profile: Cluster) -> str:
+    return profile.gpu_type or "cpu"
+
+
+def _slurm_offer(
+    name: str, profile: Cluster, workers: int, partition: Partition, state: SlurmState
+) -> Offer:
+    nodes = [node for node in state.nodes if node.partition == partition.name]
+    device = _device(profile, nodes)
+    able = [node for node in nodes if node.has(device)]
+    free = sum(node.free(device) for node in able)
+    # CPU workers share a node freely, a GPU belongs to one worker
+    per_node = workers if device == "cpu" else max((node.has(device) for node in able), default=1)
+    smallest_node_gib = min((node.memory for node in able), default=0) / 1024
+    memory_gib = parse_bytes(profile.memory) / 2**30 if profile.memory else None
+    return Offer(
+        name,
+        device,
+        nodes=max(1, -(-workers // per_node)),
+        workers=workers,
+        wait=_wait(workers, free, partition.name, state),
+        free=free,
+        limit=partition.longest,
+        vram_gib=DEVICES[device].memory_gib if device in DEVICES else None,
+        host_gib=memory_gib or smallest_node_gib / per_node or None,
+        partition=partition.name,
+        problem=_problem(workers, device, partition, nodes),
+    )
+
+
+def _device(profile: Cluster, nodes: Sequence[Node]) -> str:
+    """The profile's kind of GPU, or else the partition's most frequent one."""
+    if not profile.gpus_per_job:
+        return "cpu"
+    if profile.gpu_type:
+        return profile.gpu_type
+    kinds = Counter(kind for node in nodes for kind in node.gpus if kind)
+    return kinds.most_common(1)[0][0] if kinds else "gpu"
+
+
+def _problem(workers: int, device: str, partition: Partition, nodes: Sequence[Node]) -> str | None:
+    """Why a partition can never give so many workers."""
+    available = sum(node.has(device) for node in nodes)
+    if not available:
+        kinds = sorted({kind for node in nodes for kind in node.gpus}) or ["no GPUs"]
+        return f"partition {partition.name} has no {device}, but {', '.join(kinds)}"
+    if available < workers:
+        return f"partition {partition.name} has only {available} {device}"
+    return None if partition.up else f"partition {partition.name} is not up"
+
+
+def _wait(workers: int, free: int, partition: str, state: SlurmState) -> Estimate:
+    """The wait by the time limits of running jobs: the latest moment at which enough is free, if no
+    job is ahead.
+    """
+    jobs_ahead = state.pending[partition]
+    if free >= workers and not jobs_ahead:
+        return replace(NO_WAIT, at=state.at)
+    ends = sorted((left, count) for name, left, count in state.running if name == partition)
+    for seconds_left, count in ends:
+        free += count
+        if free >= workers and jobs_ahead:
+            source = f"time limits of running jobs, {jobs_ahead} jobs ahead"
+            return Estimate(Interval(0.0, seconds_left, 2 * seconds_left), source, at=state.at)
+        if free >= workers:
+            wait = Interval(0.0, seconds_left, seconds_left)
+            return Estimate(wait, "time limits of running jobs", at=state.at)
+    return replace(UNKNOWN_WAIT, at=state.at)
+
+
+def _rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
+    """The offer with the start that Slurm expects for it (``sbatch --test-only``), or with Slurm's
+    refusal.
+    """
+    per_node = -(-offer.workers // offer.nodes)
+    whole = [f"--nodes={offer.nodes}", f"--ntasks={offer.nodes}"]
+    if profile.gpus_per_job:
+        kind = f":{profile.gpu_type}" if profile.gpu_type else ""
+        whole.append(f"--gres=gpu{kind}:{per_node}")
+    if offer.device == "cpu":
+        whole.append(f"--cpus-per-task={profile.threads * per_node}")
+    changes = {
+        "partition": offer.partition,
+        "walltime": walltime,
+        "directives": (*profile.directives, *whole),
+    }
+    rehearsal = commands.rehearse(script(profile.model_copy(update=changes)))
+    if rehearsal.refusal:
+        return replace(offer, problem=f"Slurm refuses: {rehearsal.refusal}")
+    if rehearsal.start is None:
+        return offer
+    now = time.time()
+    seconds = max(0.0, rehearsal.start.timestamp() - now)
+    # running jobs rarely use all of their time, and jobs of others may come before
+    wait = Interval(0.0, seconds, 2 * seconds)
+    source = "sbatch --test-only"
+    if seconds < SOON:
+        wait = Interval.exactly(0.0)
+        source = "free now (sbatch --test-only)"
+    return replace(offer, wait=Estimate(wait, source, True, now))
+
+
+def track_record(partition: str | None, profile: Cluster, runs: Path) -> TrackRecord | None:
+    """The record of one's own jobs on a partition by ``sacct``; where it does not answer, of the
+    runs in a folder.
+    """
+    return (_jobs_record(partition) if partition else None) or runs_record(profile, runs)
+
+
+def _jobs_record(partition: str) -> TrackRecord | None:
+    query = (
+        f"--user={getpass.getuser()}",
+        f"--partition={partition}",
+        f"--starttime=now-{DAYS}days",
+        "--format=JobName%120,State%30",
+    )
+    try:
+        text = commands.slurm("sacct", "-X", "-n", "-P", *query)
+    except (commands.SlurmError, ConfigError):  # there are no accounts here
+        return None
+    return jobs_record(text.splitlines(), partition)
+
+
+def jobs_record(lines: Sequence[str], partition: str) -> TrackRecord | None:
+    """The record in lines of ``sacct``, names and states.
+
+    Jobs that are not over do not count, nor those that the user cancelled, except our own workers:
+    they are cancelled when their run ends.
+
+    >>> jobs = ("a|COMPLETED", "b|TIMEOUT", "c|RUNNING", "d|CANCELLED by 7", "daskmetrics-x|CANCELLED by 7")
+    >>> print(jobs_record(jobs, "gpu"))
+    2 of 3 of your jobs on gpu in 30 days ended well (1 timeout): 67 % (24 % to 94 %)
+    """
+    well = 0
+    lost = Counter[str]()
+    for line in lines:
+        name, _, state_text = line.strip().rpartition("|")
+        state = state_text.partition(" ")[0].rstrip("+")
+        ended_by_us = state == "CANCELLED" and name.startswith(job_name(""))
+        if state == "COMPLETED" or ended_by_us:
+            well += 1
+        elif state in LOST:
+            lost[state] += 1
+    ended = well + lost.total()
+    what = f"of your jobs on {partition} in {DAYS} days"
+    return TrackRecord(well, ended, what, lost) if ended else None
+
+
+def runs_record(profile: Cluster, folder: Path) -> TrackRecord | None:
+    """The record of earlier runs on the partition of a profile, by their journals; runs in progress
+    do not count.
+    """
+    finished = []
+    journals = sorted(folder.glob("*/journal.jsonl"), key=lambda path: -path.stat().st_mtime)
+    for run in (RunFolder(path.parent) for path in journals[:LATEST]):
+        try:
+            cluster = yaml.safe_load(run.config.read_text(encoding="utf-8"))["cluster"]
+            entries = list(read(run.journal))
+        except (OSError, DataError):  # a map, or a damaged run
+            continue
+        started = any(isinstance(entry, RunStarted) for entry in entries)
+        same = (cluster["kind"], cluster["partition"]) == (profile.kind, profile.partition)
+        if started and same and holder(run.lock) is None:
+            finished.append(is_finished(entries))
+    if not finished:
+        return None
+    where = f"on {profile.partition}" if profile.partition else f"with 'kind: {profile.kind}'"
+    return TrackRecord(sum(finished), len(finished), f"earlier runs {where} here")

@@ -1,0 +1,206 @@
+"""The options for a configuration, from calibrations and what is free; nothing is submitted."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+from daskmetrics import config as configuration
+from daskmetrics.config import Cluster, Config
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import RUNS, RunFolder, atomic_write, private
+from daskmetrics.experiment import prepare
+from daskmetrics.planning.estimate import measurements, workload
+from daskmetrics.planning.offers import offers
+from daskmetrics.planning.options import (
+    Limits,
+    Offer,
+    Option,
+    Suggestion,
+    front,
+    options,
+    suggestions,
+)
+from daskmetrics.planning.scaling import doublings
+from daskmetrics.planning.workload import Workload
+
+# whose speed is assumed where no GPU was measured; datasheets relate other GPUs to it
+ASSUMED_GPU = "l40s"
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """A preset of ``plan``: which suggestion is chosen, with which settings, and among which
+    numbers of workers.
+    """
+
+    choose: str
+    settings: tuple[str, ...] = ()
+    alone: bool = False  # one worker; by default 1, 2, 4, ... up to those of the profile
+
+
+PURPOSES = {
+    "develop": Purpose("fastest", ("search.budget=0.05",), alone=True),
+    "production": Purpose("balanced"),
+    "fastest": Purpose("fastest"),
+    "cheapest": Purpose("cheapest"),
+}
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """The options of ``plan`` beside the configuration."""
+
+    profiles: tuple[str, ...] = ()  # by name or file; by default that of the configuration
+    counts: tuple[int, ...] = ()  # of workers for each profile; by default that of the profile
+    limits: Limits = dataclasses.field(default_factory=Limits)
+    # of a worker-hour by device; the empty name stands for all
+    prices: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    folder: Path | None = None  # of the run
+    settings: tuple[str, ...] = ()
+    purpose: str | None = None  # a key of `PURPOSES`
+
+    def counts_of(self, profile: Cluster) -> tuple[int, ...]:
+        """The numbers of workers to compare."""
+        if self.counts:
+            return self.counts
+        if self.purpose is None:
+            return (profile.workers,)
+        return (1,) if PURPOSES[self.purpose].alone else doublings(profile.workers)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Options for a configuration."""
+
+    name: str  # of the experiment
+    config: str  # the configuration's file
+    pairs: tuple[tuple[Offer, Workload], ...]
+    limits: Limits
+    at: float  # when the proposal was made, in seconds since 1970
+    settings: tuple[str, ...] = ()  # of the run
+    purpose: str | None = None
+
+    @property
+    def chosen(self) -> Suggestion | None:
+        """The suggestion for the purpose, if there is one."""
+        label = PURPOSES[self.purpose].choose if self.purpose else None
+        matching = (suggestion for suggestion in self.suggestions if suggestion.label == label)
+        return next(matching, None)
+
+    @cached_property
+    def options(self) -> tuple[Option, ...]:
+        """The offers with their times and costs, numbered from 1."""
+        return options(self.pairs, self.limits)
+
+    @property
+    def suggestions(self) -> tuple[Suggestion, ...]:
+        """The fastest, the cheapest and the balanced option."""
+        return suggestions(self.options)
+
+    @property
+    def front(self) -> tuple[Option, ...]:
+        """The options that no other beats in both time and cost."""
+        return front(self.options)
+
+    def option(self, number: int) -> Option:
+        """The option with a number; ConfigError if it does not exist or cannot be used."""
+        if not 1 <= number <= len(self.options):
+            raise ConfigError(
+                f"There is no option {number}. Choose one of 1 to {len(self.options)}."
+            )
+        option = self.options[number - 1]
+        if not option.possible:
+            problems = "; ".join(option.problems)
+            raise ConfigError(f"Option {number} cannot be used: {problems}. Choose another option.")
+        return option
+
+    def settings_of(self, option: Option) -> tuple[str, ...]:
+        """The settings with which a run uses an option."""
+        offer = option.offer
+        settings = [f"cluster={offer.profile}", f"cluster.workers={offer.workers}"]
+        if offer.partition is not None:
+            settings.append(f'cluster.walltime="{option.walltime}"')
+        return (*settings, *self.settings)
+
+    def command(self, option: Option) -> str:
+        """The shell command that runs an option."""
+        settings = " ".join(f"--set {shlex.quote(setting)}" for setting in self.settings_of(option))
+        return f"daskmetrics run {shlex.quote(self.config)} {settings}"
+
+
+def propose(path: Path, request: PlanRequest) -> Proposal:
+    """The options for a configuration; ConfigError if a file or Slurm cannot be used."""
+    settings = request.settings
+    if request.purpose:  # what the user sets goes before the preset
+        settings = (*PURPOSES[request.purpose].settings, *settings)
+    config = configuration.load(path, settings)
+    folder = RunFolder(request.folder or RUNS / config.name)
+    workload_on = _workloads(config, folder)
+    found = offers(_profiles(config, request), request.counts_of, workload_on, folder.path.parent)
+    for_all = request.prices.get("")
+    prices = {offer.device: request.prices.get(offer.device, for_all) for offer in found}
+    pairs = tuple(
+        (dataclasses.replace(offer, price=prices[offer.device]), workload_on(offer.device))
+        for offer in found
+    )
+    return Proposal(
+        config.name, str(path), pairs, request.limits, time.time(), settings, request.purpose
+    )
+
+
+def _profiles(config: Config, request: PlanRequest) -> dict[str, Cluster]:
+    """The profiles to compare, by the name that ``--set cluster=`` takes."""
+    if request.profiles:
+        return {name: configuration.cluster(name) for name in request.profiles}
+    if config.cluster.kind == "local":
+        return {"local": config.cluster}
+    return {config.cluster.partition or config.cluster.kind: config.cluster}
+
+
+def _workloads(config: Config, folder: RunFolder) -> Callable[[str], Workload]:
+    """The workload in seconds of a device, or of the GPU measured last where the device was not
+    measured.
+    """
+    prepared = prepare(config)
+    known = measurements(prepared, folder)
+    measured_at = {measured.device: measured.at for measured in known}
+    gpus = [device for device in measured_at if device != "cpu"]
+    latest_gpu = max(gpus, key=measured_at.__getitem__, default=ASSUMED_GPU)
+
+    @cache
+    def workload_on(device: str) -> Workload:
+        is_measured = device == "cpu" or device in measured_at
+        return workload(prepared, folder, known, device if is_measured else latest_gpu)
+
+    return workload_on
+
+
+def keep(proposal: Proposal, option: Option, folder: RunFolder) -> None:
+    """Write an option's prediction into the run's folder; `status` and the report compare the run
+    with it.
+    """
+    phases = proposal.pairs[option.number - 1][1].phases
+    prediction = {
+        "at": proposal.at,
+        "option": option.offer.label,
+        "profile": option.offer.profile,
+        "workers": option.offer.workers,
+        "source": option.run.source,
+        "measured": option.run.measured,
+        "wait": option.offer.wait.value,
+        "run": option.run.interval.bounds,
+        "total": option.total.bounds,
+        "worker_hours": option.worker_hours.value,
+        "cost": option.cost.value if option.cost else None,
+        "phases": {phase.name: [phase.units, phase.seconds.value] for phase in phases},
+    }
+    with private():
+        folder.create()
+        atomic_write(folder.plan, json.dumps(prediction, indent=1))

@@ -1,0 +1,350 @@
+"""Tables of a plan and of a bench, and the plot of a bench."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskmetrics.core.costs import Interval
+from daskmetrics.core.table import Table
+from daskmetrics.core.text import duration, listed, plural, size_text
+from daskmetrics.planning import scaling
+from daskmetrics.planning.bench import Bench
+from daskmetrics.planning.options import Option, available_now, break_even
+from daskmetrics.planning.plan import Proposal
+from daskmetrics.planning.scaling import Amdahl, ScalingRow
+
+UNITS = (("s", 1, 90), ("min", 60, 5400), ("h", 3600, 172_800), ("days", 86_400, float("inf")))
+OFFER_KEYS = ("profile", "device", "nodes", "workers", "partition", "free", "price", "wait")
+OPTION_KEYS = (
+    *("number", "run", "total", "worker_hours", "cost", "efficiency"),
+    *("walltime", "jobs", "possible", "problems"),
+)
+
+
+def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
+    """The options of a plan, where their numbers come from, what the run needs, and the commands."""
+    yield _option_table(proposal)
+    yield _source_table(proposal.options, now)
+    yield _need_table(proposal)
+    chosen = dict.fromkeys(suggestion.option for suggestion in proposal.suggestions)
+    commands = tuple((str(option.number), proposal.command(option)) for option in chosen)
+    note = "Add --submit NUMBER to run an option; its prediction is kept in the run's folder."
+    if commands:
+        yield Table(("#", "command"), commands, notes=(note,))
+
+
+def _option_table(proposal: Proposal) -> Table:
+    options = proposal.options
+    columns = {
+        "#": [str(option.number) for option in options],
+        "workers": [option.offer.label for option in options],
+        "free": [
+            "?" if option.offer.free is None else str(option.offer.free) for option in options
+        ],
+        "wait": [_wait(option) for option in options],
+        "run": [times(option.run.interval) for option in options],
+        "total": [times(option.total) for option in options],
+        "worker hours": [amount(option.worker_hours.value) for option in options],
+        "cost": [amount(option.cost.value) if option.cost else "" for option in options],
+        "eff.": [f"{option.efficiency:.0%}" for option in options],
+        "walltime": [_walltime(option) for option in options],
+        "worth a wait below": [_worth_waiting(option, options) for option in options],
+        "": [_remark(option, proposal) for option in options],
+    }
+    filled = {name: cells for name, cells in columns.items() if any(cells)}
+    rows = tuple(zip(*filled.values(), strict=True))
+    title = f"Plan of {proposal.name} (nothing is submitted)"
+    return Table(tuple(filled), rows, title, tuple(_notes(proposal)))
+
+
+def _wait(option: Option) -> str:
+    return "none" if option.free_now else duration(option.offer.wait.value)
+
+
+def _walltime(option: Option) -> str:
+    return f"{option.walltime} x {option.jobs}" if option.jobs > 1 else option.walltime
+
+
+def _remark(option: Option, proposal: Proposal) -> str:
+    """What an option is best in, or why it cannot be used."""
+    if option.problems:
+        return f"cannot be used: {'; '.join(option.problems)}"
+    labels = [
+        suggestion.label for suggestion in proposal.suggestions if suggestion.option == option
+    ]
+    if proposal.chosen and proposal.chosen.option == option:
+        labels.append(f"chosen for {proposal.purpose}")
+    return ", ".join(labels)
+
+
+def _worth_waiting(option: Option, options: Sequence[Option]) -> str:
+    """The longest wait with which an option finishes before the one that is free now."""
+    free_now = available_now(options)
+    if free_now is None or option.free_now or not option.possible:
+        return ""
+    limit = break_even(free_now, option)
+    wait = option.offer.wait.interval
+    if limit.value <= 0:
+        return "never"
+    positive = Interval(max(0.0, limit.low), limit.value, limit.high)
+    if wait.overlaps(limit):
+        return f"{times(positive)}: too close to call"
+    return f"{times(positive)}: {'wait' if wait.high < limit.low else 'do not wait'}"
+
+
+def _notes(proposal: Proposal) -> Iterator[str]:
+    if not proposal.suggestions:
+        yield "No option can be used."
+    for suggestion in proposal.suggestions:
+        if suggestion.ties:
+            ties = _numbers(suggestion.ties)
+            yield f"{suggestion.label}: the difference from {ties} is within the error"
+    workload = proposal.pairs[0][1]
+    limit = next((phase.chains for phase in workload.phases if phase.name == "search"), None)
+    if limit and any(option.offer.workers > limit for option in proposal.options):
+        yield f"search: more than {limit} workers bring no earlier answer"
+    for option, (offer, work) in zip(proposal.options, proposal.pairs, strict=True):
+        for phase in work.phases:
+            if phase.samples:
+                alone = replace(work, phases=(phase,), download=None)
+                rate = phase.units * phase.samples / alone.on(offer.workers, offer.device).value
+                epoch = f", an epoch takes {duration(phase.epoch / rate)}" if phase.epoch else ""
+                yield f"{phase.name} with option {option.number}: {rate:,.0f} samples/s{epoch}"
+
+
+def _numbers(options: Sequence[Option]) -> str:
+    return listed([str(option.number) for option in options])
+
+
+def _source_table(options: Sequence[Option], now: float) -> Table:
+    """Where the numbers come from, and when they were measured."""
+    sources: dict[tuple[str, str, str], list[Option]] = {}
+    for option in options:
+        estimates = {"run": option.run, "wait": option.offer.wait}
+        for number, estimate in estimates.items():
+            age = "" if estimate.at is None else f"{duration(max(0.0, now - estimate.at))} ago"
+            sources.setdefault((number, estimate.source, age), []).append(option)
+        if record := option.offer.success:
+            sources.setdefault(("chance of success", str(record), ""), []).append(option)
+    ordered = sorted(sources.items(), key=lambda item: item[0][0])
+    rows = tuple((number, _numbers(same), source, age) for (number, source, age), same in ordered)
+    return Table(("number", "options", "from", "age"), rows)
+
+
+def _need_table(proposal: Proposal) -> Table:
+    workload = proposal.pairs[0][1]
+    needs = {
+        "units": str(workload.units),
+        "GPU memory": f"{workload.vram_gib:.1f} GiB of a worker (assumed)",
+        "host memory": f"{workload.host_gib:.1f} GiB of a worker (assumed)",
+        "disk": f"{size_text(workload.disk_bytes)} of results",
+        "texts": workload.texts,
+        "not on this machine": ", ".join(workload.missing),
+    }
+    return Table(("needs", ""), tuple((name, text) for name, text in needs.items() if text))
+
+
+def proposal_document(proposal: Proposal) -> dict[str, Any]:
+    """A plan for other programs; see docs/json.md."""
+    return {
+        "name": proposal.name,
+        "at": proposal.at,
+        "options": [_option_document(proposal, option) for option in proposal.options],
+        "suggestions": [
+            {
+                "label": suggestion.label,
+                "option": suggestion.option.number,
+                "ties": [option.number for option in suggestion.ties],
+            }
+            for suggestion in proposal.suggestions
+        ],
+        "front": [option.number for option in proposal.front],
+        "purpose": proposal.purpose,
+        "chosen": proposal.chosen.option.number if proposal.chosen else None,
+    }
+
+
+def _option_document(proposal: Proposal, option: Option) -> dict[str, Any]:
+    record = option.offer.success
+    return {
+        **{name: getattr(option.offer, name) for name in OFFER_KEYS},
+        **{name: getattr(option, name) for name in OPTION_KEYS},
+        "success": record and {**vars(record), "chance": record.chance},
+        "command": proposal.command(option) if option.possible else None,
+    }
+
+
+def amount(number: float) -> str:
+    """Hours or money, rounded to the digits that matter.
+
+    >>> amount(0.0123), amount(4.56), amount(1234.5)
+    ('0.012', '4.6', '1,234')
+    """
+    return f"{number:,.0f}" if number >= 20 else f"{number:.2g}"
+
+
+def times(interval: Interval) -> str:
+    """A duration with its bounds, all in one unit.
+
+    >>> times(Interval(3600.0, 7200.0, 14400.0)), times(Interval.exactly(60.0))
+    ('2.0 (1.0-4.0) h', '60 s')
+    """
+    if interval.low == interval.high:
+        return duration(interval.value)
+    unit, size = next((name, size) for name, size, end in UNITS if interval.value < end)
+    low, value, high = (_three_digits(bound / size) for bound in interval.bounds)
+    return f"{value} ({low}-{high}) {unit}"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.1f}"
+
+
+def bench_table(bench: Bench) -> Table:
+    """What was measured."""
+    repeats = len({trial.repeat for trial in bench.trials})
+    units = plural(sum(map(len, bench.chains)), "unit")
+    title = f"{bench.name}: {units}, {plural(repeats, 'repeat')}, measured"
+    error = "bounds are 90 % intervals of the geometric mean"
+    if repeats == 1:
+        error = "one repeat does not show the spread: bounds assume a factor of 1.25 either way"
+    fastest = scaling.fastest(bench.rows)
+    cheapest = min(fastest, key=lambda row: row.worker_hours).workers
+    names = listed([str(row.workers) for row in fastest])
+    ranking = f"fastest within the error: {names} workers; of these the cheapest: {cheapest}"
+    return Table(*_scaling_columns(bench.rows), title, (ranking, law_text(bench.law), error))
+
+
+def simulation_table(bench: Bench, most: int, units: int | None = None) -> Table:
+    """What a simulation with the measured unit times gives."""
+    rows, law = bench.simulation(most, units)
+    fewest = plural(min(trial.workers for trial in bench.trials))
+    dispatch = f"{bench.dispatch * 1e3:.1f} ms of the driver for each unit"
+    source = f"unit times as measured on {fewest}, and {dispatch}"
+    if bench.is_shared:
+        source = "Amdahl's law, fitted to the measured times; the batch of a step stays the same"
+    title = f"{bench.name}: SIMULATED, not measured"
+    return Table(*_scaling_columns(rows), title, (source, law_text(law)))
+
+
+def size_table(
+    bench: Bench,
+    cores: Sequence[int],
+    memory: Sequence[float | None],
+    most: int,
+    units: int | None = None,
+) -> Table:
+    """What larger workers would change: how many units fit side by side, and the simulated time."""
+    rows = tuple(
+        (
+            str(size.cores),
+            "any" if size.memory is None else size_text(size.memory),
+            str(size.units),
+            size.limit,
+            *(duration(seconds) if size.units else "no unit fits" for seconds in seconds_on),
+        )
+        for size, *seconds_on in bench.sizes(cores, memory, most, units)
+    )
+    unit = f"{plural(bench.cores, 'core')} and the peak memory ({size_text(bench.memory)})"
+    notes = (
+        f"a unit takes the {unit} of the worker that was measured",
+        "units side by side also share caches and the bus to the memory, which is not simulated",
+    )
+    header = ("cores", "memory", "units side by side", "limit")
+    times_header = ("time, 1 worker", f"time, {plural(most)}")
+    title = f"{bench.name}: larger workers, SIMULATED, not measured"
+    return Table((*header, *times_header), rows, title, notes)
+
+
+def _scaling_columns(
+    rows: Sequence[ScalingRow],
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Header and rows; simulated numbers have no bounds."""
+    trains = any(row.samples for row in rows)
+    priced = any(row.cost is not None for row in rows)
+    columns: dict[str, list[str]] = {
+        "workers": [str(row.workers) for row in rows],
+        "time": [times(row.seconds) for row in rows],
+        "speed-up": [_bounded(row.speedup, "{:.2f}") for row in rows],
+        "efficiency": [_bounded(row.efficiency, "{:.0%}") for row in rows],
+        "worker hours": [f"{row.worker_hours:.3g}" for row in rows],
+    }
+    if priced:
+        columns["cost"] = [f"{row.cost or 0:,.3g}" for row in rows]
+    if trains:
+        columns["samples/s"] = [f"{row.samples / row.seconds.value:,.3g}" for row in rows]
+    else:
+        columns["units/s"] = [f"{row.throughput:.3g}" for row in rows]
+    if trains and priced:
+        costs = [f"{(row.cost or 0) / row.samples * 1e6:,.3g}" for row in rows]
+        columns["cost per million samples"] = costs
+    if trains:
+        columns["verdict"] = [row.verdict for row in rows]
+    return tuple(columns), tuple(zip(*columns.values(), strict=True))
+
+
+def _bounded(interval: Interval, form: str) -> str:
+    low, value, high = (form.format(bound) for bound in interval.bounds)
+    return value if low == high else f"{value} ({low}-{high})"
+
+
+def law_text(law: Amdahl | None) -> str:
+    """Amdahl's law in words.
+
+    >>> law_text(Amdahl(100.0, Interval(0.08, 0.1, 0.12)))
+    'serial share 10 % (8 % to 12 %); beyond 11 workers, less than half of an added worker is used'
+    """
+    if law is None:
+        return "serial share: unknown, since it takes two numbers of workers to fit it"
+    low, value, high = (f"{100 * share:.3g} %" for share in law.serial.bounds)
+    share = f"serial share {value} ({low} to {high})"
+    if law.knee is None:
+        return f"{share}; no knee was found"
+    return f"{share}; beyond {plural(law.knee)}, less than half of an added worker is used"
+
+
+MEASURED, LAW, SIMULATED = "#0072b2", "#999999", "#e69f00"  # Okabe and Ito (2008)
+
+
+def draw(bench: Bench, path: Path, simulate: int | None = None, units: int | None = None) -> Path:
+    """Write a PNG: seconds and speed-up with their 90 % intervals, Amdahl's law, and the simulation
+    if requested.
+    """
+    from matplotlib.figure import Figure
+
+    rows = bench.rows
+    law = bench.law
+    counts = [row.workers for row in rows]
+    most = max(counts[-1], simulate or 1)
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    measured = {left: [row.seconds for row in rows], right: [row.speedup for row in rows]}
+    for ax, intervals in measured.items():
+        low, value, high = np.array([interval.bounds for interval in intervals]).T
+        error = [value - low, high - value]
+        style: Mapping[str, Any] = {"fmt": "o", "color": MEASURED, "capsize": 3}
+        ax.errorbar(counts, value, error, label="measured, 90 %", **style)
+        ax.set(xlabel="workers", xscale="log", yscale="log")
+    if law:
+        grid = np.geomspace(counts[0], most, 100)
+        fitted = np.array([law.seconds(workers) for workers in grid])
+        left.plot(grid, fitted, color=LAW, label=f"Amdahl, serial {law.serial.value:.1%}")
+        right.plot(grid, counts[0] * rows[0].seconds.value / fitted, color=LAW)
+    if simulate:
+        simulation, _ = bench.simulation(simulate, units)
+        workers = [row.workers for row in simulation]
+        seconds = [row.seconds.value for row in simulation]
+        speedup = [row.speedup.value for row in simulation]
+        left.plot(workers, seconds, "--", color=SIMULATED, label="simulated")
+        right.plot(workers, speedup, "--", color=SIMULATED)
+    right.plot([1, most], [1, most], ":", color="black", lw=0.8, label="ideal")
+    left.set(ylabel="seconds")
+    right.set(ylabel="speed-up")
+    figure.legend(loc="outside lower center", ncols=4, frameon=False)
+    figure.savefig(path, dpi=150)
+    return path

@@ -1,0 +1,255 @@
+"""Time against number of workers: a table, Amdahl's law, the knee, and the fastest number of
+workers.
+
+Amdahl (1967): a share s of the work cannot be divided, T(n) = T(1) (s + (1 - s) / n).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import mean
+
+import numpy as np
+
+from daskmetrics.core.costs import Interval
+
+WORTH = 0.5  # efficiency at the knee: below it, an added worker counts as wasted
+VERDICTS = {0.8: "good", WORTH: "acceptable", -math.inf: "wasteful"}  # by efficiency
+
+
+@dataclass(frozen=True)
+class BenchTrial:
+    """One run of the workload."""
+
+    workers: int
+    seconds: float  # from the first unit's submission to the last record, with all workers ready
+    units: int  # that were finished
+    repeat: int = 0  # number of the round
+    start: float = 0.0  # seconds until the workers were ready and had imported their libraries
+    samples: float = 0.0  # sequences that a training learned from
+
+
+@dataclass(frozen=True)
+class ScalingRow:
+    """The result of one number of workers; intervals are at 90 %."""
+
+    workers: int
+    seconds: Interval
+    speedup: Interval
+    efficiency: Interval
+    worker_hours: float
+    cost: float | None
+    throughput: float
+    samples: float = 0.0
+
+    @property
+    def verdict(self) -> str:
+        """Whether the workers are well used."""
+        return next(word for least, word in VERDICTS.items() if self.efficiency.value >= least)
+
+
+@dataclass(frozen=True)
+class Amdahl:
+    """T(n) = total * (serial + (1 - serial) / n)."""
+
+    total: float  # seconds on one worker
+    serial: Interval  # the share that more workers do not shorten, from 0 to 1
+
+    def seconds(self, workers: float) -> float:
+        """Expected seconds on a number of workers."""
+        return self.total * divided(self.serial.value, workers)
+
+    @property
+    def knee(self) -> int | None:
+        """The largest number of workers that are at least half used; None if there is no serial
+        share.
+
+        >>> Amdahl(100.0, Interval.exactly(0.1)).knee
+        11
+        """
+        serial = self.serial.value
+        return int((1 / WORTH - 1 + serial) / serial + 1e-9) if serial > 1e-6 else None
+
+
+def divided(serial: float, workers: float) -> float:
+    """The time on a number of workers as a share of the time on one.
+
+    >>> divided(0.0, 4), divided(1.0, 4)
+    (0.25, 1.0)
+    """
+    return serial + (1 - serial) / workers
+
+
+def fit(trials: Sequence[BenchTrial]) -> Amdahl | None:
+    """Amdahl's law fitted by least squares to trials with two or more numbers of workers; None for
+    only one.
+
+    The interval of the serial share spans the fits of the single rounds, since a round's trials
+    share its conditions.
+
+    >>> law = Amdahl(100.0, Interval.exactly(0.2))
+    >>> fit([BenchTrial(n, law.seconds(n), 1) for n in (1, 2, 4)]).serial.value
+    0.2
+    """
+    if len({trial.workers for trial in trials}) < 2:
+        return None
+    total, serial = _least_squares(trials)
+    rounds = [
+        [trial for trial in trials if trial.repeat == r]
+        for r in sorted({trial.repeat for trial in trials})
+    ]
+    shares = [
+        _least_squares(each)[1] for each in rounds if len({trial.workers for trial in each}) > 1
+    ]
+    return Amdahl(total, Interval(min([serial, *shares]), serial, max([serial, *shares])))
+
+
+def _least_squares(trials: Sequence[BenchTrial]) -> tuple[float, float]:
+    """Seconds on one worker and serial share, from T = a + b / n with neither below zero."""
+    design = np.array([[1.0, 1.0 / trial.workers] for trial in trials])
+    seconds = np.array([trial.seconds for trial in trials])
+    (fixed, shared), *_ = np.linalg.lstsq(design, seconds, rcond=None)
+    if fixed < 0:
+        fixed, shared = 0.0, float(seconds @ design[:, 1] / (design[:, 1] @ design[:, 1]))
+    elif shared < 0:
+        fixed, shared = float(seconds.mean()), 0.0
+    return float(fixed + shared), round(float(fixed / (fixed + shared)), 9)
+
+
+def rows(
+    trials: Sequence[BenchTrial], price: float | None = None, simulated: bool = False
+) -> tuple[ScalingRow, ...]:
+    """One row for each number of workers, fewest first; the price is that of one worker for an
+    hour. Simulated times have no error.
+    """
+    counts = sorted({trial.workers for trial in trials})
+    groups = {n: [trial for trial in trials if trial.workers == n] for n in counts}
+    times = {}
+    for n, group in groups.items():
+        seconds = [trial.seconds for trial in group]
+        times[n] = Interval.exactly(seconds[0]) if simulated else Interval.of(seconds)
+    fewest = counts[0]
+    base = times[fewest]
+    table = []
+    for n, time in times.items():
+        ratio = Interval(base.low / time.high, base.value / time.value, base.high / time.low)
+        speedup = ratio * float(fewest)
+        if n == fewest:
+            speedup = Interval.exactly(float(fewest))
+        hours = n * time.value / 3600
+        row = ScalingRow(
+            workers=n,
+            seconds=time,
+            speedup=speedup,
+            efficiency=speedup * (1 / n),
+            worker_hours=hours,
+            cost=None if price is None else price * hours,
+            throughput=mean(trial.units for trial in groups[n]) / time.value,
+            samples=mean(trial.samples for trial in groups[n]),
+        )
+        table.append(row)
+    return tuple(table)
+
+
+def fastest(table: Sequence[ScalingRow]) -> tuple[ScalingRow, ...]:
+    """The rows whose times cannot be distinguished from the smallest one.
+
+    >>> seconds = {1: (10, 10.2), 2: (5, 5.1), 4: (4.9, 5.2)}
+    >>> trials = [BenchTrial(n, t, 1) for n, times in seconds.items() for t in times]
+    >>> [row.workers for row in fastest(rows(trials))]
+    [2, 4]
+    """
+    smallest = min(table, key=lambda row: row.seconds.value).seconds
+    return tuple(row for row in table if row.seconds.overlaps(smallest))
+
+
+def interleaved(counts: Sequence[int], repeats: int) -> tuple[tuple[int, int], ...]:
+    """(repeat, workers) in an order that treats all counts alike on a machine that becomes slower.
+
+    >>> interleaved([1, 2], 2)
+    ((0, 1), (0, 2), (1, 2), (1, 1))
+    """
+    return tuple((r, n) for r in range(repeats) for n in (counts if r % 2 == 0 else counts[::-1]))
+
+
+def makespan(chains: Iterable[Sequence[float]], workers: int, dispatch: float = 0.0) -> float:
+    """Seconds until all units are finished, if each free worker takes the next unit that may start.
+
+    A chain holds the seconds of units that must follow each other; an independent unit is a chain
+    of one. The driver takes ``dispatch`` seconds for each unit and handles one at a time.
+
+    >>> makespan([[1.0]] * 5, workers=2)
+    3.0
+    >>> makespan([[1.0, 1.0, 1.0], [1.0]], workers=2)
+    3.0
+    """
+    lengths = [list(chain) for chain in chains]
+    waiting = [(0.0, i, 0) for i, chain in enumerate(lengths) if chain]
+    free = [0.0] * min(workers, max(1, len(waiting)))
+    driver = end = 0.0
+    while waiting:
+        ready, chain, place = heapq.heappop(waiting)
+        driver = max(driver, ready) + dispatch
+        done = max(driver, heapq.heappop(free)) + lengths[chain][place]
+        heapq.heappush(free, done)
+        end = max(end, done)
+        if place + 1 < len(lengths[chain]):
+            heapq.heappush(waiting, (done, chain, place + 1))
+    return end
+
+
+def simulated(
+    chains: Sequence[Sequence[float]], counts: Sequence[int], dispatch: float = 0.0
+) -> tuple[Mapping[int, float], Amdahl | None]:
+    """Simulated seconds by number of workers from measured times of units, and Amdahl's law fitted
+    to them.
+
+    >>> simulated([[1.0]] * 8, [1, 2, 4])[0]
+    {1: 8.0, 2: 4.0, 4: 2.0}
+    """
+    seconds = {n: makespan(chains, n, dispatch) for n in counts}
+    return seconds, fit([BenchTrial(n, time, len(chains)) for n, time in seconds.items()])
+
+
+@dataclass(frozen=True)
+class WorkerSize:
+    """Cores and memory of a simulated worker, and how many units they allow side by side."""
+
+    cores: int
+    memory: float | None  # bytes; None without a limit
+    units: int  # side by side
+    limit: str  # which of the two allows no more
+
+    @classmethod
+    def of(
+        cls, cores: int, memory: float | None, unit_cores: int, unit_memory: float
+    ) -> WorkerSize:
+        """The size of a worker whose units take so many cores and bytes each.
+
+        >>> [WorkerSize.of(8, memory, 2, 5.0).units for memory in (None, 12.0, 4.0)]
+        [4, 2, 0]
+        """
+        by_cores, by_memory = (
+            cores // unit_cores,
+            math.inf if memory is None else memory // max(1.0, unit_memory),
+        )
+        limit = "cores" if by_cores <= by_memory else "memory"
+        return cls(cores, memory, int(min(by_cores, by_memory)), limit)
+
+
+def doublings(most: int) -> tuple[int, ...]:
+    """1, 2, 4, ... and ``most``.
+
+    >>> doublings(10)
+    (1, 2, 4, 8, 10)
+    """
+    return tuple(dict.fromkeys([*(2**i for i in range(most.bit_length())), most]))
+
+
+def increasing(counts: Sequence[int]) -> bool:
+    """Whether the numbers are positive and each is larger than the one before."""
+    return bool(counts) and counts[0] > 0 and all(a < b for a, b in pairwise(counts))

@@ -1,0 +1,275 @@
+"""What a trial of a bench does: part of an experiment, or a map, from the beginning, on the workers
+of a client.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from itertools import count
+from math import fsum
+from pathlib import Path
+
+from distributed import Client
+from rich.console import Console
+
+from daskmetrics.cluster import connect
+from daskmetrics.config import Config
+from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.events import records
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.machine import variable, workers
+from daskmetrics.core.names import Cell, Checkpoint
+from daskmetrics.core.results import Scored
+from daskmetrics.execution import Journal, Record, Settings, Sweep
+from daskmetrics.execution import run as run_source
+from daskmetrics.execution.journal import read
+from daskmetrics.execution.map.api import run as run_map
+from daskmetrics.execution.map.source import MapSpec
+from daskmetrics.experiment import Display, Experiment, prepare, run
+from daskmetrics.experiment import train as training
+from daskmetrics.experiment.measure import units as work_units
+from daskmetrics.planning.calibration import Sample
+from daskmetrics.planning.estimate import samples
+from daskmetrics.training.data import effective
+from daskmetrics.training.suite import write_corpus
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What one trial took: the driver's seconds, and the seconds of each unit on its worker.
+
+    Units that must follow each other are in one of ``chains``.
+    """
+
+    seconds: float
+    chains: tuple[tuple[float, ...], ...]
+    samples: tuple[Sample, ...]
+    start: float = 0.0  # seconds in which processes of the trial started; not in ``seconds``
+    sequences: float = 0.0  # that a training by process groups learned from
+    memory: int = 0  # greatest peak of a worker in bytes
+
+
+Runner = Callable[[Client], TrialResult]  # does the whole work again on a client's workers
+
+
+PHASES: Mapping[str, tuple[str, ...]] = {
+    "all": ("measure", "search"),
+    "train": ("train",),
+    "measure": ("measure",),
+    "search": ("search",),
+}
+"""Parts of an experiment that can be benched, with the kinds of their samples."""
+FEW, PROBED_CELLS = 5, 8  # checkpoints of each model, and cells, that a probe measures
+
+
+def ranks_share(config: Config, phase: str) -> bool:
+    """Whether all workers share each unit of a phase, as the ranks of a training do."""
+    return phase == "train" and any(
+        model.train and model.train.ranks > 1 for model in config.models
+    )
+
+
+@contextmanager
+def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
+    """The runner of one phase of an experiment, which must have it: each call runs it again, in a
+    new folder.
+
+    The phases before it run once: a trial starts from the suites and measurements of the first
+    call.
+    """
+    if phase not in PHASES:
+        raise unknown("workload", phase, PHASES)
+    if phase == "search" and not config.tasks:
+        raise ConfigError(
+            "There is nothing to search: the configuration has no 'tasks'. Bench another --workload."
+        )
+    if phase == "measure" and not config.metrics:
+        raise ConfigError(
+            "There is nothing to measure: the configuration has no 'metrics'. Bench another --workload."
+        )
+    if phase == "train" and not any(model.train for model in config.models):
+        raise ConfigError(
+            "No model of the configuration has a 'train' recipe. Bench another --workload."
+        )
+    if phase == "train":
+        config = config.model_copy(update={"ddp": config.ddp.model_copy(update={"folder": None})})
+        train = _train_by_ranks if ranks_share(config, phase) else _train_in_units
+        with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as folder:
+            yield lambda client: train(config, client, Path(folder))
+        return
+    without_tasks = config.model_copy(update={"tasks": ()})
+    benched = without_tasks if phase == "measure" else config
+    numbers = count(1)
+    with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root:
+        base = RunFolder(Path(root) / "base")
+
+        def runner(client: Client) -> TrialResult:
+            if not base.journal.exists():
+                experiment = prepare(without_tasks)
+                with connect(config.cluster) as base_client:
+                    _run_quietly(experiment, base, base_client)
+            number = next(numbers)
+            folder = RunFolder(Path(root) / f"trial{number}")
+            if phase == "search":
+                shutil.copytree(base.path, folder.path)
+            known = (
+                {r.key for r in records(read(folder.journal))} if folder.journal.exists() else set()
+            )
+            prepared = prepare(_with_workers(benched, client))
+            seconds = _run_quietly(prepared, folder, client)
+            entries = tuple(read(folder.journal))
+            units = [
+                r
+                for r in records(entries)
+                if r.key not in known and r.ok and r.kind in ("measure", "score")
+            ]
+            measured = tuple(s for s in samples(prepared, entries) if s.kind in PHASES[phase])
+            return TrialResult(seconds, _chains(units), measured)
+
+        yield runner
+
+
+def _with_workers(config: Config, client: Client) -> Config:
+    """The configuration with as many workers as there are; a search keeps all of them busy."""
+    cluster = config.cluster.model_copy(update={"workers": len(workers(client))})
+    return config.model_copy(update={"cluster": cluster})
+
+
+def _untrained(config: Config) -> Mapping[str, training.TrainedSuite]:
+    """The suites of a configuration with their tokenized corpus, and without what earlier trials
+    trained.
+    """
+    suites = training.suites_to_train(config)
+    for suite in suites.values():
+        suite.claim()
+        write_corpus(suite.recipe, suite.folder)
+        for path in suite.folder.iterdir():
+            if path.name not in ("corpus", training.OWNER):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return suites
+
+
+def _train_in_units(config: Config, client: Client, place: Path) -> TrialResult:
+    """Train all suites, of one rank each, side by side, as a run does before it measures."""
+    with _cache(place / "cache"):
+        _untrained(config)
+        prepared = prepare(_with_workers(config.model_copy(update={"tasks": ()}), client))
+        folder = RunFolder(Path(tempfile.mkdtemp(dir=place))).create()
+        chains = [unit for unit in work_units(prepared, folder, ()) if unit.kind == "train"]
+        with Journal(folder.journal, folder.lock) as journal:
+            began = time.perf_counter()
+            run_source(Sweep(chains), client, journal, Settings(alone=True))
+            seconds = time.perf_counter() - began
+            trained = [record for record in journal.records() if record.ok]
+        return TrialResult(seconds, _chains(trained), samples(prepared, trained))
+
+
+def _train_by_ranks(config: Config, client: Client, place: Path) -> TrialResult:
+    """Train all suites by process groups; their processes start before the clock does."""
+    config = _with_workers(config, client)
+    with _cache(place / "cache"):
+        suites = _untrained(config)
+        began = time.perf_counter()
+        training.train(client, config, Display(Console(file=io.StringIO())), suites)
+        wall = time.perf_counter() - began
+        trained = tuple(training.records(suites))
+        measured = samples(prepare(config.model_copy(update={"tasks": ()})), trained)
+    seconds = fsum(record.seconds for record in trained)
+    sequences = float(
+        sum(suite.recipe.steps * effective(suite.recipe) for suite in suites.values())
+    )
+    return TrialResult(seconds, _chains(trained), measured, wall - seconds, sequences)
+
+
+def _chains(units: Sequence[Record]) -> tuple[tuple[float, ...], ...]:
+    """Seconds of units: a suite's training is one chain, and an encoding counts with the first
+    score that used it.
+    """
+    trained: dict[str, list[float]] = defaultdict(list)
+    chains: list[tuple[float, ...]] = []
+    encoded: set[object] = set()
+    for record in units:
+        seconds = record.seconds
+        if record.kind == "train":
+            trained[Checkpoint.parse(record.name).model].append(seconds)
+            continue
+        if record.kind == "score" and isinstance(record.value, Scored):
+            cell = Cell.parse(record.name)
+            encoding = cell.arm.checkpoint, cell.task, record.value.encode_seconds
+            seconds += 0.0 if encoding in encoded else encoding[2]
+            encoded.add(encoding)
+        chains.append((seconds,))
+    return (*(tuple(chain) for chain in trained.values()), *chains)
+
+
+def probe_runner(config: Config) -> Runner:
+    """The runner of a small part of an experiment: a few checkpoints of each model, and a few
+    cells.
+    """
+
+    def runner(client: Client) -> TrialResult:
+        with (
+            tempfile.TemporaryDirectory(prefix="daskmetrics-probe-", dir=".") as place,
+            _cache(Path(place) / "cache"),
+        ):
+            revisions = {suite.model: suite.revisions[:FEW] for suite in prepare(config).suites}
+            models = tuple(
+                each.model_copy(update={"revisions": revisions[each.name]})
+                for each in config.models
+            )
+            search = config.search.model_copy(
+                update={"budget": 1.0, "cells": PROBED_CELLS, "baseline": None}
+            )
+            prepared = prepare(config.model_copy(update={"models": models, "search": search}))
+            folder = RunFolder(Path(place) / "run")
+            seconds = _run_quietly(prepared, folder, client)
+            entries = tuple(read(folder.journal))
+            return TrialResult(
+                seconds, _chains([r for r in records(entries) if r.ok]), samples(prepared, entries)
+            )
+
+    return runner
+
+
+def _run_quietly(prepared: Experiment, folder: RunFolder, client: Client) -> float:
+    """Run an experiment without output; returns its seconds."""
+    began = time.perf_counter()
+    run(prepared, folder, Display(Console(file=io.StringIO())), client)
+    return time.perf_counter() - began
+
+
+def _cache(folder: Path) -> AbstractContextManager[None]:
+    """Use a cache folder of its own meanwhile, so that suites are trained again."""
+    return variable("DASKMETRICS_CACHE", str(folder.resolve()))
+
+
+@contextmanager
+def map_runner(spec: MapSpec) -> Iterator[Runner]:
+    """The runner of a map: all items again at each call."""
+    with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root:
+        folders = (RunFolder(Path(root) / f"trial{i}") for i in count(1))
+
+        def runner(client: Client) -> TrialResult:
+            folder = next(folders).create()
+            with Journal(folder.journal, folder.lock) as journal:
+                began = time.perf_counter()
+                results = run_map(spec, client, journal)
+                seconds = time.perf_counter() - began
+                batches = [record for record in journal.records() if record.ok]
+            if failed := [result for result in results if not result.ok]:
+                raise ConfigError(
+                    f"{len(failed)} items failed, the first with: {failed[0].reason}. "
+                    "Bench a function that succeeds."
+                )
+            item_seconds = sum(record.seconds for record in batches) / max(1, len(results))
+            sample = Sample("map", spec.function.name, (item_seconds,), 1.0)
+            return TrialResult(seconds, tuple((record.seconds,) for record in batches), (sample,))
+
+        yield runner

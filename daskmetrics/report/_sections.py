@@ -1,0 +1,312 @@
+"""An answer as sections, each a title, one sentence and a table: the same for terminal, page and
+notebook.
+"""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from daskmetrics.answer.answer import Answer
+from daskmetrics.answer.fresh import FreshItems
+from daskmetrics.answer.verdict import CheaperArm, Standing
+from daskmetrics.answer.worth import Worth
+from daskmetrics.core.table import Table, printable
+from daskmetrics.core.text import listed, plural
+from daskmetrics.report._format import (
+    WIDTH,
+    apart,
+    candidate,
+    number,
+    over,
+    percent,
+    probability,
+    unpaired,
+)
+
+MOST_ROWS = 8  #: of the table by task on the last screen of a run
+#: why a search ended, by the name in `daskmetrics.bandit.Outlook`
+ENDINGS = {
+    "sure": "no score is left that may change the answer",
+    "confidence": "the required confidence was reached",
+    "budget": "the budget was spent",
+    "cells": "the largest number of scores was reached",
+    "complete": "everything was scored",
+    "stopped": "the time limit was reached",
+}
+#: what a readout has where its name says nothing of a choice
+DEFAULT_CHOICES = {
+    "pooling": "the protocol's pooling",
+    "layers": "one layer",
+    "dimensions": "all dimensions",
+    "whitening": "not whitened",
+}
+
+
+NO_TABLE = Table((), ())
+
+
+@dataclass(frozen=True)
+class ReportSection:
+    """A part of what a run says."""
+
+    title: str
+    sentence: str = ""
+    table: Table = NO_TABLE
+
+    def as_text(self) -> str:
+        """For a terminal."""
+        parts = [printable(self.title)]
+        if self.sentence:
+            parts.append(textwrap.fill(printable(self.sentence), WIDTH))
+        if self.table.rows:
+            parts.append(self.table.as_text(WIDTH))
+        return "\n\n".join(part for part in parts if part)
+
+    def as_html(self) -> str:
+        """For the page."""
+        sentence = f"<p>{html.escape(self.sentence)}</p>" if self.sentence else ""
+        table = f'<div class="scroll fit">{self.table.as_html()}</div>' if self.table.rows else ""
+        return f"<h2>{html.escape(self.title)}</h2>{sentence}{table}"
+
+
+def sections(answer: Answer) -> list[ReportSection]:
+    """Everything that an answer says beside its `facts`."""
+    found = [tasks_section(answer), certainty_section(answer)]
+    if len(answer.verdict.models) > 1:
+        found.insert(1, models_section(answer))
+    if answer.readouts:
+        found.append(readouts_section(answer.readouts, answer.weights))
+    if answer.fresh:
+        found.append(fresh_section(answer.fresh))
+    return found
+
+
+def facts(answer: Answer, folder: str) -> dict[str, str]:
+    """The answer in a few lines, by label: what to use, what it gains, how sure that is."""
+    return dict(_facts(answer, folder))
+
+
+def _facts(answer: Answer, folder: str) -> Iterator[tuple[str, str]]:
+    if answer.unscored_models:
+        yield "Not known", f"no layer of {listed(answer.unscored_models)} has a score"
+    best, what = answer.best, over(answer.weights.values())
+    if answer.confirmed:
+        score = f"score {number(best.score, best.stderr)} ({what})"
+    else:
+        scored = sum(task in best.scores for task in answer.weights)
+        score = f"the best so far, scored on {scored} of {plural(len(answer.weights), 'task')}"
+    yield "Use", f"{candidate(best.arm)}: {score}"
+    yield "Gain", gain(answer)
+    yield "Sure", sureness(answer)
+    if answer.cheaper:
+        yield "Cheaper", cheaper(answer.cheaper)
+    if answer.per_task and answer.verdict.disagreeing:
+        yield "Per task", f"a candidate for each task would gain {apart(answer.per_task)} more"
+    if answer.fresh:
+        yield "Fresh items", fresh_verdict(answer.fresh)
+    share = f"{percent(answer.cost.share or 0.0)} of the cost of scoring everything"
+    yield "Cost", f"{answer.scored:,} of {answer.planned:,} scores, {share} (assumed)"
+    yield "Save", f"import daskmetrics as dm; dm.open({folder!r}).best().save('my-encoder')"
+
+
+def use(answer: Answer) -> str:
+    """Which candidate to use, in one line."""
+    best = answer.best
+    if answer.confirmed:
+        return f"{candidate(best.arm)}, score {number(best.score, best.stderr)}"
+    return f"{candidate(best.arm)}, the best so far"
+
+
+def gain(answer: Answer) -> str:
+    """What the best candidate gains over the default one, and whether that is beyond the error."""
+    if answer.best.arm == answer.default.arm:
+        return "none: it is what one would take without a search"
+    if answer.difference is None:
+        return f"not known: no task was scored with it and with {_default(answer)}"
+    return f"{apart(answer.difference)} over {_default(answer)}, {answer.relation}"
+
+
+def _default(answer: Answer) -> str:
+    for standing in answer.verdict.models:
+        if standing.last == answer.default.arm and standing.model == answer.best.arm.model:
+            return "its last layer"
+    return candidate(answer.default.arm)
+
+
+def sureness(answer: Answer) -> str:
+    """How sure the answer is, in one of three words and its numbers."""
+    overall = answer.verdict.overall
+    better = f"{probability(answer.probability)} that no other is better"
+    if answer.sureness is None:
+        return f"{better}; {plural(overall.tested, 'candidate')} scored on every task"
+    rivals = len(overall.tied) - 1
+    others = f"{plural(rivals, 'other')} of {overall.tested:,} within the error"
+    return f"{answer.sureness}: {better}; {others}"
+
+
+def cheaper(simpler: CheaperArm) -> str:
+    """A simpler candidate, and what it loses."""
+    return (
+        f"{candidate(simpler.arm)} loses {number(simpler.loss.value, simpler.loss.stderr)}, "
+        f"at most {simpler.most_lost:.3f} (95 %)"
+    )
+
+
+def tasks_section(answer: Answer, most: int | None = None) -> ReportSection:
+    """The best candidate over all tasks, by kind and by task."""
+    standings = (answer.verdict.overall, *answer.verdict.parts)
+    shown = standings[:most]
+    notes = [
+        f"Gain: over {candidate(answer.default.arm)}; somewhat optimistic, since the same scores "
+        "chose the best.",
+        "Within the error: of the candidates scored on all tasks of the line (all lines: 95 %).",
+    ]
+    if len(shown) < len(standings):
+        notes.append(f"{len(standings) - len(shown)} more lines: daskmetrics best")
+    table = Table(
+        ("for", "best", "score", "gain", "within the error"),
+        tuple(_standing_row(standing) for standing in shown),
+        notes=(*notes, *unpaired(standing.gain for standing in shown)),
+    )
+    return ReportSection("By task", table=table)
+
+
+def _standing_row(standing: Standing) -> tuple[str, ...]:
+    within = "not tested"
+    if standing.tied:
+        within = f"{len(standing.tied)} of {standing.tested}"
+    title = standing.what
+    if len(standing.tasks) > 1:
+        title = standing.what.replace("_", " ")
+    score = number(standing.score, standing.stderr)
+    return title, str(standing.arm), score, apart(standing.gain, " *"), within
+
+
+def models_section(answer: Answer) -> ReportSection:
+    """The best candidate of every model beside its last layer."""
+    rows = []
+    for standing in answer.verdict.models:
+        best = "no score"
+        if standing.best:
+            best = str(standing.best)
+        elif standing.scores:
+            best = "not scored on every task"
+        score = number(*(standing.score or (None, None)))
+        last_score = number(*(standing.last_score or (None, None)))
+        rows.append((standing.model, best, score, last_score, apart(standing.gain, " *")))
+    header = ("model", "best", "score", "its last layer", "gain")
+    notes = unpaired(standing.gain for standing in answer.verdict.models)
+    return ReportSection("By model", table=Table(header, tuple(rows), notes=notes))
+
+
+def certainty_section(answer: Answer) -> ReportSection:
+    """What the answer rests on."""
+    verdict = answer.verdict
+    unit = "" if verdict.reward == "mean" else f", in units of the reward ({verdict.reward})"
+    errors = "item by item" if verdict.paired else "as independent where outcomes are missing"
+    rows = [
+        (
+            "test",
+            f"all pairs of the {plural(verdict.overall.tested, 'candidate')} scored on all tasks, "
+            f"{errors}{unit}; with 95 % each that is as good as the best is within its error",
+        ),
+        (
+            "probability",
+            f"{probability(answer.probability)} that no other is better, by the statistical model "
+            "of the search, not by a test on fresh items",
+        ),
+    ]
+    if answer.ending:
+        rows.append(("ended", ENDINGS[answer.ending]))
+    if doubtful := len(verdict.overall.maybe) + verdict.overall.unseen:
+        rows.append(
+            (
+                "open",
+                f"{plural(doubtful, 'candidate')} not scored on every task may be as good, by the "
+                "model of the search",
+            )
+        )
+    if verdict.exact:
+        rows.append(("exact", f"scores without an error: {', '.join(verdict.exact)}"))
+    return ReportSection("How sure this is", table=Table((), tuple(rows)))
+
+
+def readouts_section(worths: tuple[Worth, ...], weights: Mapping[str, float]) -> ReportSection:
+    """What each choice of a readout is worth."""
+    rows = []
+    for worth in worths:
+        effect = "within the error"
+        if worth.beyond:
+            effect = "gains" if worth.difference.value > 0 else "loses"
+        single = f"{number(worth.low, sign=True)} to {number(worth.high, sign=True)}"
+        rows.append(
+            (
+                worth.value or DEFAULT_CHOICES[worth.choice],
+                worth.base or DEFAULT_CHOICES[worth.choice],
+                apart(worth.difference, " *"),
+                effect,
+                f"{worth.pairs:,}",
+                single,
+                apart(worth.at_best),
+            )
+        )
+    header = ("choice", "instead of", "difference", "effect", "pairs", "each pair", "at the best")
+    notes = [
+        "Pairs of candidates differ in the choice alone, and share the items of a task.",
+        "At the best: of the two that are otherwise as the one with the greatest mean score.",
+    ]
+    if any(len(worth.tasks) < len(weights) for worth in worths):
+        notes.append("Lines without such pairs on all tasks: over the tasks that have some.")
+    notes += unpaired(worth.difference for worth in worths)
+    sentence = f"Differences of the {over(weights.values())}, at 95 % for all lines together."
+    return ReportSection(
+        "What each choice of a readout is worth",
+        sentence,
+        Table(header, tuple(rows), notes=tuple(notes)),
+    )
+
+
+def fresh_section(fresh: FreshItems) -> ReportSection:
+    """The finalists on items that were kept back from the search."""
+    rows = []
+    for finalist in fresh.finalists:
+        searched, change = finalist.searched, finalist.change
+        rows.append(
+            (
+                str(finalist.arm),
+                number(searched.value, searched.stderr) if searched else "not measured",
+                number(finalist.fresh.value, finalist.fresh.stderr),
+                number(change.value, change.stderr, sign=True) if change else "",
+                apart(finalist.lead, " *"),
+            )
+        )
+    header = ("finalist", "in the search", "on fresh items", "change", "chosen one higher by")
+    notes: tuple[str, ...] = ()
+    if fresh.unscored:
+        notes = (f"Not scored on all of them: {', '.join(map(str, fresh.unscored))}.",)
+    sentence = (
+        f"{percent(fresh.share)} of the items of {plural(len(fresh.tasks), 'task')} were kept back "
+        f"from the search: {fresh_verdict(fresh)}."
+    )
+    return ReportSection("Fresh items", sentence, Table(header, tuple(rows), notes=notes))
+
+
+def fresh_verdict(fresh: FreshItems) -> str:
+    """Whether the choice holds on fresh items."""
+    chosen = fresh.finalists[0].arm
+    if len(fresh.finalists) < 2:
+        return "there is no other finalist to compare the choice with"
+    if fresh.best == chosen:
+        return "the choice holds, no finalist is higher"
+    if fresh.holds:
+        return f"the choice holds, {candidate(fresh.best)} is higher within the error"
+    return f"the choice does not hold, {candidate(fresh.best)} is higher beyond the error"
+
+
+def last_screen(answer: Answer, folder: str) -> list[ReportSection]:
+    """What a run ends with: the answer, and the best candidates of a few tasks."""
+    lines = Table((), tuple(facts(answer, folder).items()))
+    return [ReportSection("", table=lines), replace(tasks_section(answer, MOST_ROWS), title="")]

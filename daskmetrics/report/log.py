@@ -1,0 +1,187 @@
+"""The journal as text, line by line, and the history of one work unit."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from daskmetrics.answer.analysis import NO_REASON
+from daskmetrics.core import events as events
+from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.events import kind_of, kinds, to_json
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.names import Key
+from daskmetrics.core.results import Measured
+from daskmetrics.core.table import printable
+from daskmetrics.execution.journal import numbered
+
+LAST_LINES = 40  #: shown of a worker's log
+LONGEST = 300  #: characters shown of an entry as JSON
+
+Numbered = tuple[int, events.Event]
+
+
+def journal_lines(
+    folder: RunFolder, types: Sequence[str] = (), tail: int | None = None
+) -> list[Numbered]:
+    """Entries of a run's journal with their line numbers: of the given types, or only the last
+    ones.
+    """
+    for name in types:
+        if name not in kinds():
+            raise unknown("type of entry", name, kinds())
+    entries = numbered(folder.must_exist().journal)
+    kept = [(number, entry) for number, entry in entries if not types or kind_of(entry) in types]
+    return kept if tail is None else kept[max(0, len(kept) - tail) :]
+
+
+def journal_text(lines: Sequence[Numbered]) -> str:
+    """One readable line per entry."""
+    return "\n".join(
+        f"{number:>6}  {kind_of(entry):<8}  {printable(_describe(entry))}"
+        for number, entry in lines
+    )
+
+
+def journal_json(lines: Sequence[Numbered]) -> str:
+    """One JSON object per entry, with its line number."""
+    return "\n".join(json.dumps({"line": number, **to_json(entry)}) for number, entry in lines)
+
+
+def _describe(entry: events.Event) -> str:
+    """An entry in words, or as JSON."""
+    match entry:
+        case events.Record():
+            attempts = f", attempt {entry.attempts}" if entry.attempts > 1 else ""
+            where = f" on {entry.worker}" if entry.worker else ""
+            end = (
+                f"ok after {entry.seconds:.1f} s{where}"
+                if entry.ok
+                else f"{entry.status}: {entry.reason or NO_REASON}"
+            )
+            return f"{entry.kind} {entry.name}  {end}{attempts}"
+        case events.AttemptFailed(name=name, fault=fault, reason=reason):
+            where = f" on {entry.worker}" if entry.worker else ""
+            blame = "" if entry.blamed else " (not its fault)"
+            return f"{name}  {fault}{where}{blame}: {reason or NO_REASON}"
+        case events.UnitAsked(name=name, note=note, pick=pick):
+            return (
+                f"{name}  decision {pick['index']} ({pick['stage']}), seed {note.get('seed')}"
+                if pick
+                else name
+            )
+        case events.RunStarted():
+            machine = ", ".join(f"{name} {value}" for name, value in entry.environment.items())
+            return f"{entry.name}: {entry.checkpoints:,} checkpoints, {len(entry.tasks)} tasks; {machine}"
+        case events.SearchEnded():
+            name = "best arm" if entry.confirmed else "expected to be the best:"
+            return f"{name} {entry.best_arm}, probability {entry.probability_best:.2f}"
+        case events.StorePlanned(measure=measure, files=files):
+            return f"store of {len(measure):,} checkpoints, {len(files):,} metadata files"
+        case events.WorkerJoined():
+            return "  ".join(f"{name} {value}" for name, value in vars(entry).items())
+        case events.RunFinished():
+            return "all work is done"
+        case events.UnitsRetried(keys=keys):
+            return f"{len(keys)} failed units are tried again"
+        case events.StoreRepaired(parts=parts):
+            return f"rewritten: {', '.join(parts)}"
+    text = json.dumps(vars(entry))
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text):,} characters)"
+
+
+@dataclass(frozen=True)
+class UnitLog:
+    """The key and the name of a work unit in a journal."""
+
+    key: Key
+    name: str
+
+
+def log_text(folder: RunFolder, query: str) -> str:
+    """The history of a unit: its attempts with tracebacks, its result and the logs of its workers.
+
+    ``query`` is the key or name of a unit, or the beginning of one, such as ``tiny@step8``.
+    """
+    entries = numbered(folder.must_exist().journal)
+    units = {
+        UnitLog(entry.key, entry.name): None
+        for _, entry in entries
+        if isinstance(
+            entry, events.UnitAsked | events.Record | events.AttemptFailed | events.InputRecovered
+        )
+    }
+    return "\n\n".join("\n".join(_history(folder, unit, entries)) for unit in find(query, units))
+
+
+def find(query: str, units: Iterable[UnitLog]) -> list[UnitLog]:
+    """The units with this key or name, or with the only name that begins with it; `ConfigError`
+    without a match.
+    """
+    units = list(units)
+    if exact := [unit for unit in units if query in (unit.key, unit.name)]:
+        return exact
+    matches = [unit for unit in units if unit.key.startswith(query) or unit.name.startswith(query)]
+    names = sorted({unit.name for unit in matches})
+    if len(names) == 1:
+        return matches
+    if names:
+        some = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        raise ConfigError(f"'{query}' matches {len(names)} units: {some}. Give more of the name.")
+    near = difflib.get_close_matches(query, [unit.name for unit in units], n=3, cutoff=0.4)
+    hint = (
+        f" Did you mean {' or '.join(repr(name) for name in dict.fromkeys(near))}?" if near else ""
+    )
+    raise ConfigError(
+        f"Unknown unit '{query}'.{hint} 'daskmetrics runs journal RUN' lists all units."
+    )
+
+
+def _history(folder: RunFolder, unit: UnitLog, entries: Sequence[Numbered]) -> Iterator[str]:
+    yield f"{printable(unit.name)}  (key {unit.key})"
+    workers: dict[str, None] = {}
+    for number, entry in entries:
+        match entry:
+            case events.Record(key=unit.key) | events.AttemptFailed(key=unit.key):
+                workers |= {entry.worker: None} if entry.worker else {}
+            case events.UnitAsked(key=unit.key) | events.InputRecovered(key=unit.key):
+                pass
+            case events.UnitsRetried(keys=keys) if unit.key in keys:
+                pass
+            case _:
+                continue
+        yield journal_text([(number, entry)])
+        match entry:
+            case events.AttemptFailed(trace=trace):
+                yield from _indented(trace.splitlines())
+            case events.Record(
+                value=Measured(reasons=reasons)
+            ):  # the undefined metrics of a measured checkpoint
+                yield from _indented(
+                    f"{name} of layer {layer}: {reason}" for layer, name, reason in reasons
+                )
+    for worker in workers:
+        for log in _worker_logs(folder, worker):
+            yield f"\nlog of {printable(worker)}, {log}, last lines:"
+            yield from _indented(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+
+
+def _indented(lines: Iterable[str]) -> Iterator[str]:
+    return (f"        {printable(line)}" for line in lines)
+
+
+def _worker_logs(folder: RunFolder, worker: str) -> Iterator[Path]:
+    """Logs that mention a worker, in the run's folder of logs and in that of its Slurm jobs."""
+    folders = [folder.path / "logs"]
+    if folder.config.is_file():
+        cluster = yaml.safe_load(folder.config.read_text(encoding="utf-8"))["cluster"]
+        folders += [Path(cluster["logs"])] if cluster["kind"] == "slurm" else []
+    for logs in folders:
+        for log in sorted(logs.glob("*")) if logs.is_dir() else ():
+            if log.is_file() and worker in log.read_text(errors="replace"):
+                yield log

@@ -1,0 +1,376 @@
+"""Tasks of the Massive Text Embedding Benchmark, scored by the benchmark itself on embeddings made
+elsewhere.
+
+The texts of a task are written once to the cache folder, so that only scoring imports the
+benchmark, and one forward pass of a checkpoint serves the scores of all its layers.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmetrics.core.errors import ConfigError, DataError, unknown
+from daskmetrics.core.files import atomic_write, cache_folder
+from daskmetrics.core.main_module import restore_state, state_with_main_object
+from daskmetrics.core.names import Key, content_key
+from daskmetrics.tasks import mteb_results as results
+from daskmetrics.tasks import mteb_run as benchmark
+from daskmetrics.tasks import mteb_subsets as subsets
+from daskmetrics.tasks.mteb_subsets import Declaration, Selection
+from daskmetrics.tasks.task import EmbeddingArray, Pooling, Role, Score
+
+_MAIN_SCORES: Mapping[str, str] = {
+    "classification": "accuracy",
+    "clustering": "v_measure",
+    "pair_classification": "max_ap",
+    "reranking": "map_at_1000",
+    "retrieval": "ndcg_at_10",
+    "sts": "cosine_spearman",
+}
+
+
+@dataclass(frozen=True)
+class TextStatistics:
+    """The size of the selected part of a task as the benchmark lists it: the number of texts and of
+    their characters.
+
+    Classifications also encode the training texts that they draw: their expected number is
+    included.
+    """
+
+    texts: int
+    characters: int
+
+
+@dataclass(frozen=True)
+class MtebTask:
+    """One task of the benchmark; nothing is imported or loaded before its texts are read.
+
+    The target is the benchmark's name, such as ``Banking77Classification``; or
+    ``package.module:Class`` of a custom task, a subclass of one of ``mteb.abstasks``.
+    """
+
+    target: str
+    pooling: Pooling | None = None
+    chosen: Selection | None = None  # None is the default: English and the split ``test``
+    options: str = field(default="", compare=False)  # how `chosen` was written
+    similarity: str = (
+        "cosine"  # of vectors, or ``dot``: the model's, so that it is not part of the task's key
+    )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return state_with_main_object(self, self.target)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        restore_state(self, state)
+
+    def compared_by(self, similarity: str) -> MtebTask:
+        """This task with vectors compared by ``cosine`` or ``dot``; what is cached of it stays,
+        such as its key.
+        """
+        twin = copy.copy(self)
+        object.__setattr__(twin, "similarity", similarity)
+        return twin
+
+    @property
+    def benchmark_name(self) -> str:
+        """The name in result files of the benchmark."""
+        return self.target.rpartition(":")[2]
+
+    @property
+    def name(self) -> str:
+        return f"mteb:{self.benchmark_name}" + (f"({self.options})" if self.options else "")
+
+    @cached_property
+    def selection(self) -> Selection:
+        """The splits and subsets that are evaluated."""
+        if self.chosen is not None:
+            return self.chosen
+        if self.target in LAYER_BY_LAYER:
+            return Selection(subsets=_PAPER_SUBSETS.get(self.target, (subsets.ONLY,)))
+        return _declaration(self.target).select(self.name, {})
+
+    @cached_property
+    def kind(self) -> str:
+        """As in `daskmetrics.tasks.Task`; ``benchmark`` if the benchmark is not installed or does
+        not know the task.
+        """
+        if kind := LAYER_BY_LAYER.get(self.benchmark_name):
+            return kind
+        if self._is_custom:
+            return _snake(str(benchmark.make(self.target).metadata.type))
+        file = _statistics_file(self.benchmark_name)
+        return _snake(file.parent.name) if file else "benchmark"
+
+    @property
+    def main_score(self) -> str:
+        return _MAIN_SCORES.get(self.kind, "main_score")
+
+    @property
+    def description(self) -> str:
+        text = f"{self.benchmark_name} of MTEB"
+        if self.chosen is not None or self.target in LAYER_BY_LAYER:
+            return text
+        if subsets.LANGUAGE in _declaration(self.target).codes(self.selection.subsets):
+            return text
+        return f"{text}, all languages: none of its data is in English"
+
+    @cached_property
+    def key(self) -> Key:
+        chosen = self.selection.splits, self.selection.subsets
+        content = [self.content] if self.content else []
+        release = subsets.release()
+        return content_key("task", "mteb", release, self.target, self.pooling, chosen, *content)
+
+    @cached_property
+    def content(self) -> Key | None:
+        """Key of the data set of a custom task: other data make another task."""
+        return benchmark.content_of(self.target) if self._is_custom else None
+
+    @property
+    def is_local(self) -> bool:
+        return self._texts_file.is_file()
+
+    @property
+    def statistics(self) -> TextStatistics | None:
+        """The size that the benchmark lists; None if it lists none."""
+        file = _statistics_file(self.benchmark_name)
+        return _read_statistics(file, self.target, self.selection) if file else None
+
+    def texts(self) -> Sequence[str]:
+        """Every text that the benchmark hands to an encoder, once in each of its roles."""
+        return self._read()[0]
+
+    def roles(self) -> Sequence[Role | None]:
+        """The role of each text, as the benchmark tells it to an encoder."""
+        return self._read()[1]
+
+    def _read(self) -> tuple[Sequence[str], Sequence[Role | None]]:
+        if not self.is_local:
+            self.fetch()
+        return _read_texts(self._texts_file)
+
+    def fetch(self) -> None:
+        """Load the data, from the hub if it is not cached, and write texts and roles to the cache
+        folder.
+        """
+        try:
+            texts = benchmark.texts_of(self.target, self.content, selection=self.selection)
+        except ConfigError:
+            raise
+        except Exception as error:  # the benchmark and the hub fail in many ways
+            reason = " ".join(str(error).split())[:300]
+            raise ConfigError(
+                f"The data of '{self.name}' is not cached and cannot be loaded "
+                f"({type(error).__name__}: {reason}). Fetch it on a machine with a network and the "
+                f"same cache folders: daskmetrics runs prefetch --task {self._call}"
+            ) from None
+        self._texts_file.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(self._texts_file, json.dumps(list(zip(*texts, strict=True))))
+
+    def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
+        """The benchmark's main score; it draws its own samples from its own fixed seed, so `seed`
+        is not used.
+
+        The error is an estimate, because the benchmark does not report one. Classifications: from
+        the number of test texts and the spread of the ten draws. Correlations: Bonett and Wright
+        (2000). Clusterings: the spread of the draws. Others: at most ``sqrt(v (1 - v) / n)``, for a
+        mean over n pairs or queries of values in [0, 1]. Outcomes as
+        `daskmetrics.tasks.mteb_run.Observer` lists them.
+        """
+        self._read()
+        rows = _rows(self._texts_file)
+        if embeddings.ndim != 2 or len(embeddings) != len(rows):
+            raise DataError(
+                f"Task '{self.name}' needs embeddings of shape ({len(rows)}, D), got "
+                f"{embeddings.shape}."
+            )
+        table = np.asarray(embeddings, dtype=np.float32)
+
+        def look_up(batch: list[str], role: Role | None) -> NDArray[np.float32]:
+            try:
+                return table[[rows[text, role] for text in batch]]
+            except KeyError:
+                raise DataError(
+                    f"The data of '{self.name}' has changed. Remove '{self._texts_file}' and run "
+                    "again."
+                ) from None
+
+        result, calls = benchmark.run(
+            self.target, look_up, self.content, self.selection, self.similarity
+        )
+        content = json.loads(result.model_dump_json())
+        score = results.score(results.reduce(content), self.kind, calls.scored_units(self.kind))
+        draws = results.draws(content) if self.kind == "clustering" else []
+        return replace(score, outcomes=calls.observer.outcomes(score.value, draws))
+
+    @property
+    def _is_custom(self) -> bool:
+        return ":" in self.target
+
+    @property
+    def _call(self) -> str:
+        """The name with which a shell asks for this task."""
+        return f"'mteb:{self.target}({self.options})'" if self.options else f"mteb:{self.target}"
+
+    @property
+    def _texts_file(self) -> Path:
+        """The file with its texts in the cache folder."""
+        return cache_folder() / "tasks" / f"{self.key}-roles.json"
+
+
+def _snake(kind: str) -> str:
+    """A kind in snake case.
+
+    >>> [_snake(kind) for kind in ("STS", "PairClassification")]
+    ['sts', 'pair_classification']
+    """
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower()
+
+
+@lru_cache(maxsize=4)
+def _read_texts(path: Path) -> tuple[tuple[str, ...], tuple[Role | None, ...]]:
+    texts, roles = json.loads(path.read_text(encoding="utf-8"))
+    return tuple(texts), tuple(roles)
+
+
+@lru_cache(maxsize=4)
+def _rows(path: Path) -> Mapping[tuple[str, Role | None], int]:
+    return {pair: row for row, pair in enumerate(zip(*_read_texts(path), strict=True))}
+
+
+def mteb_task(target: str, options: Mapping[str, str]) -> MtebTask:
+    """The task of a name with the options ``languages``, ``split`` and ``subsets``, each of one or
+    more values with +.
+
+    Options that select what the default selects make the same task, with the same name.
+    """
+    for name in options:
+        if name not in OPTIONS:
+            raise unknown("option of a task of the benchmark", name, OPTIONS)
+    task = MtebTask(target)
+    if not options:
+        return task
+    written = {name: [value.strip() for value in text.split("+")] for name, text in options.items()}
+    chosen = _declaration(target).select(task.name, written)
+    if chosen == task.selection:
+        return task
+    names = ", ".join(f"{name}={'+'.join(written[name])}" for name in OPTIONS if name in written)
+    return MtebTask(target, chosen=chosen, options=names)
+
+
+def _declaration(target: str) -> Declaration:
+    """What a task declares; a custom task, or one that is not listed, is made for it."""
+    listed = None if ":" in target else subsets.declared(target)
+    return listed or benchmark.declaration_of(benchmark.make(target))
+
+
+@lru_cache
+def _statistics_file(name: str) -> Path | None:
+    """The benchmark's file with the sizes of a task; found without importing the benchmark."""
+    folder = subsets.package()
+    if not folder or not re.fullmatch(r"[\w.() -]+", name):
+        return None
+    return next((folder / "descriptive_stats").glob(f"*/{name}.json"), None)
+
+
+@lru_cache
+def _read_statistics(path: Path, target: str, selection: Selection) -> TextStatistics | None:
+    splits = _read_json(path)
+    sizes: list[tuple[float, float]] = []
+    for split in selection.splits:
+        for statistics in _subset_statistics(splits, split, selection):
+            sizes += _sizes(statistics)
+    if not sizes:
+        return None
+    if any("samples_in_train" in splits.get(split, {}) for split in selection.splits):
+        declaration = _declaration(target)
+        for statistics in _subset_statistics(splits, "train", selection):
+            share = _drawn_share(statistics, declaration)
+            sizes += [
+                (round(share * texts), round(share * characters))
+                for texts, characters in _sizes(statistics)
+            ]
+    return TextStatistics(*map(sum, zip(*sizes, strict=True)))
+
+
+def _drawn_share(statistics: Mapping[str, Any], declaration: Declaration) -> float:
+    """Expected share of the training texts that some experiment of a classification draws."""
+    samples, experiments = declaration.samples, declaration.experiments
+    counts = [label["count"] for label in statistics["label_statistics"]["labels"].values()]
+    drawn = (n - n * (1 - min(1.0, samples / n)) ** experiments for n in counts)
+    return float(sum(drawn) / sum(counts))
+
+
+def _subset_statistics(
+    splits: Mapping[str, Any], split: str, selection: Selection
+) -> list[Mapping[str, Any]]:
+    """The statistics of the selected subsets of a split."""
+    of_split = splits.get(split, {})
+    by_subset = of_split.get("hf_subset_descriptive_stats") or {subsets.ONLY: of_split}
+    return [by_subset[name] for name in selection.subsets if by_subset.get(name)]
+
+
+def _sizes(statistics: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Distinct texts and characters of each column of texts."""
+    sizes = []
+    for name, column in statistics.items():
+        if column and re.fullmatch(r"(.*text|text[12])_statistics", name):
+            texts, characters = column["unique_texts"], column.get("total_text_length")
+            if characters is None:
+                characters = round(column["average_text_length"] * texts)
+            sizes.append((texts, characters))
+    return sizes
+
+
+@lru_cache
+def _read_json(path: Path) -> Mapping[str, Any]:
+    return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+OPTIONS = ("languages", "split", "subsets")
+
+_LAYER_BY_LAYER = {
+    "classification": (
+        "AmazonCounterfactualClassification", "AmazonReviewsClassification", "Banking77Classification",
+        "EmotionClassification", "MTOPDomainClassification", "MTOPIntentClassification", "MassiveIntentClassification",
+        "MassiveScenarioClassification", "ToxicConversationsClassification", "TweetSentimentExtractionClassification",
+    ),
+    "clustering": (
+        "ArxivClusteringS2S", "BiorxivClusteringS2S", "MedrxivClusteringS2S", "RedditClustering",
+        "StackExchangeClustering", "TwentyNewsgroupsClustering",
+    ),
+    "pair_classification": ("SprintDuplicateQuestions", "TwitterSemEval2015", "TwitterURLCorpus"),
+    "reranking": ("AskUbuntuDupQuestions", "MindSmallReranking", "SciDocsRR", "StackOverflowDupQuestions"),
+    "sts": ("BIOSSES", "SICK-R", "STS12", "STS13", "STS14", "STS15", "STS16", "STS17", "STSBenchmark"),
+}  # fmt: skip
+
+LAYER_BY_LAYER: Mapping[str, str] = dict(
+    sorted((name, kind) for kind, names in _LAYER_BY_LAYER.items() for name in names)
+)
+"""Name and kind of the 32 tasks of "Layer by Layer" (Skean et al., 2025)."""
+
+_MULTILINGUAL = (
+    "AmazonReviewsClassification", "MTOPDomainClassification", "MTOPIntentClassification",
+    "MassiveIntentClassification", "MassiveScenarioClassification",
+)  # fmt: skip
+_PAPER_SUBSETS: Mapping[str, tuple[str, ...]] = {
+    "AmazonCounterfactualClassification": ("en-ext", "en"),
+    "STS17": ("en-en",),
+    **dict.fromkeys(_MULTILINGUAL, ("en",)),
+}
+"""The subsets of the split ``test`` that the paper averages, for the tasks that have several."""
+
+PRESETS: Mapping[str, tuple[str, ...]] = {
+    "preset:layer-by-layer-32": tuple(f"mteb:{name}" for name in LAYER_BY_LAYER)
+}

@@ -1,0 +1,298 @@
+"""Result files of mteb: one JSON file per task, in a folder per model, revision and layer.
+
+``results/MODEL/REVISION/experiments/layer_3__.../TASK.json`` since mteb 2.26. Reading does not need
+mteb; writing is done by mteb itself, in one process.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.serialization import parse, readable
+from daskmetrics.core.text import shortened
+from daskmetrics.tasks import mteb_run as benchmark
+from daskmetrics.tasks.mteb_subsets import LANGUAGE, ONLY, SPLIT, Selection
+from daskmetrics.tasks.task import Score
+
+META = "model_meta.json"
+GREATEST = 1e100  #: a score whose square overflows is none
+#: Numbers of a single run or a single threshold; they would multiply the size of a score.
+_OMITTED = ("nauc", "scores_per_experiment", "v_measures", "ami_scores")
+
+
+@dataclass(frozen=True)
+class BenchmarkResult:
+    """The score of one layer on one task of the benchmark; model is ORGANISATION/NAME."""
+
+    model: str
+    revision: str
+    layer: int
+    task: str
+    content: Mapping[str, Any]  # of the file
+    settings: Mapping[str, Any]  # the keywords of the experiment: ``layer`` and others
+    path: Path = Path()  # empty for a result that was not read from a file
+
+
+def result_files(folder: Path) -> list[Path]:
+    """The files of all results by layer, in a folder of the benchmark or in its sub-folder
+    ``results``.
+    """
+    if (folder / "results").is_dir():
+        folder = folder / "results"
+    return [path for path in sorted(folder.glob("*/*/experiments/*/*.json")) if path.name != META]
+
+
+def read_result(path: Path) -> BenchmarkResult | None:
+    """The result in a file; None if neither the benchmark's metadata nor the name of the folder has
+    a layer.
+    """
+    with readable("A result of the benchmark", path):
+        settings = _settings(path.parent)
+        if settings.get("layer") is None:
+            return None
+        model, revision = path.parents[3].name.replace("__", "/"), path.parents[2].name
+        content = _json(path)
+        _check_form(content)
+        task = str(content.get("task_name", path.stem))
+        return BenchmarkResult(
+            model, revision, int(settings["layer"]), task, content, settings, path
+        )
+
+
+def read(folder: Path) -> Iterator[BenchmarkResult]:
+    """Read the results in a folder of the benchmark, layer by layer; results without a layer are
+    skipped.
+    """
+    files = result_files(folder)
+    if not files:
+        raise ConfigError(
+            f"'{folder}' has no results by layer "
+            "(results/MODEL/REVISION/experiments/layer_N.../TASK.json)."
+        )
+    yield from filter(None, map(read_result, files))
+
+
+def write(all_results: Iterable[BenchmarkResult], folder: Path) -> int:
+    """Write results with the benchmark's ``ResultCache``; returns their number."""
+    mteb = benchmark.import_mteb()
+    from mteb.models import ModelMeta
+    from mteb.results import TaskResult
+
+    cache = mteb.ResultCache(folder)
+    count = 0
+    for result in all_results:
+        model = {
+            "name": result.model,
+            "revision": result.revision,
+            "experiment_kwargs": dict(result.settings),
+        }
+        cache.save_to_cache(
+            TaskResult.model_validate(dict(result.content)), ModelMeta.create_empty(model)
+        )
+        count += 1
+    return count
+
+
+def reduce(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a result without the numbers of single draws: the scores of each split and
+    subset.
+    """
+    scores = {
+        split: list(map(_finite_scores, subsets)) for split, subsets in content["scores"].items()
+    }
+    names = ("dataset_revision", "task_name", "mteb_version")
+    header = {name: content.get(name) for name in names}
+    return {**header, "scores": scores, "spread": _spread(content)}
+
+
+def select(content: Mapping[str, Any], wanted: Selection) -> dict[str, Any]:
+    """The content with the scores of the wanted splits and subsets; `DataError` if it lacks one of
+    them.
+    """
+    scores: dict[str, list[Any]] = {}
+    for split in wanted.splits:
+        by_subset = _by_subset(content.get("scores", {}).get(split, ()))
+        if missing := [name for name in wanted.subsets if name not in by_subset]:
+            raise DataError(f"split '{split}' has no score of {shortened(missing)}")
+        scores[split] = [by_subset[name] for name in wanted.subsets]
+    return {**content, "scores": scores}
+
+
+def usual(content: Mapping[str, Any]) -> Selection:
+    """What a task is evaluated on by default, as far as a result without the task shows it.
+
+    That is the split ``test`` and the subsets in English; all splits, or all subsets, if there is
+    none.
+    """
+    scores = content.get("scores", {})
+    splits = (SPLIT,) if scores.get(SPLIT) else tuple(scores)
+    subsets: dict[str, Mapping[str, Any]] = {}
+    for split in splits:
+        subsets |= _by_subset(scores[split])
+    english = [name for name, subset in subsets.items() if _is_english(subset)]
+    return Selection(splits, tuple(english or subsets))
+
+
+def selection_of(content: Mapping[str, Any]) -> Selection:
+    """The splits and subsets that a result holds."""
+    scores = content["scores"]
+    names = chain.from_iterable(map(_by_subset, scores.values()))
+    return Selection(tuple(scores), tuple(dict.fromkeys(names)))
+
+
+def merge(results: Iterable[BenchmarkResult]) -> list[BenchmarkResult]:
+    """One result per model, revision, layer and task: variants of a task share a file of mteb."""
+    merged: dict[tuple[Any, ...], BenchmarkResult] = {}
+    for result in results:
+        readout = result.settings.get("readout")
+        key = result.model, result.revision, result.layer, readout, result.task
+        merged[key] = _joined(merged[key], result) if key in merged else result
+    return list(merged.values())
+
+
+def _joined(result: BenchmarkResult, other: BenchmarkResult) -> BenchmarkResult:
+    """Both results in one; a subset of a split that both have is that of the first."""
+    scores = dict(result.content["scores"])
+    for split, subsets in other.content["scores"].items():
+        scored = scores.get(split, [])
+        names = _by_subset(scored)
+        added = [subset for name, subset in _by_subset(subsets).items() if name not in names]
+        scores[split] = [*scored, *added]
+    seconds = sum(part.content.get("evaluation_time") or 0.0 for part in (result, other))
+    return replace(result, content={**result.content, "scores": scores, "evaluation_time": seconds})
+
+
+def in_english(content: Mapping[str, Any]) -> bool:
+    """Whether all subsets of a result are in English."""
+    return all(map(_is_english, _subsets(content)))
+
+
+def mean(content: Mapping[str, Any]) -> float:
+    """The main score, a mean over splits and subsets; `DataError` if one is not a finite number."""
+    values: list[Any] = [subset.get("main_score") for subset in _subsets(content)]
+    if not values or not all(isinstance(v, int | float) and math.isfinite(v) for v in values):
+        task = content.get("task_name")
+        raise DataError(f"mteb returned {values or 'no score'} for task '{task}'.")
+    return float(sum(values) / len(values))
+
+
+def score(content: Mapping[str, Any], kind: str, n: int) -> Score:
+    """The main score, a mean over splits and subsets, with an estimate of its error.
+
+    The content is a whole file, or as `reduce` returns it. ``n`` texts, pairs or queries were
+    scored; 0 if not known.
+    """
+    value = mean(content)
+    spread, count = content.get("spread") or _spread(content) or (0.0, 1)
+    units = max(n, 4)
+    if kind == "sts":
+        error = (1 - value**2) * math.sqrt((1 + value**2 / 2) / max(1, units - 3))
+    elif kind == "clustering":
+        error = spread
+    else:
+        error = math.sqrt(max(0.0, value * (1 - value)) / units + spread**2 / count)
+    detail = {name: entry for name, entry in content.items() if name != "spread"}
+    return Score(value, float(error), n, detail)
+
+
+def _subsets(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The scores of all subsets of all splits."""
+    return list(chain.from_iterable(content.get("scores", {}).values()))
+
+
+def _by_subset(scores: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """The scores of a split by the name of their subset; scores without a name get one."""
+    by_subset = {}
+    for i, subset in enumerate(scores):
+        default = f"{ONLY}-{i}" if i else ONLY
+        by_subset[subset.get("hf_subset", default)] = subset
+    return by_subset
+
+
+def _is_english(subset: Mapping[str, Any]) -> bool:
+    codes = subset.get("languages") or ()
+    return bool(codes) and all(code.partition("-")[0] == LANGUAGE for code in codes)
+
+
+def draws(content: Mapping[str, Any]) -> list[float]:
+    """The main score of every draw of the benchmark; empty if it does not draw, or in a reduced
+    content.
+    """
+    scores: list[float] = []
+    for subset in _subsets(content):
+        scores += _experiment_scores(subset)
+        levels = subset.get("v_measures") or {}
+        scores += chain.from_iterable(levels.values() if isinstance(levels, Mapping) else [levels])
+    return scores
+
+
+def _experiment_scores(subset: Mapping[str, Any]) -> list[float]:
+    """The main score of every experiment of a classification.
+
+    mteb lists experiments by the name of the score, which it does not give beside the main score.
+    """
+    main_score = subset.get("main_score")
+    names = [name for name in subset if name != "main_score" and subset[name] == main_score]
+    experiments = subset.get("scores_per_experiment") or ()
+    values = [run.get(names[0]) for run in experiments if names and isinstance(run, Mapping)]
+    return [value for value in values if isinstance(value, int | float)]
+
+
+def _spread(content: Mapping[str, Any]) -> tuple[float, int] | None:
+    """Standard deviation of the main score over the draws of the benchmark, and their number."""
+    runs = draws(content)
+    if len(runs) < 2:
+        return None
+    mean = sum(runs) / len(runs)
+    return math.sqrt(sum((run - mean) ** 2 for run in runs) / (len(runs) - 1)), len(runs)
+
+
+def _finite_scores(subset: Mapping[str, Any]) -> dict[str, Any]:
+    """The finite numbers and the names of a subset."""
+    return {
+        name: value
+        for name, value in subset.items()
+        if not name.startswith(_OMITTED)
+        and (not isinstance(value, float) or math.isfinite(value))
+        and value is not None
+    }
+
+
+def _settings(experiment: Path) -> Mapping[str, Any]:
+    """The keywords of an experiment: from the benchmark's file beside its results, or from the
+    folder name.
+    """
+    meta = experiment / META
+    settings = dict((_json(meta).get("experiment_kwargs") or {}) if meta.is_file() else {})
+    if settings.get("layer") is None:
+        match = re.search(r"(?:^|_)layer_(\d+)(?:_|$)", experiment.name)
+        settings |= {"layer": int(match.group(1))} if match else {}
+    return settings
+
+
+def _check_form(content: Mapping[str, Any]) -> None:
+    """Raise one of the errors of `readable` if a result is not scores by split and subset."""
+    subsets = _subsets(content)
+    for number in [content.get("evaluation_time"), *(s.get("main_score") for s in subsets)]:
+        if not isinstance(number, int | float | None) or abs(number or 0) > GREATEST:
+            raise ValueError(f"{str(number)[:40]} is no score and no time")
+    for subset in subsets:
+        names = [subset.get("hf_subset", ""), *(subset.get("languages") or ())]
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError("the names of subsets and languages must be texts")
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(parse(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(
+            f"'{path}' is not a complete result: {error}. Delete it and evaluate the task again."
+        ) from None

@@ -1,0 +1,119 @@
+"""From names to tasks.
+
+A name is a built-in task (``stdlib:order``), a set of them (``stdlib:all``, ``stdlib:demo``,
+``stdlib:kinds``), a task of the benchmark (``mteb:Banking77Classification``), a preset
+(``preset:layer-by-layer-32``), a user's file or folder (``file:reviews.csv``), or a task of an
+installed package, under the entry-point group ``daskmetrics.tasks``: the name of the entry is the
+name of the task, and it points to any `Task` object. Options follow in parentheses:
+``file:reviews.csv(text=body, label=stars)``, ``stdlib:package(probe=lightgbm)``,
+``mteb:STS22(languages=deu+fra)``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib.metadata import entry_points
+
+from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.tasks._stdlib import SETS, TASKS
+from daskmetrics.tasks.file import file_task
+from daskmetrics.tasks.mteb import PRESETS, mteb_task
+from daskmetrics.tasks.task import Task
+
+GROUP = "daskmetrics.tasks"
+MTEB = "mteb:"
+FILE = "file:"
+_CALL = re.compile(r"(?P<name>.*?)\s*\((?P<options>[^()]*)\)")
+
+
+def catalogue() -> Mapping[str, Callable[[], Task]]:
+    """Makers of the built-in tasks and those of installed packages, whose code is loaded when a
+    task is made.
+
+    Returns
+    -------
+    mapping of str to callable
+        By name; a callable without arguments that returns a `Task`.
+
+    Examples
+    --------
+    >>> catalogue()["stdlib:order"]().kind
+    'pair_classification'
+    """
+    builtin = {name: partial(TASKS.__getitem__, name) for name in TASKS}
+    return {**{entry.name: entry.load for entry in entry_points(group=GROUP)}, **builtin}
+
+
+def resolve(names: Sequence[str]) -> tuple[Task, ...]:
+    """The tasks of some names, each once, in the order of their first name.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Tasks, sets of tasks and presets, such as ``stdlib:demo``, ``mteb:STS12`` or
+        ``file:reviews.csv(label=stars)``.
+
+    Raises
+    ------
+    ConfigError
+        If a name is unknown, a file is not valid, or two tasks have the same name.
+
+    Examples
+    --------
+    >>> [task.name for task in resolve(["stdlib:package", "stdlib:demo"])]
+    ['stdlib:package', 'stdlib:next_token', 'stdlib:order', 'stdlib:retrieval', 'stdlib:word']
+    >>> len(resolve(["preset:layer-by-layer-32"]))
+    32
+    """
+    known = catalogue()
+    expanded = (each for name in names for each in SETS.get(name) or PRESETS.get(name, (name,)))
+    made = [_make(each, known) for each in dict.fromkeys(expanded)]
+    tasks = tuple(
+        task for place, task in enumerate(made) if task not in made[:place]
+    )  # options may name the default
+    duplicates = [name for name, count in Counter(task.name for task in tasks).items() if count > 1]
+    if duplicates:
+        raise ConfigError(
+            f"Two tasks are named '{duplicates[0]}'. Scores are stored by name: rename one of the files."
+        )
+    return tasks
+
+
+def parse_options(text: str) -> tuple[str, dict[str, str]]:
+    """Split a name from the options that follow it in parentheses.
+
+    >>> parse_options("file:reviews.csv(text=body, label=stars)")
+    ('file:reviews.csv', {'text': 'body', 'label': 'stars'})
+    """
+    match = _CALL.fullmatch(text.strip())
+    if match is None:
+        return text.strip(), {}
+    options = {}
+    for part in filter(None, map(str.strip, match["options"].split(","))):
+        name, _, value = map(str.strip, part.partition("="))
+        if not name or not value:
+            raise ConfigError(
+                f"Task '{text}': '{part}' is not of the form name=value, such as label=stars."
+            )
+        options[name] = value
+    return match["name"], options
+
+
+def _make(text: str, known: Mapping[str, Callable[[], Task]]) -> Task:
+    if text in known:
+        return known[text]()
+    name, options = parse_options(text)
+    if name.startswith(FILE) and name != FILE:
+        return file_task(name.removeprefix(FILE), options)
+    if name in TASKS and options.keys() == {"probe"}:
+        return TASKS[name].with_probe(options["probe"])
+    if name.startswith(MTEB) and name != MTEB:
+        return mteb_task(name.removeprefix(MTEB), options)
+    if options and name in known:
+        raise ConfigError(
+            f"Task '{text}': '{name}' does not have these options. Only classifications of 'stdlib:' have one: probe."
+        )
+    raise unknown("task", text, [*known, *SETS, *PRESETS, f"{MTEB}NAME", f"{FILE}PATH"])

@@ -1,0 +1,121 @@
+"""What a task is: texts to embed, and a score for the embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmetrics.core.errors import DataError
+from daskmetrics.core.names import Key
+
+Pooling = Literal["mean", "last"]
+Role = Literal["query", "document"]
+EmbeddingArray = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well one arm does on one task.
+
+    Attributes
+    ----------
+    value : float
+        The task's main score; higher is better.
+    stderr : float
+        Standard error of `value` over the `n` units, for a given probe.
+    n : int
+        Units that were scored: texts, pairs or queries.
+    outcomes : array (m,) or None
+        What the task says of each of its items, in an order that is the same for all arms: bool for
+        right or wrong, otherwise any number, such as the reciprocal rank of a query. Their mean is
+        `value`, and their standard deviation over sqrt(m) is its error; so two arms are compared
+        item by item, with the standard error std(a - b) / sqrt(m) of the difference. A score that
+        is no mean over items gives pseudo-values instead. Those of a jackknife are ``g value - (g -
+        1) value_without_block_i`` for each of g blocks (Tukey 1958; Efron 1982, "The Jackknife, the
+        Bootstrap and Other Resampling Plans", section 3.3), here shifted so that their mean is
+        `value`; those of m draws of half the items are ``value + sqrt(m) (value_of_draw_i -
+        value)``. None: arms are compared as if they were independent.
+    detail : mapping or None
+        Further JSON values, such as the other scores of the benchmark.
+    """
+
+    value: float
+    stderr: float
+    n: int
+    detail: Mapping[str, Any] | None = field(default=None, repr=False)
+    outcomes: NDArray[Any] | None = field(default=None, repr=False, compare=False)
+
+
+class Task(Protocol):
+    """A task: any object with these members. A package offers one under the entry-point group
+    ``daskmetrics.tasks``.
+
+    A task may also have a method ``roles()``, which gives ``"query"``, ``"document"`` or None for
+    each of its texts: models with prompts read queries and documents differently. A text may then
+    occur once in each role. And it may have ``warnings``, a sequence of sentences about its data:
+    the dry run and the report show them. With a method ``part(portion)`` it can be used with
+    ``search.confirm: fresh``; see `daskmetrics.tasks.portions`.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name in configurations and results."""
+
+    @property
+    def kind(self) -> str:
+        """``classification``, ``pair_classification``, ``retrieval``, ``clustering``, ``reranking``
+        or ``sts``.
+        """
+
+    @property
+    def main_score(self) -> str:
+        """The name of the score, such as ``accuracy`` or ``mrr``."""
+
+    @property
+    def pooling(self) -> Pooling | None:
+        """How token states become one vector, if the task decides it; None leaves it to the
+        protocol.
+        """
+
+    @property
+    def description(self) -> str:
+        """The question that the task asks, in a few words."""
+
+    @property
+    def key(self) -> Key:
+        """Content key of the data and the settings: equal keys and equal embeddings give equal
+        scores.
+        """
+
+    @property
+    def is_local(self) -> bool:
+        """Whether `texts` certainly needs no network; a preview calls `texts` only then."""
+
+    def texts(self) -> Sequence[str]:
+        """The texts to embed, in a fixed order."""
+
+    def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
+        """Score embeddings of shape (len(texts), D); `seed` decides folds, draws and starting
+        points.
+
+        The seed belongs to the task and the run: it is the same for all arms, so that equal
+        embeddings score equally.
+        """
+
+
+def roles_of(task: Task) -> Sequence[Role | None]:
+    """The role of each text of a task, None for those without one; a `DataError` if they do not fit
+    the texts.
+    """
+    texts = len(task.texts())
+    roles: Sequence[Role | None] = task.roles() if hasattr(task, "roles") else [None] * texts
+    if len(roles) != texts or not set(roles) <= {"query", "document", None}:
+        raise DataError(
+            f"The roles() of task '{task.name}' must be 'query', 'document' or None for each of its {texts} texts, got "
+            f"{len(roles)}: {', '.join(sorted(map(str, set(roles))))}."
+        )
+    return roles

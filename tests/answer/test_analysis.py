@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from daskmetrics.answer import analysis
+from daskmetrics.answer.analysis import rank_correlation
+from daskmetrics.core.names import Arm
+from daskmetrics.metrics.registry import CATALOGUE
+
+
+def test_every_value_of_the_journal_occurs_once(finished):
+    metrics = analysis.metrics(finished)
+    assert len(metrics) == len(CATALOGUE) and len(metrics["infonce"]) == 4 * 3 + 5 * 4
+    assert Arm("small", "step0", 0) not in metrics["curvature"]  # undefined there
+    assert sum(map(len, analysis.scores(finished).values())) == finished.result.cells
+
+
+def test_a_mean_score_needs_every_task(finished):
+    scores, means = analysis.scores(finished), analysis.mean_scores(finished)
+    assert Arm("small", "step8", 0) not in means  # one of its cells failed
+    for arm, mean in means.items():
+        assert mean == pytest.approx(np.mean(list(scores[arm].values()))) and len(scores[arm]) == 3
+    assert analysis.leader(finished)[1] == max(means.values())
+
+
+def test_failures_are_grouped_by_reason(finished):
+    by_kind = {failure.kind: failure for failure in analysis.failures(finished)}
+    assert by_kind["measure"].example == "tiny@step0" and by_kind["measure"].count == 1
+    assert by_kind["score"].example == "small@step8/0:stdlib:package"
+    assert by_kind["curvature"].status == "nan"  # an undefined value within a sound record
+
+
+def test_an_encoding_is_counted_once_for_all_its_layers(finished):
+    cells = [finished.cells[r.key] for r in finished.records if r.kind == "score" and r.ok]
+    spent = analysis.spending(finished)
+    assert spent.encode == 2.0 * len({(cell.arm.checkpoint, cell.task) for cell in cells})
+    assert spent.score == len(cells) and spent.measure == 9 and spent.train == 10
+
+
+def test_suites_and_losses_are_in_order_of_training(finished):
+    tiny, small = analysis.suites(finished)
+    assert (tiny.model, tiny.layers, small.layers) == ("tiny", (0, 1, 2), (0, 1, 2, 3))
+    assert tiny.revisions == (
+        "step0",
+        "step1",
+        "step2",
+        "step4",
+        "step8",
+    )  # the failed one is included
+    assert [step for step, _ in analysis.losses(finished)["tiny"]] == [0, 1, 2, 4, 8]
+
+
+def test_open_cells_of_an_unfinished_search(a_run):
+    run = a_run(decisions=7)
+    assert run.cells_open == 1 and run.counts["score", "ok"] == 6
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_rank_correlation_is_spearmans(seed):
+    random = np.random.default_rng(seed)
+    a, b = random.integers(0, 6, 20), random.normal(size=20)  # with ties
+    assert rank_correlation(a, b) == pytest.approx(spearmanr(a, b).statistic)
+
+
+def test_a_constant_has_no_rank_correlation():
+    assert np.isnan(rank_correlation([1, 1, 1], [1, 2, 3]))
+
+
+def test_the_table_of_correlations_is_spearmans_by_kind_of_task(finished):
+    found = analysis.correlations(finished)
+    known, metrics = analysis.scores(finished), analysis.metrics(finished)
+    tasks = [task for task, about in finished.tasks.items() if about["kind"] == "retrieval"]
+    arms = [arm for arm, own in known.items() if tasks[0] in own and arm in metrics["curvature"]]
+    pairs = [(metrics["curvature"][arm], known[arm][tasks[0]]) for arm in arms]
+    assert len(tasks) == 1 and found["curvature"]["retrieval"][1] == len(arms)
+    assert found["curvature"]["retrieval"][0] == pytest.approx(
+        spearmanr(*zip(*pairs, strict=True)).statistic
+    )
+    assert set(found["curvature"]) == {"all tasks", "classification", "retrieval"}
+
+
+def test_scores_in_standard_deviations_are_centred_on_their_task(finished):
+    known, standard = analysis.scores(finished), analysis.standard_scores(finished)
+    assert standard.keys() == known.keys()
+    whole = [arm for arm, own in known.items() if len(own) == len(finished.tasks)]
+    by_mean = sorted(whole, key=lambda arm: sum(known[arm].values()))
+    assert (
+        standard[by_mean[-1]] > 0 > min(standard.values())
+        and standard[by_mean[-1]] > standard[by_mean[0]]
+    )

@@ -1,0 +1,491 @@
+"""The model of the scores: rewards, the kernel, and the factored posterior against a Gaussian process
+written out over every cell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from daskmetrics.bandit import Outcome, Problem, arm_features
+from daskmetrics.bandit import model as model_module
+from daskmetrics.bandit.features import metrics_of_arms
+from daskmetrics.bandit.model import (
+    CLIP,
+    FEW,
+    FLAT,
+    LEVEL,
+    LOWEST,
+    NOISE,
+    REFIT,
+    ROWS,
+    ArmKernel,
+    Hyperparameters,
+    IncrementalPosterior,
+    ObservationRows,
+    first_max,
+    fit_model,
+    fit_posterior,
+    greatest,
+    is_due,
+    pooled,
+    readout_distances,
+    reward_scale,
+)
+from daskmetrics.bandit.problem import Observations
+from daskmetrics.core.names import Arm, Suite
+
+
+def test_before_any_score_the_scale_is_neutral(world):
+    unit = reward_scale(world(reward="robust").problem, Observations.of([]))
+    assert unit.centre.tolist() == [0.0] * 5
+    assert unit.spread.tolist() == [1.0] * 5
+
+
+def test_a_task_whose_scores_hardly_differ_has_a_smallest_spread(world):
+    problem = world(reward="robust").problem
+    flat = [(arm, 0, 0.5 + 1e-6 * (arm == 3), 0.0) for arm in range(4)]
+    noisy = [(arm, 1, 0.5 + 0.01 * (arm == 3), 0.04) for arm in range(4)]
+    unit = reward_scale(problem, Observations.of([*flat, *noisy, (0, 2, 0.7, 0.0)]))
+    assert unit.spread[0] == pytest.approx(FLAT * 0.5, rel=1e-3)
+    assert unit.spread[1] == pytest.approx(0.04)
+    assert unit.centre[2] == 0.7  # one score has no spread
+    assert unit.spread[2:] == pytest.approx(np.full(3, np.median(unit.spread[:2])))
+
+
+def test_mean_leaves_scores_as_they_are(world):
+    problem = world(reward="mean").problem
+    seen = Observations.of([(0, 0, 0.2, 0.1), (1, 0, 0.4, 0.1)])
+    unit = reward_scale(problem, seen)
+    assert unit.values(seen).tolist() == seen.score.tolist()
+    assert unit.errors(seen).tolist() == [0.1, 0.1]
+
+
+def test_rank_counts_the_scores_below_and_half_of_those_equal(world):
+    problem = world(reward="rank").problem
+    seen = Observations.of(
+        [(0, 0, 0.1, 0.0), (1, 0, 0.5, 0.0), (2, 0, 0.5, 0.0), (3, 0, 9.0, 0.0), (0, 1, 0.3, 0.0)]
+    )
+    unit = reward_scale(problem, seen)
+    values = unit.values(seen)
+    assert values[seen.task == 0].tolist() == [0.125, 0.5, 0.5, 0.875]
+    assert values[seen.task == 1].tolist() == [0.5]
+
+
+def test_rank_is_invariant_under_increasing_functions_of_the_scores(world):
+    problem = world(reward="rank").problem
+    rng = np.random.default_rng(0)
+    rows = [(arm, task, float(rng.normal()), 0.0) for arm in range(12) for task in range(3)]
+    bent = [(arm, task, float(np.exp(3 * score)), 0.0) for arm, task, score, _ in rows]
+    one, other = Observations.of(rows), Observations.of(bent)
+    assert (
+        reward_scale(problem, one).values(one).tolist()
+        == reward_scale(problem, other).values(other).tolist()
+    )
+
+
+def test_errors_of_ranks_are_in_units_of_ranks(world):
+    problem = world(reward="rank").problem
+    rng = np.random.default_rng(1)
+    rows = [(arm, 0, float(score), 0.01) for arm, score in enumerate(rng.uniform(size=48))]
+    seen = Observations.of(rows)
+    assert reward_scale(problem, seen).errors(seen) == pytest.approx(
+        np.full(48, 0.01), rel=0.2
+    )  # ranks of uniform scores
+
+
+def test_harmonic_orders_arms_as_the_harmonic_mean_does(world):
+    problem = world(reward="harmonic").problem
+    generator = np.random.default_rng(0)
+    scores = generator.uniform(0.05, 0.95, size=(8, 5))
+    seen = Observations.of(
+        [(arm, task, scores[arm, task], 0.0) for arm in range(8) for task in range(5)]
+    )
+    values = reward_scale(problem, seen).values(seen).reshape(8, 5).mean(axis=1)
+    harmonic = 5 / (1 / scores).sum(axis=1)
+    assert np.argsort(values).tolist() == np.argsort(harmonic).tolist()
+    assert -1 / values == pytest.approx(harmonic)
+
+
+def test_reciprocals_are_bounded_and_their_errors_follow_the_slope(world):
+    unit = reward_scale(world(reward="harmonic").problem, Observations.of([]))
+    seen = Observations.of([(0, 0, -0.3, 0.02), (1, 0, 0.5, 0.02)])
+    assert unit.values(seen).tolist() == pytest.approx([-1 / LOWEST, -2.0])
+    moved = Observations.of([(1, 0, 0.5 + 1e-6, 0.02)])
+    slope = (unit.values(moved)[0] - unit.values(seen)[1]) / 1e-6
+    assert unit.errors(seen)[1] == pytest.approx(0.02 * slope, rel=1e-4)
+
+
+def test_a_broken_cell_changes_robust_values_little(world):
+    problem = world(reward="robust").problem
+    plain = [(arm, 0, 0.5 + 0.01 * arm, 0.001) for arm in range(9)]
+    broken = [*plain, (9, 0, 40.0, 0.001)]
+    before = reward_scale(problem, Observations.of(plain)).values(Observations.of(plain))
+    after = reward_scale(problem, Observations.of(broken)).values(Observations.of(broken))
+    assert after[-1] == CLIP
+    assert np.abs(after[:-1] - before).max() < 0.6
+
+
+PARTS = (
+    ("", "last", "max"),
+    ("", "256d", "64d", "pca64"),
+    ("", "whitened"),
+    ("", "float16", "int8", "binary"),
+)
+
+
+NAMES = tuple(",".join(filter(None, parts)) for parts in product(*PARTS))
+
+
+LAYERS = (0, 1, 2, 3, 4, 5, 6)
+
+
+def problem(names: tuple[str, ...] = NAMES) -> Problem:
+    suite = Suite("m", ("main",), LAYERS, 6, names)
+    cost = np.ones((len(suite.arms()), 1))
+    return Problem(suite.arms(), ("t",), arm_features([suite]), cost, cost)
+
+
+def kernel(of: Problem) -> np.ndarray:
+    arms = np.arange(len(of.arms))
+    return ArmKernel(of, *Hyperparameters().of_arms)(arms, arms)
+
+
+def test_the_covariance_of_arms_with_readouts_is_one():
+    values = np.linalg.eigvalsh(kernel(problem()))
+    assert values.min() > -1e-8 * values.max()
+
+
+def test_distances_are_a_metric_and_zero_for_one_readout_alone():
+    apart = readout_distances(NAMES)
+    assert np.array_equal(apart, apart.T)
+    assert (np.diag(apart) == 0).all() and (apart + np.eye(len(NAMES)) > 0).all()
+    detour = apart[:, :, None] + apart[None]  # from the first by the second to the third
+    assert (apart[:, None] <= detour + 1e-12).all()
+
+
+@pytest.mark.parametrize(
+    ("near", "far"),
+    [
+        ("float16", "int8"),
+        ("int8", "binary"),
+        ("256d", "64d"),
+        ("int8", "last"),
+        ("last", "last,binary"),
+    ],
+)
+def test_what_changes_a_vector_less_is_more_alike(near, far):
+    apart = readout_distances(["", near, far])
+    assert apart[0, 1] < apart[0, 2]
+
+
+def test_a_readout_is_more_like_its_layer_than_like_distant_layers_of_its_own():
+    of, covariance = problem(), kernel(problem())
+    place = {(arm.layer, arm.readout): i for i, arm in enumerate(of.arms)}
+    one = place[3, "int8"]
+    assert covariance[one, place[3, ""]] > covariance[one, place[0, "int8"]]
+    assert covariance[one, place[2, "int8"]] > covariance[one, place[2, "last,64d,binary"]]
+
+
+def test_without_readouts_the_covariance_does_not_depend_on_their_scale():
+    plain = problem(("",))
+    arms = np.arange(len(plain.arms))
+    one, other = (ArmKernel(plain, 0.3, 0.3, 0.4, scale)(arms, arms) for scale in (1.0, 0.01))
+    assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize(("spread", "is_alike"), [(0.001, True), (0.3, False)])
+def test_how_alike_readouts_are_is_learned_from_the_scores(spread, is_alike):
+    of, chance = problem(), np.random.default_rng(0)
+    level = dict(zip(NAMES, chance.normal(size=len(NAMES)), strict=True))
+    rows = [
+        (i, 0, 0.5 + 0.1 * arm.layer / 6 + spread * level[arm.readout], 0.0)
+        for i, arm in enumerate(of.arms)
+    ]
+    drawn = [rows[i] for i in chance.permutation(len(rows))[:120]]
+    learned = fit_model(of, Observations.of(drawn)).hyperparameters.readout_scale
+    assert learned > 1 if is_alike else learned < 1
+
+
+def test_layers_together_lie_between_them_and_readouts_of_a_layer_share_its_metrics():
+    suite = Suite("m", ("a", "b"), (0, 1, 2), 2, ("", "last", "mean0-2"))
+    by_layer = np.arange(6.0)[:, None]
+    spread = metrics_of_arms([suite], by_layer)[:, 0].tolist()
+    assert spread == [0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 5, 5]
+    depth = dict(zip(suite.arms(), arm_features([suite])[:, 1], strict=True))
+    assert depth[Arm("m", "a", 2, "mean0-2")] == 0.5
+    assert depth[Arm("m", "a", 2, "last")] == 1.0
+
+
+def observe(world, n, seed=0, stderr=0.01):
+    rng = np.random.default_rng(seed)
+    cells = np.argwhere(np.isfinite(world.scores))
+    chosen = rng.permutation(cells)[:n]
+    return Observations.of((int(a), int(t), float(world.scores[a, t]), stderr) for a, t in chosen)
+
+
+def dense(model, seen, pending=None):
+    """Mean (A,), covariance (A, A), cells with objectives (AT, A), all cells (AT, AT), from the AT
+    x AT prior.
+    """
+    arms, tasks = model.problem.score_cost.shape
+    every = np.arange(arms)
+    h, kernel, same = model.hyperparameters, model.kernel(every, every), np.eye(arms)
+    own = h.task_variance * kernel + h.cell_variance / (1 + h.kind_variance) * same
+    common, kind = kernel + h.arm_variance * same, model.problem.kind_index
+    prior = np.kron(common, np.ones((tasks, tasks))) + np.kron(own + LEVEL, np.eye(tasks))
+    prior += np.kron(h.kind_variance * own, kind[:, None] == kind)
+    objective = np.kron(np.eye(arms), model.weights)
+
+    def condition(rows, values):
+        noise = model.noise[rows % tasks] + NOISE
+        gain = prior[:, rows] @ np.linalg.inv(prior[np.ix_(rows, rows)] + np.diag(noise))
+        return gain @ values, prior - gain @ prior[rows]
+
+    rows, values = seen.arm * tasks + seen.task, model.values(seen)
+    mean, covariance = condition(rows, values)
+    if pending is not None:
+        late = pending.arm * tasks + pending.task
+        mean, covariance = condition(np.append(rows, late), np.append(values, mean[late]))
+    level = model.problem.objective_weights @ model.level
+    return (
+        level + objective @ mean,
+        objective @ covariance @ objective.T,
+        covariance @ objective.T,
+        covariance,
+    )
+
+
+def of_cells(posterior, arms, tasks, targets):
+    """Covariance of cells with objectives (c, S), and their variances as observations (c,), from
+    `whitened`.
+    """
+    model, cells = posterior.model, ObservationRows.of(posterior.model, arms, tasks)
+    distinct, where = np.unique(arms, return_inverse=True)
+    white = np.stack(list(posterior.whitened(distinct)))[posterior.task_group[tasks], where]
+    prior = model.with_objectives(targets, arms, cells.mix).T
+    variance = model.cell_variance - (white**2).sum(axis=1) + cells.noise
+    return prior - white @ posterior.cross[:, targets], variance
+
+
+@pytest.mark.parametrize("n", [1, 7, 60])
+@pytest.mark.parametrize("metrics", [0, 3])
+def test_it_equals_a_dense_gaussian_process(world, n, metrics):
+    small = world(seed=n)
+    extra = np.random.default_rng(0).normal(size=(len(small.problem.arms), metrics))
+    weights = (1.0, 2.0, 0.5, 1.0, 0.0)
+    features = np.hstack([small.problem.features, extra])
+    problem = replace(
+        small.problem, features=features, weights=weights, kinds=("a", "b", "a", "", "b")
+    )
+    seen = observe(small, n)
+    posterior = fit_posterior(problem, seen)
+    mean, covariance, with_cells, cells = dense(fit_model(problem, seen), seen)
+    np.testing.assert_allclose(posterior.mean, mean, atol=1e-8)
+    np.testing.assert_allclose(posterior.sd, np.sqrt(np.diag(covariance)), atol=1e-8)
+    some, all_arms = np.array([3, 0, 17]), np.arange(len(problem.arms))
+    np.testing.assert_allclose(posterior.covariance(some, all_arms), covariance[some], atol=1e-8)
+    arms, tasks = np.array([0, 5, 5, 40]), np.array([1, 0, 4, 2])
+    index = arms * len(problem.tasks) + tasks
+    between, variance = of_cells(posterior, arms, tasks, some)
+    np.testing.assert_allclose(between, with_cells[index][:, some], atol=1e-8)
+    np.testing.assert_allclose(
+        variance, np.diag(cells)[index] + posterior.model.noise[tasks] + NOISE, atol=1e-8
+    )
+
+
+def test_pending_cells_count_as_observed_at_their_expected_value(world):
+    small = world()
+    seen = observe(small, 30)
+    pending = Observations.of([(1, 2, 0.0, 0.0), (20, 0, 0.0, 0.0)])
+    posterior = fit_posterior(small.problem, seen, pending)
+    mean, covariance, *_ = dense(posterior.model, seen, pending)
+    np.testing.assert_allclose(posterior.mean, mean, atol=1e-8)
+    np.testing.assert_allclose(posterior.sd, np.sqrt(np.diag(covariance)), atol=1e-8)
+    alone = fit_posterior(small.problem, seen)
+    np.testing.assert_allclose(posterior.mean, alone.mean, atol=1e-8)
+    np.testing.assert_allclose(posterior.without_pending().sd, alone.sd, atol=1e-8)
+
+
+def test_without_observations_it_is_the_prior(world):
+    problem = world().problem
+    posterior = fit_posterior(problem, Observations.of([]))
+    assert np.ptp(posterior.mean) == 0 and np.ptp(posterior.sd) == 0 and posterior.sd[0] > 0
+
+
+def test_a_fully_measured_arm_has_its_own_mean(world):
+    small = world()
+    whole = Observations.of((9, t, float(small.scores[9, t]), 1e-6) for t in range(5))
+    other = Observations.of(
+        [*((9, t, float(small.scores[9, t]), 1e-6) for t in range(5)), (20, 0, 0.1, 1e-6)]
+    )
+    for seen in (whole, other):
+        posterior = fit_posterior(small.problem, seen)
+        assert posterior.mean[9] == pytest.approx(small.scores[9].mean(), abs=2e-3)
+        assert posterior.sd[9] == posterior.sd.min()
+
+
+def test_the_choice_of_arms_for_a_task_says_nothing_about_them(world):
+    small = world()
+    seen = observe(small, 40)
+    best = int(fit_posterior(small.problem, seen).mean.argmax())
+    task = (
+        int(np.flatnonzero(~np.isin(np.arange(5), seen.task[seen.arm == best]))[0])
+        if len(seen)
+        else 0
+    )
+    without = [i for i in range(len(seen)) if seen.task[i] != task]
+    rows = [(int(seen.arm[i]), int(seen.task[i]), float(seen.score[i]), 0.01) for i in without]
+    before = fit_posterior(small.problem, Observations.of(rows))
+    after = fit_posterior(
+        small.problem, Observations.of([*rows, (best, task, 0.1, 0.01)])
+    )  # however low that is
+    lead = [
+        posterior.mean[best] - np.delete(posterior.mean, best).max()
+        for posterior in (before, after)
+    ]
+    assert lead[1] == pytest.approx(lead[0], abs=0.2 * before.sd[best])
+
+
+def random_search(world, n, seed=0, lost=()):
+    cells = np.random.default_rng(seed).permutation(np.argwhere(np.isfinite(world.scores)))[:n]
+    cells = [(int(a), int(t)) for a, t in cells]
+    outcomes = [
+        Outcome(None) if i in lost else world.outcome(world.problem.cell(*c))
+        for i, c in enumerate(cells)
+    ]
+    return cells, outcomes
+
+
+@pytest.mark.parametrize("window", [0, 1, 9])
+def test_a_posterior_that_grew_equals_one_computed_at_once(world, window):
+    small = world(revisions=5)
+    cells, outcomes = random_search(small, 90, lost=(3, 20, 41))
+    growing = IncrementalPosterior(small.problem)
+    for n in range(len(cells) + 1):
+        grown = growing.posterior(cells[:n], outcomes[: max(n - window, 0)])
+        if n % 13 == 0:
+            fresh = IncrementalPosterior(small.problem).posterior(
+                cells[:n], outcomes[: max(n - window, 0)]
+            )
+            np.testing.assert_allclose(grown.mean, fresh.mean, atol=1e-8)
+            np.testing.assert_allclose(grown.sd, fresh.sd, atol=1e-8)
+
+
+def test_scores_processed_early_leave_no_work_and_change_nothing(world, monkeypatch):
+    small = world(revisions=5)
+    cells, outcomes = random_search(small, 90, lost=(3, 20, 41))
+    monkeypatch.setattr(model_module, "BATCH", 8)
+    early, late = IncrementalPosterior(small.problem), IncrementalPosterior(small.problem)
+    for n in range(len(cells) + 1):
+        early.update(cells[:n], outcomes[:n])
+    steps = []
+    monkeypatch.setattr(early, "_step", steps.append)
+    actual, expected = (each.posterior(cells, outcomes[:80]) for each in (early, late))
+    assert not steps and early.is_used
+    assert actual.model.hyperparameters == expected.model.hyperparameters
+    np.testing.assert_allclose(actual.mean, expected.mean, atol=1e-8)
+    np.testing.assert_allclose(actual.sd, expected.sd, atol=1e-8)
+
+
+@pytest.mark.parametrize("scores", [1, 20, FEW])
+def test_with_few_scores_the_model_is_estimated_from_all_of_them(world, scores):
+    small = world(revisions=5)
+    cells, outcomes = random_search(small, FEW + 1)
+    growing = IncrementalPosterior(small.problem)
+    rows = [(*cell, one.score, one.stderr) for cell, one in zip(cells, outcomes, strict=True)]
+    model = fit_model(small.problem, Observations.of(rows[:scores]))
+    for n in range(1, len(cells) + 1):
+        posterior = growing.posterior(
+            cells[:n], outcomes[: min(n, scores)]
+        )  # later ones are pending
+        if n >= scores:
+            assert posterior.model.hyperparameters == model.hyperparameters
+            np.testing.assert_allclose(posterior.model.spread, model.spread, rtol=1e-10)
+
+
+def test_a_new_basis_is_built_while_the_old_one_is_in_use(world):
+    small = world(revisions=9)
+    cells, outcomes = random_search(small, 2 * REFIT)
+    growing = IncrementalPosterior(small.problem)
+    models = [growing.posterior(cells[:n], outcomes[:n]).model for n in range(1, len(cells) + 1)]
+    changes = [n for n in range(2, len(cells) + 1) if models[n - 1] is not models[n - 2]]
+    assert is_due(REFIT) and changes[: FEW - 1] == list(range(2, FEW + 1))
+    (change,) = changes[FEW - 1 :]
+    assert REFIT // ROWS <= change - REFIT < REFIT
+
+
+def test_fewer_scores_than_before_start_a_new_posterior(world):
+    small = world(revisions=5)
+    cells, outcomes = random_search(small, 80)
+    growing = IncrementalPosterior(small.problem)
+    for n in (80, 66, 50, 80, 20):
+        fresh = IncrementalPosterior(small.problem).posterior(cells[:n], outcomes[:n])
+        np.testing.assert_allclose(
+            growing.posterior(cells[:n], outcomes[:n]).mean, fresh.mean, atol=1e-8
+        )
+
+
+def test_observations_change_the_hyperparameters(world):
+    small = world(seed=1)
+    rng = np.random.default_rng(0)
+    rows = [(int(a), t) for a in rng.permutation(48)[:30] for t in range(5)]
+    alike = Observations.of((a, t, float(small.scores[a].mean()), 0.0) for a, t in rows)
+    apart = Observations.of((a, t, float(rng.normal()), 0.0) for a, t in rows)
+    few, many = (fit_model(small.problem, seen).hyperparameters for seen in (alike, apart))
+    assert few.task_variance < many.task_variance and few.cell_variance < many.cell_variance
+
+
+def test_beyond_the_limit_arms_are_pooled_with_little_loss(world, monkeypatch):
+    small = world()
+    seen = observe(small, 200)
+    apart = fit_posterior(small.problem, seen)
+    monkeypatch.setattr(model_module, "LIMIT", 120)
+    fewer = fit_posterior(small.problem, seen)
+    assert len(apart.rows) == 200 and len(fewer.rows) <= 120
+    assert np.corrcoef(apart.mean, fewer.mean)[0, 1] > 0.99
+    assert (fewer.sd >= apart.sd - 1e-9).all()  # averaging loses information, and says so
+
+
+def test_a_pooled_row_averages_its_arm(world):
+    small = world()
+    seen = observe(small, small.scores.size)
+    rows, values = pooled(fit_model(small.problem, seen), seen, 48)
+    assert rows.arm.tolist() == list(range(48))
+    np.testing.assert_allclose(rows.mix.sum(axis=1), 1.0)
+    assert np.corrcoef(values, small.scores.mean(axis=1))[0, 1] > 0.99
+
+
+def test_beyond_one_row_per_arm_the_best_are_kept(world):
+    small = world()
+    seen = observe(small, small.scores.size)
+    rows, _ = pooled(fit_model(small.problem, seen), seen, 20)
+    best = np.argsort(-small.scores.mean(axis=1))[:8]
+    assert len(rows) == 20 and np.isin(best, rows.arm).all()
+
+
+def test_a_long_search_needs_few_rows(world, monkeypatch):
+    small = world()
+    monkeypatch.setattr(model_module, "LIMIT", 60)
+    monkeypatch.setattr(model_module, "REFIT", 0)  # it would come between two of these limits
+    cells, outcomes = random_search(small, 200)
+    growing = IncrementalPosterior(small.problem)
+    sizes = [len(growing.posterior(cells[:n], outcomes[:n]).rows) for n in range(1, 201)]
+    assert max(sizes) <= 60 + 60  # and a few while they are pooled
+    whole = IncrementalPosterior(small.problem).posterior(cells, outcomes)
+    np.testing.assert_allclose(growing.posterior(cells, outcomes).mean, whole.mean, atol=1e-8)
+
+
+@pytest.mark.parametrize("n", [0, 1, 4, 7, 9])
+def test_the_greatest_values_are_those_of_a_stable_sort(n):
+    values = np.array([1.0, -np.inf, 3.0, 2.0, 3.0, 2.0, 2.0, -np.inf])
+    assert greatest(values, n).tolist() == sorted(np.argsort(-values, kind="stable")[:n].tolist())
+
+
+def test_near_ties_go_to_the_first():
+    assert first_max(np.array([0.0, 1.0, 1.0 + 1e-13])) == 1
+    assert first_max(np.array([0.0, 1.0, 2.0]), np.array([True, True, False])) == 1
+    assert first_max(np.array([0.0, 1.0, 2.0]), np.array([False, False, False])) == 2

@@ -1,0 +1,189 @@
+"""Properties of every policy."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daskmetrics.bandit import Learner, Outcome, installed_policies, policies, policy_named
+from daskmetrics.bandit.policies import BUILT_IN
+from daskmetrics.bandit.replay import simulate
+from daskmetrics.core.errors import ConfigError
+
+
+def test_an_unknown_policy_is_refused_with_a_suggestion():
+    with pytest.raises(ConfigError, match=r"Unknown policy 'rase'\. Did you mean 'race'"):
+        policy_named("rase")
+
+
+def test_an_entry_point_adds_a_policy_and_replaces_none(monkeypatch):
+    class Point:
+        def __init__(self, name):
+            self.name = name
+
+        def load(self):
+            return "theirs"
+
+    monkeypatch.setattr(policies, "entry_points", lambda group: [Point("race"), Point("mine")])
+    assert installed_policies()["mine"] == "theirs"
+    assert installed_policies()["race"] != "theirs"
+
+
+def test_race_stops_without_rivals(world, after, draw):
+    small = world()
+    every = draw(small, small.scores.size)
+    runner_up = [cell for cell in every if cell != (int(small.scores.mean(axis=1).argmin()), 0)]
+    assert (
+        policy_named("race")(after(small, runner_up)) is None
+    )  # the worst arm's last cell is not worth buying
+
+
+def test_race_prefers_the_cheaper_of_two_similar_tasks(world, after, draw):
+    small = world()
+    chosen = policy_named("race")(after(small, draw(small, 10)))
+    price = small.problem.score_cost[0]
+    assert price[chosen.task] <= np.median(price)
+    assert set(chosen.why) == {"leader", "rivals", "loss"}
+
+
+def test_race_does_not_pay_twice_for_pending_information(world, after, draw):
+    small = world()
+    cells = draw(small, 40)
+    race = policy_named("race")
+    first = race(after(small, cells))
+    second = race(after(small, [*cells, (first.arm, first.task)], known=40))
+    assert (second.arm, second.task) != (first.arm, first.task)
+
+
+def test_random_depends_on_its_seed_and_its_decision(world, after, draw):
+    small = world()
+    cells = draw(small, 40)
+    random = policy_named("random")
+    chosen = {
+        (c.arm, c.task)
+        for c in (random(after(small, cells[:n], seed=s)) for n in (30, 40) for s in range(4))
+    }
+    assert len(chosen) > 5
+
+
+def test_an_arm_that_keeps_failing_is_neither_leader_nor_rival(world, after, draw):
+    small = world()
+    cells = draw(small, 60, seed=1)
+    best = int(small.scores.mean(axis=1).argmax())
+    cells = [cell for cell in cells if cell[0] != best] + [(best, 0), (best, 1)]
+    state = after(small, cells)
+    failing = replace(state, outcomes=[*state.outcomes[:-2], Outcome(None), Outcome(None)])
+    assert not failing.usable[best] and failing.usable.sum() == len(failing.usable) - 1
+    assert failing.leader != best
+    assert policy_named("race")(failing).arm != best
+
+
+@pytest.mark.parametrize("reward", ["mean", "zscore"])
+def test_race_beats_random_on_average(world, reward):
+    regret = {name: [] for name in ("race", "random")}
+    for seed in range(10):
+        small = world(seed=seed, reward=reward)
+        for name, found in regret.items():
+            result = simulate(small.problem, small.table, policy_named(name), budget=0.4, seed=seed)
+            found.append(result.trace[-1].regret)
+    assert np.mean(regret["race"]) < 0.2 * np.mean(regret["random"])
+    assert np.median(regret["race"]) == 0.0
+
+
+def test_race_leaves_a_cheap_task_whose_scores_are_all_alike(world):
+    """Its small differences are noise: before they were known as such, every arm was scored on it."""
+    cells, error = [], 0.02
+    for seed in range(4):
+        made = world(seed)
+        cost = np.where(np.arange(5) == 0, 0.3, 1.0) * np.ones_like(made.scores)
+        problem = replace(made.problem, encode_cost=np.zeros_like(cost), score_cost=cost)
+        scores = made.scores + np.random.default_rng(seed).normal(0, error, cost.shape)
+        scores[:, 0] += 0.5 - made.scores[:, 0]
+        learner = Learner(problem, policy_named("race"), budget=0.2, window=1, seed=0)
+        while not learner.done:
+            for pick in learner.ask(1):
+                learner.tell(pick.index, Outcome(float(scores[problem.locate(pick.cell)]), error))
+        cells.append(sum(pick.cell.task == problem.tasks[0] for pick in learner.picks))
+    assert np.median(cells) <= len(problem.arms) / 2
+
+
+NAMES = sorted(BUILT_IN)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("known", [25, 40])
+def test_a_choice_is_open_and_a_pure_function_of_the_state(world, after, draw, name, known):
+    small = world()
+    cells = draw(small, 40)
+    one, other = (policy_named(name)(after(small, cells, known)) for _ in range(2))
+    assert one == other
+    assert (one.arm, one.task) not in cells
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_search_can_start_without_scores(world, after, name):
+    assert policy_named(name)(after(world(), [])) is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_unaffordable_or_paid_cell_is_chosen(world, after, draw, name):
+    small = world()
+    assert policy_named(name)(replace(after(small, draw(small, 40)), remaining=0.0)) is None
+    assert policy_named(name)(after(small, draw(small, small.scores.size))) is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_ends_and_chooses_no_cell_twice(world, name):
+    small = world(seed=1, revisions=3, layers=3, tasks=3)
+    result = simulate(small.problem, small.table, installed_policies()[name], budget=1.0, seed=0)
+    cells = [pick.cell for pick in result.picks]
+    assert len(set(cells)) == len(cells) <= small.scores.size
+    assert result.recommendation.confirmed
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "sweep"])
+def test_it_finds_an_arm_far_better_than_one_at_random(world, name):
+    found, chance = [], []
+    for seed in range(6):
+        small = world(seed=seed, revisions=8)
+        found.append(
+            simulate(small.problem, small.table, policy_named(name), budget=0.3, seed=seed)
+            .trace[-1]
+            .regret
+        )
+        means = small.scores.mean(axis=1)
+        chance.append(means.max() - means.mean())
+    assert np.mean(found) < 0.25 * np.mean(chance)
+
+
+def test_a_plain_callable_is_a_policy(world):
+    small = world()
+    asked = []
+
+    def mine(state):
+        asked.append(len(state.cells))
+        return policy_named("random")(state)
+
+    result = simulate(small.problem, small.table, mine, budget=0.5, seed=0)
+    assert asked and result.recommendation.cells == len(result.picks)
+
+
+def test_the_example_policy_of_the_documentation_works(world):
+    text = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    exec(re.search(r"```python\n(.*?)```", text, re.DOTALL).group(1), names)
+    small = world(revisions=3)
+    result = simulate(small.problem, small.table, names["cheapest"], budget=1.0, seed=0)
+    costs = [pick.cost for pick in result.picks]
+    assert len(costs) == small.scores.size and result.trace[-1].regret == 0.0
+
+
+def test_the_documentation_lists_every_policy():
+    text = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `([a-z][a-z-]*)` \| [a-z].* cell", text, re.MULTILINE)) == set(
+        BUILT_IN
+    )

@@ -1,0 +1,257 @@
+"""Searches of known scores."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daskmetrics.bandit import Problem, arm_features, policy_named
+from daskmetrics.bandit.replay import (
+    ReplayPlan,
+    Scenario,
+    Setting,
+    ground_truth,
+    run_trials,
+    simulate,
+    true_objectives,
+)
+from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.names import Arm, Cell, Suite, training_order
+
+DATA = os.environ.get("DASKMETRICS_PUBLISHED_DATA")
+
+
+def test_the_trace_ends_at_the_recommendation_and_its_cost_only_grows(world):
+    small = world()
+    result = simulate(small.problem, small.table, policy_named("race"), budget=0.3, seed=0, every=5)
+    costs = [point.cost for point in result.trace]
+    assert costs == sorted(costs) and costs[-1] == result.recommendation.spent
+    assert result.trace[-1].arm == result.recommendation.arm
+    assert result.trace[-1].regret <= result.trace[0].regret
+    assert [pick.index for pick in result.picks] == list(range(len(result.picks)))
+
+
+def test_an_exhaustive_sweep_has_no_regret(world):
+    small = world(revisions=4)
+    result = simulate(small.problem, small.table, policy_named("sweep"), budget=1.0, seed=0)
+    assert result.trace[-1].regret == 0.0
+
+
+def test_a_cell_missing_from_the_table_fails(world):
+    small = world()
+    table = {cell: score for cell, score in small.table.items() if cell.task != "task1"}
+    result = simulate(small.problem, table, policy_named("race"), budget=0.3, seed=0)
+    assert result.recommendation.failed > 0
+    assert "task1" not in result.recommendation.best.scores
+
+
+@pytest.mark.parametrize("free_running", [False, True])
+def test_workers_save_time_and_keep_busy(world, free_running):
+    small = world()
+    options = {"budget": 0.3, "seed": 0, "window": 4, "free_running": free_running}
+    alone, four = (
+        simulate(small.problem, small.table, policy_named("random"), workers=n, **options)
+        for n in (1, 4)
+    )
+    assert four.trace[-1].time < 0.5 * alone.trace[-1].time
+    assert alone.utilisation == pytest.approx(1.0)
+    assert 0.5 < four.utilisation <= 1.0
+
+
+def test_a_worker_loads_a_checkpoint_that_it_does_not_hold(world):
+    small = world(revisions=3)
+    loading = replace(small.problem, load_cost=np.full(len(small.problem.arms), 100.0))
+    sweep = [
+        simulate(p, small.table, policy_named("sweep"), budget=1.0, seed=0)
+        for p in (small.problem, loading)
+    ]
+    # the grid is swept checkpoint by checkpoint: each of the six is loaded once, and the one of the
+    # second model that a first look needs is loaded for it, too
+    assert sweep[1].trace[-1].time - sweep[0].trace[-1].time == pytest.approx(100.0 * (6 + 1))
+    assert sweep[1].trace[-1].cost == pytest.approx(loading.exhaustive_cost + 100.0)
+
+
+def test_a_simulated_search_stops_at_the_required_confidence(world):
+    small = world(seed=2)
+    whole, sure = (
+        simulate(
+            small.problem,
+            small.table,
+            policy_named("race"),
+            budget=1.0,
+            seed=0,
+            confidence=c,
+            within=0.05,
+        )
+        for c in (None, 0.9)
+    )
+    assert sure.trace[-1].cost < whole.trace[-1].cost
+    assert sure.recommendation.probability_within > 0.85
+
+
+def published_rows() -> Iterator[dict[str, str]]:
+    with gzip.open(Path(str(DATA)) / "published_scores.csv.gz", "rt", encoding="utf-8") as lines:
+        yield from (row for row in csv.DictReader(lines) if row["size"] == "410m")
+
+
+def published(tasks: int, seed: int) -> tuple[Problem, dict[Cell, float]]:
+    """The published problem: 14 checkpoints x 25 layers of Pythia-410m, on a random choice of the
+    32 tasks.
+    """
+    rows = list(published_rows())
+    names = sorted({row["task"] for row in rows})
+    names = sorted(np.random.default_rng(seed).permutation(names)[:tasks].tolist())
+    suite = Suite("410m", training_order({row["revision"] for row in rows}), tuple(range(25)), 24)
+    cells = {
+        Cell(Arm("410m", row["revision"], int(row["layer"])), row["task"]): row for row in rows
+    }
+    seconds = np.array(
+        [
+            [float(cells[Cell(arm, task)]["evaluation_time"]) for task in names]
+            for arm in suite.arms()
+        ]
+    )
+    table = {cell: float(row["main_score"]) for cell, row in cells.items() if cell.task in names}
+    features = arm_features([suite])
+    problem = Problem(suite.arms(), tuple(names), features, np.zeros_like(seconds), seconds)
+    return problem, table
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(
+    not DATA, reason="set DASKMETRICS_PUBLISHED_DATA to the folder of published_scores.csv.gz"
+)
+@pytest.mark.parametrize(("tasks", "budget"), [(16, 0.02), (32, 0.003)])
+def test_a_small_share_of_the_cost_finds_the_best_published_arm(tasks, budget):
+    within = []
+    for seed in range(5):
+        problem, table = published(tasks, seed)
+        result = simulate(problem, table, policy_named("race"), budget=budget, seed=seed)
+        truth = true_objectives(problem, table)
+        within.append(result.trace[-1].regret <= 0.01 * truth.max())
+        assert result.recommendation.spent <= budget * problem.exhaustive_cost * (1 + 1e-9)
+    assert np.mean(within) >= 0.8
+
+
+def test_published_costs_are_the_tables_seconds_and_the_overhead(known):
+    problem = Scenario(overhead=30).build_problem(known)
+    assert (
+        problem.score_cost[0].tolist() == [31.0, 130.0, 430.0, 34.0]
+        and not problem.encode_cost.any()
+    )
+
+
+def test_unit_costs_are_one(known):
+    assert Scenario("unit").build_problem(known).exhaustive_cost == 120
+
+
+def test_shared_encodings_are_paid_once(known):
+    problem = Scenario("shared").build_problem(known)
+    np.testing.assert_allclose(problem.encode_cost[0], [0.9, 90.0, 360.0, 3.6])
+    np.testing.assert_allclose(problem.encode_cost + problem.score_cost, known.seconds)
+    assert problem.exhaustive_cost < known.seconds.sum() / 3
+
+
+def test_measured_encodings_are_preferred_to_assumed_ones(known):
+    measured = replace(known, encode=0.5 * known.seconds)
+    assert Scenario().costs_for(measured) == "shared" and Scenario().costs_for(known) == "published"
+    np.testing.assert_allclose(Scenario().build_problem(measured).encode_cost, 0.5 * known.seconds)
+
+
+def test_without_seconds_costs_are_units(known):
+    timeless = replace(known, seconds=np.full_like(known.seconds, np.nan))
+    assert Scenario().build_problem(timeless).exhaustive_cost == 120
+    with pytest.raises(ConfigError, match="need seconds"):
+        Scenario("published").build_problem(timeless)
+
+
+def test_a_cell_without_seconds_costs_the_mean_of_its_task(known):
+    seconds = known.seconds.copy()
+    seconds[7, 2] = np.nan
+    assert Scenario().build_problem(replace(known, seconds=seconds)).score_cost[7, 2] == 400.0
+
+
+def test_a_seed_draws_its_tasks(known):
+    drawn = [Scenario(subset=2).draw_tasks(known, seed).tasks for seed in range(12)]
+    assert {len(tasks) for tasks in drawn} == {2} and len(set(drawn)) > 2
+    assert drawn[3] == Scenario(subset=2).draw_tasks(known, 3).tasks
+    with pytest.raises(ConfigError, match="Cannot draw 9 tasks"):
+        Scenario(subset=9).draw_tasks(known, 0)
+
+
+def test_the_best_arm_and_the_loss_of_the_others(known):
+    problem = Scenario().build_problem(known)
+    truth = ground_truth(known, problem)
+    means = known.scores.mean(axis=1)
+    assert truth.best == means.argmax() and truth.loss[truth.best] == 0.0
+    np.testing.assert_allclose(truth.loss, 1 - means / means.max())
+
+
+def test_each_objective_has_its_own_best_arm(known):
+    scores = known.scores.copy()
+    scores[4, known.tasks.index("expensive")] += 1.0
+    changed = replace(known, scores=scores)
+    assert ground_truth(changed, Scenario(objective="expensive").build_problem(changed)).best == 4
+    assert ground_truth(changed, Scenario(objective="classes").build_problem(changed)).best == 4
+    assert ground_truth(changed, Scenario(objective="pairs").build_problem(changed)).best != 4
+
+
+def test_an_incomplete_arm_is_never_the_best(known):
+    best = ground_truth(known, Scenario().build_problem(known)).best
+    scores = known.scores.copy()
+    scores[best, 0] = np.nan
+    incomplete = replace(known, scores=scores)
+    truth = ground_truth(incomplete, Scenario().build_problem(incomplete))
+    assert truth.best != best and truth.loss[best] == np.inf
+    scores[:, 0] = np.nan
+    with pytest.raises(
+        DataError, match=r"No arm has a score on each of the 4 tasks \(90 of 120 cells"
+    ):
+        ground_truth(incomplete, Scenario().build_problem(incomplete))
+
+
+def test_trials_do_not_depend_on_the_number_of_processes(known):
+    plan = ReplayPlan(known, Scenario(subset=3), 0.3)
+    settings = [Setting("race"), Setting("random")]
+    one, two = (list(run_trials(plan, settings, range(3), jobs)) for jobs in (1, 2))
+    # the confidence is NaN where it was not computed, and NaN != NaN
+    assert [repr(trial) for trial in one] == [repr(trial) for trial in two]
+    assert [(trial.setting.policy, trial.seed) for trial in one] == [
+        (p, s) for p in ("race", "random") for s in range(3)
+    ]
+
+
+def test_a_path_ends_at_the_recommendation_and_its_cost_only_grows(known):
+    (trial,) = run_trials(ReplayPlan(known, Scenario(), 0.5), [Setting("race")], [0])
+    shares = [step.share for step in trial.path]
+    assert shares == sorted(shares) and 0 < shares[-1] < 0.8
+    assert trial.path[-1].loss == 0.0 and trial.cells > 5
+
+
+def test_an_exhaustive_sweep_finds_the_best_arm(known):
+    (trial,) = run_trials(ReplayPlan(known, Scenario(), 1.0), [Setting("sweep")], [0])
+    assert (
+        trial.path[-1].loss == 0.0
+        and trial.path[-1].share == pytest.approx(1.0)
+        and trial.cells == 120
+    )
+
+
+def test_an_unknown_policy_fails_before_any_search(known):
+    with pytest.raises(ConfigError, match="Did you mean 'race'"):
+        next(run_trials(ReplayPlan(known, Scenario(), 0.2), [Setting("rase")], [0], jobs=2))
+
+
+def test_a_user_policy_is_named_by_its_import_path(known):
+    (mine, ours) = (
+        next(iter(run_trials(ReplayPlan(known, Scenario(), 0.2), [Setting(name)], [0])))
+        for name in ("daskmetrics.bandit.policies:race", "race")
+    )
+    assert np.array_equal([s.loss for s in mine.path], [s.loss for s in ours.path])

@@ -1,0 +1,10 @@
+"""Benchmarks import each other as scripts do: from their own folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from tests.bandit.conftest import after, draw, world  # noqa: F401

@@ -1,0 +1,95 @@
+"""Statistics of replayed searches."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from replays import Rate, by_setting, confidence_bands, quantile, success, until_found
+
+from daskmetrics.bandit.replay import ReplayStep, ReplayTrial, Setting
+
+RACE, BARE = Setting("race"), Setting("race", 8)
+
+
+def trial(seed: int, *steps: tuple[float, float, float], setting: Setting = RACE) -> ReplayTrial:
+    """Steps are (share, loss, confidence); a share of the cost takes a thousand seconds."""
+    path = tuple(
+        ReplayStep(share, 1000 * share, loss, confidence) for share, loss, confidence in steps
+    )
+    return ReplayTrial(setting, seed, path, len(steps), 0.5)
+
+
+WAVERING = trial(0, (0.01, 0.2, 0.1), (0.02, 0.0, 0.8), (0.03, 0.05, 0.95), (0.04, 0.005, 0.97))
+
+
+STEADY = trial(1, (0.015, 0.01, 0.92), (0.05, 0.0, 0.99))
+
+
+LOST = trial(2, (0.01, 0.3, 0.25))
+
+
+def test_the_step_after_a_share_is_the_last_one_within_it():
+    assert WAVERING.after(0.009) is None
+    assert WAVERING.after(0.025).share == 0.02 and WAVERING.after(1.0).share == 0.04
+
+
+def test_success_counts_searches_that_then_had_the_best_arm():
+    trials = [WAVERING, STEADY, LOST]
+    assert [success(trials, share).hits for share in (0.01, 0.02, 0.03, 0.04)] == [0, 2, 1, 2]
+
+
+def test_first_and_lasting_costs_differ_if_a_search_changes_its_mind():
+    trials = [WAVERING, STEADY, LOST]
+    assert until_found(trials, lambda step: step.share) == [0.02, 0.015, math.inf]
+    assert until_found(trials, lambda step: step.share, lasting=True) == [0.04, 0.015, math.inf]
+    assert until_found(trials, lambda step: step.seconds)[0] == 20.0
+    assert quantile(until_found(trials, lambda step: step.share), 0.5) == 0.02
+    assert quantile(until_found(trials, lambda step: step.share), 0.9) == math.inf
+
+
+def test_the_interval_of_a_rate_is_wide_for_few_trials():
+    assert Rate(0, 0).interval == (0.0, 1.0)
+    assert Rate(10, 10).interval == pytest.approx((0.722, 1.0), abs=1e-3)  # Wilson, by hand
+
+
+def test_stated_confidence_is_compared_with_the_truth():
+    rows = confidence_bands([WAVERING, STEADY, LOST])
+    assert [(row.low, row.high, row.correct, row.first) for row in rows] == [
+        (0.0, 0.2, Rate(0, 1), Rate(0, 1)),
+        (0.2, 0.5, Rate(0, 1), Rate(0, 1)),
+        (0.7, 0.85, Rate(1, 1), Rate(1, 1)),
+        (0.85, 0.95, Rate(1, 1), Rate(1, 1)),
+        (0.95, 1.0, Rate(2, 3), Rate(1, 2)),  # WAVERING was once certain of a wrong arm
+        (0.9, 1.0, Rate(3, 4), Rate(1, 2)),
+    ]
+    assert rows[0].mean == 0.1 and rows[4].mean == pytest.approx((0.95 + 0.97 + 0.99) / 3)
+
+
+def test_moments_of_one_search_count_as_one():
+    """Twenty searches with five moments each, all with the same result: at most as certain as
+    twenty moments.
+    """
+    moments = (
+        [(0.01 * (i + 1), 0.0, 0.92) for i in range(5)],
+        [(0.01 * (i + 1), 0.5, 0.92) for i in range(5)],
+    )
+    (row,) = confidence_bands(
+        [trial(seed, *moments[seed % 4 == 0]) for seed in range(20)], [(0.85, 0.95)]
+    )
+    assert row.correct == Rate(75, 100) and row.first == Rate(15, 20)
+    low, high = Rate(15, 20).interval
+    assert (
+        row.interval == pytest.approx((low, high), abs=0.01) and row.correct.interval[0] > low + 0.1
+    )
+    (certain,) = confidence_bands([trial(seed, *moments[0]) for seed in range(20)], [(0.85, 0.95)])
+    assert certain.interval == Rate(20, 20).interval
+
+
+def test_a_search_without_stated_confidence_is_left_out():
+    silent = trial(0, (0.01, 0.0, math.nan))
+    assert confidence_bands([silent]) == []
+
+
+def test_settings_keep_their_order():
+    assert list(by_setting([LOST, trial(5, (0.1, 0, 0), setting=BARE), STEADY])) == [RACE, BARE]

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import transformers
+from safetensors.numpy import save
+
+from daskmetrics.checkpoints import hub
+from daskmetrics.checkpoints import locations as checkpoints
+from daskmetrics.checkpoints.content import fingerprint
+from daskmetrics.config import Model
+from daskmetrics.core.errors import ConfigError, DataError
+from tests.models.architectures import DEPTH, KINDS, SMALL, build
+
+
+def checkpoint(folder: Path, weights: bytes = b"w", **config) -> Path:
+    folder.mkdir(parents=True)
+    shape = {"num_hidden_layers": 2, "hidden_size": 8, "vocab_size": 100}
+    (folder / "config.json").write_text(json.dumps({**shape, **config}))
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(save({"w": np.frombuffer(weights, np.uint8)}))
+    return folder
+
+
+def model(source, **options) -> Model:
+    return Model(name="m", source=str(source), **options)
+
+
+def test_a_folder_of_revisions(tmp_path):
+    for step in (0, 16, 8):
+        checkpoint(tmp_path / f"step{step}", bytes([step]))
+    (tmp_path / "notes").mkdir()
+    located = checkpoints.locate(model(tmp_path, layers="blocks"))
+    assert located.suite.revisions == ("step0", "step8", "step16")
+    assert (located.suite.layers, located.suite.depth, located.width) == ((1, 2), 2, 8)
+    assert len({location.identity for location in located.locations}) == 3
+
+
+def test_revisions_of_equal_content_are_one_checkpoint_named_by_the_latest_step(tmp_path):
+    for name, weights in (
+        ("step0", b"a"),
+        ("step8", b"z"),
+        ("step16", b"b"),
+        ("step64", b"z"),
+        ("main", b"z"),
+    ):
+        checkpoint(tmp_path / name, weights)
+    located = checkpoints.locate(model(tmp_path))
+    assert located.suite.revisions == ("step0", "step16", "step64")
+    assert located.aliases == {"step64": ("step8", "main")}
+    assert located.locations[-1].path == str(tmp_path / "step64")
+    assert checkpoints.locate(model(tmp_path, revisions=["main", "step0"])).suite.revisions == (
+        "main",
+        "step0",
+    )
+
+
+def test_equal_weights_beside_another_configuration_are_two_checkpoints_and_a_warning(tmp_path):
+    checkpoint(tmp_path / "step1", b"z")
+    checkpoint(tmp_path / "step2", b"z", rope_theta=500_000)
+    (tmp_path / "step2" / "tokenizer.json").write_text('{"version": 2}')
+    located = checkpoints.locate(model(tmp_path))
+    assert located.suite.revisions == ("step1", "step2") and located.aliases == {}
+    assert located.warnings == (
+        "m: step1 = step2 in weights, but not in config.json and tokenizer.json; each is measured",
+    )
+
+
+def test_one_model_folder(tmp_path):
+    located = checkpoints.locate(model(checkpoint(tmp_path / "one")))
+    assert located.suite.revisions == ("main",)
+    assert located.suite.layers == (0, 1, 2)
+
+
+def test_equal_content_has_equal_identity_in_any_folder(tmp_path):
+    first, second = (
+        fingerprint(checkpoint(tmp_path / name, b"w" * 5_000_000)) for name in ("a", "b")
+    )
+    other = fingerprint(checkpoint(tmp_path / "c", b"w" * 4_999_999 + b"x"))
+    assert first == second != other
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("./none", "no folder './none'"),
+        ("none", "no folder 'none'"),
+        ("~/none/at/all", "no folder"),
+    ],
+)
+def test_a_missing_folder_is_named(source, message):
+    with pytest.raises(ConfigError, match=message):
+        checkpoints.locate(model(source))
+
+
+def test_a_folder_without_a_model_is_an_error(tmp_path):
+    with pytest.raises(ConfigError, match=r"no model in .*: no config\.json"):
+        checkpoints.locate(model(tmp_path))
+
+
+def test_pickled_weights_are_not_loaded(tmp_path):
+    folder = checkpoint(tmp_path / "one")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ConfigError, match=r"no \.safetensors file"):
+        checkpoints.locate(model(folder))
+
+
+@pytest.mark.parametrize("size", [None, 0, -1, 10**24, True, 8.0, "8", [8]])
+def test_a_config_without_a_shape_is_an_error(tmp_path, size):
+    with pytest.raises(DataError, match="no depth and width of the model"):
+        checkpoints.locate(model(checkpoint(tmp_path / "one", hidden_size=size)))
+
+
+def test_weights_that_cannot_be_read_are_named_before_a_run(tmp_path):
+    whole = save({"x": np.ones(9)})
+    for step, content in enumerate((b"w" * 5000, whole[:-1], b"", whole)):
+        folder = checkpoint(tmp_path / f"step{step}")
+        (folder / "model.safetensors").write_bytes(content)
+    assert [
+        warning[: warning.index(":", 4)] for warning in checkpoints.locate(model(tmp_path)).warnings
+    ] == [f"m: step{step} cannot be read and will be recorded as an error" for step in range(3)]
+
+
+def test_a_folder_in_place_of_a_file_is_no_file(tmp_path):
+    checkpoint(tmp_path / "one")
+    for name in ("tokenizer.json", "model.safetensors", "config.json"):
+        (tmp_path / "one" / name).unlink()
+        (tmp_path / "one" / name).mkdir()
+        with pytest.raises(ConfigError, match=r"no tokenizer|has no weights|no model in"):
+            checkpoints.locate(model(tmp_path / "one"))
+
+
+@pytest.mark.parametrize(
+    "file", ["tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model"]
+)
+def test_a_folder_without_a_tokenizer_is_refused_with_the_remedy(tmp_path, file):
+    for step in (0, 8):
+        (checkpoint(tmp_path / f"step{step}") / "tokenizer.json").rename(
+            tmp_path / f"step{step}" / file
+        )
+        (tmp_path / f"step{step}" / "model.safetensors").write_bytes(bytes([step]))
+    assert checkpoints.locate(model(tmp_path)).suite.revisions == ("step0", "step8")
+    (tmp_path / "step8" / file).unlink()
+    with pytest.raises(
+        ConfigError, match=r"step8' has no tokenizer.*Copy tokenizer\.json.*save_pretrained"
+    ):
+        checkpoints.locate(model(tmp_path))
+    assert (
+        checkpoints.locate(model(tmp_path, revisions=["step0"])).width == 8
+    )  # the one that is not used
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"), [("vit", "it reads images"), ("wav2vec2", "it reads sound")]
+)
+def test_a_model_that_reads_no_text_is_refused(tmp_path, kind, reason):
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    }
+    network = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(kind, **sizes))
+    network.save_pretrained(tmp_path)
+    with pytest.raises(
+        ConfigError, match=f"of a {kind}, which is no model that reads text: {reason}"
+    ):
+        checkpoints.locate(model(tmp_path))
+
+
+def test_a_model_without_a_vocabulary_is_refused(tmp_path):
+    folder = checkpoint(tmp_path / "one")
+    (folder / "config.json").write_text(
+        '{"num_hidden_layers": 2, "hidden_size": 8, "model_type": "patchtst"}'
+    )
+    with pytest.raises(ConfigError, match=r"of a patchtst, .*no vocabulary \(vocab_size\)"):
+        checkpoints.locate(model(folder))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_shape_of_every_architecture_is_known(tmp_path, kind):
+    build(kind, tmp_path, tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    located = checkpoints.locate(model(tmp_path))
+    assert (located.suite.depth, located.width) == (DEPTH, SMALL["hidden_size"])
+
+
+def test_a_hub_id_needs_no_network_to_be_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    located = checkpoints.locate(
+        model("org/model-7m", revisions="every 10 to 30", layers="blocks", depth=6, width=128)
+    )
+    assert located.suite.revisions == ("step0", "step10", "step20", "step30")
+    assert located.missing == located.suite.revisions
+
+
+def test_the_error_for_a_hub_id_of_unknown_shape_has_a_remedy():
+    with pytest.raises(ConfigError, match="'depth:' and 'width:'"):
+        checkpoints.locate(model("org/model-7m", revisions="main"))
+
+
+def test_a_revision_that_is_not_cached_is_an_error_offline(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(
+        ConfigError,
+        match=r"step0 not in the hub's cache.*hf download org/model-7m --revision step0",
+    ):
+        hub.require_on_hub(model("org/model-7m"), ["step0"])
+    hub.require_on_hub(model("org/model-7m"), [])
+
+
+def test_a_revision_in_the_hubs_cache_is_found_and_loaded_offline(tmp_path, minilm):
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repository = tmp_path / "hub" / "models--org--tiny"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "step1000").write_text(commit)
+    shutil.copytree(minilm, repository / "snapshots" / commit)
+    code = (
+        "from daskmetrics import config, models\n"
+        "from daskmetrics.checkpoints import locations as checkpoints\n"
+        "model = config.Model(name='tiny', source='org/tiny', revisions='every 1000 to 1000')\n"
+        "located = checkpoints.locate(model)\n"
+        "(_, location) = located.locations\n"
+        "vectors = models.LoadedModel(location, config.Protocol()).encode(['x'], [6], 'mean')\n"
+        "print(located.suite.depth, located.missing, vectors.shape)\n"
+    )
+    environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "6 ('step0',) (1, 1, 384)\n", done.stderr

@@ -1,0 +1,205 @@
+"""The key of a model folder covers every byte, and every byte is read once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daskmetrics.checkpoints import content as content
+from daskmetrics.checkpoints.content import contents, files_of, fingerprint, relevant
+from daskmetrics.core.errors import DataError
+from tests.checkpoints.weights import safetensors, write
+from tests.hub import git
+
+LARGE = 6_000_000  # bytes: far more than a sample of pieces reads
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("DASKMETRICS_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory):
+    """A model folder with weights in two files."""
+    folder = write(tmp_path_factory.mktemp("model") / "m", np.zeros(8))
+    (folder / "model.safetensors").unlink()
+    rng = np.random.default_rng(0)
+    for shard in (1, 2):
+        (folder / f"model-{shard}.safetensors").write_bytes(rng.bytes(LARGE // 2))
+    return folder
+
+
+@settings(max_examples=30)
+@given(
+    shard=st.sampled_from([1, 2]), place=st.integers(0, LARGE // 2 - 1), flip=st.integers(1, 255)
+)
+def test_any_changed_byte_of_any_weight_file_changes_the_key(sharded, shard, place, flip):
+    before, path = fingerprint(sharded), sharded / f"model-{shard}.safetensors"
+    times = path.stat()
+
+    def change() -> None:
+        with path.open("r+b") as file:
+            file.seek(place)
+            byte = file.read(1)[0]
+            file.seek(place)
+            file.write(bytes([byte ^ flip]))
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # as a copy that preserves times
+
+    change()
+    assert fingerprint(sharded) != before
+    change()
+    assert fingerprint(sharded) == before
+
+
+@given(st.binary(min_size=1, max_size=200_000))
+def test_equal_bytes_have_equal_keys_under_other_names_and_times(data):
+    with tempfile.TemporaryDirectory() as place:
+        folder = write(Path(place) / "one", data)
+        key = fingerprint(folder)
+        os.utime(folder / "model.safetensors", (1, 1))
+        assert fingerprint(folder) == key
+        (folder / "model.safetensors").rename(folder / "other.safetensors")
+        assert fingerprint(folder) == key
+        moved = shutil.copytree(folder, Path(place) / "two")
+        (moved / "README.md").write_text("about")
+        (moved / "generation_config.json").write_text("{}")
+        assert fingerprint(moved) == key
+        (moved / "config.json").write_text("{}")
+        assert fingerprint(moved) != key
+
+
+@pytest.fixture
+def settled(tmp_path, monkeypatch):
+    """A model folder whose digests are kept."""
+    monkeypatch.setattr(content, "_SETTLED", 0.05)
+    folder = write(tmp_path / "m", np.arange(100_000))
+    time.sleep(0.1)
+    return folder, fingerprint(folder)
+
+
+def test_an_unchanged_file_is_read_once(settled, monkeypatch):
+    folder, _ = settled
+    read = []
+    monkeypatch.setattr(content, "_read", lambda path: read.append(path.name) or "0" * 64)
+    fingerprint(folder)
+    assert read == ["config.json", "tokenizer.json"]  # small files are read each time
+
+
+def test_a_change_that_restores_the_time_is_seen_although_the_digest_was_kept(settled):
+    folder, key = settled
+    path = folder / "model.safetensors"
+    times = path.stat()
+    data = bytearray(path.read_bytes())
+    data[-7] ^= 1
+    with path.open("r+b") as file:
+        file.write(data)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert fingerprint(folder) != key
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"digest": 3, "stamp": 4}', b"\xff"])
+def test_a_damaged_cache_is_ignored(settled, own_cache, damage):
+    folder, key = settled
+    (entry,) = (own_cache / "digests").iterdir()
+    entry.write_bytes(damage)
+    assert fingerprint(folder) == key
+
+
+def test_a_cache_that_cannot_be_written_costs_only_time(settled, monkeypatch):
+    folder, key = settled
+    monkeypatch.setenv("DASKMETRICS_CACHE", "/proc/none")
+    assert fingerprint(folder) == key
+
+
+def test_threads_that_read_the_same_files_agree(settled, own_cache):
+    folder, key = settled
+    shutil.rmtree(own_cache / "digests")
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(fingerprint, [folder] * 16)) == {key}
+    (entry,) = (own_cache / "digests").iterdir()
+    assert json.loads(entry.read_text())["digest"]
+
+
+def test_a_file_of_the_hubs_cache_is_known_by_its_name_until_it_changes(tmp_path):
+    data = safetensors({"a": np.zeros(40_000, np.float32)})
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "c"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    for name, digest, bytes_ in (
+        ("model.safetensors", hashlib.sha256(data).hexdigest(), data),
+        ("config.json", git(b"{}"), b"{}"),
+    ):
+        (blobs / digest).write_bytes(bytes_)
+        (snapshot / name).symlink_to(blobs / digest)
+    (known,) = contents([snapshot])
+    assert known.digests == {
+        "config.json": git(b"{}"),
+        "model.safetensors": hashlib.sha256(data).hexdigest(),
+    }
+    with (snapshot / "model.safetensors").open("r+b") as file:
+        file.seek(100_000)
+        file.write(b"x")
+    (changed,) = contents([snapshot])
+    assert changed.weights != known.weights
+
+
+def test_swapped_shards_change_the_key(sharded, tmp_path):
+    copy = shutil.copytree(sharded, tmp_path / "m")
+    one, two = (copy / f"model-{shard}.safetensors" for shard in (1, 2))
+    one.rename(copy / "tmp")
+    two.rename(one)
+    (copy / "tmp").rename(two)
+    assert fingerprint(copy) != fingerprint(sharded)
+
+
+def test_a_folder_that_lacks_a_listed_file_has_no_weights(tmp_path):
+    folder = write(tmp_path / "m", np.zeros(8))
+    index = folder / "model.safetensors.index.json"
+    index.write_text(
+        json.dumps({"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}})
+    )
+    assert files_of(folder) == ()
+    index.write_text(json.dumps({"weight_map": {"a": "model.safetensors"}}))
+    assert "model.safetensors.index.json" in files_of(folder)
+
+
+def test_files_of_other_formats_are_not_part_of_the_key():
+    names = [
+        "pytorch_model.bin",
+        "pytorch_model.bin.index.json",
+        "model.safetensors",
+        "1_Pooling/config.json",
+    ]
+    assert relevant(names) == ("model.safetensors",)
+    assert relevant([*names, "modules.json"]) == (
+        "1_Pooling/config.json",
+        "model.safetensors",
+        "modules.json",
+    )
+    assert relevant(names[:2]) == ()
+    assert relevant(names[:2], pickled=True) == (
+        "pytorch_model.bin",
+        "pytorch_model.bin.index.json",
+    )
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    folder = write(tmp_path / "m", np.zeros(8))
+    (folder / "model.safetensors").chmod(0)
+    with pytest.raises(DataError, match=r"model\.safetensors' cannot be read"):
+        fingerprint(folder)

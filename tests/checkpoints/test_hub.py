@@ -1,0 +1,226 @@
+"""Branches and files of a hub repository: from a local server that speaks the hub's protocol, and
+offline.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from daskmetrics.checkpoints import locations as checkpoints
+from daskmetrics.config import Model
+from daskmetrics.core.errors import ConfigError
+from tests.checkpoints.weights import CONFIG, files
+from tests.hub import Fault, serve, use
+
+REPOSITORY = "org/suite"
+SHAPE = {"depth": 2, "width": 8}
+LOCATE = """
+import json, sys
+from daskmetrics import config
+from daskmetrics.checkpoints import locations as checkpoints
+located = checkpoints.locate(config.Model(name="m", source="org/suite", **json.loads(sys.argv[1])))
+print(json.dumps({
+    "revisions": located.suite.revisions,
+    "missing": located.missing,
+    "aliases": located.aliases,
+    "identities": [location.identity for location in located.locations],
+    "loaded": [location.revision for location in located.locations],
+    "warnings": located.warnings,
+}))
+"""
+
+
+@pytest.fixture
+def hub():
+    """A suite of four steps, of which two and ``main`` serve the same weights, and a branch of
+    other files.
+    """
+    branches = {f"step{1000 * step}": files(step) for step in range(3)}
+    last = files(3)
+    branches |= {
+        "step3000": last,
+        "step1000": last,
+        "main": {**last, "README.md": b"about"},
+        "onnx": {"a.onnx": b"x"},
+    }
+    with serve({REPOSITORY: branches}) as hub:
+        yield hub
+
+
+def python(code, *words, environment, succeeds=True):
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode == 0) == succeeds, done.stderr
+    return json.loads(done.stdout) if succeeds else done.stderr
+
+
+def locate(environment, succeeds=True, **options):
+    return python(
+        LOCATE, json.dumps({**SHAPE, **options}), environment=environment, succeeds=succeeds
+    )
+
+
+def download(environment, *revisions):
+    code = (
+        "import sys, huggingface_hub as hub\n"
+        "for name in sys.argv[1:]: hub.snapshot_download('org/suite', revision=name)\n"
+        "print(1)"
+    )
+    python(code, *revisions, environment=environment)
+
+
+def test_all_revisions_are_the_branches_and_equal_ones_are_known_before_any_download(hub, tmp_path):
+    here = hub.environment(tmp_path)
+    located = locate(here)
+    assert located["revisions"] == ["step0", "step2000", "step3000"]
+    assert located["missing"] == located["revisions"]
+    assert located["aliases"] == {"step3000": ["step1000", "main"]}
+    assert not any("resolve" in path for path in hub.requests)
+    offline = locate({**here, "HF_HUB_OFFLINE": "1"})  # from the kept lists
+    assert offline == located
+
+
+@pytest.mark.parametrize(
+    ("revisions", "selected"),
+    [("every 2000", ["step0", "step2000"]), ("log", ["step0"]), ("all to 0", ["step0"])],
+)
+def test_ranges_without_an_end_are_of_the_branches(hub, tmp_path, revisions, selected):
+    located = locate(hub.environment(tmp_path), revisions=revisions)
+    assert [name for name in located["revisions"] if name != "main"] == selected
+
+
+def test_a_range_without_a_list_is_refused_offline_with_the_remedy(hub, tmp_path):
+    offline = {**hub.environment(tmp_path), "HF_HUB_OFFLINE": "1"}
+    error = locate(offline, succeeds=False)
+    assert "'revisions: all' needs the list of branches of org/suite" in error
+    assert (
+        "HF_HUB_OFFLINE is set" in error
+        and "daskmetrics runs prefetch" in error
+        and "'main'" in error
+    )
+    assert hub.requests == []
+
+
+def test_a_hub_that_does_not_answer_is_refused_with_the_reason(tmp_path):
+    with serve({}) as hub:
+        here = hub.environment(tmp_path)
+        assert "The hub has no repository 'org/suite', or shows it to members only" in locate(
+            here, succeeds=False
+        )
+    assert "the hub cannot be reached" in locate(here, succeeds=False)
+
+
+def test_an_identity_does_not_change_when_the_revision_is_downloaded(hub, tmp_path):
+    here = hub.environment(tmp_path)
+    before = locate(here)
+    download(here, "main", "step2000")  # main has the weights of step3000
+    after = locate(here)
+    assert after["missing"] == ["step0"] and after["loaded"] == ["step0", "step2000", "main"]
+    assert {name: after[name] for name in ("revisions", "identities", "aliases")} == {
+        name: before[name] for name in ("revisions", "identities", "aliases")
+    }
+
+
+def test_revisions_in_the_cache_are_compared_without_the_hub(hub, tmp_path):
+    here = hub.environment(tmp_path)
+    download(here, "step1000", "step3000", "main")
+    elsewhere = {**here, "DASKMETRICS_CACHE": str(tmp_path / "other"), "HF_HUB_OFFLINE": "1"}
+    located = locate(elsewhere, revisions=["step1000", "step3000", "main"])
+    assert located["revisions"] == ["step3000"] and located["missing"] == []
+
+
+def test_pickled_weights_in_the_cache_are_refused_offline_with_the_reason(tmp_path):
+    pickled = {
+        "config.json": json.dumps(CONFIG).encode(),
+        "tokenizer.json": b"{}",
+        "pytorch_model.bin": b"x",
+    }
+    with serve({REPOSITORY: {"main": pickled}}) as hub:
+        here = hub.environment(tmp_path)
+        download(here, "main")
+    offline = {**here, "HF_HUB_OFFLINE": "1"}
+    assert "has no weights: no .safetensors file. (Pickled" in locate(
+        offline, succeeds=False, revisions="main"
+    )
+    assert locate(offline, revisions="main", pickled=True)["missing"] == []
+
+
+def test_a_named_revision_without_weights_is_refused(hub, tmp_path):
+    error = locate(hub.environment(tmp_path), succeeds=False, revisions=["step0", "onnx"])
+    assert (
+        "of 2 revisions of org/suite 1 has safetensors, 1 no weights (onnx): leave them out of 'revisions'"
+        in error
+    )
+
+
+def pickled(steps, safe):
+    """A suite of which only the latest steps have safetensors."""
+    branches = {f"step{step}": files(step) for step in range(steps)}
+    for name in list(branches)[: steps - safe]:
+        branches[name]["pytorch_model.bin"] = branches[name].pop("model.safetensors")
+    return branches
+
+
+def test_what_the_hub_has_of_each_revision_is_known_before_anything_is_fetched(
+    tmp_path, monkeypatch
+):
+    with serve({REPOSITORY: pickled(9, safe=2)}) as hub:
+        use(hub, tmp_path, monkeypatch)
+        about = {
+            "name": "m",
+            "source": REPOSITORY,
+            "revisions": [f"step{step}" for step in range(9)],
+            **SHAPE,
+        }
+        with pytest.raises(ConfigError) as refused:
+            checkpoints.locate(Model(**about), number=3)
+        allowed = checkpoints.locate(Model(**about, pickled=True))
+        partly = checkpoints.locate(Model(**{**about, "revisions": "all"}), number=3)
+        assert not any("resolve" in path for path in hub.requests)
+    names = "step0, step1, step2, step3, step4 and 2 more"
+    offered = f"of 9 revisions of org/suite 2 have safetensors, 7 only pickled weights ({names})"
+    remedy = "set models.3.pickled: true (no code in them is run), or leave them out of 'revisions'"
+    assert str(refused.value) == f"Model 'm': {offered}: {remedy}."
+    assert len(allowed.locations) == 9 and allowed.offered == offered and not allowed.warnings
+    assert partly.suite.revisions == ("step7", "step8") and partly.warnings == (
+        f"m: {offered}: {remedy}",
+    )
+
+
+def test_the_sizes_of_files_are_kept_with_their_digests(tmp_path, monkeypatch):
+    with serve({REPOSITORY: {"main": files(0)}}) as hub:
+        use(hub, tmp_path, monkeypatch)
+        about = Model(name="m", source=REPOSITORY, revisions="main", disk="1GB", **SHAPE)
+        (location,) = checkpoints.locate(about).locations
+        asked = len(hub.requests)
+        assert checkpoints.locate(about).locations == (location,)
+        assert sum("/tree/" in path for path in hub.requests[asked:]) == 0
+    assert {name: size for name, _, size in location.rolling.files} == {
+        name: len(data) for name, data in files(0).items() if name != "README.md"
+    }
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (Fault("refs", 9, status=500), "the hub answers 500"),
+        (Fault("refs", 9, status=403), "the hub answers 403"),
+    ],
+)
+def test_a_hub_that_refuses_to_list_branches_is_named_with_its_answer(
+    tmp_path, monkeypatch, fault, message
+):
+    with serve({REPOSITORY: {"main": files(0)}}) as hub:
+        use(hub, tmp_path, monkeypatch)
+        hub.faults.append(fault)
+        with pytest.raises(ConfigError, match=message):
+            checkpoints.locate(Model(name="m", source=REPOSITORY, revisions="all", **SHAPE))

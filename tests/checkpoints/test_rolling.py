@@ -1,0 +1,319 @@
+"""A disk that is smaller than the suite: the limit, who makes room, and what a killed process
+leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from daskmetrics import config, experiment
+from daskmetrics.checkpoints import download as download
+from daskmetrics.checkpoints import locations as checkpoints
+from daskmetrics.checkpoints import rolling
+from daskmetrics.config import Model
+from daskmetrics.core.costs import DOWNLOAD_RATE, CostModel
+from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.results import Download, Measured
+from daskmetrics.execution import Record
+from daskmetrics.experiment import _downloads as downloads
+from daskmetrics.experiment import prefetch as prefetch
+from daskmetrics.experiment import search as search
+from daskmetrics.planning.preview import preview
+from tests.checkpoints.weights import files
+from tests.hub import Fault, serve, use
+
+STEPS = 6
+ONE = sum(len(data) for name, data in files(0).items() if name != "README.md")
+LIMIT = int(2.5 * ONE)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    with serve({"org/suite": {f"step{step}": files(step) for step in range(STEPS)}}) as hub:
+        use(hub, tmp_path, monkeypatch)
+        yield hub
+
+
+def located(by="driver", **options):
+    """The places of the suite's checkpoints, with room for two of them."""
+    about = {
+        "name": "m",
+        "source": "org/suite",
+        "disk": f"{LIMIT}B",
+        "depth": 2,
+        "width": 8,
+        **options,
+    }
+    found = checkpoints.locate(Model(**about)).locations
+    return [replace(each, rolling=replace(each.rolling, by=by)) for each in found]
+
+
+@contextmanager
+def watched(folder: Path):
+    """The most bytes of files in a folder within the block."""
+    most, stop = [0], threading.Event()
+
+    def watch():
+        while not stop.wait(0.002):
+            before, after = sizes(folder), sizes(folder)
+            if before == after:  # else files came and went while they were counted
+                most.append(sum(after.values()))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    yield most
+    stop.set()
+    thread.join()
+
+
+def sizes(folder: Path) -> dict[Path, int]:
+    found = {}
+    for path in folder.glob("[!.]*/[!.]*"):
+        with suppress(FileNotFoundError):  # files come and go
+            found[path] = path.stat().st_size
+    return found
+
+
+def work(locations, seconds=0.02):
+    """What a worker does: use one checkpoint after the other; returns what each download took."""
+    taken = []
+    for location, following in zip(locations, [*locations[1:], None], strict=True):
+        with rolling.held(location, following) as each:
+            assert (checkpoints.folder_of(location) / "model.safetensors").stat().st_size > 80_000
+            time.sleep(seconds)
+        taken.append(each)
+    return taken
+
+
+@pytest.mark.parametrize("by", ["driver", "workers"])
+def test_all_checkpoints_are_used_once_each_and_the_limit_holds(hub, tmp_path, by):
+    locations, done = located(by), []
+    with (
+        watched(Path(locations[0].rolling.folder).parent) as most,
+        rolling.Downloads(locations, print) as downloads,
+    ):
+        downloads.expect(locations)
+        threads = [
+            threading.Thread(target=lambda part=i: done.extend(work(locations[part::2])))
+            for i in range(2)
+        ]
+        [thread.start() for thread in threads]
+        [thread.join(60) for thread in threads]
+    assert len(done) == STEPS and all(download.bytes <= ONE for download in done)
+    assert 0 < max(most) <= LIMIT
+    weights = [path for path in hub.requests if path.endswith("safetensors")]
+    assert len(set(weights)) == STEPS
+    rolling.drop(locations)
+    assert sizes(Path(locations[0].rolling.folder).parent) == {}
+
+
+def test_what_was_used_makes_room_first_and_what_is_in_use_never_does(hub):
+    first, second, third, fourth = located()[:4]
+    for each in (first, second):
+        assert rolling.download(each)
+    assert not rolling.download(third, wait=False)  # both are still to be used
+    with rolling.held(second), rolling.held(first):  # the first is given back first
+        assert not rolling.download(third, wait=False)
+    assert rolling.download(third, wait=False)
+    assert checkpoints.folder_of(first) is None and checkpoints.folder_of(second)
+    with rolling.held(
+        second
+    ):  # a worker waits for the fourth: the third is removed, although nobody has used it
+        assert rolling.download(fourth)
+    assert checkpoints.folder_of(third) is None
+
+
+def test_other_files_are_never_removed(hub, tmp_path):
+    mine = tmp_path / "hub" / "models--org--suite" / "blobs" / "mine"
+    mine.parent.mkdir(parents=True)
+    mine.write_bytes(b"x" * LIMIT)
+    locations = located("workers")
+    work(locations)
+    rolling.drop(locations)
+    assert mine.stat().st_size == LIMIT
+
+
+KILLED = """
+import sys
+from tests.experiment.test_rolling import located, rolling
+location = located("workers", tensors="all")[0]
+rolling.download(location)
+"""
+
+
+def test_a_killed_download_is_resumed_and_its_lock_is_released(hub, tmp_path):
+    hub.rate = 10_000  # it pauses for six seconds after the first block
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED],
+        env={**hub.environment(tmp_path), "PYTHONPATH": str(Path.cwd())},
+    )
+    location = located("workers", tensors="all")[0]
+    partial = Path(location.rolling.folder) / "model.safetensors.part"
+    while not (partial.is_file() and partial.stat().st_size > 20_000):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    have, hub.rate = partial.stat().st_size, None
+    with rolling.held(location) as taken:
+        assert taken.bytes == taken.whole == ONE
+    last = len(files(0)["model.safetensors"]) - 1
+    assert f"bytes={have}-{last}" in [headers.get("Range") for _, _, headers in hub.seen]
+
+
+def test_a_worker_gets_the_reason_of_a_failed_download_and_can_ask_again(hub, monkeypatch):
+    location = located()[0]
+    monkeypatch.setattr(download, "TRIES", replace(download.TRIES, delay=0.01))
+    hub.faults.append(Fault("resolve", 7, status=503))
+    with rolling.Downloads([location], print):
+        with pytest.raises(
+            DataError, match="7 attempts in a row failed, the last because the hub answers 503"
+        ):
+            work([location])
+        assert len(work([location])) == 1
+
+
+def test_a_worker_gets_the_reason_of_a_download_that_began_before_it_asked(hub, monkeypatch):
+    location, has_room, begun = located()[0], rolling._has_room, threading.Event()
+
+    def slow(entry, limit):  # the driver has no lock yet
+        begun.set()
+        while not entry.wanted.is_file():
+            time.sleep(0.01)
+        return has_room(entry, limit)
+
+    monkeypatch.setattr(rolling, "_has_room", slow)
+    hub.faults.append(Fault("resolve", 99, status=404))
+    with rolling.Downloads([location], print) as downloads:
+        downloads.expect([location])
+        assert begun.wait(60)
+        with pytest.raises(DataError, match="The hub has no"):
+            work([location])
+
+
+def test_the_user_is_told_of_long_pauses(hub, monkeypatch):
+    location, messages = located()[0], []
+    hub.faults.append(Fault("resolve", status=429, headers={"Retry-After": "61"}))
+    rolling.download(location, on_message=messages.append, sleep=lambda seconds: None)
+    (message,) = messages
+    assert message.endswith("the hub answers 429; trying again in 61 s")
+
+
+def test_a_limit_below_one_checkpoint_is_refused_before_anything_is_fetched(hub):
+    with pytest.raises(
+        ConfigError, match=r"'disk: 50kB' is less than one checkpoint: .* Give at least twice that"
+    ):
+        located(disk="50kB")
+    assert hub.sent == 0
+
+
+def test_a_folder_has_no_limit(tmp_path):
+    with pytest.raises(ConfigError, match="'disk' is for a hub id: leave it out"):
+        checkpoints.locate(Model(name="m", source=str(tmp_path), disk="1GB"))
+
+
+def test_a_hub_that_does_not_list_its_files_is_an_error(hub):
+    hub.faults.append(Fault("/tree/", 99, status=404))
+    with pytest.raises(
+        ConfigError, match=r"the hub did not list the files of org/suite at .* Run the same command"
+    ):
+        located()
+
+
+def record(**download):
+    result = Measured((), (), (), (), (), download=Download(**download) if download else None)
+    return Record("k", "m@step0", "measure", "ok", result)
+
+
+def test_the_measured_rate_is_a_power_of_two_and_assumed_without_downloads():
+    assert downloads.rate([record()]) == DOWNLOAD_RATE
+    slow, fast = ({"bytes": 30_000_000, "whole": 1, "seconds": s, "waited": 0} for s in (2.0, 1.6))
+    assert downloads.rate([record(**slow)]) == downloads.rate([record(**fast)]) == 2.0**24
+    assert CostModel("cpu", 2.0**23).download_seconds(2.0**24) == 2.0
+
+
+def test_what_was_spared_is_said_in_words():
+    assert downloads.spared([record()]) is None
+    text = downloads.spared([record(bytes=117e9, whole=163e9, seconds=1.0, waited=12.0)])
+    assert text.startswith(
+        "Downloaded 117.0 GB of 163.0 GB: only the tensors that are needed. Workers waited 12 s"
+    )
+
+
+def test_a_checkpoint_is_named_by_its_content_so_that_a_resumed_run_finds_it(hub):
+    before, after = located(), located()
+    assert before == after and json.dumps([each.identity for each in before])
+
+
+# an experiment whose disk is limited
+
+
+def prepared(**options):
+    about = {
+        "name": "m",
+        "source": "org/suite",
+        "depth": 2,
+        "width": 8,
+        "pooling": "mean",
+        **options,
+    }
+    plain = {"name": "x", "models": [about], "corpus": {"prompts": 4}, "tasks": ["stdlib:word"]}
+    return experiment.prepare(config.parse(plain))
+
+
+def test_a_limit_changes_no_key_and_makes_another_fetch_part_of_the_cost(hub):
+    limited, unlimited = prepared(disk=f"{LIMIT}B"), prepared()
+    assert limited.measure_keys == unlimited.measure_keys and limited.key == unlimited.key
+    costs = [search.build_problem(each, each.suites).encode_cost for each in (limited, unlimited)]
+    assert costs[0] - costs[1] == pytest.approx(ONE / DOWNLOAD_RATE, rel=1e-6)
+    assert prefetch.downloads(limited) == [] and len(prefetch.downloads(unlimited)) == STEPS
+
+
+def test_all_models_that_need_the_setting_are_named_at_once(hub, tmp_path):
+    branches = {
+        "main": {
+            name.replace("model.safetensors", "pytorch_model.bin"): d
+            for name, d in files(0).items()
+        }
+    }
+    hub.repositories = {"org/suite": branches, "org/other": branches}
+    models = [
+        {"name": n, "source": f"org/{n}", "revisions": "main", "depth": 2, "width": 8}
+        for n in ("suite", "other")
+    ]
+    with pytest.raises(
+        ConfigError, match=r"(?s)set models.0.pickled: true .*\n.*set models.1.pickled: true"
+    ):
+        experiment.prepare(config.parse({"name": "x", "models": models}))
+
+
+def test_the_preview_says_what_the_hub_has_and_that_the_disk_is_limited(hub, tmp_path):
+    rows = dict(preview(prepared(disk="1GB"), RunFolder(tmp_path / "run")).rows)
+    assert rows["weights"] == "of 6 revisions of org/suite 6 have safetensors"
+    assert rows["download"].endswith("m through 1GB of disk")
+
+
+def test_a_download_before_a_run_is_tried_again_after_an_error_of_the_server(hub, monkeypatch):
+    monkeypatch.setattr(prefetch, "TRIES", replace(prefetch.TRIES, delay=0.01))
+    started = []
+    hub.faults.append(Fault("GET /org/suite/resolve", 2, status=503))
+    wanted = prefetch.checkpoint("org/suite", "step0", prefetch.FILES)
+    counted = replace(wanted, fetch=lambda: (started.append("step0"), wanted.fetch()))
+    assert prefetch.fetch([counted], lambda download, reason: None) == {}
+    assert len(started) in (2, 3)  # the client fetches several files at once
+    hub.faults.append(Fault("GET /org/suite/resolve", 9, status=404))
+    other = prefetch.checkpoint("org/suite", "step1", prefetch.FILES)
+    counted = replace(other, fetch=lambda: (started.append("step1"), other.fetch()))
+    assert prefetch.fetch([counted], lambda *done: None).keys() == {"org/suite@step1"}
+    assert started.count("step1") == 1

@@ -1,0 +1,231 @@
+"""What is read of a sentence-transformers folder, and what is refused; no network is loaded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskmetrics.checkpoints import locations as checkpoints
+from daskmetrics.checkpoints import shipped as shipped
+from daskmetrics.checkpoints.protocol import protocol_of, require_known
+from daskmetrics.config import PRESETS, Model, Protocol
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.names import content_key
+
+LIBRARY = "sentence_transformers.models"
+
+
+def write(folder: Path, **files: Any) -> Path:
+    """A folder with these JSON files; ``a__b`` is ``a/b.json``."""
+    for name, content in files.items():
+        path = folder / f"{name.replace('__', '/')}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+    return folder
+
+
+def modules(*kinds: str) -> list[dict[str, Any]]:
+    return [{"idx": i, "path": f"{i}_x" if i else "", "type": kind} for i, kind in enumerate(kinds)]
+
+
+def folder_of(path: Path, *rest: str, **files: Any) -> Path:
+    """A folder with a Transformer, a mean Pooling and further modules."""
+    kinds = [f"{LIBRARY}.{kind}" for kind in ("Transformer", "Pooling", *rest)]
+    config = {"num_hidden_layers": 2, "hidden_size": 8, "vocab_size": 30}
+    pooling = {"word_embedding_dimension": 8, "pooling_mode_mean_tokens": True}
+    (path / "2_x").mkdir(parents=True, exist_ok=True)
+    (path / "model.safetensors").write_bytes(b"w")
+    named = {
+        "modules": modules(*kinds),
+        "config": config,
+        "tokenizer_config": {},
+        "1_x__config": pooling,
+    }
+    return write(path, **{**named, **files})
+
+
+def model(source: Path | str = "org/name", **options: Any) -> Model:
+    return Model(name="m", source=str(source), **options)
+
+
+DENSE = {
+    "in_features": 8,
+    "out_features": 4,
+    "activation_function": "torch.nn.modules.activation.Tanh",
+}
+
+
+@pytest.mark.parametrize(
+    ("rest", "files", "message"),
+    [
+        (["CNN"], {}, "module CNN is not known"),
+        (["WordWeights"], {}, "module WordWeights is not known"),
+        (
+            [],
+            {"modules": modules("custom_st.Transformer", f"{LIBRARY}.Pooling")},
+            "custom_st.Transformer' has code of",
+        ),
+        (
+            [],
+            {"modules": modules(f"{LIBRARY}.WordEmbeddings", f"{LIBRARY}.Pooling")},
+            "begin with WordEmbeddings",
+        ),
+        ([], {"modules": modules(f"{LIBRARY}.Transformer")}, "no Pooling module"),
+        ([], {"1_x__config": {"pooling_mode": "median"}}, "pooling 'median' is not known"),
+        (
+            [],
+            {"sentence_bert_config": {"transformer_task": "fill-mask"}},
+            "does not read plain texts",
+        ),
+        (
+            [],
+            {"sentence_bert_config": {"modality_config": {"message": {}}}},
+            "does not read plain texts",
+        ),
+        ([], {"sentence_bert_config": {"query_length": 8}}, "sets query_length"),
+        (
+            [],
+            {"sentence_bert_config": {"config_args": {"is_causal": False}}},
+            "sets config_args: is_causal",
+        ),
+        (
+            [],
+            {"config_sentence_transformers": {"similarity_fn_name": "euclidean"}},
+            "similarity is euclidean",
+        ),
+        (
+            ["Dense"],
+            {"2_x__config": {**DENSE, "in_features": 9}},
+            "Dense reads 9 numbers, and a vector has 8",
+        ),
+        (
+            ["Dense"],
+            {"2_x__config": {**DENSE, "activation_function": "mine.Act"}},
+            "'mine.Act' of its Dense has code",
+        ),
+        (
+            ["Dense"],
+            {"2_x__config": {**DENSE, "module_input_name": "token_embeddings"}},
+            "does not read or write",
+        ),
+        (["Dense"], {"2_x__config": DENSE}, "model.safetensors' is missing"),
+    ],
+)
+def test_what_cannot_be_applied_is_refused_unless_a_pooling_is_chosen(
+    tmp_path: Path, rest: list[str], files: Any, message: str
+) -> None:
+    folder = folder_of(tmp_path / "m", *rest, **files)
+    with pytest.raises(ConfigError, match=message) as error:
+        protocol_of(Protocol(), model(folder), folder)
+    assert "pooling: mean" in str(error.value)
+    assert (
+        protocol_of(Protocol(), model(folder, pooling="cls"), folder).as_dict()["pooling"] == "cls"
+    )
+
+
+def test_pickled_dense_weights_are_refused_unless_they_are_allowed(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "m", "Dense", **{"2_x__config": DENSE})
+    (folder / "2_x" / "pytorch_model.bin").write_bytes(b"w")
+    with pytest.raises(ConfigError, match="pickled: true"):
+        shipped.read(folder)
+    assert shipped.read(folder, pickled=True) is not None
+
+
+def test_a_missing_file_of_a_module_names_the_download(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "m")
+    (folder / "1_x" / "config.json").unlink()
+    with pytest.raises(ConfigError, match=r"is missing.*hf download"):
+        shipped.read(folder)
+
+
+def test_lengths_and_padding_are_those_of_the_folder(tmp_path: Path) -> None:
+    folder = folder_of(
+        tmp_path / "m", tokenizer_config={"model_max_length": 10**30, "padding_side": "left"}
+    )
+    assert protocol_of(Protocol(), model(folder), folder).base.max_length == 256
+    write(
+        folder,
+        config={
+            "num_hidden_layers": 2,
+            "hidden_size": 8,
+            "vocab_size": 30,
+            "max_position_embeddings": 64,
+        },
+    )
+    base = protocol_of(Protocol(), model(folder), folder).base
+    assert (base.max_length, base.padding, base.pooling) == (64, "left", "as_shipped")
+    write(folder, sentence_bert_config={"max_seq_length": 32})
+    assert protocol_of(Protocol(), model(folder), folder).base.max_length == 32
+    assert protocol_of(Protocol(), model(folder, max_length=16), folder).base.max_length == 16
+
+
+def test_the_protocol_of_a_bare_model_is_that_of_the_configuration_with_the_mean(
+    tmp_path: Path,
+) -> None:
+    bare = protocol_of(Protocol(), model(tmp_path), tmp_path)
+    assert bare.key == content_key(Protocol(pooling="mean").model_dump(mode="json"))
+    assert bare.summary == "mean, 256 tokens, prompts: none"
+    assert protocol_of(Protocol(pooling="last"), model(tmp_path), None).base.pooling == "last"
+    assert PRESETS["paper"].pooling == "mean"
+
+
+@pytest.mark.parametrize("folder", [None, Path("/tmp")])
+def test_a_model_that_is_nothing_of_the_kind_cannot_be_read_as_shipped(folder: Path | None) -> None:
+    with pytest.raises(ConfigError, match="'m' has 'pooling: as_shipped', but"):
+        protocol_of(Protocol(), model(pooling="as_shipped"), folder)
+
+
+CHANGES = {
+    "1_x__config": {"word_embedding_dimension": 8, "pooling_mode_cls_token": True},
+    "sentence_bert_config": {"do_lower_case": True},
+    "config_sentence_transformers": {"prompts": {"query": "q: "}},
+    "tokenizer_config": {"padding_side": "left"},
+    "2_x__config": {**DENSE, "use_residual": True},
+}
+
+
+@given(st.sets(st.sampled_from([*CHANGES, "weights"]), min_size=1))
+def test_any_change_of_what_is_shipped_changes_the_key(
+    tmp_path_factory: pytest.TempPathFactory, changed: set[str]
+) -> None:
+    keys = []
+    for files in ({}, {name: CHANGES[name] for name in changed & CHANGES.keys()}):
+        folder = folder_of(tmp_path_factory.mktemp("m"), "Dense", **{"2_x__config": DENSE, **files})
+        (folder / "2_x" / "model.safetensors").write_bytes(
+            b"new" if keys and "weights" in changed else b"old"
+        )
+        keys.append(protocol_of(Protocol(), model(folder), folder).key)
+    assert len(set(keys)) == 2
+
+
+def test_a_network_in_a_sub_folder_is_one_revision(tmp_path: Path) -> None:
+    root = folder_of(tmp_path / "m")
+    listed = modules(f"{LIBRARY}.Transformer", f"{LIBRARY}.Pooling")
+    listed[0]["path"] = "0_Transformer"
+    write(root, modules=listed)
+    (root / "0_Transformer").mkdir()
+    for name in ("config.json", "tokenizer_config.json", "model.safetensors"):
+        (root / name).rename(root / "0_Transformer" / name)
+    located = checkpoints.locate(model(root))
+    assert located.suite.revisions == ("main",)
+    assert located.locations[0].path.endswith("0_Transformer")
+    assert shipped.read(Path(located.locations[0].path)) is not None
+    write(root, **{"1_x__config": {"word_embedding_dimension": 8, "pooling_mode_cls_token": True}})
+    assert checkpoints.locate(model(root)).locations[0].identity != located.locations[0].identity
+
+
+def test_a_hub_model_is_refused_if_how_to_read_it_is_on_the_hub_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "huggingface_hub.HfApi.file_exists", lambda *_, **__: True
+    )  # there is no hub here
+    with pytest.raises(ConfigError, match="hf download org/name --revision step1"):
+        require_known(Protocol(), model(), ["step1"])
+    require_known(Protocol(), model(), [])
+    require_known(Protocol(), model(pooling="mean"), ["step1"])

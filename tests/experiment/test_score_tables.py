@@ -1,0 +1,364 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.names import Arm
+from daskmetrics.core.results import Measured, Scored
+from daskmetrics.execution import Journal, Record
+from daskmetrics.experiment.score_tables import read, read_metrics
+from tests.events import started
+
+DATA = os.environ.get("DASKMETRICS_PUBLISHED_DATA")
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_csv_file_with_our_columns(known_csv, known):
+    found = read(known_csv)
+    assert found.arms == known.arms and found.kinds == known.kinds
+    for name in ("scores", "seconds", "stderr"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(known, name))
+    assert found.metric_names == ("entropy",)
+    assert found.metrics[:5, 0].tolist() == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
+
+
+def test_a_csv_file_with_the_published_columns_compressed(tmp_path):
+    path = tmp_path / "scores.csv.gz"
+    with gzip.open(path, "wt") as file:
+        file.write(
+            "family,size,revision,layer,task,task_type,main_score,evaluation_time,n_subsets\n"
+        )
+        file.write("Pythia,14m,main,0,BIOSSES,sts,0.5,7.5,1\nPythia,14m,main,1,BIOSSES,sts,,8,1\n")
+    found = read(path)
+    assert [str(arm) for arm in found.arms] == [
+        "Pythia-14m@main/0"
+    ]  # a row without a score is no row
+    assert found.kinds == {"BIOSSES": "sts"}
+    assert found.scores.tolist() == [[0.5]] and found.seconds.tolist() == [[7.5]]
+
+
+def test_damaged_and_foreign_files_are_refused(tmp_path):
+    path = tmp_path / "s.csv.gz"
+    path.write_bytes(gzip.compress(b"model,layer,task,score\n" + b"a,0,t,1\n" * 999)[:-20])
+    with pytest.raises(ConfigError, match="damaged or incomplete"):
+        read(path)
+    path.write_bytes(b"model,layer,task,score\na,0,t,1\n")
+    with pytest.raises(ConfigError, match="damaged or incomplete"):
+        read(path)
+    path = tmp_path / "s.csv"
+    path.write_bytes("model,layer,task,score\nä,0,t,1\n".encode("latin1"))
+    with pytest.raises(ConfigError, match="is not UTF-8 text"):
+        read(path)
+
+
+def test_a_table_is_the_same_in_every_format(tmp_path, known_csv):
+    frame = pd.read_csv(known_csv, dtype={"kind": str})
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    (tmp_path / "s.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    frame.to_parquet(tmp_path / "s.parquet")
+    frame.to_csv(tmp_path / "s.tsv", sep="\t", index=False)
+    expected = read(known_csv)
+    for path in tmp_path.glob("s.*"):
+        found = read(path)
+        assert found.arms == expected.arms and found.kinds == expected.kinds
+        for name in ("scores", "seconds", "stderr", "metrics"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+@pytest.mark.parametrize(
+    "column", ["model", "revision", "layer", "task", "score", "stderr", "seconds", "kind"]
+)
+def test_a_misspelt_column_is_an_error_and_never_a_default(tmp_path, column, known_csv):
+    renamed = tmp_path / "renamed.csv"
+    header, body = known_csv.read_text().split("\n", 1)
+    for name in (f"{column}s", f" {column}", column.title()):
+        renamed.write_text(header.replace(column, name, 1) + "\n" + body)
+        with pytest.raises(
+            ConfigError, match=rf"has (a column '{name}' and )?no (column )?'{column}'"
+        ):
+            read(renamed)
+
+
+def test_only_the_requested_models_are_read(tmp_path):
+    path = write(tmp_path / "s.csv", "model,layer,task,score", "a,0,t,1", "b,0,t,2")
+    assert [suite.model for suite in read(path).suites] == ["a", "b"]
+    assert [suite.model for suite in read(path, ["b"]).suites] == ["b"]
+    with pytest.raises(ConfigError, match=r"Unknown model 'c'.*Valid: a, b"):
+        read(path, ["c"])
+
+
+def test_several_tables_are_joined(tmp_path):
+    one = write(tmp_path / "1.csv", "model,layer,task,score,metric:rank", "a,0,t,1,5", "a,1,t,2,6")
+    other = write(
+        tmp_path / "2.csv",
+        "model,layer,task,score,kind,metric:rank",
+        "b,0,t,3,pairs,7",
+        "a,1,t,2,pairs,6",
+    )
+    found = read([one, other])
+    assert [str(arm) for arm in found.arms] == ["a@main/0", "a@main/1", "b@main/0"]
+    assert found.scores.tolist() == [[1], [2], [3]] and found.kinds == {"t": "pairs"}
+    assert found.metrics.tolist() == [[5], [6], [7]]
+    assert read([one, one]).arms == read(one).arms
+
+
+def test_two_tables_with_different_scores_of_a_cell_are_an_error(tmp_path):
+    one = write(tmp_path / "1.csv", "model,layer,task,score", "a,0,t,1")
+    other = write(tmp_path / "2.csv", "model,layer,task,score", "a,0,t,1.5")
+    with pytest.raises(
+        DataError, match=r"a@main/0:t has the score 1 in '.*1.csv' and 1.5 in '.*2.csv'"
+    ):
+        read([one, other])
+
+
+@pytest.mark.skipif(not DATA, reason="needs the published tables")
+def test_published_tables_of_other_families_have_holes_and_are_joined():
+    folder = Path(DATA)
+    other = read(folder / "other_families_scores.csv.gz")
+    holes = {suite.model: 0 for suite in other.suites}
+    for arm, complete in zip(other.arms, other.is_complete(), strict=True):
+        holes[arm.model] += not complete
+    assert holes == {"LLM2Vec-mntp-8B": 14, "Pythia-160m": 0, "mamba-130m": 0, "mamba-370m": 22}
+    joined = read([folder / "published_scores.csv.gz", folder / "other_families_scores.csv.gz"])
+    assert len(joined.suites) == 7 and joined.complete().known == 32 * (364 + 12 + 13 + 10 + 27)
+
+
+@pytest.mark.parametrize(
+    ("lines", "error", "message"),
+    [
+        (["model,layer,score", "a,0,1"], ConfigError, "has no column 'task'"),
+        (
+            ["model,layer,task,score", "a,first,t,1"],
+            DataError,
+            "line 2: layer 'first' is not a number",
+        ),
+        (["model,layer,task,score", "a,-1,t,1"], DataError, "line 2: layer '-1' is not a number"),
+        (["model,layer,task,score", "a,0,t,good"], DataError, "line 2: 'good' is not a number"),
+        (["model,layer,task,score", "a,0,t,1e300"], DataError, "line 2: '1e300' is too large"),
+        (
+            ["model,layer,task,score", "a,0,t,1", "a,0,t,2"],
+            DataError,
+            "line 3: a@main/0:t has the score 2, and 1 in",
+        ),
+        (["model,layer,task,score,seconds", "a,0,t,1,-3"], DataError, "line 2: '-3' is negative"),
+        (
+            ["model,layer,task,score,seconds", "a,0,t,1,inf"],
+            DataError,
+            "line 2: 'inf' is too large",
+        ),
+        (
+            ["model,layer,task,score,metric:x", "a,0,t,1,low"],
+            DataError,
+            "line 2: 'low' is not a number",
+        ),
+        (
+            ["model,layer,task,score,score", "a,0,t,1,2"],
+            ConfigError,
+            "has a column twice in its header",
+        ),
+        (["model,layer,task,score", 'a,0,"t,1'], ConfigError, "Is a closing double quote missing?"),
+        (
+            ["model,layer,task,score", "a,0,t"],
+            ConfigError,
+            "line 2 has 3 fields, but the header has 4",
+        ),
+        (["model,layer,task,score"], DataError, "contains no scores"),
+    ],
+)
+def test_an_error_in_a_table_has_its_line(tmp_path, lines, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        read(write(tmp_path / "s.csv", *lines))
+
+
+def test_metrics_from_a_separate_file(tmp_path, known_csv):
+    header = "family,size,revision,dataset,metric,norm,layer,value,split"
+    lines = [
+        f"m,,{revision},wiki,curvature,raw,{layer},{layer}.5,"
+        for revision in ("step1", "step4")
+        for layer in (0, 1)
+    ]
+    path = write(tmp_path / "metrics.csv", header, *lines, "m,,step1,wiki,curvature,raw,2,,")
+    assert read_metrics(path)[Arm("m", "step4", 1)] == {"curvature raw wiki": 1.5}
+    assert Arm("m", "step1", 2) not in read_metrics(path)
+    assert read(known_csv, metrics=path).metrics is None  # fewer than half of the arms have it
+
+
+def test_the_error_for_a_path_without_scores_lists_what_is_read(tmp_path):
+    with pytest.raises(
+        ConfigError, match="neither a table, nor the folder of a run, nor a folder of mteb results"
+    ):
+        read(tmp_path)
+
+
+def journal(folder: RunFolder, records: list[Record]) -> None:
+    start = started(
+        tasks={"stdlib:word": {"kind": "classification"}}, widths={"tiny": 8, "small": 16}
+    )
+    with Journal(folder.journal, folder.lock) as journal:
+        journal.append(start)
+        for record in records:
+            journal.append(record)
+
+
+def test_models_are_in_the_order_of_the_run_and_not_of_its_scores(tmp_path):
+    folder = RunFolder(tmp_path / "run").create()
+    score = Scored(0.5, 0.02, n=10, encode_seconds=2.0)
+    names = [f"{model}@step{step}/1:stdlib:word" for model in ("small", "tiny") for step in (4, 8)]
+    journal(
+        folder, [Record(name, name, "score", "ok", value=score, seconds=0.25) for name in names]
+    )
+    found = read(folder.path)
+    assert [suite.model for suite in found.suites] == ["tiny", "small"]
+
+
+def test_the_folder_of_a_run(tmp_path):
+    folder = RunFolder(tmp_path / "run").create()
+    values = ((1.0, None), (2.0, 3.0))
+    value = Measured((0, 1), ("norm", "rank"), values, values, ((1, 2), (1, 1)))
+    score = Scored(0.5, 0.02, n=10, encode_seconds=2.0)
+    journal(
+        folder,
+        [
+            Record("a", "tiny@step4", "measure", "ok", value=value),
+            Record("b", "tiny@step4/1:stdlib:word", "score", "ok", value=score, seconds=0.25),
+            Record("c", "tiny@step4/0:stdlib:word", "score", "nan", reason="not finite"),
+            Record("d", "tiny@step4/0:stdlib:gone", "score", "ok", value=score),
+        ],
+    )
+    found = read(folder.path)
+    assert [str(arm) for arm in found.arms] == ["tiny@step4/1"] and found.kinds == {
+        "stdlib:word": "classification"
+    }
+    assert (
+        found.scores.tolist() == [[0.5]]
+        and found.seconds.tolist() == [[2.25]]
+        and found.encode.tolist() == [[2.0]]
+    )
+    assert found.metric_names == ("norm", "rank") and found.metrics.tolist() == [[2.0, 3.0]]
+
+
+def test_the_error_for_a_run_without_scores_says_how_to_get_them(tmp_path):
+    folder = RunFolder(tmp_path / "run").create()
+    journal(folder, [])
+    with pytest.raises(ConfigError, match=r"has no scores.*search.policy=sweep"):
+        read(folder.path)
+
+
+class TestMteb:
+    """Results as the benchmark itself writes them."""
+
+    pytestmark = pytest.mark.filterwarnings("default")  # the benchmark's own
+
+    def save(
+        self, folder: Path, layer: int, score: float, revision: str = "step1000", **more: object
+    ) -> None:
+        mteb = pytest.importorskip("mteb", reason="needs the extra 'mteb'")
+        from mteb.cache import ResultCache
+        from mteb.models.model_meta import ModelMeta
+
+        meta = ModelMeta.create_empty({"name": "EleutherAI/pythia-14m", "revision": revision})
+        meta = meta.model_copy(
+            update={"experiment_kwargs": {"layer": layer, "pooling": "mean", **more}}
+        )
+        task = mteb.get_task("BIOSSES")
+        scores = {
+            "test": [{"main_score": score, "hf_subset": "default", "languages": ["eng-Latn"]}]
+        }
+        result = mteb.TaskResult(
+            task_name="BIOSSES",
+            dataset_revision=task.metadata.revision,
+            mteb_version=mteb.__version__,
+            scores=scores,
+            evaluation_time=12.5,
+        )
+        ResultCache(folder).save_to_cache(result, meta)
+
+    def test_every_layer_is_an_arm(self, tmp_path):
+        for layer in (0, 3):
+            self.save(tmp_path, layer, 0.1 * layer)
+        self.save(tmp_path, 0, 0.7, revision="step2000")
+        for place in (tmp_path, tmp_path / "results"):
+            found = read(place)
+            (suite,) = found.suites
+            assert (suite.model, suite.revisions, suite.layers) == (
+                "EleutherAI/pythia-14m",
+                ("step1000", "step2000"),
+                (0, 3),
+            )
+            assert found.kinds == {"BIOSSES": "sts"}
+            np.testing.assert_allclose(found.scores[:, 0], [0.0, 0.3, 0.7, np.nan])
+            assert found.seconds[0, 0] == 12.5
+
+    def test_two_experiments_of_one_layer_are_an_error(self, tmp_path):
+        self.save(tmp_path, 1, 0.1)
+        self.save(tmp_path, 1, 0.2, state="raw")
+        with pytest.raises(DataError, match=r"pythia-14m@step1000/1 has two scores of BIOSSES"):
+            read(tmp_path)
+
+    def test_an_incomplete_result_is_named(self, tmp_path):
+        self.save(tmp_path, 1, 0.1)
+        (path,) = tmp_path.rglob("BIOSSES.json")
+        path.write_text(path.read_text()[:40])
+        with pytest.raises(DataError, match="not a complete result"):
+            read(tmp_path)
+
+    def test_the_layer_is_read_from_the_name_without_metadata(self, tmp_path):
+        folder = tmp_path / "results" / "own__m" / "rev" / "experiments" / "layer_7__pooling_mean"
+        folder.mkdir(parents=True)
+        scores = {
+            "scores": {"train": [{"main_score": 0.25}, {"main_score": 0.75}]},
+            "task_name": "X",
+        }
+        (folder / "X.json").write_text(json.dumps(scores))
+        found = read(tmp_path)
+        assert [str(arm) for arm in found.arms] == ["own/m@rev/7"] and found.scores.tolist() == [
+            [0.5]
+        ]
+
+    def test_a_score_is_of_the_default_subsets_and_others_are_left_out(self, tmp_path):
+        pytest.importorskip("mteb", reason="needs the extra 'mteb'")
+        for layer, names in enumerate((["en", "de"], ["en"], ["de"])):
+            folder = tmp_path / "own__m" / "rev" / "experiments" / f"layer_{layer}"
+            folder.mkdir(parents=True)
+            parts = [
+                {"main_score": 0.2 + 0.5 * (name == "de"), "hf_subset": name} for name in names
+            ]
+            result = {"scores": {"test": parts}, "task_name": "MassiveIntentClassification"}
+            (folder / "MassiveIntentClassification.json").write_text(json.dumps(result))
+        with pytest.warns(
+            UserWarning, match=r"1 results are left out.*layer_2.*split 'test' has no score of en"
+        ):
+            found = read(tmp_path)
+        assert found.scores.tolist() == [[0.2], [0.2]]
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(
+    not DATA, reason="set DASKMETRICS_PUBLISHED_DATA to the folder of published_scores.csv.gz"
+)
+def test_the_published_table_and_its_metrics():
+    folder = Path(str(DATA))
+    found = read(
+        folder / "published_scores.csv.gz", ["Pythia-410m"], folder / "published_metrics.csv.gz"
+    )
+    assert found.scores.shape == (350, 32) and found.known == 11_200
+    assert np.nansum(found.seconds) / 3600 == pytest.approx(278, abs=0.5)
+    assert len(found.metric_names) > 10 and np.isfinite(found.metrics).mean() > 0.9
+    with gzip.open(folder / "published_scores.csv.gz", "rt") as lines:
+        row = next(row for row in csv.DictReader(lines) if row["size"] == "410m")
+    at = found.arms.index(Arm("Pythia-410m", row["revision"], int(row["layer"])))
+    assert found.scores[at, found.tasks.index(row["task"])] == float(row["main_score"])

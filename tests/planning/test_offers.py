@@ -1,0 +1,110 @@
+"""What Slurm's commands print as values and offers; how earlier jobs and runs ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from daskmetrics.cluster.slurm.state import parse_state
+from daskmetrics.config import Cluster
+from daskmetrics.core.events import RunFinished
+from daskmetrics.core.files import RunFolder
+from daskmetrics.execution import Journal
+from daskmetrics.planning.offers import jobs_record, runs_record
+from daskmetrics.planning.offers import slurm_offers as offers
+from tests.events import started
+
+PARTITIONS = (
+    "PartitionName=gpu Default=YES MaxTime=1-00:00:00 State=UP\nPartitionName=old State=DOWN"
+)
+NODES = """\
+gpu*|a1|mixed|8/8/0/16|65536|gpu:a100:4(S:0-1)|gpu:a100:3(IDX:0-2)|
+gpu*|a2|allocated|16/0/0/16|65536|gpu:a100:4|gpu:a100:4(IDX:0-3)|
+gpu*|a3|down*|0/0/16/16|65536|gpu:a100:4|gpu:a100:0|
+old|b1|idle|0/16/0/16|65536|(null)|gpu:0|
+"""
+JOBS = "RUNNING|1:00:00|gpu|1|gres/gpu:a100:4\nRUNNING|30:00|gpu|1|gres:gpu:a100:3\nRUNNING|UNLIMITED|old|1|N/A\n"
+
+
+def profile(**about):
+    return Cluster(kind="slurm", **about)
+
+
+def test_free_gpus_are_counted_on_nodes_that_take_work():
+    (one,) = offers("p", profile(), [1], parse_state(NODES, PARTITIONS, JOBS, at=0.0))
+    assert (one.device, one.free, one.wait.value, one.limit, one.vram_gib) == (
+        "a100",
+        1,
+        0.0,
+        86400.0,
+        80,
+    )
+
+
+def test_the_wait_follows_from_time_limits_of_running_jobs():
+    state = parse_state(NODES, PARTITIONS, JOBS, at=0.0)
+    four, eight = offers("p", profile(), [4, 8], state)
+    assert (four.wait.value, eight.wait.value, eight.nodes) == (1800.0, 3600.0, 2)
+    assert four.wait.source == "time limits of running jobs" and four.wait.interval.low == 0.0
+    queued = parse_state(NODES, PARTITIONS, JOBS + "PENDING|1:00:00|gpu|1|gres/gpu:4\n", at=0.0)
+    (behind,) = offers("p", profile(), [4], queued)
+    assert "1 jobs ahead" in behind.wait.source and behind.wait.interval.high == 3600.0
+
+
+@pytest.mark.parametrize(
+    ("about", "count", "problem"),
+    [
+        ({"partition": "gpuu"}, 1, "Did you mean 'gpu'"),
+        ({"gpu_type": "h200"}, 1, "has no h200, but a100"),
+        ({}, 13, "has only 12 a100"),
+        ({"partition": "old", "gpus_per_job": 0}, 1, "is not up"),
+    ],
+)
+def test_an_impossible_offer_states_its_problem(about, count, problem):
+    (one,) = offers("p", profile(**about), [count], parse_state(NODES, PARTITIONS, JOBS, at=0.0))
+    assert problem in one.problem
+
+
+def test_each_of_several_partitions_is_an_offer():
+    state = parse_state(NODES, PARTITIONS, JOBS, at=0.0)
+    gpu, old = offers("p", profile(partition=["gpu", "old"], gpus_per_job=0), [1], state)
+    assert (gpu.partition, gpu.problem, old.partition) == (
+        "gpu",
+        None,
+        "old",
+    ) and "not up" in old.problem
+
+
+def earlier(runs, name, profile, finished):
+    folder = RunFolder(runs / name).create()
+    folder.config.write_text(yaml.safe_dump({"cluster": profile.model_dump(mode="json")}))
+    with Journal(folder.journal, folder.lock) as journal:
+        journal.append(replace(started(), key="k"))
+        if finished:
+            journal.append(RunFinished("k", 1.0))
+
+
+def test_earlier_runs_on_the_partition_are_counted_and_others_are_not(tmp_path):
+    here, there = Cluster(kind="slurm", partition="gpu"), Cluster(kind="slurm", partition="cpu")
+    for number, (profile, finished) in enumerate(
+        [(here, True), (here, True), (here, False), (there, False)]
+    ):
+        earlier(tmp_path, f"run{number}", profile, finished)
+    record = runs_record(here, tmp_path)
+    assert (record.well, record.ended) == (2, 3) and record.what == "earlier runs on gpu here"
+    assert record.chance.low < 2 / 3 < record.chance.high and len({record, record}) == 1
+    assert runs_record(Cluster(), tmp_path) is None
+
+
+def test_jobs_that_are_not_over_or_were_cancelled_by_hand_say_nothing():
+    assert jobs_record(["a|RUNNING", "b|PENDING", "c|CANCELLED by 1000", ""], "gpu") is None
+    record = jobs_record(
+        ["daskmetrics-x|CANCELLED by 0", "e|NODE_FAIL", "f|OUT_OF_MEMORY", "a|b|COMPLETED"], "gpu"
+    )
+    assert (record.well, record.ended, dict(record.lost)) == (
+        2,
+        4,
+        {"NODE_FAIL": 1, "OUT_OF_MEMORY": 1},
+    )
