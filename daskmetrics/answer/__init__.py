@@ -13,6 +13,7 @@
 `paired`      two candidates compared item by item
 `comparison`  runs beside each other and beside published scores
 `status`      `Status`: how far a run is, and how busy its workers were
+`_arrays`     scores and metrics as xarray
 `analysis`    scores, metrics, correlations, the path of the search, failures and seconds
 `posterior`   the posterior of the search, computed again from the journal
 ============= ===========================================================================

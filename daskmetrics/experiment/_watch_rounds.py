@@ -250,6 +250,7 @@ def numbers_of(answer: Mapping[str, Any]) -> dict[str, float]:
 
     >>> best = {"arm": "out@step8/1", "step": 8, "layer": 1, "score": 0.5, "stderr": 0.1}
     >>> numbers_of({"checkpoints": 2, "cells": 4, "best": best, "rise": None})
+    ... # doctest: +NORMALIZE_WHITESPACE
     {'checkpoints': 2.0, 'cells': 4.0, 'best_step': 8.0, 'best_layer': 1.0, 'best_score': 0.5,
     'best_stderr': 0.1}
     """

@@ -94,7 +94,7 @@ def signed(correlation: float) -> str:
 def scored(score: ScoreEstimate | Scored | None, without: str = "not measured") -> str:
     """The score of a candidate on a task with its standard error.
 
-    >>> scored(Score(0.5, 0.01)), scored(None)
+    >>> scored(Scored(0.5, 0.01)), scored(None)
     ('0.500 ± 0.010', 'not measured')
     """
     return number(score.score, score.stderr) if score else without

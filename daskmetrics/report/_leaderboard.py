@@ -43,7 +43,9 @@ class Leaderboard:
 
     Examples
     --------
-    >>> scores = {Arm("m", "main", layer): {"topics": Scored(0.5 + layer / 10, 0.02)} for layer in (0, 1)}
+    >>> from daskmetrics.core.results import Scored
+    >>> better, worse = Arm("m", "main", 1), Arm("m", "main", 0)
+    >>> scores = {better: {"topics": Scored(0.6, 0.02)}, worse: {"topics": Scored(0.5, 0.02)}}
     >>> board = Leaderboard.of(scores, {"topics": 1.0})
     >>> [(row.rank, row.arm.layer, row.tied) for row in board.arms]
     [(1, 1, True), (2, 0, False)]

@@ -17,6 +17,7 @@ from transformers import (
 from daskmetrics.checkpoints.locations import Location
 from daskmetrics.config import Protocol
 from daskmetrics.core.errors import DataError
+from daskmetrics.core.results import NetworkSize
 from daskmetrics.models import LoadedModel, pad_batch, plan_batches, pool
 
 TEXTS = [
@@ -148,12 +149,12 @@ def test_the_size_counts_the_weights_that_each_layer_needs(neox):
     with LoadedModel(at(neox), Protocol(dtype="float32")) as model:
         size = model.size([0, 2, 3])
     outside = whole - 3 * block
-    assert size == {
-        "whole": whole,
-        "parameters": [outside, outside + 2 * block, whole],
-        "computed": [0, 2 * block, 3 * block],
-        "attention": 32,
-    }
+    assert size == NetworkSize(
+        parameters=(outside, outside + 2 * block, whole),
+        computed=(0, 2 * block, 3 * block),
+        attention=32,
+        whole=whole,
+    )
     assert block == pytest.approx(4 * 32**2 + 2 * 32 * 64, rel=0.05) and outside == pytest.approx(
         31_000 * 32, rel=0.01
     )
@@ -168,7 +169,7 @@ def test_a_block_that_runs_again_is_kept_once_and_computed_twice(tmp_path, minil
     AutoTokenizer.from_pretrained(minilm).save_pretrained(tmp_path)
     with LoadedModel(at(tmp_path), Protocol(dtype="float32")) as model:
         size = model.size([0, 1, 2])
-    once = size["computed"][1]
-    assert size["computed"] == [0, once, 2 * once]
-    assert size["parameters"] == [size["parameters"][0], *[size["parameters"][0] + once] * 2]
-    assert size["whole"] > size["parameters"][2]  # a pooler, which no layer reads
+    once, kept = size.computed[1], size.parameters
+    assert size.computed == (0, once, 2 * once)
+    assert kept == (kept[0], kept[0] + once, kept[0] + once)
+    assert size.whole > kept[2]  # a pooler, which no layer reads

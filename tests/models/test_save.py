@@ -65,7 +65,7 @@ def test_a_cut_decoder_gives_the_vectors_of_its_last_layer(
     encoder = encoder_of(neox, layer, pooling=pooling)
     saved = SentenceTransformer(str(encoder.save(tmp_path / "saved")), device="cpu")
     np.testing.assert_allclose(saved.encode(TEXTS), encoder.encode(TEXTS), atol=1e-5)
-    assert parameters(saved) == encoder.model.size([layer])["parameters"][0]
+    assert parameters(saved) == encoder.model.size([layer]).parameters[0]
 
 
 @pytest.mark.parametrize("layer", [0, 3, 6])

@@ -362,5 +362,5 @@ def read_out(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A finished run with one failed checkpoint and one failed cell."""
-    story = Story(failing=("tiny@step0", "small@step8/0:stdlib:package"))
+    story = Story(failing=("tiny@step0", "small@step8/1:stdlib:package"))
     return make_run(tmp_path_factory.mktemp("runs") / "demo", story)

@@ -38,7 +38,6 @@ def test_a_finished_run_shows_its_answer_with_error_and_cost(folder):
     done, run = row(folder, "done"), RunCollection(folder).run("done")
     best = run.best()
     assert (done.state, done.arm.split()[0], done.problem) == ("finished", str(best.arm), "")
-    assert ("(expected)" in done.arm) is not best.confirmed
     assert done.score == f"{best.score:.3f} ± {best.stderr:.3f}" and done.cost.endswith(
         " % of the sweep"
     )
@@ -48,7 +47,7 @@ def test_an_unfinished_run_shows_its_progress(folder):
     killed = row(folder, "killed")
     assert (
         killed.state == "unfinished"
-        and "5 of 30 cells" in killed.progress
+        and "5 of 30 scores" in killed.progress
         and killed.cost.endswith("(assumed)")
     )
 

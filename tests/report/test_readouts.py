@@ -21,8 +21,9 @@ from daskmetrics.report.plots._explore import BEST_READOUT, drawn_arms, figures
 
 
 def test_the_answer_names_the_readout(read_out):
-    assert read_out.best().arm == Arm("encoder", "main", 2, "mean")
-    assert "encoder, layer 2, mean" in read_out.headline
+    best = read_out.best().arm
+    assert best == read_out.leaderboard().arms[0].arm == Arm("encoder", "main", 2, "mean,int8")
+    assert "encoder, layer 2, mean,int8" in read_out.headline
 
 
 def test_terminal_page_and_json_say_what_each_choice_is_worth(read_out):

@@ -146,11 +146,11 @@ def test_runs_are_chosen_compared_and_followed(link, folder, width, scheme, tmp_
         assert page.evaluate("document.scrollingElement.scrollWidth") <= width
         page.get_by_role("link", name="All runs").click()
         page.get_by_role("link", name=live.name).click()
-        page.get_by_text("1 of 30 cells").wait_for()
+        page.get_by_text("1 of 30 scores").wait_for()
         journal = (folder / "killed" / "journal.jsonl").read_bytes()
         for name in ("journal.mark", "config.yaml"):
             shutil.copy(folder / "killed" / name, live)
         (live / "journal.jsonl").write_bytes(journal)
-        page.get_by_text("5 of 30 cells").first.wait_for(timeout=15_000)  # without a click
+        page.get_by_text("5 of 30 scores").first.wait_for(timeout=15_000)  # without a click
     shutil.rmtree(live)
     assert not errors

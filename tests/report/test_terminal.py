@@ -78,7 +78,7 @@ def test_mean_scores_are_over_the_tasks_of_the_objective(a_run):
 
 def test_the_certainty_names_the_test_and_why_the_search_ended(finished, a_run):
     text = " ".join(best_text(finished).split())
-    assert "as independent where outcomes are missing, in units of the reward (zscore)" in text
+    assert "all pairs of the 3 candidates scored on all tasks, as independent where" in text
     assert "everything was scored" in best_text(a_run(budget=1.0))
 
 
