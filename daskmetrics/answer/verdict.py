@@ -12,14 +12,15 @@ import numpy as np
 from daskmetrics.answer.evidence import Evidence
 from daskmetrics.answer.ties import LEVEL, MOST
 from daskmetrics.core.names import Arm
-from daskmetrics.core.outcomes import Difference, mean_difference, mean_score
+from daskmetrics.core.outcomes import (
+    BEYOND_ERROR,
+    WITHIN_ERROR,
+    Difference,
+    mean_difference,
+    mean_score,
+)
 
 OVERALL = "all tasks"
-WITHIN_ERROR = "within the error"
-BEYOND_ERROR = "beyond the error"
-#: standard errors of a single difference that count as its error, where no test of several arms is
-#: possible
-PAIR = 2.0
 ROUNDING = 1e-9  #: difference of means that counts as none
 
 
@@ -103,10 +104,11 @@ class Standing:
         Arms that were scored on all tasks are compared by the test of all pairs, others by the
         error of the gain.
         """
-        is_within = arm in self.tied
-        if arm not in self.tied and arm not in self.worse:
-            is_within = abs(gain.value) <= PAIR * gain.stderr
-        return WITHIN_ERROR if is_within else BEYOND_ERROR
+        if arm in self.tied:
+            return WITHIN_ERROR
+        if arm in self.worse:
+            return BEYOND_ERROR
+        return gain.relation
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,11 @@ from daskmetrics.core.results import Outcomes, Scored
 
 MOST_BYTES = 4096  #: of the outcomes of one score, before base64: 32,768 bits or 2,048 numbers
 TOLERANCE = 1e-4  #: of the mean of outcomes; the benchmark rounds its scores to five decimals
+WITHIN_ERROR = "within the error"
+BEYOND_ERROR = "beyond the error"
+#: standard errors of a single difference that count as its error (95 %), where no test of several
+#: arms is possible
+PAIR = 2.0
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,15 @@ class Difference:
         if self.stderr <= 0:
             return 0.5 * (1 + float(np.sign(self.value)))
         return 0.5 * math.erfc(-self.value / self.stderr / math.sqrt(2))
+
+    @property
+    def relation(self) -> str:
+        """Whether it is within or beyond the error: two standard errors.
+
+        >>> Difference(0.03, 0.01, paired=True).relation, Difference(-0.02, 0.01, paired=True).relation
+        ('beyond the error', 'within the error')
+        """
+        return WITHIN_ERROR if abs(self.value) <= PAIR * self.stderr else BEYOND_ERROR
 
 
 def pack(outcomes: ArrayLike, score: float, items: Key) -> Outcomes:

@@ -17,7 +17,7 @@ from daskmetrics.answer.paired import ArmComparison
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration
-from daskmetrics.report._format import apart, number, percent, probability, scored, unpaired
+from daskmetrics.report._format import apart, number, percent, scored, unpaired
 from daskmetrics.report._run import Run
 from daskmetrics.report._sections import ReportSection
 
@@ -27,7 +27,7 @@ def compare_text(run: Run, other: Run, compared: RunComparison) -> str:
     runs = {"run": run, "other": other}
     shown = [ReportSection("", table=answers(runs))]
     if compared.best_arms:
-        shown.append(ReportSection("", _mean(compared.best_arms), scores(runs)))
+        shown.append(ReportSection("", _mean(run, other, compared.best_arms), scores(runs)))
     shown.append(ReportSection("Scores of both", _agreement(compared.shared, compared.left_out)))
     differing = settings(runs)
     sentence = "" if differing.rows else "Both runs have the same settings."
@@ -47,22 +47,24 @@ def compare_arms_text(run: Run, other: Run, compared: ArmComparison) -> str:
     for task, gap in compared.tasks.items():
         score = scored(run.recorded[compared.arm][task])
         other_score = scored(other.recorded[compared.other][task])
-        chance = probability(gap.probability)
-        rows.append((task, score, other_score, apart(gap, " *"), chance))
-    header = ("task", "first", "second", "difference", "probability")
+        rows.append((task, score, other_score, apart(gap, " *"), gap.relation))
+    header = ("task", "first", "second", "difference", "")
     table = Table(header, tuple(rows), notes=unpaired(compared.tasks.values()))
-    return ReportSection(f"{compared.arm} and {compared.other}", _mean(compared), table).as_text()
+    title = f"{compared.arm} and {compared.other}"
+    return ReportSection(title, _mean(run, other, compared), table).as_text()
 
 
-def _mean(compared: ArmComparison) -> str:
-    """The difference of the mean scores."""
+def _mean(run: Run, other: Run, compared: ArmComparison) -> str:
+    """The difference of the mean scores, in the words of the verdict if one of the two is its best."""
     if compared.difference is None:
         return "No task of the objective was scored with both."
-    chance = probability(compared.difference.probability)
-    return (
-        f"{compared.arm} scores {apart(compared.difference)} more than {compared.other}; positive "
-        f"with {chance} (normal approximation)."
-    )
+    relation = compared.difference.relation
+    if run is other and run.result:
+        overall, pair = run.verdict.overall, [compared.arm, compared.other]
+        if overall.arm in pair:
+            pair.remove(overall.arm)
+            relation = overall.relation(pair[0], compared.difference)
+    return f"{compared.arm} scores {apart(compared.difference)} more than {compared.other}, {relation}."
 
 
 def _agreement(shared: Agreement, left_out: Sequence[str]) -> str:

@@ -59,7 +59,10 @@ def test_two_arms_are_compared_task_by_task(paired):
         main, ["compare", str(paired.folder.path), "--arms", str(best.arm), str(best.default)]
     )
     assert done.exit_code == 0 and all(task in done.output for task in paired.answer.differences)
-    assert "probability" in done.output and "±" in done.output
+    assert (
+        f"more than {best.default}, {paired.answer.relation}." in " ".join(done.output.split())
+        and "±" in done.output
+    )
     unknown = CliRunner().invoke(
         main, ["compare", str(paired.folder.path), "--arms", "tiny@step9/9", str(best.arm)]
     )
