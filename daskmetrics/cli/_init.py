@@ -174,8 +174,7 @@ def _file(ask: Ask, data: Path, text: str | None, label: str | None) -> str:
         missing = [role for role, column in (("text", text), ("label", label)) if column is None]
         if not missing or not data.exists():
             raise
-        say(error, err=True)
-        text = text or ask("Column with the texts", "") or None
+        text = text or ask(f"{error}\nColumn with the texts", "") or None
         label = label or ask("Column with the labels", "") or None
         if not text and not label:
             raise
@@ -183,10 +182,14 @@ def _file(ask: Ask, data: Path, text: str | None, label: str | None) -> str:
 
 
 def _write(output: Path, content: str, force: bool) -> None:
-    """Write a configuration that is valid, and never over another file without ``force``."""
+    """Write a configuration that is valid, and never over another file without ``force``.
+
+    Where all models are folders, it is prepared: a budget that `run` would refuse is refused here.
+    """
     import yaml
 
     from daskmetrics.config import parse
+    from daskmetrics.experiment import prepare, search
 
     if output.exists() and not force:
         raise ConfigError(
@@ -194,7 +197,9 @@ def _write(output: Path, content: str, force: bool) -> None:
         )
     if not output.parent.is_dir():
         raise ConfigError(f"No folder '{output.parent}' for '{output.name}': create it first.")
-    parse(yaml.safe_load(content), where=str(output))
+    written = parse(yaml.safe_load(content), where=str(output))
+    if all(Path(model.source or "").expanduser().is_dir() for model in written.models):
+        search.check(prepare(written))
     output.write_text(content, encoding="utf-8")
 
 

@@ -31,7 +31,7 @@ def preview(experiment: Experiment, folder: RunFolder) -> Table:
     left = remaining.units_left(experiment, folder, entries)
     rows = (
         *_grid_rows(experiment),
-        ("measuring", f"{len(units):,} units, {len(left):,} to do"),
+        ("measuring", f"{plural(len(units), 'unit')}, {len(left):,} to do"),
         *_cost_rows(experiment, folder, work),
     )
     return Table((), rows, f"{experiment.config.name} (nothing is submitted)")
@@ -42,14 +42,14 @@ def _grid_rows(experiment: Experiment) -> Iterator[tuple[str, str]]:
     arms = len(experiment.arms)
     metrics = ", ".join(metric.name for metric in experiment.metrics)
     suites = (
-        f"{suite.model} ({len(suite.revisions)} checkpoints x {_layers(suite)})"
+        f"{suite.model} ({plural(len(suite.revisions), 'checkpoint')} x {_layers(suite)})"
         for suite in experiment.suites
     )
     yield "models", ", ".join(suites)
-    yield "arms", f"{arms:,} in {len(experiment.checkpoints):,} checkpoints"
+    yield "arms", f"{arms:,} in {plural(len(experiment.checkpoints), 'checkpoint')}"
     yield "vectors", _vectors(experiment)
     yield "metrics", f"{len(experiment.metrics)}: {metrics}" if metrics else "none"
-    yield "tasks", f"{len(experiment.tasks):,}, so {arms * len(experiment.tasks):,} cells"
+    yield "tasks", f"{len(experiment.tasks):,}, so {plural(arms * len(experiment.tasks), 'score')}"
 
 
 def _cost_rows(

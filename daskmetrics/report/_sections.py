@@ -207,12 +207,15 @@ def certainty_section(answer: Answer) -> ReportSection:
     verdict = answer.verdict
     unit = "" if verdict.reward == "mean" else f", in units of the reward ({verdict.reward})"
     errors = "item by item" if verdict.paired else "as independent where outcomes are missing"
+    tested = verdict.overall.tested
+    test = "none, since no other candidate was scored on all tasks"
+    if tested > 1:
+        test = (
+            f"all pairs of the {tested:,} candidates scored on all tasks, {errors}{unit}; with "
+            "95 % each that is as good as the best is within its error"
+        )
     rows = [
-        (
-            "test",
-            f"all pairs of the {plural(verdict.overall.tested, 'candidate')} scored on all tasks, "
-            f"{errors}{unit}; with 95 % each that is as good as the best is within its error",
-        ),
+        ("test", test),
         (
             "probability",
             f"{probability(answer.probability)} that no other is better, by the statistical model "

@@ -135,3 +135,10 @@ def test_a_mistake_is_named_and_nothing_is_written(reviews, words, message):
     assert done.exit_code == 2
     assert message in done.output
     assert not list(Path().glob("*.yaml"))
+
+
+def test_a_budget_that_run_refuses_is_refused_before_a_file_is_written(reviews, minilm):
+    words = ("init", "--model", str(minilm), "--data", "reviews.csv", "--text", "body")
+    done = invoke(*words, "--label", "stars", "--budget", "0.01", "-o", "mine.yaml", "--yes")
+    assert done.exit_code == 2 and "search.budget=auto" in done.output
+    assert not Path("mine.yaml").exists()
