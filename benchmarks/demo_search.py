@@ -1,15 +1,12 @@
 """Live searches of the embedded demo on real workers, compared with its exhaustive sweep.
 
-The checkpoints are measured once; each search starts in a copy of that folder and scores its own
-cells. ``--vary search`` changes the seed of the search alone, so that all searches see the same
-scores. ``--vary run`` changes the seed of the run: new prompts and probes are drawn, everything is
-measured again, and the scores have other noise.
+Each search is a run with a seed of its own: new prompts and probes are drawn, everything is
+measured again, and the scores have other noise than those of the sweep, whose seed is 0.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -32,21 +29,6 @@ SMALL = (
 )
 
 
-def measured(folder: Path, settings: Sequence[str]) -> Path:
-    """A run of the demo that measures everything and searches nothing."""
-    place = folder / "measured"
-    daskmetrics.run(settings=[*settings, "tasks=[]"], folder=place)
-    return place
-
-
-def searched(folder: Path, base: Path | None, name: str, settings: Sequence[str]) -> Run:
-    """A run that starts with a copy of the base folder, if given."""
-    place = folder / name
-    if base is not None and not place.exists():
-        shutil.copytree(base, place)
-    return daskmetrics.run(settings=settings, folder=place)
-
-
 def loss_of(known_truth: GroundTruth, arms: Sequence[Arm], run: Run) -> float:
     """By which share the recommended arm's true mean score is below that of the best arm."""
     return float(known_truth.loss[list(arms).index(run.best().arm)])
@@ -59,9 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument(
         "--budget", type=float, default=0.15, help="share of the cost of every cell"
-    )
-    parser.add_argument(
-        "--vary", choices=("search", "run"), default="search", help="what the seed changes"
     )
     parser.add_argument(
         "--set", dest="settings", action="append", default=[], help="as `daskmetrics run` takes it"
@@ -80,8 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def compare(chosen: argparse.Namespace, folder: Path) -> None:
     settings = [*(SMALL if chosen.small else ()), *chosen.settings]
     seeds, budget = (1, 1.0) if chosen.small else (chosen.seeds, chosen.budget)
-    base = measured(folder, settings)
-    whole = searched(folder, base, "truth", [*settings, "search.policy=sweep", "search.budget=1"])
+    sweep = [*settings, "search.policy=sweep", "search.budget=1"]
+    whole = daskmetrics.run(settings=sweep, folder=folder / "truth")
     known = read(whole.folder.path)
     truth = ground_truth(known, Scenario().build_problem(known))
     good = int((truth.loss <= WITHIN).sum())
@@ -94,13 +73,8 @@ def compare(chosen: argparse.Namespace, folder: Path) -> None:
     )
     hits = 0
     for seed in range(seeds):
-        which = f"{'search.' if chosen.vary == 'search' else ''}seed={seed}"
-        run = searched(
-            folder,
-            base if chosen.vary == "search" else None,
-            f"{chosen.vary}-{seed}",
-            [*settings, which, f"search.budget={budget}"],
-        )
+        search = [*settings, f"seed={seed}", f"search.budget={budget}"]
+        run = daskmetrics.run(settings=search, folder=folder / f"seed-{seed}")
         best, loss = run.best(), loss_of(truth, known.arms, run)
         hits += loss <= WITHIN
         confidence = run.result.probability_within  # type: ignore[union-attr]

@@ -8,7 +8,13 @@ from statistics import NormalDist
 
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.names import Arm
-from daskmetrics.core.outcomes import Difference, difference, mean_difference, mean_score
+from daskmetrics.core.outcomes import (
+    FRESH_SHARE,
+    Difference,
+    difference,
+    mean_difference,
+    mean_score,
+)
 
 LEVEL = 0.05  #: probability of calling a choice wrong that is right, over all rivals together
 
@@ -71,7 +77,7 @@ def fresh_items(run: RecordedRun) -> FreshItems | None:
     limit = NormalDist().inv_cdf(1 - LEVEL / max(1, len(finalists) - 1))
     holds = best.lead is None or -best.lead.value <= limit * best.lead.stderr
     return FreshItems(
-        share=run.config["search"]["fresh_share"],
+        share=FRESH_SHARE,
         finalists=finalists,
         tasks=tuple(run.weights),
         unscored=tuple(arm for arm in run.fresh if arm not in complete),

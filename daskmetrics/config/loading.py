@@ -352,7 +352,7 @@ def _message(item: Mapping[str, Any]) -> str:
     if item["type"] == "extra_forbidden":
         replacement = REMOVED.get(".".join(key for key in item["loc"] if isinstance(key, str)))
         if replacement:
-            return f"The key '{place}' was removed. Use {replacement}."
+            return f"The key '{place}' was removed. In its place: {replacement}."
         inside = f" in '{'.'.join(map(str, parents))}'" if parents else ""
         valid = (field.alias or name for name, field in _section_at(parents).model_fields.items())
         return f"{unknown('key', str(last), valid)}{inside}"

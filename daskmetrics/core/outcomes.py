@@ -23,6 +23,7 @@ from daskmetrics.core.results import Outcomes, Scored
 
 MOST_BYTES = 4096  #: of the outcomes of one score, before base64: 32,768 bits or 2,048 numbers
 TOLERANCE = 1e-4  #: of the mean of outcomes; the benchmark rounds its scores to five decimals
+FRESH_SHARE = 0.3  #: of the items of a task that `search.confirm: fresh` keeps back
 WITHIN_ERROR = "within the error"
 BEYOND_ERROR = "beyond the error"
 #: standard errors of a single difference that count as its error (95 %), where no test of several

@@ -18,6 +18,7 @@ from daskmetrics.config.prompts import check_names
 from daskmetrics.core import corpus as corpus
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.names import Arm, Checkpoint, Key, Suite, content_key, grid, seed_of
+from daskmetrics.core.outcomes import FRESH_SHARE
 from daskmetrics.experiment import score_tables as score_tables
 from daskmetrics.experiment import train as train
 from daskmetrics.experiment.train import TrainedSuite
@@ -26,7 +27,7 @@ from daskmetrics.metrics.views import AUGMENTATION
 from daskmetrics.store import Axis, Template, score_key
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.examples import KINDS
-from daskmetrics.tasks.portions import FRESH_SHARE, divide
+from daskmetrics.tasks.portions import divide
 
 VERSION = 3  # of the computation: increase it when equal inputs no longer give equal numbers
 

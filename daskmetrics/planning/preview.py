@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from daskmetrics.core.events import is_finished, records
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Suite
+from daskmetrics.core.outcomes import FRESH_SHARE
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, equal_names, listed, plural, size_text
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import Experiment, remaining, search
 from daskmetrics.planning.estimate import measurements, workload
 from daskmetrics.planning.workload import Workload
-from daskmetrics.tasks.portions import FRESH_SHARE
 
 
 def preview(experiment: Experiment, folder: RunFolder) -> Table:

@@ -31,7 +31,6 @@ from daskmetrics.tasks.examples import KINDS, Examples, TaskKind, check_embeddin
 from daskmetrics.tasks.task import EmbeddingArray, Pooling, Role, Score, Task
 
 NAMED = 3  #: tasks that a message names
-FRESH_SHARE = 0.3  #: of the items that `search.confirm: fresh` keeps back
 FEWEST = 10  #: items that each part needs; a score of fewer says little
 
 Rows = NDArray[np.intp]

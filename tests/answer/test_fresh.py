@@ -28,7 +28,6 @@ def with_fresh(a_run, monkeypatch):
             for arm, score in finalists.items()
         }
         monkeypatch.setattr(run, "fresh", scores)
-        run.config["search"]["fresh_share"] = 0.3
         return run
 
     return make

@@ -20,8 +20,4 @@ def test_live_searches_are_compared_with_the_exhaustive_sweep(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "within 1%: 1 of 1" in done.stdout
-    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == [
-        "measured",
-        "search-0",
-        "truth",
-    ]
+    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["seed-0", "truth"]

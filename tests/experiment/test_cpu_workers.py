@@ -100,11 +100,7 @@ def test_trees_run_on_cpu_workers_beside_encoding(
     assert {record.value.encoded_on for record in records} == {"GPU"}
     assert all(record.value.score > 1 / 12 for record in records)
     value = records[0].value
-    assert (
-        value["protocol"] == prepared.protocols[prepared.checkpoints[0]].key
-        and value["bytes"] == 2 * 480 * WIDTH * 4
-    )
-    assert (
-        value["dimensions"] == WIDTH and 3 < value["tokens"] <= prepared.config.protocol.max_length
-    )
-    assert {"scikit-learn", "lightgbm"} <= value["versions"].keys()
+    assert value.protocol == prepared.protocols[prepared.checkpoints[0]].key
+    assert value.bytes == 2 * 480 * WIDTH * 4 and value.dimensions == WIDTH
+    assert 3 < value.tokens <= prepared.config.protocol.max_length
+    assert {"scikit-learn", "lightgbm"} <= value.versions.keys()

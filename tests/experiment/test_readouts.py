@@ -173,7 +173,7 @@ def test_a_run_scores_what_each_readout_gives_and_the_same_as_here_and_now(
         )
     assert again.value == scored[best.arm]
     read = next(iter(run.recorded.values()))[task].reading
-    assert (read["texts"], read["layer"]) == (60, 3) and read["seconds"] > 0
+    assert (read.texts, read.layer) == (60, 3) and read.seconds > 0
     assert run.cost_of(Arm("model", "main", 3)).texts_per_second > 0
 
 

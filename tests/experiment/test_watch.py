@@ -194,7 +194,7 @@ def test_a_stop_signal_is_not_lost_in_a_callback_of_the_garbage_collector(tmp_pa
     assert [event["event"] for event in events(tmp_path / "run")] == ["started", "stopped"]
 
 
-OFTEN = "from daskmetrics.config import _arrivals; _arrivals.ASK_HUB = 0.3; from daskmetrics.cli import main; main()"
+OFTEN = "from daskmetrics.checkpoints import arrivals; arrivals.ASK_HUB = 0.3; from daskmetrics.cli import main; main()"
 
 
 def test_branches_of_a_hub_repository_are_measured_as_they_appear(tmp_path):
