@@ -419,12 +419,20 @@ def message_from_json(plain: Plain) -> LiveMessage:
     return _read(plain, _LIVE)
 
 
+#: fields that earlier versions wrote
+_REMOVED: Mapping[type, frozenset[str]] = {
+    RunStarted: frozenset({"likeness"}),
+    SearchEnded: frozenset({"outlook", "without_metrics"}),
+}
+
+
 def _read(plain: Plain, kinds: Mapping[str, type[M]]) -> M:
     kind = plain.get("type")
     cls = kinds.get(str(kind))
     if cls is None:
         raise ValueError(f"unknown kind of entry {kind!r}")
-    fields = {name: value for name, value in plain.items() if name != "type"}
+    removed = _REMOVED.get(cls, frozenset()) | {"type"}
+    fields = {name: value for name, value in plain.items() if name not in removed}
     try:
         if cls is Record:
             fields["value"] = result_of(str(fields.get("kind")), fields.get("value"))

@@ -296,6 +296,13 @@ def test_every_kind_of_entry_survives_its_line_and_has_the_types_of_its_fields()
                 from_json({**to_json(entry), name: 1j})
 
 
+def test_what_earlier_versions_wrote_beside_is_left_out():
+    plain = to_json(started("small"))
+    assert from_json({**plain, "likeness": [[1.0]]}) == started("small")
+    with pytest.raises(ValueError, match="'future' is not known"):
+        from_json({**plain, "future": 1})
+
+
 def test_a_run_that_was_enlarged_and_interrupted_is_not_finished():
     small, large = started("small"), started("large")
     ended = RunFinished("small", 1.0)
