@@ -33,7 +33,7 @@ def matching(pattern: str, meaning: str) -> AfterValidator:
 
 
 def _check_path(text: str) -> str:
-    if any(len(part.encode()) > 255 for part in text.split("/")) or len(text) > 1024:
+    if any(len(name.encode()) > 255 for name in text.split("/")) or len(text) > 1024:
         raise ValueError("must be a path or a name of at most 1024 characters")
     return text
 
@@ -119,8 +119,10 @@ class Section(BaseModel):
     @classmethod
     def _reject_yaml_booleans(cls, data: Any) -> Any:
         """YAML 1.1 reads some words as true or false, which would then count as 1 and 0."""
-        for name, value in data.items() if isinstance(data, Mapping) else ():
-            field = cls.model_fields.get(name) if isinstance(name, str) else None
+        if not isinstance(data, Mapping):
+            return data
+        for name, value in data.items():
+            field = cls.model_fields.get(name)
             if isinstance(value, bool) and field is not None and field.annotation is not bool:
                 raise ValueError(
                     f"'{name}' is {value}, because YAML reads on, off, yes and no as true or "
