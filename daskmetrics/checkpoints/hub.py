@@ -80,9 +80,10 @@ def refs(source: str) -> tuple[Refs | None, str]:
     except HubUnreachable as error:
         kept = recall(_place("refs", source)) or {}
         branches, tags = kept.get("branches"), kept.get("tags")
+        listed = None
         if isinstance(branches, dict) and isinstance(tags, dict):
-            return Refs(branches, tags), str(error)
-        return None, str(error)
+            listed = Refs(branches, tags)
+        return listed, str(error)
 
 
 def refs_of(model: Model) -> tuple[Refs | None, str]:

@@ -464,8 +464,8 @@ def _equal_weights(revisions: Mapping[str, _Found]) -> Iterator[str]:
         if revision.content:
             groups.setdefault(revision.content.weights, {})[name] = revision.content
     for group in groups.values():
-        files: list[set[Any]] = [set(content.digests.items()) for content in group.values()]
-        different = dict(set.union(*files) - set.intersection(*files))
+        files = [set(content.digests.items()) for content in group.values()]
+        different = dict(files[0].union(*files) - files[0].intersection(*files))
         if different:
             name, *others = group
             yield (

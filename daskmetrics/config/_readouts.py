@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from itertools import product
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -81,7 +81,7 @@ class Readouts(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _list_single_values(cls, data: Any) -> Any:
+    def _list_single_values(cls, data: object) -> object:
         """``pooling: last`` stands for a list of one."""
         if not isinstance(data, Mapping):
             return data

@@ -170,11 +170,11 @@ def cluster_origins(base: str) -> tuple[Cluster, dict[str, str]]:
     return cluster(base), origins
 
 
-def _cluster_keys(section: Any) -> dict[Any, Any]:
+def _cluster_keys(section: object) -> dict[Any, Any]:
     return _merge(*(keys for _, keys in _cluster_layers(section)))
 
 
-def _cluster_layers(section: Any) -> list[tuple[str, Mapping[Any, Any]]]:
+def _cluster_layers(section: object) -> list[tuple[str, Mapping[Any, Any]]]:
     """Cluster settings by origin, weakest first: jobqueue.yaml, the named profile, the site's file,
     the keys.
     """
@@ -213,7 +213,7 @@ def _merge(*weakest_first: Mapping[Any, Any]) -> dict[Any, Any]:
     return merged
 
 
-def _as_mapping(section: str, key: str, value: Any) -> dict[Any, Any]:
+def _as_mapping(section: str, key: str, value: object) -> dict[Any, Any]:
     """A section as a mapping; a single name stands for ``{key: name}``."""
     mapping = value
     if isinstance(value, str):
@@ -275,7 +275,7 @@ def _count(value: object, counts: dict[int, int]) -> int:
     return counts.get(id(value), 1)
 
 
-def _shorten(value: Any, length: int = 200) -> str:
+def _shorten(value: object, length: int = 200) -> str:
     try:
         text = str(value) if isinstance(value, Exception) else repr(value)
     except (

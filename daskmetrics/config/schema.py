@@ -146,7 +146,7 @@ class Model(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _name_after_source(cls, data: Any) -> Any:
+    def _name_after_source(cls, data: object) -> object:
         if isinstance(data, str):
             data = {"source": data}
         if not isinstance(data, Mapping) or not isinstance(data.get("source"), str):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import (
     AfterValidator,
@@ -44,7 +44,7 @@ def _check_line(text: str) -> str:
     return text
 
 
-def _reject_number(value: Any) -> Any:
+def _reject_number(value: object) -> object:
     if isinstance(value, int):  # YAML 1.1 reads 12:30:00 as 45000
         raise ValueError("write a time in quotes, for instance '12:30:00'")
     return value
@@ -117,7 +117,7 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _reject_yaml_booleans(cls, data: Any) -> Any:
+    def _reject_yaml_booleans(cls, data: object) -> object:
         """YAML 1.1 reads some words as true or false, which would then count as 1 and 0."""
         if not isinstance(data, Mapping):
             return data

@@ -69,7 +69,7 @@ class HookedModel:
                 self._network(given)
         return returned
 
-    def _states(self, layer: int, states: Any, items: int) -> Tensor:
+    def _states(self, layer: int, states: object, items: int) -> Tensor:
         """The states (B, T, D) that a module returned."""
         name = self._names[layer]
         if not isinstance(states, Tensor):
@@ -104,7 +104,7 @@ def _moved(given: Any, device: torch.device) -> Any:
     return given.to(device) if isinstance(given, Tensor) else given
 
 
-def _mask(given: Any, states: Tensor) -> Tensor:
+def _mask(given: object, states: Tensor) -> Tensor:
     """Which of the tokens (B, T) of the states count."""
     if isinstance(given, Mapping):
         mask = given.get("attention_mask")

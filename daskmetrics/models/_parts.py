@@ -123,7 +123,7 @@ class _Call:
     returned: Any
 
 
-def _copied(states: Any) -> Tensor | None:
+def _copied(states: object) -> Tensor | None:
     """A copy, since the network may change its tensors; None for what is no tensor."""
     return states.clone() if isinstance(states, Tensor) else None
 
@@ -252,7 +252,7 @@ def _final_norm(
     width = last_states.shape[-1]
     wanted = last_states.reshape(-1, width)
 
-    def is_states(given: Any, states: Tensor) -> bool:
+    def is_states(given: object, states: Tensor) -> bool:
         if not isinstance(given, Tensor) or given.dim() < 2 or given.shape[-1] != width:
             return False
         return _same(given.reshape(-1, width)[:TOKENS], states)  # Longformer pads within

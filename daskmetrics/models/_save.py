@@ -141,7 +141,7 @@ def _save_modules(
     prompts = protocol.prompts
     # what follows its pooling
     shipped = protocol.shipped if fitted.readout.pooling in ("", "as_shipped") else None
-    settings: dict[str, Any] = {
+    settings: dict[str, object] = {
         "prompts": dict(prompts.texts),
         "default_prompt_name": prompts.default,
         "similarity_fn_name": shipped.similarity if shipped else "cosine",
@@ -199,8 +199,8 @@ def _projection(fitted: Fitted, width: int) -> dict[str, torch.Tensor]:
     }
 
 
-def _pooling(model: LoadedModel, shipped: Shipped | None, pooling: str) -> dict[str, Any]:
-    config: dict[str, Any] = {"word_embedding_dimension": model.width}
+def _pooling(model: LoadedModel, shipped: Shipped | None, pooling: str) -> dict[str, object]:
+    config: dict[str, object] = {"word_embedding_dimension": model.width}
     if shipped is None:
         config[f"pooling_mode_{_MODES[pooling]}"] = True
         config.setdefault("pooling_mode_mean_tokens", False)
@@ -290,6 +290,6 @@ SentenceTransformer("this folder").encode(["Which layer is best?"])
 {text}"""
 
 
-def _write(path: Path, content: Any) -> None:
+def _write(path: Path, content: object) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import combinations, pairwise
-from typing import Any
 
 import pandas as pd
 
@@ -70,7 +69,11 @@ def _near_empty(table: TextTable, columns: Mapping[str, str]) -> Iterator[str]:
         texts = [
             (position, text) for position, text in zip(table.places, values, strict=True) if text
         ]
-        near_empty = [(position, text) for position, text in texts if not _has_content(text)]
+        near_empty = [
+            (position, text)
+            for position, text in texts
+            if len(text.strip()) < 2 or not any(map(str.isalnum, text))
+        ]
         if not near_empty:
             continue
         example = _example(*near_empty[0])
@@ -145,9 +148,10 @@ def _judgement_warnings(rows: pd.DataFrame, columns: Mapping[str, str]) -> Itera
             f"({example}): every arm finds it."
         )
     if "relevance" in columns:
-        texts, column = ["query", "document"], columns["relevance"]
-        effect = "; the last one counts"
-        yield from _contradictions(judged, texts, "relevance", "judgement", column, effect)
+        texts = ["query", "document"]
+        yield from _contradictions(
+            judged, texts, "relevance", "judgement", columns["relevance"], "; the last one counts"
+        )
 
 
 def _contradictions(
@@ -177,17 +181,13 @@ def _counts_rows(values: list[str]) -> bool:
     return all(after - before == 1 for before, after in pairwise(numbers))
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     """A value without differences in case and white space.
 
     >>> _plain(" A  b ")
     'a b'
     """
     return " ".join(str("" if value is None else value).split()).casefold()
-
-
-def _has_content(text: str) -> bool:
-    return len(text.strip()) > 1 and any(character.isalnum() for character in text)
 
 
 def _example(position: str, text: str) -> str:

@@ -94,7 +94,7 @@ class ExampleTask(ABC):
         return self.scoring or KINDS[self.kind]
 
     @property
-    def _part_key(self) -> list[Any]:
+    def _part_key(self) -> list[object]:
         """What a part adds to the content key; nothing for all of it."""
         if self.portion is None:
             return []
@@ -177,7 +177,7 @@ def kept_back(names: Sequence[str], labels: NDArray[Any], share: float) -> NDArr
     return fresh
 
 
-def _items(examples: Examples, kind: str) -> list[Any]:
+def _items(examples: Examples, kind: str) -> list[object]:
     """The content of each item."""
     if kind in ("classification", "clustering"):
         return list(examples.texts)

@@ -136,7 +136,7 @@ class _RoleReader:
         return ConfigError(f"'{self.table.path}' {problem}")
 
 
-def _text(position: str, value: Any) -> str:
+def _text(position: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"{position}: got {value!r}, not a text. Fill it in or remove the row.")
     return value
