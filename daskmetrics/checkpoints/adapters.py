@@ -73,7 +73,9 @@ class Adapter:
         """
         patterns = (pattern for pattern in self.alphas if re.match(rf"(.*\.)?({pattern})$", module))
         alpha = self.alphas.get(next(patterns, ""), self.alpha)
-        return alpha / (math.sqrt(rank) if self.rank_stabilized else rank)
+        if self.rank_stabilized:
+            return alpha / math.sqrt(rank)
+        return alpha / rank
 
 
 def is_adapter(folder: Path) -> bool:
@@ -96,11 +98,14 @@ def read(folder: Path) -> Adapter:
 
 
 def _read(folder: Path, config: Mapping[str, Any]) -> Adapter:
-    if (kind := config.get("peft_type")) != "LORA":
+    kind = config.get("peft_type")
+    if kind != "LORA":
         raise _refused(folder, f"it is of the type {kind}, where LORA is expected")
-    if unknown := sorted(name for name, value in config.items() if value and name not in _KNOWN):
+    unknown = sorted(name for name, value in config.items() if value and name not in _KNOWN)
+    if unknown:
         raise _refused(folder, f"it uses {listed(unknown)}, which is not applied here")
-    if (start := config.get("init_lora_weights")) not in _PLAIN:
+    start = config.get("init_lora_weights")
+    if start not in _PLAIN:
         raise _refused(
             folder, f"'init_lora_weights: {start}' changes the weights of the base model"
         )

@@ -67,10 +67,10 @@ class Follower:
         for model in self._models:
             source = Path(model.source or "").expanduser()
             if is_hub_id(model.source or ""):
-                found, faults = self._of_hub(model.source or "", now)
+                names, faults = self._of_hub(model.source or "", now)
             else:
-                found, faults = self._of_folder(source, now)
-            revisions[model.name], waiting[model.name] = _selected(model, found), faults
+                names, faults = self._of_folder(source, now)
+            revisions[model.name], waiting[model.name] = _selected(model, names), faults
         changed = max((since for _, since in self._seen.values()), default=0.0)
         return Arrivals(revisions, waiting, all(map(_is_finished, self._models)), changed)
 
@@ -88,7 +88,8 @@ class Follower:
     def _of_folder(self, source: Path, now: float) -> tuple[tuple[str, ...], dict[str, str]]:
         complete, waiting = [], {}
         for folder in _checkpoints(source):
-            if reason := self._fault(folder, now):
+            reason = self._fault(folder, now)
+            if reason:
                 waiting[folder.name] = reason
             else:
                 complete.append(folder.name)
@@ -101,7 +102,8 @@ class Follower:
         if stamps != before:
             since = now
         self._seen[folder] = stamps, since
-        if reason := fault(folder):
+        reason = fault(folder)
+        if reason:
             return reason
         if tokenizer_folder(transformer_folder(folder)) is None:
             return "no tokenizer: save it beside the weights, or give it to the trainer as processing_class"
@@ -119,12 +121,12 @@ def _checkpoints(source: Path) -> Iterator[Path]:
 
 
 def _stamps(folder: Path) -> Stamps:
-    found = []
+    stamps = []
     with suppress(OSError):  # a trainer removes old checkpoints at any time
         for entry in os.scandir(folder):
             status = entry.stat()
-            found.append((entry.name, status.st_size, status.st_mtime_ns))
-    return tuple(sorted(found))
+            stamps.append((entry.name, status.st_size, status.st_mtime_ns))
+    return tuple(sorted(stamps))
 
 
 def _selected(model: Model, names: Sequence[str]) -> tuple[str, ...]:

@@ -12,11 +12,12 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ _NOT_READ = (
 _MODULE = re.compile(
     r"\d+_\w+/[^/]+"
 )  # a file of a module of sentence-transformers, such as 1_Pooling/config.json
+_OF_A_MODEL = ("*", "[0-9]*_*/*")  # patterns of its files, and of those of its modules
 _BESIDE_TOKENIZER = ("special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SMALL = 1 << 16  # bytes: smaller files are read each time
@@ -117,28 +119,32 @@ def contents(
         If a file cannot be read.
     """
     required = [_required(folder, pickled) for folder in folders]
-    digests = iter(_digests([path for files in required for path in files.values()], on_message))
-    return [Content.of({name: next(digests) for name in files}) for files in required]
+    paths = list(chain.from_iterable(files.values() for files in required))
+    digests = iter(_digests(paths, on_message))
+    return [Content.of(dict(zip(files, digests, strict=False))) for files in required]
 
 
 def _required(folder: Path, pickled: bool) -> dict[str, Path]:
     """The files that decide a checkpoint's numbers, by the name that is part of the key."""
-    if names := files_of(folder, pickled):
-        return {
-            name: folder / name for name in (*names, *_modules_around(folder))
-        } | _shared_tokenizer(folder)
-    raise ConfigError(
-        f"'{folder}' has no weights: no .safetensors file. (Pickled .bin files are loaded only with "
-        "'pickled: true' for the model, and even then no code in them is run.)"
-    )
+    names = files_of(folder, pickled)
+    if not names:
+        raise ConfigError(
+            f"'{folder}' has no weights: no .safetensors file. (Pickled .bin files are loaded only with "
+            "'pickled: true' for the model, and even then no code in them is run.)"
+        )
+    files = {name: folder / name for name in (*names, *_modules_around(folder))}
+    return files | _shared_tokenizer(folder)
+
+
+def _files(folder: Path, patterns: Iterable[str]) -> Iterator[Path]:
+    """The files in a folder that match one of the patterns."""
+    return filter(Path.is_file, chain.from_iterable(map(folder.glob, patterns)))
 
 
 def files_of(folder: Path, pickled: bool = False) -> tuple[str, ...]:
     """Names of the `relevant` files of a model folder; none if a file with weights is missing."""
-    found = (
-        path for pattern in ("*", "[0-9]*_*/*") for path in folder.glob(pattern) if path.is_file()
-    )
-    names = relevant((path.relative_to(folder).as_posix() for path in found), pickled)
+    paths = _files(folder, _OF_A_MODEL)
+    names = relevant((path.relative_to(folder).as_posix() for path in paths), pickled)
     for index in (name for name in names if name.endswith(".index.json")):
         with suppress(
             ValueError, KeyError, TypeError, AttributeError
@@ -154,32 +160,23 @@ def tokenizer_folder(folder: Path) -> Path | None:
 
     A trainer that is not given the tokenizer writes checkpoints without it.
     """
-    places = (folder, folder.parent) if step_of(folder.name) is not None else (folder,)
     # tokenizer_config.json alone is enough: tokenizers of bytes have no vocabulary
-    return next(
-        (
-            place
-            for place in places
-            if any(file.is_file() for each in TOKENIZER for file in place.glob(each))
-        ),
-        None,
-    )
+    if any(_files(folder, TOKENIZER)):
+        return folder
+    if step_of(folder.name) is not None and any(_files(folder.parent, TOKENIZER)):
+        return folder.parent
+    return None
 
 
 def _shared_tokenizer(folder: Path) -> dict[str, Path]:
     """Files of the tokenizer of the suite, for a checkpoint that has none; named as if they were
     its own.
     """
-    place = tokenizer_folder(folder)
-    if place in (None, folder):
+    shared = tokenizer_folder(folder)
+    if shared in (None, folder):
         return {}
-    found = (
-        path
-        for pattern in (*TOKENIZER, *_BESIDE_TOKENIZER)
-        for path in place.glob(pattern)
-        if path.is_file()
-    )
-    return {path.name: path for path in sorted(found) if _decides(path.name, ".safetensors")}
+    paths = sorted(_files(shared, (*TOKENIZER, *_BESIDE_TOKENIZER)))
+    return {path.name: path for path in paths if _decides(path.name, ".safetensors")}
 
 
 def _modules_around(folder: Path) -> tuple[str, ...]:
@@ -189,10 +186,8 @@ def _modules_around(folder: Path) -> tuple[str, ...]:
     root = root_of(folder)
     if root in (None, folder):
         return ()
-    found = (
-        path for pattern in ("*", "[0-9]*_*/*") for path in root.glob(pattern) if path.is_file()
-    )
-    names = (f"../{path.relative_to(root).as_posix()}" for path in found if path.parent != folder)
+    paths = _files(root, _OF_A_MODEL)
+    names = (f"../{path.relative_to(root).as_posix()}" for path in paths if path.parent != folder)
     return tuple(sorted(name for name in names if _decides(name, ".safetensors")))
 
 
@@ -209,8 +204,9 @@ def relevant(names: Iterable[str], pickled: bool = False) -> tuple[str, ...]:
     weights = ".bin" if pickled and ".safetensors" not in suffixes else ".safetensors"
     if weights not in suffixes:
         return ()
-    modules = {name for name in names if _MODULE.fullmatch(name)} if MODULES in names else set()
-    return tuple(sorted(name for name in top | modules if _decides(name, weights)))
+    if MODULES in names:
+        top |= set(filter(_MODULE.fullmatch, names))
+    return tuple(sorted(name for name in top if _decides(name, weights)))
 
 
 def _decides(name: str, weights: str) -> bool:
@@ -223,16 +219,16 @@ def _decides(name: str, weights: str) -> bool:
 def _digests(paths: Sequence[Path], on_message: OnMessage | None) -> list[str]:
     """The digest of each file, read by several threads."""
     try:
-        known = [_known(path) for path in paths]
+        kept = [_known(path) for path in paths]
         size = sum(
-            path.stat().st_size for path, digest in zip(paths, known, strict=True) if digest is None
+            path.stat().st_size for path, digest in zip(paths, kept, strict=True) if digest is None
         )
         if on_message and size > _LONG:
             on_message(
                 f"Reading {size / 1e9:,.0f} GB of weights once, to recognise changed and identical checkpoints ..."
             )
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            return list(pool.map(lambda path, digest: digest or _read(path), paths, known))
+            return list(pool.map(lambda path, digest: digest or _read(path), paths, kept))
     except OSError as error:
         raise DataError(
             f"'{error.filename}' cannot be read ({error.strerror}), so its content is not known."
@@ -248,10 +244,12 @@ def _known(path: Path) -> str | None:
     status = path.stat()
     if status.st_size < _SMALL:
         return None
-    if (kept := _kept(_entry(status))) is None:
+    entry = _entry(status)
+    kept = _kept(entry)
+    if kept is None:
         name = _name_by_content(path)
         if name:
-            _keep(_entry(status), status, name)
+            _keep(entry, status, name)
         return name
     return str(kept["digest"]) if kept["stamp"] == _stamp(status) else None
 
@@ -307,21 +305,21 @@ def _keep(entry: Path, status: os.stat_result, digest: str) -> None:
     keep(entry, {"stamp": _stamp(status), "digest": digest})
 
 
-def recall(place: Path) -> dict[str, Any] | None:
+def recall(path: Path) -> dict[str, Any] | None:
     """What is kept in a file of the cache folder; None if there is none, or it is damaged."""
     with suppress(OSError, ValueError):
-        kept = parse(place.read_bytes())
+        kept = parse(path.read_bytes())
         return kept if isinstance(kept, dict) else None
     return None
 
 
-def keep(place: Path, content: object) -> None:
+def keep(path: Path, content: object) -> None:
     """Keep something in a file of the cache folder; one that cannot be written costs only time and
     requests.
     """
     with suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(place, json.dumps(content))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, json.dumps(content))
 
 
 def tensors_of(path: Path) -> list[tuple[str, str, int, int]]:
@@ -333,8 +331,8 @@ def tensors_of(path: Path) -> list[tuple[str, str, int, int]]:
         header = parse(file.read(length))
     data = 8 + length
     return [
-        (name, about["dtype"], data + about["data_offsets"][0], data + about["data_offsets"][1])
-        for name, about in header.items()
+        (name, tensor["dtype"], data + tensor["data_offsets"][0], data + tensor["data_offsets"][1])
+        for name, tensor in header.items()
         if name != "__metadata__"
     ]
 
@@ -369,10 +367,8 @@ def weights_fault(folder: Path) -> str:
     names = files_of(folder) or files_of(folder, pickled=True)
     if not names:
         return "not all weights" if any(folder.glob("*.index.json")) else "no weights"
-    for name in names:
-        if name.endswith(".safetensors") and (reason := _cut_off(folder / name)):
-            return reason
-    return ""
+    reasons = (_cut_off(folder / name) for name in names if name.endswith(".safetensors"))
+    return next(filter(None, reasons), "")
 
 
 def _cut_off(file: Path) -> str:
@@ -390,7 +386,5 @@ def _without_state(folder: Path) -> str:
     """
     reason = _unreadable(folder / STATE)
     beside = folder.parent.glob(f"checkpoint-*/{STATE}")
-    is_of_trainer = reason and (
-        any(any(folder.glob(each)) for each in _OF_A_TRAINER) or any(beside)
-    )
-    return f"{reason}, which the trainer writes last" if is_of_trainer else ""
+    of_trainer = chain(*map(folder.glob, _OF_A_TRAINER), beside)
+    return f"{reason}, which the trainer writes last" if reason and any(of_trainer) else ""

@@ -64,6 +64,11 @@ class Remote:
     sleep: Callable[[float], None] = time.sleep
     serves_ranges: bool | None = field(default=None, init=False)  # None: no part was asked for yet
 
+    @property
+    def label(self) -> str:
+        """The repository and the commit, in messages."""
+        return f"{self.source} at {self.commit[:7]}"
+
     def read(self, name: str, start: int, end: int) -> Iterator[bytes]:
         """The bytes of a file from ``start`` to ``end``; after a failure it goes on where it was.
 
@@ -71,13 +76,15 @@ class Remote:
         """
         failures = 0
         while start < end:
-            before, wait = start, 0.0
+            before = start
+            wait = 0.0
             try:
                 with self._open(name, start, end) as response:
                     self._check(response, name)
                     for chunk in self._body(response, start):
                         self.on_chunk()
-                        start += len(chunk := chunk[: end - start])
+                        chunk = chunk[: end - start]
+                        start += len(chunk)
                         yield chunk
                         if start >= end:
                             return
@@ -88,7 +95,9 @@ class Remote:
                 reason, wait = str(error), error.wait
             except Exception as error:  # of the network: each client has its own
                 reason = f"{type(error).__name__}"
-            failures = 1 if start > before else failures + 1
+            if start > before:
+                failures = 0
+            failures += 1
             self._pause(name, reason, failures, wait)
 
     def _open(self, name: str, start: int, end: int) -> Any:
@@ -100,25 +109,26 @@ class Remote:
         url = hf_hub_url(
             self.source, name, revision=self.commit, endpoint=os.environ.get("HF_ENDPOINT")
         )
-        part = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
-        return get_session().stream(
-            "GET", url, headers={**build_hf_headers(), **part}, timeout=PATIENCE
-        )
+        headers = {
+            **build_hf_headers(),
+            "Range": f"bytes={start}-{end - 1}",
+            "Accept-Encoding": "identity",
+        }
+        return get_session().stream("GET", url, headers=headers, timeout=PATIENCE)
 
     def _check(self, response: Any, name: str) -> None:
         status = response.status_code
         if status in (200, 206):
             self.serves_ranges = status == 206
             return
-        place = f"{self.source} at {self.commit[:7]}"
         if status in (401, 403):
             raise _RefusedError(
-                f"The hub refuses {name} of {place} ({status}): accept its terms on the hub's page, and log in with "
+                f"The hub refuses {name} of {self.label} ({status}): accept its terms on the hub's page, and log in with "
                 "'hf auth login' or set HF_TOKEN where the downloads run."
             )
         if status in (408, 425, 429) or status >= 500:
             raise _TransientError(f"the hub answers {status}", _retry_after(response.headers))
-        raise _RefusedError(f"The hub has no {name} of {place} ({status}).")
+        raise _RefusedError(f"The hub has no {name} of {self.label} ({status}).")
 
     def _body(self, response: Any, start: int) -> Iterator[bytes]:
         """The bytes from ``start``: a server that serves no parts sends the file from its
@@ -137,11 +147,11 @@ class Remote:
         decision = TRIES.after(Fault.EXCEPTION, failures)
         if isinstance(decision, GiveUp):
             raise DataError(
-                f"{name} of {self.source} at {self.commit[:7]} could not be downloaded: {failures} attempts in a row "
+                f"{name} of {self.label} could not be downloaded: {failures} attempts in a row "
                 f"failed, the last because {reason}. 'daskmetrics runs retry' and the same command try again."
             )
         seconds = min(LONGEST_WAIT, max(decision.delay, wait))
-        self.on_wait(f"{name} of {self.source} at {self.commit[:7]}: {reason}", seconds)
+        self.on_wait(f"{name} of {self.label}: {reason}", seconds)
         self.sleep(seconds)
 
 
@@ -177,11 +187,9 @@ class Part:
 
     @property
     def size(self) -> int:
-        return (
-            self.at_hub
-            if self.is_whole
-            else len(self.header) + sum(end - start for start, end in self.pieces)
-        )
+        if self.is_whole:
+            return self.at_hub
+        return len(self.header) + sum(end - start for start, end in self.pieces)
 
     def content(self, remote: Remote, have: int) -> Iterator[bytes]:
         """What follows the first ``have`` bytes."""
@@ -227,15 +235,17 @@ def parts_of(location: Location, remote: Remote) -> tuple[Part, ...]:
     """
     rolling = location.rolling
     assert rolling is not None
-    parts = {name: Part(name, digest, size) for name, digest, size in rolling.files}
-    weights = [] if rolling.whole else [name for name in parts if name.endswith(".safetensors")]
-    headers = {name: _header(remote, parts[name]) for name in weights}
-    shapes = {
-        name: about["shape"] for header in headers.values() for name, about in header[0].items()
-    }
-    for name, (tensors, metadata, data) in headers.items():
-        parts[name] = _smaller(parts[name], tensors, metadata, data, needed(shapes))
-    return tuple(parts.values())
+    files = {name: Part(name, digest, size) for name, digest, size in rolling.files}
+    if rolling.whole:
+        return tuple(files.values())
+    weights = [name for name in files if name.endswith(".safetensors")]
+    headers = {name: _header(remote, files[name]) for name in weights}
+    shapes: dict[str, Sequence[int]] = {}
+    for tensors, _, _ in headers.values():
+        shapes |= {name: tensor["shape"] for name, tensor in tensors.items()}
+    for name, header in headers.items():
+        files[name] = _smaller(files[name], *header, needed(shapes))
+    return tuple(files.values())
 
 
 def needed(shapes: Mapping[str, Sequence[int]]) -> frozenset[str]:
@@ -282,11 +292,16 @@ def _smaller(
     part: Part, tensors: Mapping[str, Any], metadata: Any, data: int, keep: frozenset[str]
 ) -> Part:
     """The file with only the tensors to keep; itself if that spares little."""
-    kept = sorted((about["data_offsets"], name) for name, about in tensors.items() if name in keep)
+    kept = sorted(
+        (tensor["data_offsets"], name) for name, tensor in tensors.items() if name in keep
+    )
     pieces = tuple((data + start, data + end) for (start, end), _ in kept if end > start)
     if not tensors or sum(end - start for start, end in pieces) > (1 - WORTH) * part.at_hub:
         return part
-    header, at = {} if metadata is None else {"__metadata__": metadata}, 0
+    header = {}
+    if metadata is not None:
+        header["__metadata__"] = metadata
+    at = 0
     for (start, end), name in kept:
         header[name] = {**tensors[name], "data_offsets": [at, at + end - start]}
         at += end - start
@@ -320,6 +335,6 @@ def fetch(part: Part, remote: Remote, folder: Path) -> None:
             return
         partial.unlink()
     raise DataError(
-        f"{part.name} of {remote.source} at {remote.commit[:7]} was downloaded twice, and its hash is not the one that "
+        f"{part.name} of {remote.label} was downloaded twice, and its hash is not the one that "
         "the hub lists: something between here and the hub changes files. 'daskmetrics runs retry' tries again."
     )

@@ -57,7 +57,7 @@ def ask_refs(source: str) -> Refs:
     from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
     try:
-        found = HfApi().list_repo_refs(source)
+        listed = HfApi().list_repo_refs(source)
     except RepositoryNotFoundError:
         raise ConfigError(
             f"The hub has no repository '{source}', or shows it to members only: log in with 'hf auth login' or set "
@@ -67,9 +67,8 @@ def ask_refs(source: str) -> Refs:
         raise HubUnreachable(f"the hub answers {error.response.status_code}") from None
     except Exception as error:  # a missing network can raise anything: proxy, firewall, client
         raise HubUnreachable(f"the hub cannot be reached ({type(error).__name__})") from None
-    branches, tags = (
-        {ref.name: ref.target_commit for ref in each} for each in (found.branches, found.tags)
-    )
+    branches = {ref.name: ref.target_commit for ref in listed.branches}
+    tags = {ref.name: ref.target_commit for ref in listed.tags}
     keep(_place("refs", source), {"branches": branches, "tags": tags})
     return Refs(branches, tags)
 
@@ -81,9 +80,10 @@ def refs(source: str) -> tuple[Refs | None, str]:
     except HubUnreachable as error:
         kept = recall(_place("refs", source)) or {}
         branches, tags = kept.get("branches"), kept.get("tags")
-        return (
-            Refs(branches, tags) if isinstance(branches, dict) and isinstance(tags, dict) else None
-        ), str(error)
+        listed = None
+        if isinstance(branches, dict) and isinstance(tags, dict):
+            listed = Refs(branches, tags)
+        return listed, str(error)
 
 
 def refs_of(model: Model) -> tuple[Refs | None, str]:
@@ -94,15 +94,15 @@ def refs_of(model: Model) -> tuple[Refs | None, str]:
         return None, "it was not asked"
     except ConfigError:
         pass
-    found, silence = refs(model.source)
-    if found is None:
+    listed, silence = refs(model.source)
+    if listed is None:
         raise ConfigError(
             f"Model '{model.name}': 'revisions: {model.revisions}' needs the list of branches of {model.source}, which "
             f"is not on this machine, and {silence}. 'daskmetrics runs prefetch CONFIG' on a machine with a network keeps "
             f"the list in '{cache_folder()}'. Or name the revisions: 'main', a list, or a range with an end such as "
             "'every 1000 to 143000'."
         )
-    return found, silence
+    return listed, silence
 
 
 def require_on_hub(model: Model, missing: Sequence[str]) -> None:
@@ -121,9 +121,9 @@ def require_on_hub(model: Model, missing: Sequence[str]) -> None:
         ) from None
     unknown = [name for name in missing if name not in available]
     if unknown:
-        known = ", ".join(training_order(available)[:8])
+        existing = ", ".join(training_order(available)[:8])
         raise ConfigError(
-            f"Model '{model.name}': {model.source} has no revision {', '.join(unknown)}. It has {known}, ..."
+            f"Model '{model.name}': {model.source} has no revision {', '.join(unknown)}. It has {existing}, ..."
         )
 
 
@@ -134,10 +134,7 @@ def listings(source: str, commits: Iterable[str], ask: bool) -> dict[str, Mappin
     The digest is SHA-256 for large files (those in LFS) and git's own for others, as in the names
     of the hub's cache. Listings are kept, since a commit does not change.
     """
-    commits = tuple(dict.fromkeys(commits))
-    with ThreadPoolExecutor(REQUESTS) as pool:
-        found = pool.map(lambda commit: _listing(source, commit, ask), commits)
-        return {commit: listing for commit, listing in zip(commits, found, strict=True) if listing}
+    return _listings(source, commits, ask, "files")
 
 
 def offered(
@@ -156,19 +153,23 @@ def offered(
     setting : str
         The setting that allows them.
     """
-    known = listings(source, commits.values(), ask=False)
+    listed = listings(source, commits.values(), ask=False)
     kinds: dict[str, list[str]] = {"safetensors": [], "only pickled weights": [], "no weights": []}
     for name, commit in commits.items():
-        if commit in known:
-            kinds[_kind(known[commit])].append(name)
+        if commit in listed:
+            kinds[_kind(listed[commit])].append(name)
     if not any(kinds.values()):
         return "", ""
-    safe, others = kinds.pop("safetensors"), {kind: names for kind, names in kinds.items() if names}
+    safe = kinds.pop("safetensors")
+    others = {kind: names for kind, names in kinds.items() if names}
     texts = [f"{len(safe)} {'has' if len(safe) == 1 else 'have'} safetensors"]
     texts += [f"{len(names)} {kind} ({shortened(names)})" for kind, names in others.items()]
     needs_setting = "only pickled weights" in others and not pickled
-    remedy = [f"set {setting} (no code in them is run)"] if needs_setting else []
-    remedy += ["leave them out of 'revisions'"] if needs_setting or "no weights" in others else []
+    remedy = []
+    if needs_setting:
+        remedy.append(f"set {setting} (no code in them is run)")
+    if needs_setting or "no weights" in others:
+        remedy.append("leave them out of 'revisions'")
     total = len(safe) + sum(map(len, others.values()))
     return (
         f"of {plural(total, 'revision')} of {source} {', '.join(texts)}",
@@ -178,42 +179,50 @@ def offered(
 
 def _kind(names: Iterable[str]) -> str:
     suffixes = {Path(name).suffix for name in names if "/" not in name}
-    others = "only pickled weights" if ".bin" in suffixes else "no weights"
-    return "safetensors" if ".safetensors" in suffixes else others
+    if ".safetensors" in suffixes:
+        return "safetensors"
+    return "only pickled weights" if ".bin" in suffixes else "no weights"
 
 
 def sizes(source: str, commits: Iterable[str], ask: bool) -> dict[str, Mapping[str, int]]:
     """The bytes of every file, by path, of those commits for which it is kept or, with ``ask``,
     given by the hub.
     """
+    return _listings(source, commits, ask, "sizes")
+
+
+def _listings(
+    source: str, commits: Iterable[str], ask: bool, kind: str
+) -> dict[str, Mapping[str, Any]]:
     commits = tuple(dict.fromkeys(commits))
     with ThreadPoolExecutor(REQUESTS) as pool:
-        found = pool.map(lambda commit: _listing(source, commit, ask, "sizes"), commits)
-        return {commit: listing for commit, listing in zip(commits, found, strict=True) if listing}
+        answers = pool.map(lambda commit: _listing(source, commit, ask, kind), commits)
+        return {commit: files for commit, files in zip(commits, answers, strict=True) if files}
 
 
-def _listing(source: str, commit: str, ask: bool, what: str = "files") -> Mapping[str, Any] | None:
-    if (kept := recall(_place(what, source, commit))) or not ask:
+def _listing(source: str, commit: str, ask: bool, kind: str) -> Mapping[str, Any] | None:
+    kept = recall(_place(kind, source, commit))
+    if kept or not ask:
         return kept
     from huggingface_hub import HfApi
     from huggingface_hub.hf_api import RepoFile
 
     try:
-        found = list(HfApi().list_repo_tree(source, revision=commit, recursive=True))
+        entries = list(HfApi().list_repo_tree(source, revision=commit, recursive=True))
     except Exception:  # of the network or the hub: the checkpoint is then named by its commit
         return None
-    files = [each for each in found if isinstance(each, RepoFile)]
-    known: dict[str, dict[str, Any]] = {
-        "files": {each.path: each.lfs.sha256 if each.lfs else each.blob_id for each in files},
-        "sizes": {each.path: each.size for each in files},
+    files = [entry for entry in entries if isinstance(entry, RepoFile)]
+    by_kind: dict[str, dict[str, Any]] = {
+        "files": {file.path: file.lfs.sha256 if file.lfs else file.blob_id for file in files},
+        "sizes": {file.path: file.size for file in files},
     }
-    for name, listing in known.items():
+    for name, listing in by_kind.items():
         keep(_place(name, source, commit), listing)
-    return known[what]
+    return by_kind[kind]
 
 
-def _place(*parts: str) -> Path:
-    return cache_folder() / "hub" / f"{content_key(*parts)}.json"
+def _place(*names: str) -> Path:
+    return cache_folder() / "hub" / f"{content_key(*names)}.json"
 
 
 @dataclass(frozen=True)

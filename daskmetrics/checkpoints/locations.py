@@ -52,7 +52,9 @@ class Location:
 
     def downloaded_by(self, who: str) -> Location:
         """The same, to be downloaded by the driver or the workers, as named, when it is needed."""
-        return replace(self, rolling=replace(self.rolling, by=who)) if self.rolling else self
+        if self.rolling is None:
+            return self
+        return replace(self, rolling=replace(self.rolling, by=who))
 
 
 @dataclass(frozen=True)
@@ -143,13 +145,13 @@ def source_of(location: Location) -> dict[str, str]:
 
 def recorded(location: Location) -> dict[str, Any]:
     """Where a checkpoint is, as a run records it for those who load it later."""
-    place: dict[str, Any] = {"path": location.path, "revision": location.revision}
+    record: dict[str, Any] = {"path": location.path, "revision": location.revision}
     tokenizer = tokenizer_of(location)
     if tokenizer and tokenizer != folder_of(location):
-        place["tokenizer"] = str(tokenizer)
+        record["tokenizer"] = str(tokenizer)
     if location.base:
-        place["base"] = recorded(location.base)
-    return place
+        record["base"] = recorded(location.base)
+    return record
 
 
 def tokenizer_of(location: Location) -> Path | None:
@@ -204,7 +206,11 @@ def layers_of(model: Model, depth: int) -> tuple[int, ...]:
 
 def _find_folder(model: Model, folder: Path, on_message: OnMessage | None) -> LocatedSuite:
     folders, incomplete = _revision_folders(folder)
-    if wrong := [name for name in incomplete if not folders or name in _listed(model.revisions)]:
+    listed_names = model.revisions
+    if isinstance(listed_names, str):
+        listed_names = (listed_names,)
+    wrong = [name for name in incomplete if not folders or name in listed_names]
+    if wrong:
         raise ConfigError(
             f"Model '{model.name}': '{folder / wrong[0]}' is not complete: {incomplete[wrong[0]]}."
         )
@@ -220,7 +226,7 @@ def _find_folder(model: Model, folder: Path, on_message: OnMessage | None) -> Lo
     shape = shape_of(network / "config.json")
     for path, base in zip(chosen, bases, strict=True):
         _check_tokenizer(Location(str(path), None, "", base=base))
-    found = [
+    checkpoints = [
         _Found(name, _placed(path, content, base, model.pickled), content, path)
         for name, path, content, base in zip(
             revisions, chosen, contents(chosen, model.pickled, on_message), bases, strict=True
@@ -230,11 +236,7 @@ def _find_folder(model: Model, folder: Path, on_message: OnMessage | None) -> Lo
         f"{name} is left out, since it is not complete: {incomplete[name]}"
         for name in training_order(incomplete)
     ]
-    return _located(model, found, *shape, left_out)
-
-
-def _listed(revisions: str | Sequence[str]) -> Sequence[str]:
-    return (revisions,) if isinstance(revisions, str) else revisions
+    return _located(model, checkpoints, *shape, left_out)
 
 
 def _revision_folders(folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
@@ -247,12 +249,11 @@ def _revision_folders(folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
         for path in folder.iterdir()
         if CHECKPOINT.fullmatch(path.name) and path.is_dir()
     }
-    incomplete = {name: reason for name, path in trained.items() if (reason := fault(path))}
-    inside = (
-        {"main": folder, **trained}
-        if is_model(folder)
-        else {path.name: path for path in folder.iterdir()}
-    )
+    faults = {name: fault(path) for name, path in trained.items()}
+    incomplete = {name: reason for name, reason in faults.items() if reason}
+    inside = {"main": folder, **trained}
+    if not is_model(folder):
+        inside = {path.name: path for path in folder.iterdir()}
     networks = {
         name: transformer_folder(path) for name, path in inside.items() if name not in incomplete
     }
@@ -260,7 +261,9 @@ def _revision_folders(folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
 
 
 def _placed(folder: Path, content: Content, base: Location | None, pickled: bool) -> Location:
-    key = content_key("adapter", base.identity, content.key) if base else content.key
+    key = content.key
+    if base:
+        key = content_key("adapter", base.identity, key)
     return Location(str(folder.resolve()), None, key, pickled, base=base)
 
 
@@ -268,52 +271,56 @@ def _bases(model: Model, folders: Sequence[Path]) -> list[Location | None]:
     """The location of the base of each adapter among these folders, and None for those of whole
     models.
     """
-    known: dict[tuple[str, str], Location] = {}
-    bases = [_base(model, folder, known) if is_adapter(folder) else None for folder in folders]
+    by_source: dict[tuple[str, str], Location] = {}
+    bases = [_base(model, folder, by_source) if is_adapter(folder) else None for folder in folders]
     if model.base and None in bases:
         raise ConfigError(
             f"Model '{model.name}' has a 'base', which is for LoRA adapters, but '{folders[bases.index(None)]}' has no "
             "adapter (no adapter_config.json). Leave out 'base'."
         )
-    if len(known) > 1:
+    if len(by_source) > 1:
         raise ConfigError(
-            f"Model '{model.name}' has adapters of {listed(sorted(source for source, _ in known))}, which are several "
+            f"Model '{model.name}' has adapters of {listed(sorted(source for source, _ in by_source))}, which are several "
             "base models. Give each a suite of its own."
         )
     return bases
 
 
-def _base(model: Model, folder: Path, known: dict[tuple[str, str], Location]) -> Location:
+def _base(model: Model, folder: Path, by_source: dict[tuple[str, str], Location]) -> Location:
     """The location of the base model of an adapter, which has to be on this machine."""
     adapter = adapters.read(folder)
-    source, revision = model.base or adapter.base, "main" if model.base else adapter.revision
+    source, revision = adapter.base, adapter.revision
+    if model.base:
+        source, revision = model.base, "main"
     is_here = Path(source or "?").expanduser().is_dir()
     if not is_here and folder_of(Location(source or "?", revision, "")) is None:
+        remedy = "Write its folder as 'base' of the model"
+        if is_hub_id(source):
+            remedy += f", or fetch it: hf download {source} --revision {revision}"
         raise ConfigError(
             f"Model '{model.name}': the base model '{source}' of the adapter in '{folder}' is not on this machine. "
-            "Write its folder as 'base' of the model"
-            f"{f', or fetch it: hf download {source} --revision {revision}' if is_hub_id(source) else ''}."
+            f"{remedy}."
         )
-    if (source, revision) not in known:
-        about = Model(
+    if (source, revision) not in by_source:
+        base_model = Model(
             name=model.name,
             source=source,
             revisions="main" if is_here else revision,
             pickled=model.pickled,
         )
-        (known[source, revision],) = locate(about).locations
-    return known[source, revision]
+        (by_source[source, revision],) = locate(base_model).locations
+    return by_source[source, revision]
 
 
 def _find_on_hub(model: Model, on_message: OnMessage | None, number: int) -> LocatedSuite:
     from huggingface_hub import try_to_load_from_cache
 
     assert model.source is not None
-    source, (refs, silence) = model.source, hub.refs_of(model)
+    source = model.source
+    refs, silence = hub.refs_of(model)
     is_open_range = refs is not None
-    names = tuple(
-        dict.fromkeys(revisions_of(model, training_order(refs.branches) if refs else None))
-    )
+    available = training_order(refs.branches) if refs else None
+    names = tuple(dict.fromkeys(revisions_of(model, available)))
     cached = (
         (name, try_to_load_from_cache(source, "config.json", revision=name)) for name in names
     )
@@ -324,40 +331,37 @@ def _find_on_hub(model: Model, on_message: OnMessage | None, number: int) -> Loc
     }
     if refs is None and len(folders) < len(names):
         refs, silence = hub.refs(source)
-    for name in configs.keys() - folders.keys() if silence else ():
-        if files_of(configs[name].parent, pickled=True):
-            contents(
-                [configs[name].parent]
-            )  # raises: there are pickled weights, and the hub offers no others
+    for name in configs.keys() - folders.keys():
+        if silence and files_of(configs[name].parent, pickled=True):
+            # raises: there are pickled weights, and the hub offers no others
+            contents([configs[name].parent])
     # the snapshot folder of a cached revision is named by its commit
-    commits = {
-        **(refs.commits if refs else {}),
-        **{name: folder.name for name, folder in folders.items()},
-    }
+    commits = {name: folder.name for name, folder in folders.items()}
+    if refs:
+        commits = {**refs.commits, **commits}
     commits = {name: commits[name] for name in names if name in commits}
-    known = _hub_contents(model, commits, folders, not silence, on_message)
-    empty = [name for name, content in known.items() if not content.digests]
+    by_revision = _hub_contents(model, commits, folders, not silence, on_message)
+    empty = [name for name, content in by_revision.items() if not content.digests]
     offered, remedy = hub.offered(source, commits, model.pickled, f"models.{number}.pickled: true")
     if empty and (not is_open_range or len(empty) == len(names)):
         raise ConfigError(f"Model '{model.name}': {offered}{remedy}.")
-    sizes = (
-        hub.sizes(source, [commits[name] for name in known if name not in folders], not silence)
-        if model.disk
-        else {}
-    )
-    found = []
+    sizes = {}
+    if model.disk:
+        to_download = [commits[name] for name in by_revision if name not in folders]
+        sizes = hub.sizes(source, to_download, not silence)
+    checkpoints = []
     for name in names:
         if name in empty:
             continue
-        content, commit = known.get(name), commits.get(name, name)
+        content, commit = by_revision.get(name), commits.get(name, name)
         identity = content.key if content else content_key(source, commit)
         location = Location(source, name, identity, model.pickled)
         if model.disk and name not in folders and name in commits and not silence:
-            place = rolling(model, identity, commit, content, sizes.get(commit))
-            location = replace(location, rolling=place)
-        found.append(_Found(name, location, content, folders.get(name)))
+            files = rolling(model, identity, commit, content, sizes.get(commit))
+            location = replace(location, rolling=files)
+        checkpoints.append(_Found(name, location, content, folders.get(name)))
     warnings = [offered + remedy] if "pickled:" in remedy else []
-    located = _located(model, found, *shape, warnings)
+    located = _located(model, checkpoints, *shape, warnings)
     return replace(located, offered=offered)
 
 
@@ -391,42 +395,47 @@ def _hub_contents(
     listings |= hub.listings(
         model.source, [commits[name] for name in commits if name not in folders], ask
     )
-    here = dict(
+    local = dict(
         zip(folders, contents(tuple(folders.values()), model.pickled, on_message), strict=True)
     )
-    known = {}
+    by_revision = {}
     for name, commit in commits.items():
         listing = listings.get(commit, {})
         digests = {file: listing[file] for file in relevant(listing, model.pickled)}
-        if name in here:
-            digests |= here[name].digests
-        if listing or name in here:
-            known[name] = Content.of(digests)
-    return known
+        if name in local:
+            digests |= local[name].digests
+        if listing or name in local:
+            by_revision[name] = Content.of(digests)
+    return by_revision
 
 
 def _located(
-    model: Model, found: Sequence[_Found], depth: int, width: int, warnings: Sequence[str] = ()
+    model: Model, revisions: Sequence[_Found], depth: int, width: int, warnings: Sequence[str] = ()
 ) -> LocatedSuite:
     """The suite of these revisions, with one of those of equal content."""
     groups: dict[Key, list[_Found]] = {}
-    for revision in found:
+    for revision in revisions:
         groups.setdefault(revision.location.identity, []).append(revision)
-    named = {max((r.name for r in group), key=_precedence): group for group in groups.values()}
-    names = [revision.name for revision in found if revision.name in named]
+    named = {}
+    for group in groups.values():
+        named[max((revision.name for revision in group), key=_precedence)] = group
+    names = [revision.name for revision in revisions if revision.name in named]
     chosen: dict[str, _Found] = {}
+    aliases: dict[str, tuple[str, ...]] = {}
     for name in names:
         # any of them that is on this machine, else the one that names the group
         usable = [revision for revision in named[name] if revision.folder] or named[name]
-        chosen[name] = next((r for r in usable if r.name == name), usable[0])
-    aliases = {name: tuple(r.name for r in named[name] if r.name != name) for name in names}
+        chosen[name] = next((revision for revision in usable if revision.name == name), usable[0])
+        others = tuple(revision.name for revision in named[name] if revision.name != name)
+        if others:
+            aliases[name] = others
     texts = (*warnings, *_unreadable(chosen), *_equal_weights(chosen))
     return LocatedSuite(
         suite=Suite(model.name, tuple(names), layers_of(model, depth), depth),
         locations=tuple(revision.location for revision in chosen.values()),
         width=width,
         missing=tuple(name for name, revision in chosen.items() if revision.folder is None),
-        aliases={name: others for name, others in aliases.items() if others},
+        aliases=aliases,
         warnings=tuple(f"{model.name}: {text}" for text in texts),
     )
 
@@ -437,29 +446,30 @@ def _precedence(name: str) -> tuple[int, bool]:
     return -1 if step is None else step, name == "main"
 
 
-def _unreadable(found: Mapping[str, _Found]) -> Iterator[str]:
+def _unreadable(revisions: Mapping[str, _Found]) -> Iterator[str]:
     """A warning for each checkpoint whose weights cannot be read."""
-    for name, revision in found.items():
-        if revision.folder and (reason := weights_fault(revision.folder)):
+    for name, revision in revisions.items():
+        reason = revision.folder and weights_fault(revision.folder)
+        if reason:
             yield (
                 f"{name} cannot be read and will be recorded as an error: {reason}; copy its "
                 "weights again"
             )
 
 
-def _equal_weights(found: Mapping[str, _Found]) -> Iterator[str]:
+def _equal_weights(revisions: Mapping[str, _Found]) -> Iterator[str]:
     """A warning for each group of checkpoints with equal weights beside other files."""
     groups: dict[Key, dict[str, Content]] = {}
-    for name, revision in found.items():
+    for name, revision in revisions.items():
         if revision.content:
             groups.setdefault(revision.content.weights, {})[name] = revision.content
     for group in groups.values():
-        files, *others = (set(content.digests.items()) for content in group.values())
-        different = {name for other in others for name, _ in files ^ other}
+        files = [set(content.digests.items()) for content in group.values()]
+        different = dict(files[0].union(*files) - files[0].intersection(*files))
         if different:
-            first, *rest = group
+            name, *others = group
             yield (
-                f"{equal_names(first, rest)} in weights, but not in {listed(sorted(different))}; "
+                f"{equal_names(name, others)} in weights, but not in {listed(sorted(different))}; "
                 "each is measured"
             )
 

@@ -34,8 +34,10 @@ class ModelProtocol:
         """As plain JSON values; those of the protocol alone if there are neither prompts nor
         modules.
         """
-        modules = {"shipped": self.shipped.as_dict()} if self.shipped else {}
-        return {**self.base.model_dump(mode="json"), **modules, **self.prompts.as_dict()}
+        values = self.base.model_dump(mode="json")
+        if self.shipped:
+            values["shipped"] = self.shipped.as_dict()
+        return values | self.prompts.as_dict()
 
     @property
     def key(self) -> Key:
@@ -59,10 +61,15 @@ def protocol_of(protocol: Protocol, model: Model, folder: Path | None) -> ModelP
         that cannot be applied here.
     """
     pooling = model.pooling or protocol.pooling
-    found = shipped.read(folder, model.pickled) if folder and pooling == "as_shipped" else None
+    modules = None
+    if folder and pooling == "as_shipped":
+        modules = shipped.read(folder, model.pickled)
     changes: dict[str, Any] = {"pooling": pooling}
-    if found:
-        changes |= {"padding": found.padding, "max_length": found.max_length or protocol.max_length}
+    if modules:
+        changes |= {
+            "padding": modules.padding,
+            "max_length": modules.max_length or protocol.max_length,
+        }
     elif pooling == "as_shipped":
         if model.pooling:
             raise ConfigError(
@@ -72,10 +79,10 @@ def protocol_of(protocol: Protocol, model: Model, folder: Path | None) -> ModelP
         changes["pooling"] = "mean"
     if model.max_length:
         changes["max_length"] = model.max_length
-    prompts = Prompts(found.prompts, found.default_prompt) if found else NO_PROMPTS
+    prompts = Prompts(modules.prompts, modules.default_prompt) if modules else NO_PROMPTS
     if model.prompts is not None:
         prompts = configured(model.prompts)
-    return ModelProtocol(protocol.model_copy(update=changes), prompts, found)
+    return ModelProtocol(protocol.model_copy(update=changes), prompts, modules)
 
 
 def _missing(model: Model, folder: Path | None) -> str:

@@ -85,7 +85,8 @@ def held(location: Location, following: Location | None = None) -> Iterator[Down
     if location.rolling is None:
         yield None
         return
-    entry, began = _CheckpointFiles(Path(location.rolling.folder)), time.monotonic()
+    entry = _CheckpointFiles(Path(location.rolling.folder))
+    began = time.monotonic()
     with _complete(location, entry):
         try:
             waited = round(time.monotonic() - began, 3)
@@ -157,14 +158,17 @@ def download(
     entry = _CheckpointFiles(Path(rolling.folder))
     if not wait and not _has_room(entry, rolling.limit):
         return False
-    with _locked(entry.lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB)) as is_free:
+    mode = fcntl.LOCK_EX
+    if not wait:
+        mode |= fcntl.LOCK_NB
+    with _locked(entry.lock, mode) as is_free:
         if not is_free or entry.complete.is_file():
             return is_free
         remote = Remote(location.path, rolling.commit, on_wait, on_chunk, sleep)
         if location not in _PARTS:  # kept, since what is at a commit does not change
             _PARTS[location] = parts_of(location, remote)
-        parts = _PARTS[location]
-        size = sum(part.size for part in parts)
+        files = _PARTS[location]
+        size = sum(file.size for file in files)
         while not _reserve(entry, rolling.limit, size, wait):
             if not wait:
                 return False
@@ -172,11 +176,11 @@ def download(
             sleep(POLL)
         began = time.monotonic()
         with private():
-            for part in parts:
-                fetch(part, remote, entry.folder)
+            for file in files:
+                fetch(file, remote, entry.folder)
         taken = {
             "bytes": size,
-            "whole": sum(part.at_hub for part in parts),
+            "whole": sum(file.at_hub for file in files),
             "seconds": time.monotonic() - began,
         }
         atomic_write(entry.complete, json.dumps(taken))
@@ -200,7 +204,8 @@ def _reserve(entry: _CheckpointFiles, limit: int, size: int, wanted: bool) -> bo
             if free >= 0:
                 break
             freed = victim.bytes
-            free += freed if victim.remove() else 0
+            if victim.remove():
+                free += freed
         if free < 0:
             return False
         entry.folder.mkdir(parents=True, exist_ok=True)
@@ -219,18 +224,17 @@ def _removable(entries: Sequence[_CheckpointFiles], wanted: bool) -> list[_Check
     """Checkpoints in the order in which they make room; those that were not used yet only for a
     ``wanted`` one.
     """
-    used = sorted(
-        (each for each in entries if each.used.is_file()), key=lambda each: _written(each.used)
-    )
-    unused = [each for each in entries if not each.used.is_file()]
+    used = [entry for entry in entries if entry.used.is_file()]
+    used.sort(key=lambda entry: _written(entry.used))
+    if not wanted:
+        return used
+    unused = [entry for entry in entries if not entry.used.is_file()]
     # the latest of those that were downloaded ahead is needed last; an interrupted download may be
     # resumed
-    ahead = sorted((e for e in unused if e.complete.is_file()), key=lambda e: -_written(e.complete))
-    return [
-        *used,
-        *(ahead if wanted else []),
-        *(e for e in unused if wanted and not e.complete.is_file()),
-    ]
+    ahead = [entry for entry in unused if entry.complete.is_file()]
+    ahead.sort(key=lambda entry: -_written(entry.complete))
+    interrupted = [entry for entry in unused if not entry.complete.is_file()]
+    return [*used, *ahead, *interrupted]
 
 
 def _written(path: Path) -> float:
@@ -267,9 +271,10 @@ class Downloads:
     """
 
     def __init__(self, locations: Iterable[Location], on_message: OnMessage) -> None:
-        ours = ((each.rolling, each) for each in locations)
-        self._known = {
-            rolling.folder: each for rolling, each in ours if rolling and rolling.by == "driver"
+        self._by_folder = {
+            location.rolling.folder: location
+            for location in locations
+            if location.rolling and location.rolling.by == "driver"
         }
         self._ahead: list[str] = []  # folders
         self._running: set[str] = set()
@@ -277,9 +282,11 @@ class Downloads:
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
-        for folder in self._known:  # of a run that was killed
+        for folder in self._by_folder:  # of a run that was killed
             _CheckpointFiles(Path(folder)).wanted.unlink(missing_ok=True)
-        for number in range(AT_ONCE if self._known else 0):
+        if not self._by_folder:
+            return self
+        for number in range(AT_ONCE):
             self._threads.append(
                 threading.Thread(target=self._work, name=f"download-{number}", daemon=True)
             )
@@ -294,9 +301,8 @@ class Downloads:
     def expect(self, locations: Iterable[Location]) -> None:
         """Download these next, in this order, as far as there is room."""
         with self._lock:
-            for location in locations:
-                folder = location.rolling.folder if location.rolling else ""
-                if folder in self._known and folder not in self._ahead:
+            for folder in [location.rolling.folder for location in locations if location.rolling]:
+                if folder in self._by_folder and folder not in self._ahead:
                     _CheckpointFiles(Path(folder)).used.unlink(missing_ok=True)
                     self._ahead.append(folder)
 
@@ -310,23 +316,24 @@ class Downloads:
     def _next(self) -> tuple[Location | None, bool]:
         """The next checkpoint to download, and whether a worker waits for it."""
         with self._lock:
-            for place in {Path(folder).parent for folder in self._known}:
-                for path in sorted((place / ".state").glob("*.wanted")):
-                    folder = str(place / path.stem)
-                    if folder in self._known and folder not in self._running:
+            for parent in {Path(folder).parent for folder in self._by_folder}:
+                for path in sorted((parent / ".state").glob("*.wanted")):
+                    folder = str(parent / path.stem)
+                    if folder in self._by_folder and folder not in self._running:
                         self._running.add(folder)
-                        return self._known[folder], True
+                        return self._by_folder[folder], True
             for folder in list(self._ahead):
                 if (Path(folder) / ".complete").is_file():
                     self._ahead.remove(folder)
                 elif folder not in self._running:
                     self._running.add(folder)
-                    return self._known[folder], False
+                    return self._by_folder[folder], False
         return None, False
 
     def _download(self, location: Location, wanted: bool) -> bool:
         assert location.rolling is not None
-        entry, done = _CheckpointFiles(Path(location.rolling.folder)), True
+        entry = _CheckpointFiles(Path(location.rolling.folder))
+        done = True
         try:
             done = download(location, wanted, self._on_message, self._on_chunk, self._sleep)
         except DownloadStopped:
@@ -362,7 +369,7 @@ def offline_workers(missing: Iterable[Location]) -> AbstractContextManager[None]
     """Keep new workers from sending requests to the hub, which can take minutes, unless they
     download ``missing``.
     """
-    by_driver = all(each.rolling and each.rolling.by == "driver" for each in missing)
+    by_driver = all(location.rolling and location.rolling.by == "driver" for location in missing)
     return variable("HF_HUB_OFFLINE", "1") if by_driver else nullcontext()
 
 

@@ -108,13 +108,12 @@ class Shipped:
         steps = (
             step if isinstance(step, str) else f"dense ({step.activation})" for step in self.steps
         )
-        kept = [f"first {self.dimensions} dimensions"] if self.dimensions else []
-        compared = (
-            []
-            if self.similarity == "cosine"
-            else [f"compared by {self.similarity} in tasks of mteb"]
-        )
-        return ", ".join(["+".join(self.pooling), *steps, *kept, *compared])
+        modules = ["+".join(self.pooling), *steps]
+        if self.dimensions:
+            modules.append(f"first {self.dimensions} dimensions")
+        if self.similarity != "cosine":
+            modules.append(f"compared by {self.similarity} in tasks of mteb")
+        return ", ".join(modules)
 
 
 def transformer_folder(folder: Path) -> Path:
@@ -161,11 +160,11 @@ def read(folder: Path, pickled: bool = False) -> Shipped | None:
 
 
 def _read(root: Path, network: Path, pickled: bool) -> Shipped:
-    (first, _), (second, pooling), *rest = _named(root)
-    if (first, second) != ("Transformer", "Pooling"):
+    (reader, _), (pooler, pooling), *further = _named(root)
+    if (reader, pooler) != ("Transformer", "Pooling"):
         raise _refused(
             root,
-            f"its modules begin with {first} and {second}, where Transformer and Pooling are expected",
+            f"its modules begin with {reader} and {pooler}, where Transformer and Pooling are expected",
         )
     transformer = next(filter(None, (_json(network / name) for name in _TRANSFORMER_FILES)), {})
     _check_transformer(root, transformer)
@@ -182,7 +181,7 @@ def _read(root: Path, network: Path, pickled: bool) -> Shipped:
     return Shipped(
         pooling=modes,
         include_prompt=bool(config.get("include_prompt", True)),
-        steps=tuple(_steps(root, rest, len(modes) * width, pickled)),
+        steps=tuple(_steps(root, further, len(modes) * width, pickled)),
         dimensions=settings.get("truncate_dim"),
         lower_case=bool(transformer.get("do_lower_case", False)),
         padding="left" if tokenizer.get("padding_side") == "left" else "right",
@@ -238,21 +237,23 @@ def _check_transformer(root: Path, config: Mapping[str, Any]) -> None:
         "processor_kwargs",
         "tokenizer_args",
     ):
-        known = _HARMLESS | ({"model_max_length", "padding_side"} if name[0] in "pt" else set())
-        if options := sorted(config.get(name, {}).keys() - known):
-            raise _refused(root, f"its Transformer sets {name}: {', '.join(options)}")
+        options = config.get(name, {}).keys() - _HARMLESS
+        if name[0] in "pt":
+            options -= {"model_max_length", "padding_side"}
+        if options:
+            raise _refused(root, f"its Transformer sets {name}: {', '.join(sorted(options))}")
 
 
 def _pooling_modes(root: Path, config: Mapping[str, Any]) -> tuple[str, ...]:
-    mode = (
-        config.get("pooling_mode")
-        or [mode for name, mode in _MODES.items() if config.get(name)]
-        or "mean"
-    )
-    modes = (mode,) if isinstance(mode, str) else tuple(mode)
-    if unknown := [each for each in modes if each not in _MODES.values()]:
-        raise _refused(root, f"its pooling '{unknown[0]}' is not known")
-    return modes
+    modes = config.get("pooling_mode") or [
+        mode for name, mode in _MODES.items() if config.get(name)
+    ]
+    if isinstance(modes, str):
+        modes = (modes,)
+    for mode in modes:
+        if mode not in _MODES.values():
+            raise _refused(root, f"its pooling '{mode}' is not known")
+    return tuple(modes) or ("mean",)
 
 
 def _steps(
@@ -309,13 +310,12 @@ def _max_length(
     """As sentence-transformers decides it: its own limit, else the tokenizer's within the positions
     of the network.
     """
-    own = processor.get("model_max_length") or transformer.get("max_seq_length")
-    if own:
-        return int(own)
+    stated = processor.get("model_max_length") or transformer.get("max_seq_length")
+    if stated:
+        return int(stated)
     positions = network.get("max_position_embeddings", network.get("n_positions"))
-    limits = [
-        each for each in (tokenizer.get("model_max_length"), positions) if each and 0 < each < 10**9
-    ]
+    stated_limits = (tokenizer.get("model_max_length"), positions)
+    limits = [limit for limit in stated_limits if limit and 0 < limit < 10**9]
     return int(min(limits)) if limits else None
 
 
@@ -364,30 +364,29 @@ def _incomplete(file: Path) -> ConfigError:
 def shape_of(config: Path) -> tuple[int, int]:
     """Number of blocks and hidden size of a model that reads text."""
     data = read_json(config, dict)
-    other = next((what for name, what in _OTHER_INPUTS.items() if name in data), None)
+    other = next((medium for name, medium in _OTHER_INPUTS.items() if name in data), None)
     if other or not any(name in data for name in _VOCABULARY):
         kind = data.get("model_type", "model of an unknown type")
         reason = f"it reads {other}" if other else "it has no vocabulary (vocab_size)"
         raise ConfigError(
             f"'{config}' is of a {kind}, which is no model that reads text: {reason}."
         )
-    depth, width = (
-        next(
-            (
-                data[name]
-                for name in names
-                if type(data.get(name)) is int and 0 < data[name] <= most
-            ),
-            None,
-        )
-        for most, names in (
-            (DEEPEST, ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers")),
-            (WIDEST, ("hidden_size", "n_embd", "d_model", "dim", "emb_dim")),
-        )
+    depth = _count(
+        data, DEEPEST, "num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers"
     )
+    width = _count(data, WIDEST, "hidden_size", "n_embd", "d_model", "dim", "emb_dim")
     if depth is None or width is None:
         raise DataError(
             f"'{config}' has no depth and width of the model (num_hidden_layers, hidden_size), numbers from 1 to "
             f"{DEEPEST:,} and {WIDEST:,}."
         )
     return depth, width
+
+
+def _count(config: Mapping[str, Any], greatest: int, *names: str) -> int | None:
+    """The first of these entries that is a whole number from 1 to the greatest; None without one."""
+    for name in names:
+        count = config.get(name)
+        if type(count) is int and 0 < count <= greatest:
+            return count
+    return None

@@ -294,7 +294,9 @@ class Cluster(Section):
     @property
     def device(self) -> str:
         """What its workers compute on: ``cpu``, or a type of GPU."""
-        return self.gpu_type or "gpu" if self.kind == "slurm" and self.gpus_per_job else "cpu"
+        if self.kind == "slurm" and self.gpus_per_job:
+            return self.gpu_type or "gpu"
+        return "cpu"
 
     @property
     def patience(self) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from itertools import product
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -81,7 +81,7 @@ class Readouts(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _list_single_values(cls, data: Any) -> Any:
+    def _list_single_values(cls, data: object) -> object:
         """``pooling: last`` stands for a list of one."""
         if not isinstance(data, Mapping):
             return data
@@ -110,7 +110,7 @@ class Readouts(Section):
         >>> Readouts(layers=["each", "mean(-2:)"], storage=["float32", "int8"]).names(depth=6)
         ('', 'int8', 'mean5+6', 'mean5+6,int8')
         """
-        parts = product(self.layers, self.pooling, self.dimensions, self.whitening, self.storage)
+        choices = product(self.layers, self.pooling, self.dimensions, self.whitening, self.storage)
         return tuple(
             dict.fromkeys(
                 str(
@@ -122,7 +122,7 @@ class Readouts(Section):
                         storage,
                     )
                 )
-                for layers, pooling, dimensions, whitening, storage in parts
+                for layers, pooling, dimensions, whitening, storage in choices
             )
         )
 
@@ -134,17 +134,15 @@ def _together(text: str, depth: int) -> str:
     >>> _together("mean(-4:)", 12), _together("mean(3:6)", 12), _together("concat(3, -1)", 12)
     ('mean9-12', 'mean3-5', 'concat3+12')
     """
-    found = _JOIN.fullmatch(text)
-    assert found is not None  # the section checks it
-    join, first, last, listed = found.groups()
+    match = _JOIN.fullmatch(text)
+    assert match is not None  # the section checks it
+    join, start, end, listed = match.groups()
+    numbers = [int(start or 0), int(end or depth + 1)]
+    if listed is not None:
+        numbers = list(map(int, listed.split(",")))
+    chosen = [number + depth + 1 if number < 0 else number for number in numbers]
     if listed is None:
-        ends = [int(first or 0), int(last or depth + 1)]
-        start, end = (end + depth + 1 if end < 0 else end for end in ends)
-        chosen = list(range(start, end))
-    else:
-        chosen = [
-            int(each) if int(each) >= 0 else int(each) + depth + 1 for each in listed.split(",")
-        ]
+        chosen = list(range(*chosen))
     name = joined_name(join, tuple(sorted(chosen)))
     if not name or chosen[0] < 0 or not all(0 <= layer <= depth for layer in chosen):
         raise ConfigError(

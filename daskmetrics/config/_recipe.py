@@ -153,11 +153,10 @@ class Recipe(Section):
             )
         if self.epochs is not None and self.steps != type(self).model_fields["steps"].default:
             raise ValueError("'epochs' sets the number of steps: leave out 'steps'")
-        saved = (
-            self.checkpoints if isinstance(self.checkpoints, tuple) and self.epochs is None else ()
-        )
-        if any(step > self.steps for step in saved):
-            raise ValueError(f"checkpoint {max(saved)} is after the last step, {self.steps}")
+        if isinstance(self.checkpoints, tuple) and self.epochs is None:
+            latest = max(self.checkpoints, default=0)
+            if latest > self.steps:
+                raise ValueError(f"checkpoint {latest} is after the last step, {self.steps}")
         if self.init_from and self.tokenizer:
             raise ValueError("'init_from' brings its own tokenizer: leave out 'tokenizer'")
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -20,7 +20,7 @@ def _check_duration(text: str) -> str:
     return text
 
 
-def _listed(value: Any) -> Any:
+def _listed(value: object) -> object:
     """``log: mlflow`` stands for a list of one."""
     return [value] if isinstance(value, str) else value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
 from itertools import accumulate
 from pathlib import Path
@@ -19,6 +19,10 @@ from daskmetrics.config.section import Section
 from daskmetrics.core.errors import ConfigError, unknown
 
 _DEEPEST = 100  # brackets in brackets
+_NAMED = {
+    "protocol": "preset",
+    "cluster": "profile",
+}  # the key of a section for which a name stands
 _MOST = 100_000  # values of a YAML file; nested aliases can stand for any number
 
 
@@ -58,12 +62,15 @@ def load(
     >>> load(folder() / "demo.yaml", ["search.budget=0.1"]).search.budget
     0.1
     """
-    is_mapping = isinstance(source, Mapping)
-    data = _merge(source if isinstance(source, Mapping) else _read(Path(source)), changes or {})
+    where = "configuration"
+    if not isinstance(source, Mapping):
+        where = str(source)
+        source = _read(Path(source))
+    data = _merge(source, changes or {})
     for setting in settings:
         data = copy.deepcopy(data)  # a mapping of the caller stays as it is
         _apply(data, setting)
-    return parse(data, where="configuration" if is_mapping else str(source))
+    return parse(data, where)
 
 
 def parse(data: Mapping[str, Any], where: str = "configuration") -> Config:
@@ -129,9 +136,10 @@ def cluster(base: str | Mapping[str, Any] | None, **keys: Any) -> Cluster:
     >>> cluster("local", workers=3).workers
     3
     """
-    section = {"profile": base} if isinstance(base, str) else base or {}
+    if isinstance(base, str):
+        base = {"profile": base}
     try:
-        return Cluster.model_validate(_cluster_keys({**section, **keys}))
+        return Cluster.model_validate(_cluster_keys({**(base or {}), **keys}))
     except ValidationError as error:
         places = ({**item, "loc": ("cluster", *item["loc"])} for item in _causes(error))
         raise ConfigError("\n".join(map(_message, places))) from None
@@ -156,38 +164,38 @@ def jobqueue_settings() -> dict[str, Any]:
 
 def cluster_origins(base: str) -> tuple[Cluster, dict[str, str]]:
     """A profile, and where each of its keys comes from that is not a default."""
-    origins = {key: origin for origin, keys in _cluster_layers({"profile": base}) for key in keys}
+    origins: dict[str, str] = {}
+    for origin, keys in _cluster_layers({"profile": base}):
+        origins |= dict.fromkeys(keys, origin)
     return cluster(base), origins
 
 
-def _cluster_keys(section: Any) -> dict[Any, Any]:
+def _cluster_keys(section: object) -> dict[Any, Any]:
     return _merge(*(keys for _, keys in _cluster_layers(section)))
 
 
-def _cluster_layers(section: Any) -> list[tuple[str, Mapping[Any, Any]]]:
+def _cluster_layers(section: object) -> list[tuple[str, Mapping[Any, Any]]]:
     """Cluster settings by origin, weakest first: jobqueue.yaml, the named profile, the site's file,
     the keys.
     """
     import dask.config
 
     keys = _as_mapping("cluster", "profile", section)
-    name, profile = keys.pop("profile", None), {}
+    name = keys.pop("profile", None)
+    profile = {}
     if name and name.endswith((".yaml", ".yml")):
         profile = _read(Path(name))
     elif name:
-        known = {path.stem: path for path in (folder() / "clusters").glob("*.yaml")}
-        if name not in known:
-            raise unknown("cluster profile", name, known)
-        profile = _read(known[name])
+        profiles = {path.stem: path for path in (folder() / "clusters").glob("*.yaml")}
+        if name not in profiles:
+            raise unknown("cluster profile", name, profiles)
+        profile = _read(profiles[name])
     site = dask.config.get("daskmetrics.cluster", None) or {}
     layers = [("profile", profile), ("Dask's configuration", site), ("experiment", keys)]
     if _merge(profile, site, keys).get("kind") == "slurm":
-        known = {
-            ours: value
-            for theirs, value in jobqueue_settings().items()
-            if (ours := JOBQUEUE.get(theirs))
-        }
-        layers.insert(0, ("jobqueue.yaml", known))
+        settings = jobqueue_settings().items()
+        jobqueue = {JOBQUEUE[key]: value for key, value in settings if key in JOBQUEUE}
+        layers.insert(0, ("jobqueue.yaml", jobqueue))
     return layers
 
 
@@ -205,9 +213,13 @@ def _merge(*weakest_first: Mapping[Any, Any]) -> dict[Any, Any]:
     return merged
 
 
-def _as_mapping(section: str, key: str, value: Any) -> dict[Any, Any]:
+def _as_mapping(section: str, key: str, value: object) -> dict[Any, Any]:
     """A section as a mapping; a single name stands for ``{key: name}``."""
-    mapping = {key: value} if isinstance(value, str) else {} if value is None else value
+    mapping = value
+    if isinstance(value, str):
+        mapping = {key: value}
+    elif value is None:
+        mapping = {}
     if not isinstance(mapping, Mapping) or not isinstance(mapping.get(key, ""), str):
         raise ConfigError(
             f"'{section}': got {_shorten(value)}; write the name of a {key}, or 'key: value' lines."
@@ -240,7 +252,7 @@ def _is_file(path: Path) -> bool:
 def _parse_yaml(text: str) -> Any:
     """The value of a YAML text; ValueError for every problem, also for a date that does not exist."""
     try:
-        brackets = (1 if each in "[{" else -1 for each in re.findall(r"[][{}]", text))
+        brackets = (1 if bracket in "[{" else -1 for bracket in re.findall(r"[][{}]", text))
         if max(accumulate(brackets), default=0) > _DEEPEST:  # the parser takes seconds
             raise ValueError(f"its brackets are nested more than {_DEEPEST} deep")
         value = yaml.safe_load(text)
@@ -251,15 +263,19 @@ def _parse_yaml(text: str) -> Any:
         raise ValueError(_shorten(error, 500)) from None
 
 
-def _count(value: Any, known: dict[int, int]) -> int:
+def _count(value: object, counts: dict[int, int]) -> int:
     """The values in a value, with those that aliases repeat; each is counted once and remembered."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    if inner and id(value) not in known:
-        known[id(value)] = 1 + sum(_count(each, known) for each in inner)
-    return known.get(id(value), 1)
+    members: Collection[object] = ()
+    if isinstance(value, dict):
+        members = value.values()
+    elif isinstance(value, list):
+        members = value
+    if members and id(value) not in counts:
+        counts[id(value)] = 1 + sum(_count(member, counts) for member in members)
+    return counts.get(id(value), 1)
 
 
-def _shorten(value: Any, length: int = 200) -> str:
+def _shorten(value: object, length: int = 200) -> str:
     try:
         text = str(value) if isinstance(value, Exception) else repr(value)
     except (
@@ -279,28 +295,31 @@ def _apply(data: dict[str, Any], setting: str) -> None:
         value = _parse_yaml(text)
     except ValueError as error:
         raise ConfigError(f"'--set {setting}': the value is not valid YAML: {error}") from None
-    *path, last = key.strip().split(".")
+    *parents, name = key.strip().split(".")
     node: Any = data
-    for part in path:
-        node = _child(node, part, setting)
-    node[_index(node, last, setting) if isinstance(node, list) else last] = value
-
-
-def _child(node: Any, part: str, setting: str) -> Any:
+    for parent in parents:
+        node = _child(node, parent, setting)
     if isinstance(node, list):
-        return node[_index(node, part, setting)]
-    child = node.setdefault(part, {})
-    if isinstance(child, str) and part in ("protocol", "cluster"):
-        child = node[part] = {"preset" if part == "protocol" else "profile": child}
+        node[_index(node, name, setting)] = value
+    else:
+        node[name] = value
+
+
+def _child(node: Any, name: str, setting: str) -> Any:
+    if isinstance(node, list):
+        return node[_index(node, name, setting)]
+    child = node.setdefault(name, {})
+    if isinstance(child, str) and name in _NAMED:
+        child = node[name] = {_NAMED[name]: child}
     if not isinstance(child, dict | list):
-        raise ConfigError(f"'--set {setting}': '{part}' is {child!r} and has no keys below it.")
+        raise ConfigError(f"'--set {setting}': '{name}' is {child!r} and has no keys below it.")
     return child
 
 
-def _index(node: list[Any], part: str, setting: str) -> int:
-    if not part.isdigit() or int(part) >= len(node):
-        raise ConfigError(f"'--set {setting}': '{part}' is not an index of a list of {len(node)}.")
-    return int(part)
+def _index(node: list[Any], name: str, setting: str) -> int:
+    if not name.isdigit() or int(name) >= len(node):
+        raise ConfigError(f"'--set {setting}': '{name}' is not an index of a list of {len(node)}.")
+    return int(name)
 
 
 def _causes(error: ValidationError) -> list[Any]:
@@ -308,11 +327,11 @@ def _causes(error: ValidationError) -> list[Any]:
     is wrong.
     """
     items = error.errors()
-    return [
-        a
-        for a in items
-        if not any(b["loc"][: len(a["loc"])] == a["loc"] and b["loc"] != a["loc"] for b in items)
-    ]
+    parents: set[tuple[int | str, ...]] = set()
+    for item in items:
+        path = item["loc"]
+        parents.update(path[:length] for length in range(len(path)))
+    return [item for item in items if item["loc"] not in parents]
 
 
 #: Keys of earlier versions, with what has their effect now; those of lists without the index.
@@ -347,26 +366,27 @@ REMOVED = {
 
 
 def _message(item: Mapping[str, Any]) -> str:
-    *parents, last = item["loc"] or ("",)
-    place = ".".join(map(str, item["loc"]))
+    *parents, wrong_key = item["loc"] or ("",)
+    path = ".".join(map(str, item["loc"]))
     if item["type"] == "extra_forbidden":
         replacement = REMOVED.get(".".join(key for key in item["loc"] if isinstance(key, str)))
         if replacement:
-            return f"The key '{place}' was removed. In its place: {replacement}."
+            return f"The key '{path}' was removed. In its place: {replacement}."
         inside = f" in '{'.'.join(map(str, parents))}'" if parents else ""
         valid = (field.alias or name for name, field in _section_at(parents).model_fields.items())
-        return f"{unknown('key', str(last), valid)}{inside}"
+        return f"{unknown('key', str(wrong_key), valid)}{inside}"
     if item["type"] == "missing":
-        return f"'{place}' is missing."
+        return f"'{path}' is missing."
     message = item["msg"].removeprefix("Value error, ")
-    return f"'{place}': got {_shorten(item['input'])}; {message}." if place else f"{message}."
+    return f"'{path}': got {_shorten(item['input'])}; {message}." if path else f"{message}."
 
 
 def _section_at(path: Sequence[Any]) -> type[Section]:
     """The section that a path such as ('models', 0, 'train') leads to."""
     section: type[Section] = Config
-    for part in path:
-        if field := section.model_fields.get(str(part)):
+    for key in path:
+        field = section.model_fields.get(str(key))
+        if field:
             kinds = (field.annotation, *get_args(field.annotation))
             section = next(
                 (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)),

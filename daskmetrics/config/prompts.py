@@ -41,12 +41,9 @@ class Prompts:
 
     def as_dict(self) -> dict[str, Any]:
         """As plain JSON values; empty if every prompt is."""
-        used = any(self.texts.values())
-        return (
-            {"prompts": dict(sorted(self.texts.items())), "default_prompt": self.default}
-            if used
-            else {}
-        )
+        if not any(self.texts.values()):
+            return {}
+        return {"prompts": dict(sorted(self.texts.items())), "default_prompt": self.default}
 
     @property
     def summary(self) -> str:
@@ -82,14 +79,14 @@ def check_names(
     """
     if isinstance(prompts, str):
         return
-    known = {_plain(kind) for kind in kinds}
+    plain_kinds = {_plain(kind) for kind in kinds}
     for name in prompts:
         head, _, role = name.rpartition("-")
         of_task = head if role in ROLES else name
         if (
             name not in (DEFAULT, *ROLES, *_ALIASES)
             and of_task not in tasks
-            and _plain(of_task) not in known
+            and _plain(of_task) not in plain_kinds
         ):
             raise unknown("prompt", name, (DEFAULT, *ROLES, *kinds, *tasks))
 

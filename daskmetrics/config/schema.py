@@ -35,8 +35,10 @@ def name_of(source: str) -> str:
     >>> name_of("EleutherAI/pythia-70m"), name_of("./my model/"), name_of("é")
     ('pythia-70m', 'my-model', 'model')
     """
-    last = Path(source).expanduser().resolve().name if source in (".", "..") else Path(source).name
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("._-")[:96] or "model"
+    path = Path(source)
+    if source in (".", ".."):
+        path = path.resolve()
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", path.name).strip("._-")[:96] or "model"
 
 
 class Model(Section):
@@ -144,14 +146,12 @@ class Model(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _name_after_source(cls, data: Any) -> Any:
-        given = {"source": data} if isinstance(data, str) else data
-        is_unnamed = (
-            isinstance(given, Mapping)
-            and isinstance(given.get("source"), str)
-            and "name" not in given
-        )
-        return {"name": name_of(given["source"]), **given} if is_unnamed else given
+    def _name_after_source(cls, data: object) -> object:
+        if isinstance(data, str):
+            data = {"source": data}
+        if not isinstance(data, Mapping) or not isinstance(data.get("source"), str):
+            return data
+        return {"name": name_of(data["source"]), **data}
 
     @model_validator(mode="after")
     def _check_origin(self) -> Model:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import (
     AfterValidator,
@@ -33,7 +33,7 @@ def matching(pattern: str, meaning: str) -> AfterValidator:
 
 
 def _check_path(text: str) -> str:
-    if any(len(part.encode()) > 255 for part in text.split("/")) or len(text) > 1024:
+    if any(len(name.encode()) > 255 for name in text.split("/")) or len(text) > 1024:
         raise ValueError("must be a path or a name of at most 1024 characters")
     return text
 
@@ -44,7 +44,7 @@ def _check_line(text: str) -> str:
     return text
 
 
-def _reject_number(value: Any) -> Any:
+def _reject_number(value: object) -> object:
     if isinstance(value, int):  # YAML 1.1 reads 12:30:00 as 45000
         raise ValueError("write a time in quotes, for instance '12:30:00'")
     return value
@@ -117,10 +117,12 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _reject_yaml_booleans(cls, data: Any) -> Any:
+    def _reject_yaml_booleans(cls, data: object) -> object:
         """YAML 1.1 reads some words as true or false, which would then count as 1 and 0."""
-        for name, value in data.items() if isinstance(data, Mapping) else ():
-            field = cls.model_fields.get(name) if isinstance(name, str) else None
+        if not isinstance(data, Mapping):
+            return data
+        for name, value in data.items():
+            field = cls.model_fields.get(name)
             if isinstance(value, bool) and field is not None and field.annotation is not bool:
                 raise ValueError(
                     f"'{name}' is {value}, because YAML reads on, off, yes and no as true or "

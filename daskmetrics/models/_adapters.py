@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,12 +27,13 @@ class Change:
     added: Tensor | None = None
 
     def of(self, base: Tensor) -> Tensor:
-        start = base if self.replaced is None else self.replaced.to(base.device)
-        return start if self.added is None else start + self.added
+        if self.replaced is not None:
+            base = self.replaced.to(base.device)
+        return base if self.added is None else base + self.added
 
 
 def changes(
-    module: Any, weights: Mapping[str, Tensor], adapter: Adapter, place: str
+    module: Any, weights: Mapping[str, Tensor], adapter: Adapter, path: str
 ) -> dict[str, Change]:
     """What an adapter makes of the parameters of a network, by their names.
 
@@ -40,77 +42,77 @@ def changes(
     adapter of another network is a `DataError`.
     """
     parameters = dict(module.named_parameters())
-    made: dict[str, Change] = {}
+    by_parameter: defaultdict[str, Change] = defaultdict(Change)
     for name, tensor in _replaced(weights).items():
-        if target := _target(name, module, parameters, place):
-            made.setdefault(target, Change()).replaced = _fitting(
-                tensor, parameters[target], name, place
-            )
+        target = _target(name, module, parameters, path)
+        if target:
+            by_parameter[target].replaced = _fitting(tensor, parameters[target], name, path)
     for trained, factors in _factors(weights).items():
         for kind, delta in _added(trained, factors, adapter).items():
-            if target := _target(f"{trained}.{kind}", module, parameters, place):
-                delta = delta.to(parameters[target].device)
-                turned = delta.T if kind == "weight" and _is_transposed(module, target) else delta
-                made.setdefault(target, Change()).added = _fitting(
-                    turned, parameters[target], trained, place
-                )
-    if not made:
+            target = _target(f"{trained}.{kind}", module, parameters, path)
+            if not target:
+                continue
+            delta = delta.to(parameters[target].device)
+            if kind == "weight" and _is_transposed(module, target):
+                delta = delta.T
+            by_parameter[target].added = _fitting(delta, parameters[target], trained, path)
+    if not by_parameter:
         raise DataError(
-            f"The adapter in '{place}' changes no parameter that a {type(module).__name__} has."
+            f"The adapter in '{path}' changes no parameter that a {type(module).__name__} has."
         )
-    return made
+    return by_parameter
 
 
 def _replaced(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Parameters that were trained as a whole, by their names in the model that was trained."""
-    names = {name.removeprefix(_PREFIX): name for name in weights}
-    found = {
-        name.replace(".base_layer.", "."): weights[own]
-        for name, own in names.items()
-        if ".lora_" not in name
-    }
-    saved = {
-        n.replace(".modules_to_save.", "."): t for n, t in found.items() if ".modules_to_save." in n
-    }
-    rest = {
-        n: t
-        for n, t in found.items()
-        if ".modules_to_save." not in n and ".original_module." not in n
-    }
-    return rest | saved
+    outside: dict[str, Tensor] = {}
+    saved: dict[str, Tensor] = {}
+    for name_in_file, tensor in weights.items():
+        name = name_in_file.removeprefix(_PREFIX).replace(".base_layer.", ".")
+        if ".lora_" in name:
+            continue
+        if ".modules_to_save." in name:
+            saved[name.replace(".modules_to_save.", ".")] = tensor
+        elif ".original_module." not in name:
+            outside[name] = tensor
+    return outside | saved
 
 
 def _factors(weights: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     """A (r, in), B (out, r) and perhaps the bias (out,) of each module, by its name in the model
     that was trained.
     """
-    found: dict[str, dict[str, Tensor]] = {}
+    by_module: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
     for name, tensor in weights.items():
-        if match := _FACTOR.fullmatch(name.removeprefix(_PREFIX)):
-            found.setdefault(match["module"], {})[
-                "bias" if match["of"] == "bias" else match["factor"]
-            ] = tensor
-    return found
+        match = _FACTOR.fullmatch(name.removeprefix(_PREFIX))
+        if match:
+            kind = "bias" if match["of"] == "bias" else match["factor"]
+            by_module[match["module"]][kind] = tensor
+    return by_module
 
 
 def _added(name: str, factors: Mapping[str, Tensor], adapter: Adapter) -> dict[str, Tensor]:
     """What is added to the weight (out, in) and perhaps to the bias (out,) of a module."""
-    first, second = factors["A"].float(), factors["B"].float()
-    scale = adapter.scale(name, first.shape[0])
-    bias = {"bias": factors["bias"].float() * scale} if "bias" in factors else {}
-    return {"weight": second @ first * scale, **bias}
+    down, up = factors["A"].float(), factors["B"].float()
+    scale = adapter.scale(name, down.shape[0])
+    added = {"weight": up @ down * scale}
+    if "bias" in factors:
+        added["bias"] = factors["bias"].float() * scale
+    return added
 
 
-def _target(name: str, module: Any, parameters: Mapping[str, Tensor], place: str) -> str | None:
+def _target(name: str, module: Any, parameters: Mapping[str, Tensor], path: str) -> str | None:
     """The name of a parameter in the network without its head; None if it is not of this part of
     the model.
     """
     inner = name.removeprefix(f"{module.base_model_prefix}.")
-    if target := next((each for each in (name, inner) if each in parameters), None):
-        return target
-    if inner.partition(".")[0] in {each.partition(".")[0] for each in parameters}:
+    if name in parameters:
+        return name
+    if inner in parameters:
+        return inner
+    if inner.partition(".")[0] in {parameter.partition(".")[0] for parameter in parameters}:
         raise DataError(
-            f"The adapter in '{place}' changes {name}, which a {type(module).__name__} does not have."
+            f"The adapter in '{path}' changes {name}, which a {type(module).__name__} does not have."
         )
     return None
 
@@ -125,10 +127,10 @@ def _is_transposed(module: Any, target: str) -> bool:
     return isinstance(module.get_submodule(target.rpartition(".")[0]), Embedding | Conv1D)
 
 
-def _fitting(tensor: Tensor, parameter: Tensor, name: str, place: str) -> Tensor:
+def _fitting(tensor: Tensor, parameter: Tensor, name: str, path: str) -> Tensor:
     if tensor.shape != parameter.shape:
-        wanted, got = (" x ".join(map(str, each.shape)) for each in (parameter, tensor))
+        wanted, actual = (" x ".join(map(str, shape)) for shape in (parameter.shape, tensor.shape))
         raise DataError(
-            f"The adapter in '{place}' has {got} numbers for {name}, and its base model {wanted}."
+            f"The adapter in '{path}' has {actual} numbers for {name}, and its base model {wanted}."
         )
     return tensor

@@ -106,13 +106,13 @@ class Encoder:
         location = Location(path, revision, identity, pickled, base=below)
         read_by = Protocol(**{name: protocol[name] for name in Protocol.model_fields})
         folder = shipped_folder(location)
-        found = shipped.read(folder, pickled) if folder and "shipped" in protocol else None
-        prompts = (
-            Prompts(protocol["prompts"], protocol["default_prompt"])
-            if "prompts" in protocol
-            else NO_PROMPTS
-        )
-        read = ModelProtocol(read_by, prompts, found)
+        modules = None
+        if folder and "shipped" in protocol:
+            modules = shipped.read(folder, pickled)
+        prompts = NO_PROMPTS
+        if "prompts" in protocol:
+            prompts = Prompts(protocol["prompts"], protocol["default_prompt"])
+        read = ModelProtocol(read_by, prompts, modules)
         if read.as_dict() != dict(protocol):
             raise DataError(
                 f"'{path}' does not say any more how its states become vectors as it did when the run began. Restore "
@@ -180,10 +180,9 @@ class Encoder:
     @cached_property
     def fitted(self) -> Fitted:
         """The readout with what it takes from the prompts of the run, such as principal components."""
-        before = self.protocol.prompts.of(None)
-        return fit(
-            self.readout, self._joined(self._corpus, before) if self.readout.is_fitted else None
-        )
+        if not self.readout.is_fitted:
+            return fit(self.readout, None)
+        return fit(self.readout, self._joined(self._corpus, self.protocol.prompts.of(None)))
 
     def _joined(self, texts: Sequence[Any], before: str) -> NDArray[np.float32]:
         """The vectors of the deepest layer, or of the layers that are read together."""
@@ -210,33 +209,32 @@ class Encoder:
         """Metrics of all layers, with dimension layer; see `daskmetrics.measure`."""
         import xarray
 
-        texts = _checked(texts, least=2)
-        if compared := [
-            metric.name for metric in metrics if metric.views > 1 and not isinstance(texts[0], str)
-        ]:
+        texts = _checked(texts, fewest=2)
+        compared = [metric.name for metric in metrics if metric.views > 1]
+        if compared and not isinstance(texts[0], str):
             raise DataError(
                 f"{', '.join(compared)} compare views of a text, but the items are of type {type(texts[0]).__name__}. "
                 "Choose other metrics, such as metrics=['tokens', 'spectral', 'geometry', 'layers']."
             )
         reducer = Reducer(metrics, self.layers, len(texts))
         self.reduce(texts, reducer, seed)
-        reduced, names = reducer.finish(), dict(zip(self.layers, self.names, strict=True))
-        parts: dict[str, NDArray[Any]] = {
-            "": reduced.values,
-            "_stderr": reduced.stderr,
-            "_status": reduced.status,
-        }
+        reduced = reducer.finish()
+        names = dict(zip(self.layers, self.names, strict=True))
         variables: dict[str, Any] = {}
         for column, metric in enumerate(metrics):
+            name = metric.name
             reasons = [
-                f"layer {names[layer]}: {r}"
-                for (layer, m), r in reduced.reasons.items()
-                if m == metric.name
+                f"layer {names[layer]}: {reason}"
+                for (layer, undefined), reason in reduced.reasons.items()
+                if undefined == name
             ]
-            about = {"units": metric.units, "description": metric.description}
-            undefined = {"undefined": "; ".join(reasons)} if reasons else {}
-            for suffix, attrs in (("", about | undefined), ("_stderr", about), ("_status", {})):
-                variables[metric.name + suffix] = ("layer", parts[suffix][:, column], attrs)
+            stderr_attrs = {"units": metric.units, "description": metric.description}
+            attrs = dict(stderr_attrs)
+            if reasons:
+                attrs["undefined"] = "; ".join(reasons)
+            variables[name] = ("layer", reduced.values[:, column], attrs)
+            variables[f"{name}_stderr"] = ("layer", reduced.stderr[:, column], stderr_attrs)
+            variables[f"{name}_status"] = ("layer", reduced.status[:, column])
         return xarray.Dataset(
             variables, {"layer": list(self.names)}, {"protocol": self.protocol.summary}
         )
@@ -245,13 +243,16 @@ class Encoder:
         """Add the states of all layers to a reducer, in one forward pass over each view of the
         texts.
         """
-        seed, before = seed_of(seed, "view"), self.protocol.prompts.of(None)
+        seed = seed_of(seed, "view")
+        before = self.protocol.prompts.of(None)
         for number in range(reducer.views):
-            seen = [views.view(text, seed, number) for text in texts] if number else texts
-            if number and list(seen) == list(texts):
-                # views of a single word, such as a protein, are the word: the reducer reports what
-                # it lacks
-                break
+            seen = texts
+            if number:
+                seen = [views.view(text, seed, number) for text in texts]
+                if seen == list(texts):
+                    # views of a single word, such as a protein, are the word: the reducer reports
+                    # what it lacks
+                    break
             pooler = Pooler(self.model, self.protocol, seen, before)
 
             def take(
@@ -309,7 +310,7 @@ class Encoder:
         self, texts: Sequence[Any], layers: Sequence[int], before: str, pooling: str = ""
     ) -> NDArray[np.float32]:
         """Vectors (L, texts, D) of these layers."""
-        texts = _checked(texts, least=1)
+        texts = _checked(texts, fewest=1)
         return Pooler(self.model, self.protocol, texts, before, [pooling]).vectors(layers)[0]
 
     def _prompt(self, name: str | None) -> str:
@@ -329,24 +330,18 @@ def _corpus_of(path: Path | None, readout: Readout) -> list[str]:
     return list(json.loads(path.read_text(encoding="utf-8")))
 
 
-def _checked(texts: Sequence[Any], least: int) -> Sequence[Any]:
+def _checked(texts: Sequence[Any], fewest: int) -> Sequence[Any]:
     """The items as a list; a `DataError` if there are too few, or a single text is given."""
     if isinstance(texts, str):
         raise DataError(
             f"A list of texts is needed, got one text: {texts[:50]!r}. Write it as [text]."
         )
     items = list(texts)
-    if len(items) < least:
-        raise DataError(f"Got {plural(len(items), 'text')}; {least} or more are needed.")
-    if wrong := next(
-        (
-            place
-            for place, item in enumerate(items)
-            if isinstance(item, str) != isinstance(items[0], str)
-        ),
-        0,
-    ):
-        raise DataError(
-            f"Item {wrong} is a {type(items[wrong]).__name__}, item 0 is a {type(items[0]).__name__}."
-        )
+    if len(items) < fewest:
+        raise DataError(f"Got {plural(len(items), 'text')}; {fewest} or more are needed.")
+    for index, item in enumerate(items):
+        if isinstance(item, str) != isinstance(items[0], str):
+            raise DataError(
+                f"Item {index} is a {type(item).__name__}, item 0 is a {type(items[0]).__name__}."
+            )
     return items

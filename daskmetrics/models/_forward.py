@@ -35,7 +35,8 @@ def run(
     if not parts.blocks:
         _by_outputs(parts, inputs, layers, on_states)
         return
-    deepest, layer = max(layers), 0
+    deepest = max(layers)
+    layer = 0
 
     def show(states: Tensor) -> None:
         if layer in layers:
@@ -72,8 +73,11 @@ def _by_outputs(
             hooks.callback(handle.remove)
         hidden = parts.reader(**inputs, output_hidden_states=True, **parts.options).hidden_states
     for layer in sorted(layers):
-        # transformers has applied the final norm to the last layer only
-        on_states(layer, before_norm[0] if before_norm and layer == parts.depth else hidden[layer])
+        states = hidden[layer]
+        if before_norm and layer == parts.depth:
+            # transformers has applied the final norm to the last layer only
+            states = before_norm[0]
+        on_states(layer, states)
 
 
 def numbering(parts: NetworkParts, side: str) -> bool | None:
@@ -92,23 +96,24 @@ def numbering(parts: NetworkParts, side: str) -> bool | None:
 
     def states(batch: list[list[int]], numbered: bool) -> dict[int, Tensor]:
         """States of the tokens of the first text at all layers."""
-        padded, mask = (each.to(device) for each in pad_batch(batch, pad, side))
-        found: dict[int, Tensor] = {}
+        padded, mask = (tensor.to(device) for tensor in pad_batch(batch, pad, side))
+        by_layer: dict[int, Tensor] = {}
         inputs = parts.inputs(padded, mask, numbered)
         run(
             parts,
             inputs,
             range(parts.depth + 1),
-            lambda layer, raw: found.__setitem__(layer, raw[0, mask[0]]),
+            lambda layer, raw: by_layer.__setitem__(layer, raw[0, mask[0]]),
         )
-        return found
+        return by_layer
 
     alone = states(texts[:1], numbered=False)
-    ways = [True, False] if side == "left" and "position_ids" in parts.takes else [False]
-    for way in ways:
-        beside = states(texts, way)
+    for numbered in (True, False):
+        if numbered and (side != "left" or "position_ids" not in parts.takes):
+            continue
+        beside = states(texts, numbered)
         if all(_are_close(alone[layer], beside[layer]) for layer in alone):
-            return way
+            return numbered
     return None
 
 

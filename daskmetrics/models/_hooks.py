@@ -34,8 +34,8 @@ class HookedModel:
     ) -> None:
         self._network, self._prepare = network, prepare or _stacked
         self._names, self._modules = tuple(layers), tuple(layers.values())
-        first = next(chain(network.parameters(), network.buffers()), None)
-        self.device = torch.device("cpu") if first is None else first.device
+        tensor = next(chain(network.parameters(), network.buffers()), torch.empty(0, device="cpu"))
+        self.device = tensor.device
 
     @torch.inference_mode()
     def read(self, items: Sequence[Any], layers: Sequence[int], on_batch: OnBatch) -> None:
@@ -63,17 +63,19 @@ class HookedModel:
                 hooks.callback(self._modules[layer].register_forward_hook(keep(layer)).remove)
             if isinstance(given, Mapping):
                 self._network(**given)
+            elif isinstance(given, tuple):
+                self._network(*given)
             else:
-                self._network(*(given if isinstance(given, tuple) else (given,)))
+                self._network(given)
         return returned
 
-    def _states(self, layer: int, states: Any, items: int) -> Tensor:
+    def _states(self, layer: int, states: object, items: int) -> Tensor:
         """The states (B, T, D) that a module returned."""
         name = self._names[layer]
         if not isinstance(states, Tensor):
-            got = "was not called" if states is None else f"returned a {type(states).__name__}"
+            fault = "was not called" if states is None else f"returned a {type(states).__name__}"
             raise DataError(
-                f"The module of layer '{name}' {got} in the forward pass; it must return a tensor."
+                f"The module of layer '{name}' {fault} in the forward pass; it must return a tensor."
             )
         if states.dim() not in (2, 3) or len(states) != items:
             raise DataError(
@@ -102,9 +104,10 @@ def _moved(given: Any, device: torch.device) -> Any:
     return given.to(device) if isinstance(given, Tensor) else given
 
 
-def _mask(given: Any, states: Tensor) -> Tensor:
+def _mask(given: object, states: Tensor) -> Tensor:
     """Which of the tokens (B, T) of the states count."""
-    mask = given.get("attention_mask") if isinstance(given, Mapping) else None
-    if isinstance(mask, Tensor) and mask.shape == states.shape[:2]:
-        return mask.bool()
+    if isinstance(given, Mapping):
+        mask = given.get("attention_mask")
+        if isinstance(mask, Tensor) and mask.shape == states.shape[:2]:
+            return mask.bool()
     return torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)

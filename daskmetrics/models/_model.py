@@ -42,11 +42,12 @@ def _whole_float32() -> Iterator[None]:
     TensorFloat-32.
     """
     matmul = torch.backends.cuda.matmul
-    name, whole = (
-        ("fp32_precision", "ieee") if hasattr(matmul, "fp32_precision") else ("allow_tf32", False)
-    )
+    name: str = "allow_tf32"
+    exact: bool | str = False
+    if hasattr(matmul, "fp32_precision"):
+        name, exact = "fp32_precision", "ieee"
     before = getattr(matmul, name)
-    setattr(matmul, name, whole)
+    setattr(matmul, name, exact)
     try:
         yield
     finally:
@@ -109,8 +110,8 @@ class LoadedModel:
 
     def size(self, layers: Sequence[int]) -> NetworkSize | None:
         """Numbers of weights: what reading a layer takes; None if the blocks are not known."""
-        whole = sum(weights.numel() for weights in self.network.module.parameters())
-        return self.network.parts.size(layers, whole)
+        total = sum(weights.numel() for weights in self.network.module.parameters())
+        return self.network.parts.size(layers, total)
 
     def read(self, texts: Sequence[str], layers: Sequence[int], on_batch: OnBatch) -> None:
         """Run one forward pass over all texts, in batches of texts of similar length, up to the
@@ -137,10 +138,10 @@ class LoadedModel:
     def encode(self, texts: Sequence[str], layers: Sequence[int], pooling: str) -> np.ndarray:
         """Vectors of all texts at these layers: an array (len(layers), len(texts), D) of float32."""
         vectors = torch.empty((len(layers), len(texts), self.width), device=self.device)
-        place = {layer: i for i, layer in enumerate(layers)}
+        layer_index = {layer: i for i, layer in enumerate(layers)}
 
         def on_batch(layer: int, rows: Tensor, states: Tensor, mask: Tensor) -> None:
-            vectors[place[layer], rows] = pool(states, mask, pooling).float()
+            vectors[layer_index[layer], rows] = pool(states, mask, pooling).float()
 
         self.read(texts, layers, on_batch)
         return vectors.cpu().numpy()
@@ -174,7 +175,7 @@ class LoadedModel:
             else:
                 read.append((waiting.popleft(), finite))
         # read at the end, so that the loop does not wait for the device
-        return [row for batch, finite in read if not finite for row in batch]
+        return list(chain.from_iterable(batch for batch, finite in read if not finite))
 
     def _forward(
         self,
@@ -190,11 +191,7 @@ class LoadedModel:
         ids, mask = pad_batch(
             [tokens[row] for row in rows], self.tokenizer.pad, self.protocol.padding
         )
-        ids, mask, index = (
-            self._to_device(ids),
-            self._to_device(mask),
-            self._to_device(torch.tensor(rows)),
-        )
+        ids, mask, index = map(self._to_device, (ids, mask, torch.tensor(rows)))
         deepest = max(layers) if network.dtype.itemsize < 4 else None
         finite = torch.tensor(True)
 

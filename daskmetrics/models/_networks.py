@@ -123,18 +123,17 @@ class NetworkPool:
         loaded next.
         """
         if isinstance(location, InMemory):
-            module = (
-                location.module
-                if location.module.dtype == dtype
-                else deepcopy(location.module).to(dtype)
-            )
+            module = location.module
+            if module.dtype != dtype:
+                module = deepcopy(module).to(dtype)
             return Network(module, parts_of(module), f"{id(module)}", dtype, (), None, location)
         key = key_of(location, dtype, device)
         with self._lock:
             idle = self._idle.pop(key, None)
         if idle is not None and idle.location == location:
             return idle
-        weights = (self.prefetch.take(location) if read_ahead else None) or open_weights(location)
+        weights = self.prefetch.take(location) if read_ahead else None
+        weights = weights or open_weights(location)
         if location.base is not None:
             return self._adapted(idle, location, weights, dtype, device)
         if idle is not None and weights is not None and idle.swap(location, weights):
@@ -267,14 +266,13 @@ def load_module(location: Location, dtype: torch.dtype) -> Any:
         raise ConfigError(f"Pickled weights need torch 2.10 or later, this is {torch.__version__}.")
     try:
         transformers = import_transformers()
-        place = {**source_of(location), "trust_remote_code": False}
-        config = transformers.AutoConfig.from_pretrained(**place)
+        source = {**source_of(location), "trust_remote_code": False}
+        config = transformers.AutoConfig.from_pretrained(**source)
         module, info = _auto_class(transformers, config).from_pretrained(
-            **place,
+            **source,
             dtype=dtype,
-            use_safetensors=None
-            if location.pickled
-            else True,  # None: safetensors where there are some
+            # None: safetensors where there are some
+            use_safetensors=None if location.pickled else True,
             weights_only=True,
             output_loading_info=True,
         )

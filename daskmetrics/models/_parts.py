@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from inspect import signature
-from itertools import cycle, islice, pairwise
+from itertools import chain, cycle, islice, pairwise
 from typing import Any
 
 import torch
@@ -45,7 +45,8 @@ class NetworkParts:
         if self.problem and (
             state_norm == "final_ln" or (state_norm == at_end and self.depth in layers)
         ):
-            kind, other = self.reader.config.model_type, "raw" if self.blocks else "hidden_states"
+            kind = self.reader.config.model_type
+            other = "raw" if self.blocks else "hidden_states"
             raise DataError(
                 f"'state_norm: {state_norm}' cannot be applied to this {kind}: {self.problem}. "
                 f"Use 'state_norm: {other}'."
@@ -64,7 +65,7 @@ class NetworkParts:
         """The size of the network; None if the blocks are not known."""
         if not self.blocks:
             return None
-        inside = {weights for block in self.blocks for weights in block.parameters()}
+        inside = set(chain.from_iterable(block.parameters() for block in self.blocks))
         # no layer reads a pooler
         named = self.reader.named_parameters()
         outside = {
@@ -76,13 +77,15 @@ class NetworkParts:
         ) or self.reader.config.hidden_size // max(1, heads)
 
         def count(weights: Iterable[Tensor]) -> int:
-            return sum(each.numel() for each in weights)
+            return sum(tensor.numel() for tensor in weights)
 
-        shown = [self.blocks[:layer] for layer in layers]
-        needed = (outside.union(*(block.parameters() for block in set(bs))) for bs in shown)
-        computed = (sum(count(block.parameters()) for block in blocks) for blocks in shown)
+        needed, computed = [], []
+        for layer in layers:
+            weights = [list(block.parameters()) for block in self.blocks[:layer]]
+            needed.append(count(outside.union(*weights)))
+            computed.append(sum(map(count, weights)))
         return NetworkSize(
-            parameters=tuple(map(count, needed)),
+            parameters=tuple(needed),
             computed=tuple(computed),
             attention=heads * width,
             whole=whole,
@@ -96,12 +99,16 @@ class NetworkParts:
     @property
     def options(self) -> dict[str, bool]:
         """Options of every forward pass."""
-        return {"return_dict": True} | ({"use_cache": False} if "use_cache" in self.takes else {})
+        options = {"return_dict": True}
+        if "use_cache" in self.takes:
+            options["use_cache"] = False
+        return options
 
 
 def states_given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The first tensor among a module's arguments, None without one; a block's is its states."""
-    return next((each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)), None)
+    arguments = (*args, *kwargs.values())
+    return next((argument for argument in arguments if isinstance(argument, Tensor)), None)
 
 
 def states_returned(output: Any) -> Any:
@@ -114,6 +121,11 @@ class _Call:
     module: nn.Module
     given: Any
     returned: Any
+
+
+def _copied(states: object) -> Tensor | None:
+    """A copy, since the network may change its tensors; None for what is no tensor."""
+    return states.clone() if isinstance(states, Tensor) else None
 
 
 class _Trace:
@@ -139,13 +151,8 @@ class _Trace:
 
     def _record(self, module: nn.Module, calls: list[_Call]) -> None:
         def after(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-            pair = states_given(args, kwargs), states_returned(output)
-            # copies, since the network may change its tensors
-            calls.append(
-                _Call(
-                    module, *(each.clone() if isinstance(each, Tensor) else None for each in pair)
-                )
-            )
+            given, returned = states_given(args, kwargs), states_returned(output)
+            calls.append(_Call(module, _copied(given), _copied(returned)))
 
         self._hooks.callback(module.register_forward_hook(after, with_kwargs=True).remove)
 
@@ -168,18 +175,19 @@ def parts_of(model: Any) -> NetworkParts:
     """
     reader = model.get_encoder() if model.config.is_encoder_decoder else model
     depth = int(reader.config.num_hidden_layers)
-    parts = NetworkParts(reader, depth, (), None)
+    network = NetworkParts(reader, depth, (), None)
     with _Trace(reader) as trace:
-        last = _read_probe(parts).last_hidden_state
+        last_states = _read_probe(network).last_hidden_state
     lists = [calls for calls in trace.lists if len(calls) == depth]
-    chain = next((calls for calls in lists if _chains(calls)), None)
-    in_place = chain is not None and all(call.returned.shape[:2] == (1, TOKENS) for call in chain)
-    if not in_place:
-        _check_outputs(parts)
-    norm, problem = _final_norm(
-        trace.outside, [calls[-1].returned for calls in ([chain] if chain else lists)], last
+    block_calls = next((calls for calls in lists if _chains(calls)), None)
+    in_place = block_calls is not None and all(
+        call.returned.shape[:2] == (1, TOKENS) for call in block_calls
     )
-    blocks = tuple(call.module for call in chain) if chain and in_place else ()
+    if not in_place:
+        _check_outputs(network)
+    ends = [calls[-1].returned for calls in ([block_calls] if block_calls else lists)]
+    norm, problem = _final_norm(trace.outside, ends, last_states)
+    blocks = tuple(call.module for call in block_calls) if block_calls and in_place else ()
     return NetworkParts(
         reader, depth, blocks, norm, problem, *_positions(reader.config, trace.outside)
     )
@@ -217,7 +225,7 @@ def probe(network: Any, tokens: int) -> Tensor:
 
 def _chains(calls: Sequence[_Call]) -> bool:
     """Whether each call is given what the one before returned, in states of one width."""
-    states = [state for call in calls for state in (call.given, call.returned)]
+    states = list(chain.from_iterable((call.given, call.returned) for call in calls))
     if not all(
         isinstance(state, Tensor) and state.is_floating_point() and state.dim() > 1
         for state in states
@@ -238,13 +246,13 @@ def _check_outputs(parts: NetworkParts) -> None:
 
 
 def _final_norm(
-    outside: Sequence[_Call], ends: Sequence[Any], last: Tensor
+    outside: Sequence[_Call], ends: Sequence[Any], last_states: Tensor
 ) -> tuple[nn.Module | None, str]:
     """The final norm, or None; and why it is not known, if it is not."""
-    width = last.shape[-1]
-    wanted = last.reshape(-1, width)
+    width = last_states.shape[-1]
+    wanted = last_states.reshape(-1, width)
 
-    def is_states(given: Any, states: Tensor) -> bool:
+    def is_states(given: object, states: Tensor) -> bool:
         if not isinstance(given, Tensor) or given.dim() < 2 or given.shape[-1] != width:
             return False
         return _same(given.reshape(-1, width)[:TOKENS], states)  # Longformer pads within
@@ -265,9 +273,11 @@ def _final_norm(
 
 def _acts_on_tokens(call: _Call, width: int) -> bool:
     """Whether a module, called with the states of one token alone, gives what it gave among others."""
-    one, wanted = (each.reshape(-1, width)[None, :1] for each in (call.given, call.returned))
+    given, returned = (
+        states.reshape(-1, width)[None, :1] for states in (call.given, call.returned)
+    )
     try:
-        return torch.allclose(call.module(one), wanted, rtol=1e-2, atol=1e-4, equal_nan=True)
+        return torch.allclose(call.module(given), returned, rtol=1e-2, atol=1e-4, equal_nan=True)
     except (TypeError, ValueError, RuntimeError):  # it needs other arguments
         return False
 
@@ -275,11 +285,13 @@ def _acts_on_tokens(call: _Call, width: int) -> bool:
 def _positions(config: Any, outside: Sequence[_Call]) -> tuple[int, int | None]:
     """Number of a text's first token, and tokens of the longest text; None without a limit."""
     limit = max(0, getattr(config, "max_position_embeddings", None) or 0) or None  # XLNet's is -1
-    for module, ids in ((call.module, call.given) for call in outside):
+    for call in outside:
+        module, ids = call.module, call.given
         if isinstance(module, nn.Embedding) and isinstance(ids, Tensor) and ids.numel() >= TOKENS:
-            first, *rest = ids.flatten()[:TOKENS].long().tolist()
-            if rest == list(range(first + 1, first + TOKENS)):  # it embeds positions
-                return first, min(module.num_embeddings - first, limit or module.num_embeddings)
+            numbers = ids.flatten()[:TOKENS].long().tolist()
+            start = numbers[0]
+            if numbers == list(range(start, start + TOKENS)):  # it embeds positions
+                return start, min(module.num_embeddings - start, limit or module.num_embeddings)
     return 0, limit
 
 

@@ -42,14 +42,16 @@ class Pooler:
         prompts: str | Sequence[str],  # what is put before the texts: one for all, or one for each
         poolings: Sequence[str] = ("",),
     ) -> None:
-        each = [prompts] * len(texts) if isinstance(prompts, str) else list(prompts)
+        if isinstance(prompts, str):
+            prompts = [prompts] * len(texts)
         shipped = protocol.shipped
         if shipped and shipped.lower_case:
-            each, texts = [lower(prompt) for prompt in each], [lower(text) for text in texts]
+            prompts = list(map(lower, prompts))
+            texts = list(map(lower, texts))
         self.model = model
         # with their prompts, for the model's `read`
         self.texts = [
-            prompt + text if prompt else text for prompt, text in zip(each, texts, strict=True)
+            prompt + text if prompt else text for prompt, text in zip(prompts, texts, strict=True)
         ]
         self._poolings = tuple(name or protocol.base.pooling for name in poolings)
         if "as_shipped" in self._poolings and shipped is None:
@@ -57,16 +59,17 @@ class Pooler:
                 "This model ships no pooling: it is no folder of sentence-transformers."
             )
         self._shipped = shipped if "as_shipped" in self._poolings else None
-        self._steps = (
-            [_step(step, model.device) for step in self._shipped.steps] if self._shipped else []
-        )
-        self._skipped: Tensor | None = (
-            None  # tokens at the beginning of each text that are not pooled
-        )
+        self._steps: list[Callable[[Tensor], Tensor]] = []
+        # tokens at the beginning of each text that are not pooled
+        self._skipped: Tensor | None = None
+        if self._shipped:
+            self._steps = [_step(step, model.device) for step in self._shipped.steps]
         if self._shipped and not self._shipped.include_prompt:
             assert isinstance(model, LoadedModel)  # a network that is read by hooks ships nothing
-            lengths = {prompt: model.tokenizer.prompt_length(prompt) for prompt in set(each)}
-            self._skipped = torch.tensor([lengths[prompt] for prompt in each], device=model.device)
+            lengths = {prompt: model.tokenizer.prompt_length(prompt) for prompt in set(prompts)}
+            self._skipped = torch.tensor(
+                [lengths[prompt] for prompt in prompts], device=model.device
+            )
 
     @property
     def widths(self) -> list[int]:
@@ -107,8 +110,8 @@ class Pooler:
         ) -> None:
             if not kept:
                 kept.extend(
-                    np.empty((len(layers), len(self.texts), each.shape[2]), np.float32)
-                    for each in pooled
+                    np.empty((len(layers), len(self.texts), vectors.shape[2]), np.float32)
+                    for vectors in pooled
                 )
             for vectors, new in zip(kept, pooled, strict=True):
                 vectors[:, rows] = new
@@ -143,7 +146,8 @@ class Pooler:
 
 
 def _check_widths(layers: Sequence[int], vectors: Sequence[Tensor]) -> None:
-    if len(widths := {each.shape[1] for each in vectors}) > 1:
+    widths = {layer_vectors.shape[1] for layer_vectors in vectors}
+    if len(widths) > 1:
         raise DataError(
             f"The vectors of these {len(layers)} layers have different numbers of dimensions: "
             f"{', '.join(map(str, sorted(widths)))}. Embed layers of one width at a time."
@@ -209,10 +213,12 @@ def _dense(step: Dense, device: torch.device) -> Callable[[Tensor], Tensor]:
         )
 
     def dense(vectors: Tensor) -> Tensor:
-        made: Tensor = apply(functional.linear(vectors, linear, bias))
-        if step.residual:
-            made = made + (vectors if residual is None else functional.linear(vectors, residual))
-        return made
+        activated: Tensor = apply(functional.linear(vectors, linear, bias))
+        if not step.residual:
+            return activated
+        if residual is not None:
+            vectors = functional.linear(vectors, residual)
+        return activated + vectors
 
     return dense
 

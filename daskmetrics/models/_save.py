@@ -114,11 +114,8 @@ def _cut(module: Any, layer: int, depth: int) -> Any:
     weights = {
         name: tensor for name, tensor in module.state_dict().items() if _OF_ALL_BLOCKS not in name
     }
-    missing = [
-        n
-        for n in network.load_state_dict(weights, strict=False).missing_keys
-        if _OF_ALL_BLOCKS not in n
-    ]
+    missing_keys = network.load_state_dict(weights, strict=False).missing_keys
+    missing = [name for name in missing_keys if _OF_ALL_BLOCKS not in name]
     if missing:
         raise DataError(
             f"A {config.model_type} cannot be cut after layer {layer}: it would lack {missing[0]}."
@@ -140,42 +137,39 @@ def _save_modules(
     model: LoadedModel, protocol: ModelProtocol, fitted: Fitted, folder: Path
 ) -> None:
     """What sentence-transformers does before and after the network."""
-    lower, prompts = bool(protocol.shipped and protocol.shipped.lower_case), protocol.prompts
-    shipped = (
-        protocol.shipped if fitted.readout.pooling in ("", "as_shipped") else None
-    )  # what follows its pooling
-    kept = (
-        None
-        if fitted.basis is not None
-        else fitted.readout.kept or (shipped and shipped.dimensions)
-    )
+    lower = bool(protocol.shipped and protocol.shipped.lower_case)
+    prompts = protocol.prompts
+    # what follows its pooling
+    shipped = protocol.shipped if fitted.readout.pooling in ("", "as_shipped") else None
+    settings: dict[str, object] = {
+        "prompts": dict(prompts.texts),
+        "default_prompt_name": prompts.default,
+        "similarity_fn_name": shipped.similarity if shipped else "cosine",
+    }
+    dimensions = fitted.readout.kept or (shipped and shipped.dimensions)
+    if dimensions and fitted.basis is None:
+        settings["truncate_dim"] = dimensions
     _write(
         folder / "sentence_bert_config.json",
         {"max_seq_length": model.max_length, "do_lower_case": lower},
     )
-    _write(
-        folder / "config_sentence_transformers.json",
-        {
-            "prompts": dict(prompts.texts),
-            "default_prompt_name": prompts.default,
-            "similarity_fn_name": shipped.similarity if shipped else "cosine",
-            **({"truncate_dim": kept} if kept else {}),
-        },
-    )
+    _write(folder / "config_sentence_transformers.json", settings)
     kinds = ["Transformer", "Pooling"]
     pooling = fitted.readout.pooling or protocol.base.pooling
     _write(folder / "1_Pooling" / "config.json", _pooling(model, shipped, pooling))
     for step in shipped.steps if shipped else ():
         kinds.append("Normalize" if step == NORMALIZE else "Dense")
-        place = folder / f"{len(kinds) - 1}_{kinds[-1]}"
-        place.mkdir()
+        module_folder = folder / f"{len(kinds) - 1}_{kinds[-1]}"
+        module_folder.mkdir()
         if isinstance(step, Dense):
-            _save_dense(step, load_dense(step), place)
+            _save_dense(step, load_dense(step), module_folder)
     if fitted.basis is not None:
         kinds.append("Dense")
-        place = folder / f"{len(kinds) - 1}_Dense"
-        place.mkdir()
-        _save_dense(IDENTITY, _projection(fitted, _whole_width(model, protocol, pooling)), place)
+        module_folder = folder / f"{len(kinds) - 1}_Dense"
+        module_folder.mkdir()
+        _save_dense(
+            IDENTITY, _projection(fitted, _whole_width(model, protocol, pooling)), module_folder
+        )
     paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds[1:], start=1))]
     modules = [
         {"idx": number, "name": str(number), "path": path, "type": _LIBRARY + kind}
@@ -186,8 +180,9 @@ def _save_modules(
 
 def _whole_width(model: LoadedModel, protocol: ModelProtocol, pooling: str) -> int:
     """Numbers of a vector before any are left out, which sentence-transformers does last."""
-    whole = replace(protocol.shipped, dimensions=None) if protocol.shipped else None
-    return Pooler(model, replace(protocol, shipped=whole), [], "", [pooling]).widths[0]
+    if protocol.shipped:
+        protocol = replace(protocol, shipped=replace(protocol.shipped, dimensions=None))
+    return Pooler(model, protocol, [], "", [pooling]).widths[0]
 
 
 def _projection(fitted: Fitted, width: int) -> dict[str, torch.Tensor]:
@@ -198,19 +193,24 @@ def _projection(fitted: Fitted, width: int) -> dict[str, torch.Tensor]:
     mean, basis = fitted.mean.astype(np.float64), fitted.basis.astype(np.float64)
     weight = np.zeros((basis.shape[1], width))
     weight[:, : len(basis)] = basis.T
-    parts = {"linear.weight": weight, "linear.bias": -(mean @ basis)}
-    return {name: torch.tensor(each, dtype=torch.float32) for name, each in parts.items()}
+    return {
+        "linear.weight": torch.tensor(weight, dtype=torch.float32),
+        "linear.bias": torch.tensor(-(mean @ basis), dtype=torch.float32),
+    }
 
 
-def _pooling(model: LoadedModel, shipped: Shipped | None, pooling: str) -> dict[str, Any]:
+def _pooling(model: LoadedModel, shipped: Shipped | None, pooling: str) -> dict[str, object]:
+    config: dict[str, object] = {"word_embedding_dimension": model.width}
     if shipped is None:
-        return {
-            "word_embedding_dimension": model.width,
-            f"pooling_mode_{_MODES[pooling]}": True,
-        } | ({"pooling_mode_mean_tokens": False} if pooling != "mean" else {})
-    mode = shipped.pooling[0] if len(shipped.pooling) == 1 else list(shipped.pooling)
-    prompt = {} if shipped.include_prompt else {"include_prompt": False}
-    return {"word_embedding_dimension": model.width, "pooling_mode": mode, **prompt}
+        config[f"pooling_mode_{_MODES[pooling]}"] = True
+        config.setdefault("pooling_mode_mean_tokens", False)
+        return config
+    config["pooling_mode"] = list(shipped.pooling)
+    if len(shipped.pooling) == 1:
+        config["pooling_mode"] = shipped.pooling[0]
+    if not shipped.include_prompt:
+        config["include_prompt"] = False
+    return config
 
 
 def _save_dense(step: Dense, weights: dict[str, torch.Tensor], folder: Path) -> None:
@@ -222,8 +222,9 @@ def _save_dense(step: Dense, weights: dict[str, torch.Tensor], folder: Path) -> 
         "out_features": out_features,
         "bias": "linear.bias" in weights,
         "activation_function": f"torch.nn.{step.activation}",
-        **({"use_residual": True} if step.residual else {}),
     }
+    if step.residual:
+        config["use_residual"] = True
     _write(folder / "config.json", config)
     save_file(weights, folder / "model.safetensors")
 
@@ -243,24 +244,22 @@ def _check_equal(
         ids = torch.tensor(tokens[row][None], device=model.device).long()
         mask = torch.ones_like(ids)
         states = reader(input_ids=ids, attention_mask=mask).last_hidden_state
-        got = pooler(torch.tensor([row], device=model.device), states, mask.bool())[0].cpu().numpy()
-        apart, allowed = (
-            np.abs(got - vector).max(),
-            max(TOLERANCE, 4 * torch.finfo(states.dtype).eps),
-        )
-        if not apart <= allowed * np.abs(vector).max():
+        index = torch.tensor([row], device=model.device)
+        saved_vector = pooler(index, states, mask.bool())[0].cpu().numpy()
+        difference = np.abs(saved_vector - vector).max()
+        allowed = max(TOLERANCE, 4 * torch.finfo(states.dtype).eps)
+        if not difference <= allowed * np.abs(vector).max():
             raise DataError(
                 f"A {module.config.model_type} cut after layer {layer} gives other vectors (by up to "
-                f"{apart:.2g}), so it is not saved. Read the layer with `run.best().load()` instead."
+                f"{difference:.2g}), so it is not saved. Read the layer with `run.best().load()` instead."
             )
 
 
 def _card(
     model: LoadedModel, protocol: ModelProtocol, layer: int, network: Any, text: str, fitted: Fitted
 ) -> str:
-    whole, kept = (
-        sum(each.numel() for each in net.parameters()) for net in (model.network.module, network)
-    )
+    total = sum(weights.numel() for weights in model.network.module.parameters())
+    kept = sum(weights.numel() for weights in network.parameters())
     source = model.network.location
     origin = source.path if isinstance(source, Location) else source.name
     dimensions = fitted.readout.width(
@@ -280,7 +279,7 @@ tags:
 
 # {Path(origin).name}, cut after layer {layer}
 
-The first {layer} of {model.depth} blocks of `{origin}`{revision}: {kept:,} of {whole:,} parameters. Vectors have
+The first {layer} of {model.depth} blocks of `{origin}`{revision}: {kept:,} of {total:,} parameters. Vectors have
 {dimensions} dimensions; texts are read as: {protocol.summary}{read}.
 
 ```python
@@ -291,6 +290,6 @@ SentenceTransformer("this folder").encode(["Which layer is best?"])
 {text}"""
 
 
-def _write(path: Path, content: Any) -> None:
+def _write(path: Path, content: object) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -138,29 +139,27 @@ def _content_key(location: Location) -> Hashable:
     folder = folder_of(location.base or location)
     if folder is None:
         return location.path, location.revision
-    places = (
-        tokenizer_of(location) or folder,
-        folder,
-    )  # the configuration of the network may name the class
-    files = sorted(
-        {path for at in places for pattern in _FILES for path in at.glob(pattern) if path.is_file()}
-    )
+    # the configuration of the network may name the class
+    folders = (tokenizer_of(location) or folder, folder)
+    paths: set[Path] = set()
+    for pattern in _FILES:
+        paths.update(*(at.glob(pattern) for at in folders))
+    files = sorted(filter(Path.is_file, paths))
     return tuple((path.name, sha256(path.read_bytes()).hexdigest()) for path in files)
 
 
 def _load(location: Location) -> Any:
-    network, own = location.base or location, tokenizer_of(location)
+    network = location.base or location
+    folder = tokenizer_of(location)
     options: dict[str, Any] = {"trust_remote_code": False}
     try:
-        transformers, place = import_transformers(), {**source_of(network), **options}
-        if own not in (
-            None,
-            folder_of(network),
-        ):  # no configuration beside it may say which class it is
-            options["config"] = transformers.AutoConfig.from_pretrained(**place)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(str(own), **options)
-        else:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(**place)
+        transformers = import_transformers()
+        source = {**source_of(network), **options}
+        if folder in (None, folder_of(network)):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
+        else:  # no configuration beside it may say which class it is
+            options["config"] = transformers.AutoConfig.from_pretrained(**source)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **options)
     except Exception as error:
         raise DataError(f"Cannot load the tokenizer in '{location.path}': {error}") from error
     _check_vocabulary(tokenizer, f"in '{location.path}'")
@@ -197,10 +196,10 @@ def _check_distinct(texts: Sequence[str], rows: Sequence[np.ndarray], max_length
     total = sum(map(len, distinct))
     lost = total - len(distinct)
     if lost and (len(distinct) == 1 or lost > max(1, _LOST * total)):
-        first, second, *_ = max(distinct, key=len)
+        text, other, *_ = max(distinct, key=len)
         raise DataError(
-            f"{lost} of {total} distinct texts become the same tokens as another text, such as {first[:50]!r} and "
-            f"{second[:50]!r}. The tokenizer does not know their characters or is not the one of this model: copy "
+            f"{lost} of {total} distinct texts become the same tokens as another text, such as {text[:50]!r} and "
+            f"{other[:50]!r}. The tokenizer does not know their characters or is not the one of this model: copy "
             "tokenizer.json and tokenizer_config.json of the base model, or choose texts in a language that it reads."
         )
 
@@ -209,12 +208,14 @@ def _distinct(texts: list[str], max_length: int | None) -> list[str]:
     """The distinct ones among texts of equal tokens, which were cut at so many tokens, or not cut."""
     if len(texts) == 1:
         return texts
-    # up to four tokens are special, and up to four are one character
-    begins = (
-        texts if max_length is None else [text[: max(0, max_length - 4) // 4] for text in texts]
-    )
-    plain = [_plain(text) for text in begins]
-    length = None if max_length is None else min(map(len, plain))
+    if max_length is None:
+        length = None
+        plain = list(map(_plain, texts))
+    else:
+        # up to four tokens are special, and up to four are one character
+        cut = max(0, max_length - 4) // 4
+        plain = [_plain(text[:cut]) for text in texts]
+        length = min(map(len, plain))
     return list({form[:length]: text for form, text in zip(plain, texts, strict=True)}.values())
 
 
@@ -247,10 +248,10 @@ def plan_batches(
     >>> plan_batches([5, 1, 3, 2], budget=6)
     [[1, 3], [2], [0]]
     """
+    if rows is None:
+        rows = range(len(lengths))
     batches: list[list[int]] = []
-    for row in sorted(
-        range(len(lengths)) if rows is None else rows, key=lambda row: (lengths[row], row)
-    ):
+    for row in sorted(rows, key=lambda row: (lengths[row], row)):
         joins = batches and (not equal or lengths[batches[-1][0]] == lengths[row])
         if joins and (len(batches[-1]) + 1) * lengths[row] <= budget:
             batches[-1].append(row)
@@ -299,8 +300,9 @@ def pool(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
     if pooling == "mean":
         weights = mask.unsqueeze(1).to(torch.float32)
         return ((weights @ states.float()) / weights.sum(-1, keepdim=True).clamp(min=1)).squeeze(1)
-    positions = torch.arange(mask.shape[1], device=mask.device)
-    index = (
-        torch.where(mask, positions, -1).argmax(1) if pooling == "last" else mask.float().argmax(1)
-    )
+    if pooling == "last":
+        positions = torch.arange(mask.shape[1], device=mask.device)
+        index = torch.where(mask, positions, -1).argmax(1)
+    else:
+        index = mask.float().argmax(1)
     return states[torch.arange(states.shape[0], device=states.device), index]

@@ -40,15 +40,14 @@ def _files(location: Location) -> list[Path]:
         return []
     if location.base is not None:
         return [folder / ADAPTER]
-    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if whole.is_file():
-        return [whole]
+    single = folder / "model.safetensors"
+    index = folder / "model.safetensors.index.json"
+    if single.is_file():
+        return [single]
     if not index.is_file():
         return []
-    return [
-        folder / name
-        for name in sorted(set(parse(index.read_text("utf-8"))["weight_map"].values()))
-    ]
+    names = set(parse(index.read_text("utf-8"))["weight_map"].values())
+    return [folder / name for name in sorted(names)]
 
 
 def pinned(tensor: Tensor) -> Tensor:
@@ -107,9 +106,9 @@ class Prefetch:
         if mapped is None:
             return
         copy = pinned if pin else torch.clone
-        weights = {
-            name: copy(each) if names is None or name in names else each
-            for name, each in mapped.items()
-        }
+        weights = dict(mapped)
+        for name, tensor in mapped.items():
+            if names is None or name in names:
+                weights[name] = copy(tensor)
         if location == self._location:
             self._weights = weights

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import combinations, pairwise
-from typing import Any
 
 import pandas as pd
 
@@ -30,9 +29,9 @@ def warnings_of(table: TextTable, kind: str, columns: Mapping[str, str]) -> tupl
         If a column has two roles, two columns are equal, each label has only one text, or no text
         has any content.
     """
-    rows = pd.DataFrame(
-        {role: [_plain(row.get(column)) for row in table.rows] for role, column in columns.items()}
-    ).assign(place=table.places)
+    rows = pd.DataFrame({"place": table.places})
+    for role, column in columns.items():
+        rows[role] = [_plain(row.get(column)) for row in table.rows]
     _check_columns(table, rows, columns)
     warnings = [*_near_empty(table, columns)]
     if kind in ("classification", "clustering"):
@@ -67,8 +66,14 @@ def _near_empty(table: TextTable, columns: Mapping[str, str]) -> Iterator[str]:
             continue
         column = columns[role]
         values = (str(row.get(column) or "") for row in table.rows)
-        texts = [(place, text) for place, text in zip(table.places, values, strict=True) if text]
-        near_empty = [(place, text) for place, text in texts if not _has_content(text)]
+        texts = [
+            (position, text) for position, text in zip(table.places, values, strict=True) if text
+        ]
+        near_empty = [
+            (position, text)
+            for position, text in texts
+            if len(text.strip()) < 2 or not any(map(str.isalnum, text))
+        ]
         if not near_empty:
             continue
         example = _example(*near_empty[0])
@@ -142,14 +147,15 @@ def _judgement_warnings(rows: pd.DataFrame, columns: Mapping[str, str]) -> Itera
             f"{len(identical):,} of {plural(len(judged), 'row')} have the query as document "
             f"({example}): every arm finds it."
         )
-    if relevance := columns.get("relevance"):
+    if "relevance" in columns:
         texts = ["query", "document"]
-        effect = "; the last one counts"
-        yield from _contradictions(judged, texts, "relevance", "judgement", relevance, effect)
+        yield from _contradictions(
+            judged, texts, "relevance", "judgement", columns["relevance"], "; the last one counts"
+        )
 
 
 def _contradictions(
-    rows: pd.DataFrame, texts: list[str], role: str, what: str, column: str, effect: str = ""
+    rows: pd.DataFrame, texts: list[str], role: str, unit: str, column: str, effect: str = ""
 ) -> Iterator[str]:
     """A warning where rows with equal texts have different values of a role."""
     contradictory = rows[rows.groupby(texts)[role].transform("nunique") > 1]
@@ -161,7 +167,7 @@ def _contradictions(
     other = equal_texts[equal_texts[role] != example[role]].iloc[0]
     values = f"{example['place']} has {example[role]}, {other['place']} has {other[role]}"
     yield (
-        f"{plural(count, what)} with different values of '{column}' in several rows "
+        f"{plural(count, unit)} with different values of '{column}' in several rows "
         f"({_example(values, example[texts[0]])}){effect}."
     )
 
@@ -175,7 +181,7 @@ def _counts_rows(values: list[str]) -> bool:
     return all(after - before == 1 for before, after in pairwise(numbers))
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     """A value without differences in case and white space.
 
     >>> _plain(" A  b ")
@@ -184,15 +190,11 @@ def _plain(value: Any) -> str:
     return " ".join(str("" if value is None else value).split()).casefold()
 
 
-def _has_content(text: str) -> bool:
-    return len(text.strip()) > 1 and any(character.isalnum() for character in text)
-
-
-def _example(place: str, text: str) -> str:
-    """A place and the beginning of its text.
+def _example(position: str, text: str) -> str:
+    """A position and the beginning of its text.
 
     >>> _example("line 7", "short")
     "line 7: 'short'"
     """
     shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
-    return f"{place}: {shown!r}"
+    return f"{position}: {shown!r}"

@@ -46,7 +46,8 @@ def v_measure(embeddings: EmbeddingArray, labels: NDArray[np.int64], seed: int) 
     from sklearn.metrics import v_measure_score
 
     generator = np.random.default_rng(seed)
-    rows, values = np.asarray(embeddings, dtype=np.float64), []
+    rows = np.asarray(embeddings, dtype=np.float64)
+    values = []
     for _ in range(_HALVES):
         drawn = generator.permutation(len(rows))[: max(2, len(rows) // 2)]
         distinct = len(np.unique(rows[drawn], axis=0))
@@ -91,7 +92,8 @@ def spearman(first: EmbeddingArray, second: EmbeddingArray, grades: NDArray[np.f
     >>> spearman(np.ones((9, 1)) * [1.0, 0.0], turned, -angles).value
     1.0
     """
-    similarity, n = _cosines(first, second), len(grades)
+    similarity = _cosines(first, second)
+    n = len(grades)
     rho = _correlation(similarity, grades)
     error = (1 - rho**2) * math.sqrt((1 + rho**2 / 2) / max(1, n - 3))
     return Score(rho, error, n, outcomes=correlation_outcomes(similarity, grades))
@@ -162,10 +164,8 @@ def _ranks(
     similarity: NDArray[np.float64], relevant: dict[int, float]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Ranks of the relevant documents, best first, and the relevance of each."""
-    indices, values = (
-        np.array(list(relevant), dtype=np.intp),
-        np.array(list(relevant.values()), dtype=np.float64),
-    )
+    indices = np.array(list(relevant), dtype=np.intp)
+    values = np.array(list(relevant.values()), dtype=np.float64)
     order = np.lexsort((values, -similarity[indices]))
     indices, values = indices[order], values[order]
     others = np.delete(similarity, indices)
@@ -192,7 +192,9 @@ def _unit(rows: EmbeddingArray) -> NDArray[np.float64]:
 def _precision(similarity: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
     from sklearn.metrics import average_precision_score
 
-    return float(average_precision_score(labels, similarity)) if labels.any() else 0.0
+    if not labels.any():
+        return 0.0
+    return float(average_precision_score(labels, similarity))
 
 
 def _correlation(similarity: NDArray[np.float64], grades: NDArray[np.float64]) -> float:
@@ -200,8 +202,9 @@ def _correlation(similarity: NDArray[np.float64], grades: NDArray[np.float64]) -
     from scipy.stats import rankdata
 
     ranks = [rankdata(np.round(side, 9)) for side in (similarity, grades)]
-    varied = len(grades) > 1 and all(np.ptp(side) for side in ranks)
-    return float(np.corrcoef(*ranks)[0, 1].clip(-1, 1)) if varied else 0.0
+    if len(grades) < 2 or not all(np.ptp(side) for side in ranks):
+        return 0.0
+    return float(np.corrcoef(*ranks)[0, 1].clip(-1, 1))
 
 
 def precision_outcomes(
@@ -230,7 +233,7 @@ def _pseudo_values(
     statistic: Callable[..., float],
     similarity: NDArray[np.float64],
     labels: NDArray[Any],
-    most: int,
+    max_blocks: int,
 ) -> NDArray[np.float64]:
     """Pseudo-values of a jackknife over blocks that have equal shares of each label, shifted to the
     statistic itself.
@@ -238,7 +241,8 @@ def _pseudo_values(
     The blocks depend on the labels alone, so that those of two arms belong together.
     """
     n = len(labels)
-    blocks, block = min(most, n), np.empty(n, dtype=np.int64)
+    blocks = min(max_blocks, n)
+    block = np.empty(n, dtype=np.int64)
     block[np.argsort(labels, kind="stable")] = np.arange(n) % blocks
     without = np.array(
         [statistic(similarity[block != i], labels[block != i]) for i in range(blocks)]
@@ -247,7 +251,9 @@ def _pseudo_values(
 
 
 def _error_of_mean(values: NDArray[np.float64]) -> float:
-    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
+    if len(values) < 2:
+        return 0.0
+    return float(values.std(ddof=1) / math.sqrt(len(values)))
 
 
 def _mean(values: NDArray[np.float64]) -> Score:

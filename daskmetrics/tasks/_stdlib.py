@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import combinations, pairwise
+from itertools import chain, combinations, pairwise
 
 from daskmetrics.core import corpus as corpus
 from daskmetrics.core.errors import ConfigError
@@ -42,19 +42,12 @@ class StdlibTask(ExampleTask):
     @property
     def key(self) -> Key:
         examples = self.draw()
-        content = [
-            examples.texts,
-            [int(label) for label in examples.labels],
-            *filter(None, [examples.judgements]),
-        ]
-        fitted = (
-            []
-            if self.probe == probes.DEFAULT
-            else [self.probe, *probes.library_version(self.probe)]
-        )
-        return content_key(
-            "task", VERSION, self.name, self.pooling, *content, *fitted, *self._part_key
-        )
+        content: list[object] = [examples.texts, list(map(int, examples.labels))]
+        if examples.judgements:
+            content.append(examples.judgements)
+        if self.probe != probes.DEFAULT:
+            content += [self.probe, *probes.library_version(self.probe)]
+        return content_key("task", VERSION, self.name, self.pooling, *content, *self._part_key)
 
     def whole(self) -> Examples:
         """All examples."""
@@ -73,12 +66,13 @@ class StdlibTask(ExampleTask):
 @cache
 def next_token() -> Examples:
     """Passages cut off after a random character; the class is `what_follows`, equally many of each."""
-    generator, labelled = random.Random(0), []
+    generator = random.Random(0)
+    labelled = []
     for text, _ in _passages(words=8):
         cut = generator.randrange(len(text) // 2, len(text))
         if not text[cut - 1].isspace():
             labelled.append((text[:cut], what_follows(text[cut])))
-    return _balanced(labelled, each=300)
+    return _balanced(labelled, per_class=300)
 
 
 def what_follows(character: str) -> int:
@@ -88,7 +82,9 @@ def what_follows(character: str) -> int:
     >>> [what_follows(character) for character in "e ,"]
     [0, 1, 2]
     """
-    return 0 if character.isalnum() or character == "_" else 1 if character == " " else 2
+    if character.isalnum() or character == "_":
+        return 0
+    return 1 if character == " " else 2
 
 
 @cache
@@ -96,32 +92,25 @@ def halves() -> Examples:
     """First halves of sentences, then their second halves in the same order; full stops are left
     out.
     """
-    sentences = [
-        s.removesuffix(".").split()
-        for paragraph in _paragraphs()
-        for s in paragraph
-        if s.endswith(".")
-    ]
-    cut = {
-        (" ".join(w[: len(w) // 2]), " ".join(w[len(w) // 2 :])): None
-        for w in sentences
-        if 14 <= len(w) <= 30
-    }
-    return _columns(cut, count=500)
+    pairs = []
+    for sentence in chain.from_iterable(_paragraphs()):
+        words = sentence.removesuffix(".").split()
+        if sentence.endswith(".") and 14 <= len(words) <= 30:
+            middle = len(words) // 2
+            pairs.append((" ".join(words[:middle]), " ".join(words[middle:])))
+    return _columns(dict.fromkeys(pairs), count=500)
 
 
 @cache
 def neighbours() -> Examples:
     """Sentences, then in the same order the sentence that follows each."""
-    pairs = (
-        pair
-        for paragraph in _paragraphs()
-        for pair in zip(paragraph[::2], paragraph[1::2], strict=False)
-    )
-    fitting = [
-        pair for pair in pairs if all(10 <= len(sentence.split()) <= 24 for sentence in pair)
-    ]
-    return _columns(dict.fromkeys(fitting), count=300)
+    pairs = []
+    for paragraph in _paragraphs():
+        for sentence, successor in zip(paragraph[::2], paragraph[1::2], strict=False):
+            lengths = len(sentence.split()), len(successor.split())
+            if min(lengths) >= 10 and max(lengths) <= 24:
+                pairs.append((sentence, successor))
+    return _columns(dict.fromkeys(pairs), count=300)
 
 
 @cache
@@ -129,7 +118,7 @@ def package() -> Examples:
     """Passages; the class is the package they document, equally many of each."""
     index = {name: i for i, name in enumerate(PACKAGES)}
     return _balanced(
-        ((text, index[name]) for text, name in _passages(words=16) if name in index), each=40
+        ((text, index[name]) for text, name in _passages(words=16) if name in index), per_class=40
     )
 
 
@@ -139,11 +128,13 @@ def word() -> Examples:
     word.
     """
     passages = [(text, set(_LONG_WORD.findall(text))) for text, _ in _passages(words=16)]
-    counts = Counter(word for _, words in passages for word in words)
+    counts = Counter(chain.from_iterable(words for _, words in passages))
     by_count = sorted(counts, key=lambda word: (-counts[word], word))
     index = {word: i for i, word in enumerate(by_count[100:120])}
     hits = ((text, words & index.keys()) for text, words in passages)
-    return _balanced(((text, index[hit.pop()]) for text, hit in hits if len(hit) == 1), each=24)
+    return _balanced(
+        ((text, index[hit.pop()]) for text, hit in hits if len(hit) == 1), per_class=24
+    )
 
 
 @cache
@@ -154,25 +145,20 @@ def closeness() -> Examples:
     3: consecutive; 2: in the same document; 1: in the same package; 0: in different packages.
     """
     generator = random.Random(3)
-    by_document = [
-        [passage.text for passage in corpus.passages([d], 16)] for d in corpus.held_out()
-    ]
+    pairs: dict[int, list[tuple[str, str]]] = {3: [], 2: [], 1: [], 0: []}
     packages: dict[str, list[list[str]]] = defaultdict(list)
-    for document, texts in zip(corpus.held_out(), by_document, strict=True):
+    for document in corpus.held_out():
+        texts = [passage.text for passage in corpus.passages([document], 16)]
+        pairs[3] += pairwise(texts)
+        pairs[2] += zip(texts, texts[2:], strict=False)
         if texts:
             packages[document.package].append(texts)
-    some = [documents[0][0] for documents in packages.values()]
-    pairs = {
-        3: [pair for texts in by_document for pair in pairwise(texts)],
-        2: [pair for texts in by_document for pair in zip(texts, texts[2:], strict=False)],
-        1: [(a[0], b[-1]) for documents in packages.values() for a, b in pairwise(documents)],
-        0: list(combinations(some, 2)),
-    }
-    drawn = [
-        (*pair, grade)
-        for grade, candidates in pairs.items()
-        for pair in generator.sample(candidates, 75)
-    ]
+    for documents in packages.values():
+        pairs[1] += [(texts[0], others[-1]) for texts, others in pairwise(documents)]
+    pairs[0] += combinations([documents[0][0] for documents in packages.values()], 2)
+    drawn: list[tuple[str, str, int]] = []
+    for grade, candidates in pairs.items():
+        drawn += [(*pair, grade) for pair in generator.sample(candidates, 75)]
     firsts, seconds, grades = zip(*drawn, strict=True)
     return Examples(firsts + seconds, grades)
 
@@ -182,7 +168,8 @@ def candidates() -> Examples:
     """Sentences, each with ten candidates for the sentence that follows it: its successor and nine
     others.
     """
-    generator, pairs = random.Random(10), neighbours().texts
+    generator = random.Random(10)
+    pairs = neighbours().texts
     n = len(pairs) // 2
     judgements = []
     for query in range(n):
@@ -210,18 +197,18 @@ def _columns(pairs: Iterable[tuple[str, str]], count: int) -> Examples:
     """At most `count` random pairs, no text twice: all first texts, then all second texts."""
     shuffled = list(pairs)
     random.Random(count).shuffle(shuffled)
-    unique = list(
-        {second: (first, second) for first, second in {p[0]: p for p in shuffled}.values()}.values()
-    )[:count]
-    return Examples(tuple(first for first, _ in unique) + tuple(second for _, second in unique))
+    by_first_text = {pair[0]: pair for pair in shuffled}
+    by_second_text = {pair[1]: pair for pair in by_first_text.values()}
+    unique = list(by_second_text.values())[:count]
+    return Examples(tuple(pair[0] for pair in unique) + tuple(pair[1] for pair in unique))
 
 
-def _balanced(labelled: Iterable[tuple[str, int]], each: int) -> Examples:
-    """The first `each` texts of every class, in their order."""
+def _balanced(labelled: Iterable[tuple[str, int]], per_class: int) -> Examples:
+    """The first `per_class` texts of every class, in their order."""
     count: dict[int, int] = defaultdict(int)
     kept = []
     for text, label in labelled:
-        if count[label] < each:
+        if count[label] < per_class:
             count[label] += 1
             kept.append((text, label))
     return Examples(tuple(text for text, _ in kept), tuple(label for _, label in kept))

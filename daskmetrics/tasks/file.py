@@ -66,11 +66,9 @@ class FileTask(ExampleTask):
 
     @property
     def key(self) -> Key:
-        fitted = (
-            [self.probe, *probes.library_version(self.probe)]
-            if self.kind == "classification"
-            else None
-        )
+        fitted = None
+        if self.kind == "classification":
+            fitted = [self.probe, *probes.library_version(self.probe)]
         return content_key("task", "own", VERSION, self.kind, fitted, self.content, *self._part_key)
 
     def whole(self) -> Examples:
@@ -112,9 +110,10 @@ def table_task(
         if role in REQUIRED[kind] or (kind, role) == _OPTIONAL
     )
     examples = examples_of(table, kind, dict(used))
-    settings = ", ".join(f"{option}={value}" for option, value in options.items())
+    if options:
+        name += f"({', '.join(map('='.join, options.items()))})"
     return FileTask(
-        name=name + (f"({settings})" if settings else ""),
+        name=name,
         kind=kind,
         path=str(table.path.resolve()),
         columns=used,
@@ -132,13 +131,14 @@ def _columns(table: TextTable, options: Mapping[str, str]) -> dict[str, str]:
         if column not in table.columns:
             raise unknown(f"column in '{table.path}' (as '{role}')", column, table.columns)
     by_name = {column.strip().lower(): column for column in table.columns}
-    columns = {
-        role: next((by_name[name] for name in names if name in by_name), None)
-        for role, names in ROLES.items()
-    }
-    return {
-        role: column for role, column in (columns | dict(options)).items() if column is not None
-    }
+    columns = {}
+    for role, names in ROLES.items():
+        matching = [by_name[name] for name in names if name in by_name]
+        if role in options:
+            columns[role] = options[role]
+        elif matching:
+            columns[role] = matching[0]
+    return columns
 
 
 def _kind(table: TextTable, requested: str | None, columns: Mapping[str, str]) -> str:
@@ -148,11 +148,9 @@ def _kind(table: TextTable, requested: str | None, columns: Mapping[str, str]) -
     kinds = (requested,) if requested else _BY_PRIORITY
     for kind in kinds:
         if all(role in columns for role in REQUIRED[kind]):
-            return (
-                kind
-                if requested or kind != "reranking" or _has_rejected(table, columns)
-                else "retrieval"
-            )
+            if not requested and kind == "reranking" and not _has_rejected(table, columns):
+                return "retrieval"
+            return kind
     required = "; ".join(f"{kind}: {', '.join(REQUIRED[kind])}" for kind in kinds)
     raise ConfigError(
         f"'{table.path}' has the columns {', '.join(table.columns)}, which fit no kind of task. Required columns: "

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,8 @@ class MtebTask:
 
     @property
     def name(self) -> str:
-        return f"mteb:{self.benchmark_name}" + (f"({self.options})" if self.options else "")
+        name = f"mteb:{self.benchmark_name}"
+        return f"{name}({self.options})" if self.options else name
 
     @cached_property
     def selection(self) -> Selection:
@@ -105,8 +107,8 @@ class MtebTask:
         """As in `daskmetrics.tasks.Task`; ``benchmark`` if the benchmark is not installed or does
         not know the task.
         """
-        if kind := LAYER_BY_LAYER.get(self.benchmark_name):
-            return kind
+        if self.benchmark_name in LAYER_BY_LAYER:
+            return LAYER_BY_LAYER[self.benchmark_name]
         if self._is_custom:
             return _snake(str(benchmark.make(self.target).metadata.type))
         file = _statistics_file(self.benchmark_name)
@@ -128,7 +130,7 @@ class MtebTask:
     @cached_property
     def key(self) -> Key:
         chosen = self.selection.splits, self.selection.subsets
-        content = [self.content] if self.content else []
+        content = filter(None, [self.content])
         release = subsets.release()
         return content_key("task", "mteb", release, self.target, self.pooling, chosen, *content)
 
@@ -261,7 +263,7 @@ def mteb_task(target: str, options: Mapping[str, str]) -> MtebTask:
     task = MtebTask(target)
     if not options:
         return task
-    written = {name: [value.strip() for value in text.split("+")] for name, text in options.items()}
+    written = {name: list(map(str.strip, text.split("+"))) for name, text in options.items()}
     chosen = _declaration(target).select(task.name, written)
     if chosen == task.selection:
         return task
@@ -271,7 +273,7 @@ def mteb_task(target: str, options: Mapping[str, str]) -> MtebTask:
 
 def _declaration(target: str) -> Declaration:
     """What a task declares; a custom task, or one that is not listed, is made for it."""
-    listed = None if ":" in target else subsets.declared(target)
+    listed = ":" not in target and subsets.declared(target)
     return listed or benchmark.declaration_of(benchmark.make(target))
 
 
@@ -356,7 +358,7 @@ _LAYER_BY_LAYER = {
 }  # fmt: skip
 
 LAYER_BY_LAYER: Mapping[str, str] = dict(
-    sorted((name, kind) for kind, names in _LAYER_BY_LAYER.items() for name in names)
+    sorted(chain.from_iterable(product(names, [kind]) for kind, names in _LAYER_BY_LAYER.items()))
 )
 """Name and kind of the 32 tasks of "Layer by Layer" (Skean et al., 2025)."""
 

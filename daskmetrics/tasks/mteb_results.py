@@ -119,7 +119,8 @@ def select(content: Mapping[str, Any], wanted: Selection) -> dict[str, Any]:
     scores: dict[str, list[Any]] = {}
     for split in wanted.splits:
         by_subset = _by_subset(content.get("scores", {}).get(split, ()))
-        if missing := [name for name in wanted.subsets if name not in by_subset]:
+        missing = [name for name in wanted.subsets if name not in by_subset]
+        if missing:
             raise DataError(f"split '{split}' has no score of {shortened(missing)}")
         scores[split] = [by_subset[name] for name in wanted.subsets]
     return {**content, "scores": scores}
@@ -153,7 +154,9 @@ def merge(results: Iterable[BenchmarkResult]) -> list[BenchmarkResult]:
     for result in results:
         readout = result.settings.get("readout")
         key = result.model, result.revision, result.layer, readout, result.task
-        merged[key] = _joined(merged[key], result) if key in merged else result
+        if key in merged:
+            result = _joined(merged[key], result)
+        merged[key] = result
     return list(merged.values())
 
 
@@ -165,7 +168,7 @@ def _joined(result: BenchmarkResult, other: BenchmarkResult) -> BenchmarkResult:
         names = _by_subset(scored)
         added = [subset for name, subset in _by_subset(subsets).items() if name not in names]
         scores[split] = [*scored, *added]
-    seconds = sum(part.content.get("evaluation_time") or 0.0 for part in (result, other))
+    seconds = sum(run.content.get("evaluation_time") or 0.0 for run in (result, other))
     return replace(result, content={**result.content, "scores": scores, "evaluation_time": seconds})
 
 
@@ -229,7 +232,8 @@ def draws(content: Mapping[str, Any]) -> list[float]:
     for subset in _subsets(content):
         scores += _experiment_scores(subset)
         levels = subset.get("v_measures") or {}
-        scores += chain.from_iterable(levels.values() if isinstance(levels, Mapping) else [levels])
+        draws_by_level = levels.values() if isinstance(levels, Mapping) else [levels]
+        scores += chain.from_iterable(draws_by_level)
     return scores
 
 
@@ -270,10 +274,12 @@ def _settings(experiment: Path) -> Mapping[str, Any]:
     folder name.
     """
     meta = experiment / META
-    settings = dict((_json(meta).get("experiment_kwargs") or {}) if meta.is_file() else {})
-    if settings.get("layer") is None:
-        match = re.search(r"(?:^|_)layer_(\d+)(?:_|$)", experiment.name)
-        settings |= {"layer": int(match.group(1))} if match else {}
+    settings = {}
+    if meta.is_file():
+        settings = dict(_json(meta).get("experiment_kwargs") or {})
+    match = re.search(r"(?:^|_)layer_(\d+)(?:_|$)", experiment.name)
+    if match and settings.get("layer") is None:
+        settings["layer"] = int(match.group(1))
     return settings
 
 

@@ -166,7 +166,9 @@ class EncoderCalls:
         queries = sum(count for role, count in self.calls if role == "query")
         if queries:
             return queries
-        return sum(counts) // (2 if kind in ("sts", "pair_classification") else 1)
+        if kind in ("sts", "pair_classification"):
+            return sum(counts) // 2
+        return sum(counts)
 
 
 class Columns:
@@ -189,9 +191,10 @@ class Columns:
 
     def select(self, rows: Sequence[int]) -> Columns:
         """These rows, in this order."""
-        return Columns(
-            {name: [values[row] for row in rows] for name, values in self._columns.items()}
-        )
+        selected = {}
+        for name, values in self._columns.items():
+            selected[name] = [values[row] for row in rows]
+        return Columns(selected)
 
 
 def import_mteb() -> Any:
@@ -250,7 +253,7 @@ def content_of(target: str) -> Key:
     """Key of the data of a task: of its files if they are in a local folder, and of its metadata."""
     dataset = make(target).metadata.dataset
     folder = Path(str(dataset["path"]))
-    files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
     return content_key(
         dict(dataset), [(str(path.relative_to(folder)), _digest(path)) for path in files]
     )
@@ -269,7 +272,8 @@ def load(target: str, content: Key | None = None, selection: Selection | None = 
         import datasets
 
         datasets.disable_progress_bars()
-        with _dataset_cache(cache_folder() / "datasets" / content if content else None):
+        folder = cache_folder() / "datasets" / content if content else None
+        with _dataset_cache(folder):
             task.load_data()
     from mteb.abstasks import AbsTaskClassification
 
@@ -309,7 +313,8 @@ def run(
 
     The similarity of vectors is ``cosine`` or ``dot``.
     """
-    mteb, calls = import_mteb(), EncoderCalls()
+    mteb = import_mteb()
+    calls = EncoderCalls()
     original = load(target, content, selection)
     with _isolated():
         task = copy.copy(original)
@@ -330,7 +335,7 @@ def _eager(dataset: Any) -> Any:
     """Splits, or subsets of splits, as `Columns`."""
     if hasattr(dataset, "column_names") and not isinstance(dataset, dict):
         return Columns({name: list(dataset[name]) for name in dataset.column_names})
-    return {name: _eager(part) for name, part in dataset.items()}
+    return {name: _eager(split) for name, split in dataset.items()}
 
 
 def _encoder(embed: Embed, calls: EncoderCalls, similarity: str) -> Any:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -51,7 +52,8 @@ class Declaration:
         A task without the split ``test`` uses all its splits, and one without a subset in English
         all its subsets.
         """
-        splits = options.get("split", [SPLIT] if SPLIT in self.splits else self.splits)
+        usual = [SPLIT] if SPLIT in self.splits else self.splits
+        splits = options.get("split", usual)
         subsets = options.get("subsets", self.languages)
         _check_names(f"split of '{task}'", splits, self.splits)
         _check_names(f"subset of '{task}'", subsets, self.languages)
@@ -70,18 +72,18 @@ class Declaration:
 
     def codes(self, subsets: Iterable[str]) -> set[str]:
         """The languages in these subsets, without scripts."""
-        return {code.partition("-")[0] for name in subsets for code in self.languages[name]}
+        codes = chain.from_iterable(self.languages[name] for name in subsets)
+        return {code.partition("-")[0] for code in codes}
 
     def _subsets_in(self, task: str, languages: Sequence[str] | None) -> list[str]:
         """The subsets that contain no language but these; None is English, or any language if no
         subset is in English.
         """
         wanted = languages or [LANGUAGE]
-        subsets = [
-            name
-            for name, codes in self.languages.items()
-            if all(code in wanted or code.partition("-")[0] in wanted for code in codes)
-        ]
+        subsets = []
+        for name, codes in self.languages.items():
+            if all(code in wanted or code.partition("-")[0] in wanted for code in codes):
+                subsets.append(name)
         if languages is None:
             return subsets or list(self.languages)
         valid = self.codes(self.languages)
@@ -102,10 +104,10 @@ class Declaration:
 DECLARATIONS = TypeAdapter(dict[str, Declaration])  # by the names of tasks, as they are written
 
 
-def _check_names(what: str, names: Iterable[str], valid: Iterable[str]) -> None:
+def _check_names(kind: str, names: Iterable[str], valid: Iterable[str]) -> None:
     for name in names:
         if name not in valid:
-            raise unknown(what, name, list(valid))
+            raise unknown(kind, name, list(valid))
 
 
 def declared(name: str) -> Declaration | None:

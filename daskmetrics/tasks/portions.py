@@ -94,11 +94,11 @@ class ExampleTask(ABC):
         return self.scoring or KINDS[self.kind]
 
     @property
-    def _part_key(self) -> list[Any]:
+    def _part_key(self) -> list[object]:
         """What a part adds to the content key; nothing for all of it."""
-        return (
-            [["portion", self.name, self.portion.share, self.portion.fresh]] if self.portion else []
-        )
+        if self.portion is None:
+            return []
+        return [["portion", self.name, self.portion.share, self.portion.fresh]]
 
 
 class Divisible(Protocol):
@@ -116,23 +116,22 @@ def divide(tasks: Sequence[Task], share: float) -> tuple[tuple[Task, ...], tuple
     ConfigError
         If a task cannot be divided, or a part would have too few items.
     """
-    whole = [f"'{task.name}'" for task in tasks if not hasattr(task, "part")]
-    if whole:
-        named = listed(
-            [*whole[:NAMED], *([f"{len(whole) - NAMED} other tasks"] if whole[NAMED:] else [])]
-        )
+    indivisible = [f"'{task.name}'" for task in tasks if not hasattr(task, "part")]
+    if indivisible:
+        named = indivisible[:NAMED]
+        if len(indivisible) > NAMED:
+            named.append(f"{len(indivisible) - NAMED} other tasks")
         raise ConfigError(
-            f"'search.confirm: fresh' keeps back part of each task's items, and {named} cannot be divided. Use "
+            f"'search.confirm: fresh' keeps back part of each task's items, and {listed(named)} cannot be divided. Use "
             "built-in tasks or your own texts (stdlib:NAME, file:PATH), give your task a method part(portion), or "
             "remove 'search.confirm'."
         )
-    parts = [
-        [cast(Divisible, task).part(Portion(share, fresh)) for task in tasks]
-        for fresh in (False, True)
-    ]
-    for task in (*parts[0], *parts[1]):
+    divisible = cast(Sequence[Divisible], tasks)
+    seen = tuple(task.part(Portion(share, fresh=False)) for task in divisible)
+    fresh = tuple(task.part(Portion(share, fresh=True)) for task in divisible)
+    for task in (*seen, *fresh):
         task.texts()  # too few items are an error now, not during the run
-    return tuple(parts[0]), tuple(parts[1])
+    return seen, fresh
 
 
 @cache
@@ -147,10 +146,12 @@ def part_of(
     if portion is None:
         return examples
     items = _items(examples, kind)
-    has_classes = examples.labels and kind != "sts"
-    labels = np.array(examples.labels if has_classes else np.zeros(len(items)))
+    labels = np.zeros(len(items))
+    if examples.labels and kind != "sts":
+        labels = np.array(examples.labels)
     fresh = kept_back([content_key("portion", name, item) for item in items], labels, portion.share)
-    chosen, others = np.flatnonzero(fresh == portion.fresh), np.flatnonzero(fresh != portion.fresh)
+    chosen = np.flatnonzero(fresh == portion.fresh)
+    others = np.flatnonzero(fresh != portion.fresh)
     _check(name, chosen, labels, portion)
     fitted = others if portion.fresh and fits else others[:0]
     return replace(_take(examples, kind, np.append(fitted, chosen)), fitted=len(fitted))
@@ -166,15 +167,17 @@ def kept_back(names: Sequence[str], labels: NDArray[Any], share: float) -> NDArr
     [False, True, True, False, False, False]
     """
     fresh = np.zeros(len(names), dtype=bool)
-    every = np.array(names)
+    all_names = np.array(names)
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
-        _, place, copies = np.unique(every[rows], return_inverse=True, return_counts=True)
-        fresh[rows] = np.cumsum(copies)[place] <= min(round(share * len(rows)), len(rows) - FOLDS)
+        _, name_index, copies = np.unique(all_names[rows], return_inverse=True, return_counts=True)
+        fresh[rows] = np.cumsum(copies)[name_index] <= min(
+            round(share * len(rows)), len(rows) - FOLDS
+        )
     return fresh
 
 
-def _items(examples: Examples, kind: str) -> list[Any]:
+def _items(examples: Examples, kind: str) -> list[object]:
     """The content of each item."""
     if kind in ("classification", "clustering"):
         return list(examples.texts)
@@ -186,7 +189,8 @@ def _items(examples: Examples, kind: str) -> list[Any]:
 
 def _check(name: str, chosen: Rows, labels: NDArray[Any], portion: Portion) -> None:
     """A `ConfigError` if a part has too few items, or only one of several labels."""
-    where, problem = "kept back" if portion.fresh else "left for the search", ""
+    where = "kept back" if portion.fresh else "left for the search"
+    problem = ""
     if len(chosen) < FEWEST:
         few = plural(len(chosen), "item")
         problem = f"only {few} of {len(labels):,} would be {where}, at least {FEWEST} are needed"
@@ -202,31 +206,31 @@ def _check(name: str, chosen: Rows, labels: NDArray[Any], portion: Portion) -> N
 def _take(examples: Examples, kind: str, rows: Rows) -> Examples:
     """The examples of some items."""
     if kind in ("retrieval", "reranking"):
-        return _take_queries(examples, rows, whole=kind == "retrieval")
-    half = 0 if kind in ("classification", "clustering") else len(examples.texts) // 2
-    places = np.append(rows, rows + half) if half else rows
+        return _take_queries(examples, rows, all_documents=kind == "retrieval")
     labels = tuple(examples.labels[row] for row in rows) if examples.labels else ()
-    return replace(examples, texts=tuple(examples.texts[place] for place in places), labels=labels)
+    if kind not in ("classification", "clustering"):
+        rows = np.append(rows, rows + len(examples.texts) // 2)
+    return replace(examples, texts=tuple(examples.texts[row] for row in rows), labels=labels)
 
 
-def _take_queries(examples: Examples, rows: Rows, whole: bool) -> Examples:
+def _take_queries(examples: Examples, rows: Rows, all_documents: bool) -> Examples:
     """Some queries with all documents, or with those that they are judged with."""
     queries, documents = examples.texts[: examples.first], examples.texts[examples.first :]
-    place = {int(row): i for i, row in enumerate(rows)}
+    position = {int(row): i for i, row in enumerate(rows)}
     judged = [
-        (place[query], document, value)
+        (position[query], document, value)
         for query, document, value in examples.judgements
-        if query in place
+        if query in position
     ]
     if not examples.judgements:  # document i belongs to query i
-        kept = [*place, *(row for row in range(len(documents)) if row not in place)]
-    elif whole:
+        kept = [*position, *(row for row in range(len(documents)) if row not in position)]
+    elif all_documents:
         kept = list(range(len(documents)))
     else:
         kept = sorted({document for _, document, _ in judged})
     moved = {document: i for i, document in enumerate(kept)}
     return Examples(
-        tuple(queries[row] for row in place) + tuple(documents[row] for row in kept),
+        tuple(queries[row] for row in position) + tuple(documents[row] for row in kept),
         judgements=tuple((query, moved[document], value) for query, document, value in judged),
-        queries=len(place),
+        queries=len(position),
     )

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import entry_points
+from itertools import chain
 
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.tasks._stdlib import SETS, TASKS
@@ -68,18 +69,20 @@ def resolve(names: Sequence[str]) -> tuple[Task, ...]:
     >>> len(resolve(["preset:layer-by-layer-32"]))
     32
     """
-    known = catalogue()
-    expanded = (each for name in names for each in SETS.get(name) or PRESETS.get(name, (name,)))
-    made = [_make(each, known) for each in dict.fromkeys(expanded)]
-    tasks = tuple(
-        task for place, task in enumerate(made) if task not in made[:place]
-    )  # options may name the default
-    duplicates = [name for name, count in Counter(task.name for task in tasks).items() if count > 1]
+    makers = catalogue()
+    expanded = chain.from_iterable(SETS.get(name) or PRESETS.get(name, (name,)) for name in names)
+    tasks: list[Task] = []
+    for name in dict.fromkeys(expanded):
+        task = _make(name, makers)
+        if task not in tasks:  # options may name the default
+            tasks.append(task)
+    counts = Counter(task.name for task in tasks)
+    duplicates = [name for name, count in counts.items() if count > 1]
     if duplicates:
         raise ConfigError(
             f"Two tasks are named '{duplicates[0]}'. Scores are stored by name: rename one of the files."
         )
-    return tasks
+    return tuple(tasks)
 
 
 def parse_options(text: str) -> tuple[str, dict[str, str]]:
@@ -92,19 +95,19 @@ def parse_options(text: str) -> tuple[str, dict[str, str]]:
     if match is None:
         return text.strip(), {}
     options = {}
-    for part in filter(None, map(str.strip, match["options"].split(","))):
-        name, _, value = map(str.strip, part.partition("="))
+    for option in filter(None, map(str.strip, match["options"].split(","))):
+        name, _, value = map(str.strip, option.partition("="))
         if not name or not value:
             raise ConfigError(
-                f"Task '{text}': '{part}' is not of the form name=value, such as label=stars."
+                f"Task '{text}': '{option}' is not of the form name=value, such as label=stars."
             )
         options[name] = value
     return match["name"], options
 
 
-def _make(text: str, known: Mapping[str, Callable[[], Task]]) -> Task:
-    if text in known:
-        return known[text]()
+def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
+    if text in makers:
+        return makers[text]()
     name, options = parse_options(text)
     if name.startswith(FILE) and name != FILE:
         return file_task(name.removeprefix(FILE), options)
@@ -112,8 +115,8 @@ def _make(text: str, known: Mapping[str, Callable[[], Task]]) -> Task:
         return TASKS[name].with_probe(options["probe"])
     if name.startswith(MTEB) and name != MTEB:
         return mteb_task(name.removeprefix(MTEB), options)
-    if options and name in known:
+    if options and name in makers:
         raise ConfigError(
             f"Task '{text}': '{name}' does not have these options. Only classifications of 'stdlib:' have one: probe."
         )
-    raise unknown("task", text, [*known, *SETS, *PRESETS, f"{MTEB}NAME", f"{FILE}PATH"])
+    raise unknown("task", text, [*makers, *SETS, *PRESETS, f"{MTEB}NAME", f"{FILE}PATH"])

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +57,8 @@ def read_table(path: Path) -> TextTable:
         raise ConfigError(
             f"'{path}' has no rows. It needs a header and rows, or one folder of text files per class."
         )
-    columns = tuple(dict.fromkeys(name for _, row in placed for name in row))
-    return TextTable(
-        path, columns, tuple(row for _, row in placed), tuple(place for place, _ in placed)
-    )
+    positions, table = zip(*placed, strict=True)
+    return TextTable(path, tuple(dict.fromkeys(chain.from_iterable(table))), table, positions)
 
 
 def _classes(folder: Path) -> Iterator[PlacedRow]:
@@ -80,14 +78,14 @@ def _beir(folder: Path) -> Iterator[PlacedRow]:
             f"'{folder}' has no qrels.tsv (or qrels/test.tsv) with the columns query-id, corpus-id, score."
         )
     unjudged = dict(documents)
-    for place, row in read_rows(qrels):
+    for position, row in read_rows(qrels):
         query, document, score = (row.get(name) for name in ("query-id", "corpus-id", "score"))
-        for identity, known, file in ((query, queries, BEIR[1]), (document, documents, BEIR[0])):
-            if identity not in known:
-                raise ConfigError(f"'{qrels}', {place}: no _id of {file} is '{identity}'.")
+        for identity, texts, file in ((query, queries, BEIR[1]), (document, documents, BEIR[0])):
+            if identity not in texts:
+                raise ConfigError(f"'{qrels}', {position}: no _id of {file} is '{identity}'.")
         unjudged.pop(str(document), None)
         yield (
-            place,
+            position,
             {
                 "query": queries[str(query)],
                 "document": documents[str(document)],
@@ -105,9 +103,9 @@ def _beir_texts(path: Path) -> dict[str, str]:
             f"'{path.parent}' has no {path.name}; a folder of documents and queries needs both files."
         )
     texts = {}
-    for place, row in read_rows(path):
+    for position, row in read_rows(path):
         if "_id" not in row:
-            raise ConfigError(f"'{path}', {place} has no '_id'; it has {', '.join(row)}.")
+            raise ConfigError(f"'{path}', {position} has no '_id'; it has {', '.join(row)}.")
         texts[str(row["_id"])] = f"{row.get('title') or ''} {row.get('text') or ''}".strip()
     return texts
 
@@ -126,49 +124,51 @@ class _RoleReader:
         self.table, self.columns = table, columns
 
     def values(self, role: str) -> Iterator[tuple[str, Any]]:
-        """The place and the value of each row."""
+        """The position and the value of each row."""
         column = self.columns[role]
-        for place, row in zip(self.table.places, self.table.rows, strict=True):
-            yield f"'{self.table.path}', {place}, column '{column}'", row.get(column)
+        for position, row in zip(self.table.places, self.table.rows, strict=True):
+            yield f"'{self.table.path}', {position}, column '{column}'", row.get(column)
 
     def texts(self, role: str) -> tuple[str, ...]:
-        return tuple(_text(place, value) for place, value in self.values(role))
+        return tuple(_text(position, value) for position, value in self.values(role))
 
     def error(self, problem: str) -> ConfigError:
         return ConfigError(f"'{self.table.path}' {problem}")
 
 
-def _text(place: str, value: Any) -> str:
+def _text(position: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ConfigError(f"{place}: got {value!r}, not a text. Fill it in or remove the row.")
+        raise ConfigError(f"{position}: got {value!r}, not a text. Fill it in or remove the row.")
     return value
 
 
-def _number(place: str, value: Any) -> float:
+def _number(position: str, value: Any) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise ConfigError(f"{place}: got {value!r}, not a number.") from None
+        raise ConfigError(f"{position}: got {value!r}, not a number.") from None
     if not -1e300 < number < 1e300:
-        raise ConfigError(f"{place}: got {value!r}, not a finite number.")
+        raise ConfigError(f"{position}: got {value!r}, not a finite number.")
     return number
 
 
-def _labelled(reader: _RoleReader, least: int) -> Examples:
+def _labelled(reader: _RoleReader, fewest: int) -> Examples:
     texts = reader.texts("text")
     labels = []
-    for place, value in reader.values("label"):
+    for position, value in reader.values("label"):
         if value is None or not str(value).strip():
-            raise ConfigError(f"{place}: got {value!r}, not a label. Fill it in or remove the row.")
+            raise ConfigError(
+                f"{position}: got {value!r}, not a label. Fill it in or remove the row."
+            )
         labels.append(str(value).strip())
     counts = Counter(labels)
     if len(counts) < 2:
         raise reader.error(f"has only one label, '{labels[0]}'; a task needs at least two.")
     rarest, count = min(counts.items(), key=lambda item: (item[1], item[0]))
-    if count < least:
+    if count < fewest:
         raise reader.error(
             f"has {plural(count, 'text')} with the label '{rarest}', and {len(counts)} labels in all; each label needs "
-            f"at least {least} texts. Merge or remove rare labels, or name the right column: label=COLUMN"
+            f"at least {fewest} texts. Merge or remove rare labels, or name the right column: label=COLUMN"
         )
     index = {label: i for i, label in enumerate(sorted(counts))}
     return Examples(texts, tuple(index[label] for label in labels))
@@ -176,11 +176,11 @@ def _labelled(reader: _RoleReader, least: int) -> Examples:
 
 def _pairs(reader: _RoleReader) -> Examples:
     labels = []
-    for place, value in reader.values("label"):
+    for position, value in reader.values("label"):
         word = str(value).strip().lower()
         if word not in (*TRUE, *FALSE):
             raise ConfigError(
-                f"{place}: got {value!r}; write 1 if the texts belong together, else 0."
+                f"{position}: got {value!r}; write 1 if the texts belong together, else 0."
             )
         labels.append(int(word in TRUE))
     if len(set(labels)) < 2:
@@ -191,7 +191,7 @@ def _pairs(reader: _RoleReader) -> Examples:
 
 
 def _graded_pairs(reader: _RoleReader) -> Examples:
-    grades = tuple(_number(place, value) for place, value in reader.values("grade"))
+    grades = tuple(_number(position, value) for position, value in reader.values("grade"))
     if len(set(grades)) < 2 or len(grades) < 4:
         raise reader.error(
             f"has {len(grades)} pairs and {len(set(grades))} different grades; a task needs at least four pairs "
@@ -205,14 +205,14 @@ def _judged_pairs(reader: _RoleReader) -> Examples:
     queries: dict[str, int] = {}
     judgements: dict[tuple[int, int], float] = {}
     relevances = reader.values("relevance") if "relevance" in reader.columns else repeat(("", 1))
-    for (place, query), (relevance_place, relevance), document in zip(
+    for (position, query), (relevance_position, relevance), document in zip(
         reader.values("query"), relevances, reader.texts("document"), strict=False
     ):
         if (
             query is not None and query != ""
         ):  # a row without a query is a document without a judgement
-            row = queries.setdefault(_text(place, query), len(queries))
-            judgements[row, documents[document]] = _number(relevance_place, relevance)
+            row = queries.setdefault(_text(position, query), len(queries))
+            judgements[row, documents[document]] = _number(relevance_position, relevance)
     if not queries:
         raise reader.error("has no query; each row needs a query and a document.")
     flat = tuple(
@@ -248,8 +248,8 @@ def _check_answered(reader: _RoleReader, examples: Examples) -> Examples:
 
 
 _BUILDERS: Mapping[str, Callable[[_RoleReader], Examples]] = {
-    "classification": partial(_labelled, least=FOLDS),
-    "clustering": partial(_labelled, least=2),
+    "classification": partial(_labelled, fewest=FOLDS),
+    "clustering": partial(_labelled, fewest=2),
     "pair_classification": _pairs,
     "sts": _graded_pairs,
     "retrieval": _retrieval,

@@ -61,11 +61,12 @@ def _random(recipe: Recipe, corpus: Path) -> Any:
 def _head(corpus: Path) -> dict[str, Any]:
     """The classes as keywords of a transformers configuration; empty for packed tokens."""
     names = data.classes(corpus)
-    labels = {
+    if not names:
+        return {}
+    return {
         "id2label": dict(enumerate(names)),
         "label2id": {name: index for index, name in enumerate(names)},
     }
-    return labels if names else {}
 
 
 def _started_from(recipe: Recipe, corpus: Path) -> Any:

@@ -42,11 +42,9 @@ def allreduce(
     """Seconds of an all-reduce by message size, among ranks of a node and of several, and of steps
     with and without.
     """
-    groups = {
-        (scope, tuple(ranks)): dist.new_group(ranks)
-        for scope, every in scopes(nodes).items()
-        for ranks in every
-    }
+    groups: dict[tuple[str, tuple[int, ...]], Any] = {}
+    for scope, rank_lists in scopes(nodes).items():
+        groups |= {(scope, tuple(ranks)): dist.new_group(ranks) for ranks in rank_lists}
     links: dict[str, dict[str, Any]] = {}
     for (scope, ranks), group in groups.items():
         if world.rank in ranks:
@@ -76,16 +74,16 @@ def _exchange(size: int, group: Any, world: World) -> float:
     """The typical seconds of an all-reduce of so many bytes."""
     message = torch.zeros(size // 4, device=world.device)
     seconds: list[float] = []
-    left = torch.ones(1, device=world.device)
-    while float(left) > 0:
+    continues = torch.ones(1, device=world.device)
+    while float(continues) > 0:
         dist.barrier(group)
         began = time.perf_counter()
         dist.all_reduce(message, group=group)
         _finish(world)
         seconds.append(time.perf_counter() - began)
         # the first two warm up; all ranks of the group stop together
-        left.fill_(len(seconds) < 5 or (len(seconds) < 50 and sum(seconds) < LONGEST))
-        dist.all_reduce(left, dist.ReduceOp.MAX, group)
+        continues.fill_(len(seconds) < 5 or (len(seconds) < 50 and sum(seconds) < LONGEST))
+        dist.all_reduce(continues, dist.ReduceOp.MAX, group)
     return typical(seconds[2:])
 
 
@@ -98,16 +96,18 @@ def _step_pairs(
     learner: learning.TrainingState, recipe: Recipe, corpus: Path
 ) -> tuple[Sequence[float], Sequence[float]]:
     """Seconds of steps without and with the exchange of gradients, in turns."""
-    world, steps = learner.world, RankSteps(recipe, data.read(recipe, corpus), learner.world)
+    world = learner.world
+    steps = RankSteps(recipe, data.read(recipe, corpus), world)
     alone: list[float] = []
     together: list[float] = []
     began = time.perf_counter()
-    more = True
-    while more:
+    continues = True
+    while continues:
         for seconds in (together, alone):  # DDP rearranges its buckets after the first exchange
             seconds.append(_one_step(learner, recipe, steps, exchanges=seconds is together))
-        more = len(alone) < 4 or (len(alone) < PAIRS and time.perf_counter() - began < PATIENCE)
-        more = world.broadcast(more)
+        continues = world.broadcast(
+            len(alone) < 4 or (len(alone) < PAIRS and time.perf_counter() - began < PATIENCE)
+        )
     return alone[1:], together[1:]
 
 
@@ -187,7 +187,8 @@ def _two_passes(
     start for the first.
     """
     reader = make_loader(steps, ahead, count, persistent_workers=count > 0, **options)
-    seconds, starts = 0.0, []
+    seconds = 0.0
+    starts = []
     for _ in range(2):
         began = time.perf_counter()
         stream = iter(reader)
@@ -205,18 +206,19 @@ def precision(
     """Seconds of a step and peak memory of the ways to save memory, each on a new model with the
     same examples.
     """
-    on_gpu = world.device.startswith("cuda")
     recipe = recipe.model_copy(update={"activation_checkpointing": False, "precision": "float32"})
     half = {"batch": recipe.batch // 2, "accumulate": 2 * recipe.accumulate}
     recomputed = {"activation_checkpointing": True}
     variants: dict[str, Mapping[str, Any]] = {
         "float32": {},
         "bfloat16": {"precision": "bfloat16"},
-        **({"float16": {"precision": "float16"}} if on_gpu else {}),
-        **({} if recipe.batch % 2 else {"half the batch, twice the passes": half}),
-        "activation checkpointing": recomputed,
-        "bfloat16, activation checkpointing": {"precision": "bfloat16", **recomputed},
     }
+    if world.device.startswith("cuda"):
+        variants["float16"] = {"precision": "float16"}
+    if recipe.batch % 2 == 0:
+        variants["half the batch, twice the passes"] = half
+    variants["activation checkpointing"] = recomputed
+    variants["bfloat16, activation checkpointing"] = {"precision": "bfloat16", **recomputed}
     results: dict[str, dict[str, float | None]] = {}
     with threads(recipe.threads):
         with suppress(torch.OutOfMemoryError):
@@ -233,17 +235,15 @@ def precision(
             except torch.OutOfMemoryError:
                 results[name] = {"seconds": None}
             peak = _peak(world)
-            results[name]["memory"] = (
-                None if peak is None or before is None else max(0, peak - before)
-            )
+            results[name]["memory"] = None
+            if peak is not None and before is not None:
+                results[name]["memory"] = max(0, peak - before)
     return {"variants": results, "samples": effective(recipe)}
 
 
 def _timed(recipe: Recipe, corpus: Path, world: World) -> float:
-    learner, steps = (
-        learning.new(recipe, corpus, world),
-        RankSteps(recipe, data.read(recipe, corpus), world),
-    )
+    learner = learning.new(recipe, corpus, world)
+    steps = RankSteps(recipe, data.read(recipe, corpus), world)
     return typical([_one_step(learner, recipe, steps) for _ in range(5)][1:])
 
 

@@ -59,13 +59,13 @@ class RankReporter:
 
     def step_done(self, step: int, loss: float) -> None:
         training = self._spec.training
-        now = time.perf_counter()
+        reported_at = time.perf_counter()
         rate = None
         if self._reported_step:
             samples = (step - self._reported_step) * effective(training.recipe)
-            rate = samples / max(now - self._reported_at, 1e-9)
+            rate = samples / max(reported_at - self._reported_at, 1e-9)
         self._reported_step = step
-        self._reported_at = now
+        self._reported_at = reported_at
         self._latest = {"took": step, "loss": loss, "rate": rate, **_gpu_use(self.device)}
         if self._spec.rank == 0:
             with (training.folder / "progress.jsonl").open("a", encoding="utf-8") as file:

@@ -24,8 +24,9 @@ def learning_rate(recipe: Recipe, step: int) -> float:
     if step <= warm:
         return recipe.learning_rate * step / warm
     done = (step - warm) / (recipe.steps - warm)
-    left = {"cosine": (1 + math.cos(math.pi * done)) / 2, "linear": 1 - done, "constant": 1.0}[
-        recipe.schedule
-    ]
-    floor = FLOOR if recipe.schedule != "constant" else 1.0
-    return recipe.learning_rate * (floor + (1 - floor) * left)
+    if recipe.schedule == "constant":
+        return recipe.learning_rate
+    remaining = 1 - done
+    if recipe.schedule == "cosine":
+        remaining = (1 + math.cos(math.pi * done)) / 2
+    return recipe.learning_rate * (FLOOR + (1 - FLOOR) * remaining)

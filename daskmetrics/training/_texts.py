@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,8 @@ def read(recipe: Recipe) -> tuple[str, ...]:
     """The texts of a recipe's corpus, in the order of its files; an empty corpus is an error."""
     if recipe.corpus == "stdlib":
         return corpus.training_texts("stdlib")
-    texts = tuple(
-        text for path in files(recipe.corpus) for text in _texts(path, recipe.text) if text
-    )
+    lines = chain.from_iterable(_texts(path, recipe.text) for path in files(recipe.corpus))
+    texts = tuple(filter(None, lines))
     if not texts:
         raise ConfigError(
             f"Corpus '{recipe.corpus}' is empty. Give texts, one per line or row, or 'stdlib'."
@@ -62,11 +62,9 @@ def read(recipe: Recipe) -> tuple[str, ...]:
 
 def read_labelled(recipe: Recipe) -> Labelled:
     """The texts of a recipe's corpus with their classes, of which there must be two."""
-    pairs = [
-        (str(row[recipe.text]), str(row[recipe.label]))
-        for path in files(recipe.corpus)
-        for row in _rows(path, (recipe.text, recipe.label))
-    ]
+    columns = recipe.text, recipe.label
+    rows = chain.from_iterable(_rows(path, columns) for path in files(recipe.corpus))
+    pairs = [(str(row[recipe.text]), str(row[recipe.label])) for row in rows]
     classes = tuple(sorted({label for _, label in pairs}))
     if len(classes) < 2:
         raise ConfigError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,7 +71,8 @@ def load(folder: str | Path) -> Tokenizer:
 def end_of(tokenizer: Tokenizer) -> int:
     """The id of the token that separates texts and pads: `END`, or the first other usual token."""
     for name in (END, "</s>", "<eos>", "[SEP]", "[PAD]", "<pad>"):
-        if (number := tokenizer.token_to_id(name)) is not None:
+        number = tokenizer.token_to_id(name)
+        if number is not None:
             return int(number)
     raise ConfigError(
         "The tokenizer has no token that separates texts, such as <|endoftext|>, </s> or [SEP]."
@@ -85,7 +87,8 @@ def pack(tokenizer: Tokenizer, texts: Sequence[str]) -> NDArray[np.int32]:
     """
     end = end_of(tokenizer)
     encoded = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-    return np.array([token for row in encoded for token in (*row.ids, end)], dtype=np.int32)
+    tokens = chain.from_iterable((*row.ids, end) for row in encoded)
+    return np.array(list(tokens), dtype=np.int32)
 
 
 def rows(

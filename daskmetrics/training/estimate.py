@@ -63,7 +63,8 @@ def memory(recipe: Recipe) -> float:
     Activations follow Korthikanti et al. (2022, equation 2) in the recipe's precision; with
     activation checkpointing they are the inputs of all blocks and the activations of one block.
     """
-    shape, tokens = shape_of(recipe), recipe.batch * recipe.context
+    shape = shape_of(recipe)
+    tokens = recipe.batch * recipe.context
     half = 1 if recipe.precision == "float32" else 0.5
     block = 2 * half * tokens * (34 * shape.width + 5 * shape.heads * recipe.context)
     if recipe.activation_checkpointing:
@@ -86,7 +87,8 @@ def rows(name: str, recipe: Recipe, folder: Path, workers: int) -> list[tuple[st
     if workers < recipe.ranks:
         ranks += f", of which {workers} have a worker"
     steps = f"{recipe.steps:,}, at most {recipe.steps * sequences * recipe.context:,} tokens"
-    if corpus := epoch(recipe, folder, cache_folder()):
+    corpus = epoch(recipe, folder, cache_folder())
+    if corpus:
         epochs = recipe.steps * sequences / corpus
         steps += f"; {epochs:.3g} epochs of {corpus:,} sequences"
     names = ", ".join(saved) if len(saved) < 16 else f"{saved[0]} ... {saved[-1]}"

@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from daskmetrics.checkpoints.content import fingerprint
 from daskmetrics.config import Recipe
@@ -31,9 +31,6 @@ from daskmetrics.training import _texts as texts
 from daskmetrics.training import _tokenizer as tokenizer
 from daskmetrics.training import data as data
 from daskmetrics.training.data import effective
-
-if TYPE_CHECKING:
-    pass
 
 VERSION = 2  # of the code: raise it when equal recipes no longer give equal weights
 SUMMARY = "training.json"  # what train_to returned; its presence marks a revision as complete
@@ -133,7 +130,8 @@ def epoch(recipe: Recipe, folder: Path, cache: Path) -> int | None:
     before.
     """
     count_file = _epoch_file(recipe, cache)
-    if sequences := data.counted(recipe, folder):
+    sequences = data.counted(recipe, folder)
+    if sequences:
         return sequences
     return int(count_file.read_text(encoding="utf-8")) if count_file.is_file() else None
 

@@ -87,7 +87,8 @@ def measure(
     driver = _DdpDriver(client, training, observer)
     try:
         placements = driver.place()
-        if failure := driver.attempt(placements):
+        failure = driver.attempt(placements)
+        if failure:
             raise ProcessGroupError(
                 f"The ranks could not measure '{training.name}': {placements[failure.rank]}: "
                 f"{failure.reason}. Their output is in '{training.folder / 'logs'}'."
@@ -112,17 +113,18 @@ class _DdpDriver:
 
     def place(self) -> tuple[RankPlacement, ...]:
         """Where the ranks run, once their workers have arrived and have the memory for them."""
-        planned, message = self.training.recipe.ranks, self.observer.message
+        planned = self.training.recipe.ranks
         placements = self._wait_for_workers()
         if len(placements) < planned:
-            message(
+            self.observer.message(
                 f"{len(placements)} of {planned} ranks share each step: there are no more workers."
             )
         require_memory(self.training.recipe, placements)
         return placements
 
     def drive(self) -> None:
-        training, message = self.training, self.observer.message
+        training = self.training
+        message = self.observer.message
         placements = self.place()
         failures = 0
         saved_step = suite.newest_step(training.folder)
