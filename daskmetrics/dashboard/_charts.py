@@ -52,9 +52,8 @@ MOST_NAMED = 16  # ranks that the legend of a training names
 
 def plain_figure(title: str, x_label: str, y_label: str, **options: Any) -> Any:
     """An empty figure in the style of the pages."""
-    fig = figure(
-        title=title, height=230, min_width=340, sizing_mode="stretch_width", tools="save", **options
-    )
+    options = {"height": 230, "tools": "save", **options}
+    fig = figure(title=title, min_width=340, sizing_mode="stretch_width", **options)
     fig.toolbar.logo = None
     fig.toolbar.autohide = True
     fig.title.text_font_size = "14px"

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 from bokeh import models
 from bokeh.palettes import Cividis256
-from bokeh.plotting import figure
 from numpy.typing import NDArray
 
 from daskmetrics.core.names import Suite
 from daskmetrics.core.steps import AxisScale, edges, fitting, ticks
-from daskmetrics.dashboard._charts import span
+from daskmetrics.dashboard._charts import plain_figure, span
 from daskmetrics.dashboard._state import SCORED, LiveState
 
 NUMBERED = 5  # latest decisions that are numbered
@@ -65,16 +64,17 @@ class Heatmap:
         self.figure = self._figure()
 
     def _figure(self) -> Any:
-        fig = figure(
+        fig = plain_figure(
+            "",
+            "training step",
+            "layer",
             height=330,
-            min_width=340,
-            sizing_mode="stretch_width",
             tools="pan,box_zoom,reset,save",
             x_range=(0, 1),
             y_range=(0, 1),
         )
         fig.toolbar_location = "above"
-        fig.toolbar.logo = None
+        fig.toolbar.autohide = False
         color: Any = {"field": "value", "transform": self.mapper}
         cells = fig.quad(
             "left", "right", "bottom", "top", source=self.cells, fill_color=color, line_color=color
@@ -116,11 +116,7 @@ class Heatmap:
             title_text_font_style="normal",
         )  # fmt: skip
         fig.add_layout(self.bar, "right")
-        fig.xaxis.axis_label, fig.yaxis.axis_label = "training step", "layer"
         fig.grid.visible = False
-        fig.title.text_font_size = "14px"
-        for axis in (fig.xaxis, fig.yaxis):
-            axis.axis_label_text_font_style = "normal"
         return fig
 
     def update(self, live: LiveState, model: str, name: str, scale: str) -> None:

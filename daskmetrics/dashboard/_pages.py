@@ -20,13 +20,7 @@ from daskmetrics.dashboard._charts import TRAFFIC, BusyLines, CostLine, Training
 from daskmetrics.dashboard._curves import TrainingCurves
 from daskmetrics.dashboard._heatmap import Heatmap
 from daskmetrics.dashboard._plugin import DashboardPlugin, plugin_of
-from daskmetrics.dashboard._state import (
-    POSTERIOR_MEAN,
-    SCORED,
-    Decision,
-    FailureGroup,
-    LiveState,
-)
+from daskmetrics.dashboard._state import POSTERIOR_MEAN, SCORED, Decision, LiveState
 
 WIDE = ("reason", "first")  # columns whose text may need more than one line
 INTERVAL = 1000  # milliseconds between updates
@@ -192,10 +186,14 @@ class Page:
         self.cost.update(live)
         self.cost.figure.visible = self.decisions.visible = bool(live.curve or live.latest)
         latest = [live.latest[index] for index in sorted(live.latest, reverse=True)]
-        header = ("number", "cell", "stage", "score", "cost")
+        header: tuple[str, ...] = ("number", "cell", "stage", "score", "cost")
         self.decisions.text = _table("Latest decisions", header, map(_decision_row, latest))
         header = ("count", "what", "status", "reason", "first")
-        self.failures.text = _table("Failures", header, map(_failure_row, live.failures))
+        failures = [
+            (f"{group.count:,}", group.kind, group.status, group.reason, group.example)
+            for group in live.failures
+        ]
+        self.failures.text = _table("Failures", header, failures)
 
 
 def _current(live: LiveState) -> str:
@@ -256,10 +254,6 @@ def _decision_row(decision: Decision) -> tuple[str, ...]:
     score = "open" if math.isnan(decision.score) else f"{decision.score:.3f}"
     cost = duration(decision.cost)
     return f"{decision.index:,}", decision.name, decision.stage, score, cost
-
-
-def _failure_row(group: FailureGroup) -> tuple[str, ...]:
-    return f"{group.count:,}", group.kind, group.status, group.reason, group.example
 
 
 def _head(live: LiveState, plugin: DashboardPlugin) -> str:

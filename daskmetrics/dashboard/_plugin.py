@@ -108,8 +108,10 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
             cpu=cpu / 100 / processors if processors else math.nan,
             gpu=sum(gpu) / len(gpu) / 100 if gpu else math.nan,
             memory=sum(numbers.get("memory", 0.0) for numbers in used.values()),
-            network=_traffic(hosts, "received", "sent"),
-            disk=_traffic(hosts, "read", "written"),
+            network=sum(
+                host.get("received", 0.0) + host.get("sent", 0.0) for host in hosts.values()
+            ),
+            disk=sum(host.get("read", 0.0) + host.get("written", 0.0) for host in hosts.values()),
         )
         self.load.append(load)
 
@@ -120,11 +122,6 @@ def plugin_of(scheduler: Any) -> DashboardPlugin:
     """
     plugin = scheduler.extensions.get(NAME)
     return plugin if isinstance(plugin, DashboardPlugin) else DashboardPlugin(scheduler)
-
-
-def _traffic(hosts: Mapping[str, Mapping[str, float]], inward: str, outward: str) -> float:
-    """Sum of both directions over all machines."""
-    return sum(numbers.get(inward, 0.0) + numbers.get(outward, 0.0) for numbers in hosts.values())
 
 
 def _used_share(workers: Sequence[Any], resource: str) -> float:

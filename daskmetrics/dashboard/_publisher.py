@@ -13,7 +13,7 @@ from typing import Any
 
 from distributed import Client
 
-from daskmetrics.core import events as events
+from daskmetrics.core import events
 
 INTERVAL = 1.0  # seconds between messages
 MAX_ENTRIES = 500  # entries of one call: the scheduler handles them within some milliseconds

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.core import events as events
+from daskmetrics.core import events
 from daskmetrics.core.names import Arm, Cell, Suite, grid
 from daskmetrics.core.results import Measured, Scored
 from daskmetrics.core.status import cause

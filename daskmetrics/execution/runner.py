@@ -28,7 +28,7 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.retry import Fault
 from daskmetrics.core.telemetry import TelemetryFile
 from daskmetrics.execution import _worker as worker
-from daskmetrics.execution import handshake as handshake
+from daskmetrics.execution import handshake
 from daskmetrics.execution._placement import WorkerState
 from daskmetrics.execution._units import Settings, Source, TaskId
 from daskmetrics.execution._worker import last_words
