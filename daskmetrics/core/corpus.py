@@ -119,7 +119,7 @@ def passages(documents: Iterable[Document], words: int) -> tuple[Passage, ...]:
     >>> [passage.text for passage in passages([Document("os.walk", "Walk the tree,\\nyield its folders.")], 2)]
     ['Walk the', 'tree, yield', 'its folders.']
     """
-    result: list[Passage] = []
+    result = []
     for document in documents:
         all_words = document.text.split()
         for start in range(0, len(all_words) - words + 1, words):
@@ -139,10 +139,9 @@ def prompts(source: str, count: int, seed: int) -> tuple[str, ...]:
     >>> len(set(prompts("stdlib", 8, seed=0)))
     8
     """
-    if source == "stdlib":
-        texts = [passage.text for passage in passages(held_out(), PROMPT_WORDS)]
-    else:
-        texts = _lines(source)
+    if source != "stdlib":
+        return draw(_lines(source), count, seed, source)
+    texts = (passage.text for passage in passages(held_out(), PROMPT_WORDS))
     return draw(texts, count, seed, source)
 
 

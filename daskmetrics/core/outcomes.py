@@ -136,9 +136,10 @@ def mean_of_pairs(pairs: Sequence[tuple[Scored, Scored]]) -> Difference:
     by_items: dict[tuple[Key, int], list[NDArray[np.float64]]] = {}
     singles = [difference(*pair) for pair in pairs]
     for (score, other), single in zip(pairs, singles, strict=True):
-        if single.paired and score.outcomes and other.outcomes:
-            same = by_items.setdefault((score.outcomes.items, score.outcomes.n), [])
-            same.append(unpack(score.outcomes) - unpack(other.outcomes))
+        mine, theirs = score.outcomes, other.outcomes
+        if single.paired and mine and theirs:
+            same = by_items.setdefault((mine.items, mine.n), [])
+            same.append(unpack(mine) - unpack(theirs))
     errors = [single.stderr for single in singles if not single.paired]
     for (_, n), same in by_items.items():
         errors += [float(np.mean(same, axis=0).std(ddof=1)) / math.sqrt(n)] * len(same)

@@ -85,10 +85,10 @@ class Table:
     def as_html(self) -> str:
         """Title, table and notes as HTML."""
         heading = f"<h2>{html.escape(self.title)}</h2>" if self.title else ""
-        head = f"<tr>{_elements('th', self.header)}</tr>"
+        head = _elements("th", self.header)
         body = "".join(f"<tr>{_elements('td', row)}</tr>" for row in self.rows)
         notes = _elements("p", self.notes)
-        return f"{heading}<table><thead>{head}</thead><tbody>{body}</tbody></table>{notes}"
+        return f"{heading}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
 
 def _elements(tag: str, texts: Iterable[str]) -> str:

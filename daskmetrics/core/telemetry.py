@@ -136,9 +136,9 @@ def idle_gpus(samples: Sequence[TelemetrySample], now: float) -> dict[str, str]:
     {'0': 'GPU at 3 %: it scores on its CPU'}
     """
     latest = [sample for sample in samples[-LATEST:] if now - sample.at < FRESH]
-    reasons: dict[str, str] = {}
     if not latest:
-        return reasons
+        return {}
+    reasons = {}
     for name in latest[-1].readings:
         used = [
             sample.readings[name]["gpu"]

@@ -186,7 +186,7 @@ class Page:
         self.cost.update(live)
         self.cost.figure.visible = self.decisions.visible = bool(live.curve or live.latest)
         latest = [live.latest[index] for index in sorted(live.latest, reverse=True)]
-        header: tuple[str, ...] = ("number", "cell", "stage", "score", "cost")
+        header = ("number", "cell", "stage", "score", "cost")
         self.decisions.text = _table("Latest decisions", header, map(_decision_row, latest))
         header = ("count", "what", "status", "reason", "first")
         failures = [
