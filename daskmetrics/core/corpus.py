@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 from daskmetrics.core.errors import ConfigError
@@ -101,7 +101,7 @@ def held_out() -> tuple[Document, ...]:
     >>> {document.text for document in held_out()} & {document.text for document in train()}
     set()
     """
-    trained = frozenset(run for document in train() for run in _windows(document.text))
+    trained = frozenset(chain.from_iterable(_windows(document.text) for document in train()))
     kept = []
     for document in stdlib_documents():
         if document.is_held_out:
@@ -119,12 +119,13 @@ def passages(documents: Iterable[Document], words: int) -> tuple[Passage, ...]:
     >>> [passage.text for passage in passages([Document("os.walk", "Walk the tree,\\nyield its folders.")], 2)]
     ['Walk the', 'tree, yield', 'its folders.']
     """
-    return tuple(
-        Passage(document.package, " ".join(all_words[start : start + words]))
-        for document in documents
-        for all_words in [document.text.split()]
-        for start in range(0, len(all_words) - words + 1, words)
-    )
+    result = []
+    for document in documents:
+        all_words = document.text.split()
+        for start in range(0, len(all_words) - words + 1, words):
+            text = " ".join(all_words[start : start + words])
+            result.append(Passage(document.package, text))
+    return tuple(result)
 
 
 def prompts(source: str, count: int, seed: int) -> tuple[str, ...]:
@@ -138,11 +139,9 @@ def prompts(source: str, count: int, seed: int) -> tuple[str, ...]:
     >>> len(set(prompts("stdlib", 8, seed=0)))
     8
     """
-    texts = (
-        (passage.text for passage in passages(held_out(), PROMPT_WORDS))
-        if source == "stdlib"
-        else _lines(source)
-    )
+    if source != "stdlib":
+        return draw(_lines(source), count, seed, source)
+    texts = (passage.text for passage in passages(held_out(), PROMPT_WORDS))
     return draw(texts, count, seed, source)
 
 
@@ -219,28 +218,30 @@ def _docstrings() -> list[Document]:
     file changes.
     """
     library = Path(sysconfig.get_path("stdlib"))
-    paths = [path for package in PACKAGES for path in _modules(library, package)]
-    files = [
-        (str(path), about.st_size, about.st_mtime_ns) for path in paths for about in [path.stat()]
-    ]
-    here = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    kept = cache_folder() / "stdlib" / f"{content_key('docstrings', sys.version, here, files)}.json"
+    paths = list(chain.from_iterable(_modules(library, package) for package in PACKAGES))
+    statuses = [(str(path), path.stat()) for path in paths]
+    files = [(path, status.st_size, status.st_mtime_ns) for path, status in statuses]
+    reader = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    name = f"{content_key('docstrings', sys.version, reader, files)}.json"
+    cached = cache_folder() / "stdlib" / name
     with suppress(OSError, ValueError, TypeError):
-        key, rows = parse(kept.read_bytes())
+        key, rows = parse(cached.read_bytes())
         if key == content_key(rows):
             return [Document(*row) for row in rows]
-    found = [document for path in paths for document in _documented(path, library)]
-    rows = [[document.name, document.text] for document in found]
+    documents = list(chain.from_iterable(_documented(path, library) for path in paths))
+    rows = [[document.name, document.text] for document in documents]
     with suppress(OSError):
         if cache_folder().is_dir():  # a dry run makes none
-            kept.parent.mkdir(exist_ok=True)
-            atomic_write(kept, json.dumps([content_key(rows), rows]))
-    return found
+            cached.parent.mkdir(exist_ok=True)
+            atomic_write(cached, json.dumps([content_key(rows), rows]))
+    return documents
 
 
 def _modules(library: Path, package: str) -> list[Path]:
     single = library / f"{package}.py"
-    return [single] if single.is_file() else sorted((library / package).rglob("*.py"))
+    if single.is_file():
+        return [single]
+    return sorted((library / package).rglob("*.py"))
 
 
 def _documented(path: Path, library: Path) -> Iterator[Document]:

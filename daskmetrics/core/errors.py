@@ -141,5 +141,5 @@ def did_you_mean(name: str, valid: Iterable[str]) -> str:
     >>> did_you_mean("dmeo", ["demo", "pythia"]), did_you_mean("minilm", ["demo"])
     (" Did you mean 'demo'?", '')
     """
-    near = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
-    return f" Did you mean '{near[0]}'?" if near else ""
+    matches = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
+    return f" Did you mean '{matches[0]}'?" if matches else ""

@@ -242,27 +242,27 @@ def standing(entries: Iterable[Event]) -> list[Event]:
     It takes back the failures and attempts of the units that it names, and that the run was
     finished. Of several records of one key the first with a value counts, or else the first.
     """
-    again: set[Key] = set()
+    retried: set[Key] = set()
     kept: list[Event] = []
     for entry in reversed(list(entries)):
         match entry:
             case UnitsRetried(keys=keys):
-                again.update(keys)
-            case Record(key=key, ok=False) | AttemptFailed(key=key) if key in again:
+                retried.update(keys)
+            case Record(key=key, ok=False) | AttemptFailed(key=key) if key in retried:
                 continue
-            case RunFinished() if again:
+            case RunFinished() if retried:
                 continue
         kept.append(entry)
-    first: dict[Key, Record] = {}
+    counting: dict[Key, Record] = {}
     for entry in reversed(kept):
-        if isinstance(entry, Record) and not (
-            entry.key in first and (first[entry.key].ok or not entry.ok)
-        ):
-            first[entry.key] = entry
+        if isinstance(entry, Record):
+            earlier = counting.get(entry.key)
+            if earlier is None or (entry.ok and not earlier.ok):
+                counting[entry.key] = entry
     return [
         entry
         for entry in reversed(kept)
-        if not isinstance(entry, Record) or first[entry.key] is entry
+        if not isinstance(entry, Record) or counting[entry.key] is entry
     ]
 
 
@@ -285,7 +285,8 @@ def is_finished(entries: Iterable[Event], key: Key | None = None) -> bool:
     """
     entries = list(entries)
     start = latest(entries, RunStarted)
-    key = start.key if key is None and start else key
+    if key is None and start:
+        key = start.key
     return any(isinstance(entry, RunFinished) and entry.key == key for entry in standing(entries))
 
 
@@ -371,7 +372,7 @@ def scored(entries: Iterable[Event], kind: str = "score") -> Iterator[tuple[Reco
     """The records of scores among entries, with their results; ``kind`` may be ``fresh``, for items
     that were kept back from the search.
     """
-    return (found for found in _with_results(entries, Scored) if found[0].kind == kind)
+    return (result for result in _with_results(entries, Scored) if result[0].kind == kind)
 
 
 def trained(entries: Iterable[Event]) -> Iterator[tuple[Record, Trained]]:

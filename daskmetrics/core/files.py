@@ -59,9 +59,8 @@ class RunFolder:
         """Create the folder, or make an existing one private to its owner; raises ConfigError if
         that fails.
         """
-        if (
-            self.path.is_symlink() and self.path.lstat().st_uid != os.getuid()
-        ):  # in a folder that others share
+        # in a folder that others share
+        if self.path.is_symlink() and self.path.lstat().st_uid != os.getuid():
             raise ConfigError(
                 f"The run folder '{self.path}' is a link of another user. Choose another --folder."
             )
@@ -82,26 +81,23 @@ class RunFolder:
         if self.journal.is_file():
             return self
         name = self.path.name
-        for place in (self.path.parent, RUNS):
-            if names := run_names(place):
-                near = (
-                    f" Did you mean '{place / name}'?"
-                    if name in names
-                    else did_you_mean(name, names)
-                )
+        for folder in (self.path.parent, RUNS):
+            names = run_names(folder)
+            if names:
+                question = did_you_mean(name, names)
+                if name in names:
+                    question = f" Did you mean '{folder / name}'?"
                 raise ConfigError(
-                    f"No run in '{self.path}'.{near} Runs in '{place}': {', '.join(names)}."
+                    f"No run in '{self.path}'.{question} Runs in '{folder}': {', '.join(names)}."
                 )
         raise ConfigError(f"No run in '{self.path}'. Start one with: daskmetrics run")
 
 
 def run_names(folder: Path) -> list[str]:
     """Names of the runs in a folder."""
-    return (
-        sorted(path.parent.name for path in folder.glob("*/journal.jsonl"))
-        if folder.is_dir()
-        else []
-    )
+    if not folder.is_dir():
+        return []
+    return sorted(path.parent.name for path in folder.glob("*/journal.jsonl"))
 
 
 @contextmanager
@@ -184,9 +180,8 @@ def atomic_file(path: Path, wait: bool = True) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             if wait:
-                os.fsync(
-                    file.fileno()
-                )  # otherwise a power failure can leave an empty file with this name
+                # otherwise a power failure can leave an empty file with this name
+                os.fsync(file.fileno())
             part.replace(path)
     finally:
         part.unlink(missing_ok=True)
@@ -197,7 +192,10 @@ def remove_partial(folder: Path) -> None:
     for part in folder.glob(f".*{SUFFIX}"):
         lock = _lock(part)
         if lock is not None:
-            shutil.rmtree(part) if part.is_dir() else part.unlink(missing_ok=True)
+            if part.is_dir():
+                shutil.rmtree(part)
+            else:
+                part.unlink(missing_ok=True)
             os.close(lock)
 
 

@@ -54,9 +54,8 @@ class Fitted:
                 f"Readout '{self.readout}' needs more than {vectors.shape[1]} dimensions."
             )
         if not self.readout.principal:
-            vectors = vectors[
-                :, : self.readout.kept
-            ]  # a task that compares lengths normalises by itself
+            # a task that compares lengths normalises by itself
+            vectors = vectors[:, : self.readout.kept]
         if self.basis is None or self.mean is None:
             return vectors
         return np.asarray((vectors - self.mean) @ self.basis)
@@ -65,21 +64,19 @@ class Fitted:
         """What an index stores of joined vectors (texts, D): numbers (texts, n), or packed bits for
         ``binary``.
         """
-        made = self.projected(vectors)
+        projected = self.projected(vectors)
         match self.readout.storage:
             case "int8":
                 assert self.low is not None and self.step is not None
-                levels = np.divide(
-                    made - self.low, self.step, out=np.zeros_like(made), where=self.step > 0
-                )
+                zeros = np.zeros_like(projected)
+                levels = np.divide(projected - self.low, self.step, out=zeros, where=self.step > 0)
                 return np.asarray(np.clip(np.rint(levels), 0, LEVELS) - 128).astype(np.int8)
             case "binary":
-                return np.packbits(made > 0, axis=1)
+                return np.packbits(projected > 0, axis=1)
             case storage:
-                with np.errstate(
-                    over="ignore"
-                ):  # infinite values are reported where vectors are scored
-                    return made.astype(storage)
+                # infinite values are reported where vectors are scored
+                with np.errstate(over="ignore"):
+                    return projected.astype(storage)
 
     def seen(self, stored: NDArray[Any], width: int) -> Vectors:
         """The numbers (texts, n) that stored vectors stand for; ``width`` is that of the joined
@@ -91,21 +88,21 @@ class Fitted:
             bits = np.unpackbits(stored, axis=1, count=self.readout.kept or width)
             return 2 * bits.astype(np.float32) - 1
         numbers = stored.astype(np.float32)
-        return (
-            numbers
-            if self.low is None or self.step is None
-            else (numbers + 128) * self.step + self.low
-        )
+        if self.low is None or self.step is None:
+            return numbers
+        return (numbers + 128) * self.step + self.low
 
 
 def joined(readout: Readout, vectors: Mapping[int, Vectors], layer: int) -> Vectors:
     """The vectors (texts, `joined_width`) of an arm, from the pooled vectors (texts, D) of the
     layers it reads.
     """
-    read = [vectors[each] for each in readout.layers_of(layer)]
+    read = [vectors[number] for number in readout.layers_of(layer)]
     if readout.join == "mean":
         return np.asarray(np.mean(read, axis=0, dtype=np.float32))
-    return np.concatenate(read, axis=1) if readout.join else read[0]
+    if readout.join:
+        return np.concatenate(read, axis=1)
+    return read[0]
 
 
 def fit(readout: Readout, corpus: Vectors | None = None) -> Fitted:

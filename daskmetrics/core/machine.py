@@ -45,33 +45,35 @@ def environment(*packages: str) -> dict[str, str]:
 
 def transports() -> dict[str, str]:
     """What this machine has of MPI, UCX, NCCL and InfiniBand, each with its version or its ports."""
-    found = {}
+    libraries = {}
     for name, *command in (("MPI", "mpirun", "--version"), ("UCX", "ucx_info", "-v")):
         with suppress(OSError, subprocess.SubprocessError):
             text = subprocess.run(
                 command, capture_output=True, text=True, check=True, timeout=20
             ).stdout
-            found[name] = next(iter(text.splitlines()), "").lstrip("# ")
+            libraries[name] = next(iter(text.splitlines()), "").lstrip("# ")
     for package in ("nvidia-nccl-cu13", "nvidia-nccl-cu12"):
         with suppress(PackageNotFoundError):
-            found["NCCL"] = version(package)
-    if library := "NCCL" not in found and find_library("nccl"):
-        found["NCCL"] = library
-    if ports := infiniband_ports():
-        found["InfiniBand"] = ", ".join(f"{port} {state}" for port, state in ports.items())
-    return found
+            libraries["NCCL"] = version(package)
+    nccl = libraries.get("NCCL") or find_library("nccl")
+    if nccl:
+        libraries["NCCL"] = nccl
+    ports = infiniband_ports()
+    if ports:
+        libraries["InfiniBand"] = ", ".join(f"{port} {state}" for port, state in ports.items())
+    return libraries
 
 
 def interfaces() -> dict[str, tuple[str, ...]]:
     """The IPv4 addresses of each network interface of this machine; one that is down has none."""
     import psutil
 
-    known = psutil.net_if_addrs()
-    names = (name for _, name in socket.if_nameindex())
-    return {
-        name: tuple(a.address for a in known.get(name, ()) if a.family == socket.AF_INET)
-        for name in names
-    }
+    addresses = psutil.net_if_addrs()
+
+    def ipv4(name: str) -> tuple[str, ...]:
+        return tuple(a.address for a in addresses.get(name, ()) if a.family == socket.AF_INET)
+
+    return {name: ipv4(name) for _, name in socket.if_nameindex()}
 
 
 @contextmanager
@@ -93,7 +95,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 def gpu_models() -> list[str]:
     """Model names of the machine's GPUs, as NVIDIA's driver lists them; empty without a driver."""
     files = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
-    lines = (line for file in files for line in file.read_text().splitlines())
+    lines = "\n".join(file.read_text() for file in files).splitlines()
     return [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
 
 
@@ -128,9 +130,11 @@ def infiniband_ports(root: Path = Path("/sys/class/infiniband")) -> dict[str, st
             return file.read_text().strip().rpartition(": ")[2]
         return "?"
 
-    ports = {f"{port.parents[1].name}:{port.name}": port for port in sorted(root.glob("*/ports/*"))}
-    names = ("state", "rate", "link_layer")
-    return {name: ", ".join(text(port / each) for each in names) for name, port in ports.items()}
+    def state(port: Path) -> str:
+        return ", ".join(text(port / name) for name in ("state", "rate", "link_layer"))
+
+    ports = sorted(root.glob("*/ports/*"))
+    return {f"{port.parents[1].name}:{port.name}": state(port) for port in ports}
 
 
 def _resource_use() -> dict[str, Any]:
@@ -139,9 +143,9 @@ def _resource_use() -> dict[str, Any]:
     """
     usage = resource.getrusage(resource.RUSAGE_SELF)
     torch = sys.modules.get("torch")  # do not import it for this
-    gpu_memory = (
-        int(torch.cuda.max_memory_reserved()) if torch and torch.cuda.is_initialized() else None
-    )
+    gpu_memory = None
+    if torch and torch.cuda.is_initialized():
+        gpu_memory = int(torch.cuda.max_memory_reserved())
     return {
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
         "memory": usage.ru_maxrss * 1024,
@@ -153,7 +157,7 @@ def _resource_use() -> dict[str, Any]:
 def usage(client: Any) -> UsageMeasured:
     """What the workers have used so far; one that leaves meanwhile is left out."""
     names = {address: str(worker["name"]) for address, worker in workers(client).items()}
-    usage = client.run(_resource_use, on_error="ignore")
+    reports = client.run(_resource_use, on_error="ignore")
     return UsageMeasured(
-        {names[address]: used for address, used in usage.items() if address in names}
+        {names[address]: report for address, report in reports.items() if address in names}
     )

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import chain, product
 from typing import Any
 
 from daskmetrics.core.errors import ConfigError
@@ -111,9 +112,8 @@ class Arm:
         return asdict(self, dict_factory=without_default)
 
     def __str__(self) -> str:
-        return f"{self.model}@{self.revision}/{self.layer}" + (
-            f"/{self.readout}" if self.readout else ""
-        )
+        name = f"{self.model}@{self.revision}/{self.layer}"
+        return f"{name}/{self.readout}" if self.readout else name
 
     @classmethod
     def parse(cls, text: str) -> Arm:
@@ -133,9 +133,11 @@ class Arm:
         >>> Arm.parse("tiny@step8/3/last,256d").readout
         'last,256d'
         """
-        rest, _, last = text.rpartition("/")
-        readout = "" if last.isdecimal() else last  # no readout is called by a number
-        checkpoint, _, layer = rest.rpartition("/") if readout else (rest, "", last)
+        checkpoint, _, layer = text.rpartition("/")
+        readout = ""
+        if layer and not layer.isdecimal():  # no readout is called by a number
+            readout = layer
+            checkpoint, _, layer = checkpoint.rpartition("/")
         model, at, revision = checkpoint.partition("@")
         try:
             Readout.parse(readout)
@@ -264,7 +266,9 @@ class Suite:
     @cached_property
     def layers_read(self) -> tuple[int, ...]:
         """The layers that arms read, alone or together with others."""
-        read = {each for layer, name in self.rows for each in Readout.parse(name).layers_of(layer)}
+        read: set[int] = set()
+        for layer, name in self.rows:
+            read.update(Readout.parse(name).layers_of(layer))
         return tuple(sorted(read))
 
     @cached_property
@@ -273,21 +277,18 @@ class Suite:
         deepest of them.
         """
         deepest = {name: max(Readout.parse(name).together, default=None) for name in self.readouts}
-        return tuple(
-            (layer, name)
-            for layer in self.layers
-            for name in self.readouts
-            if deepest[name] in (None, layer)
-        )
+        rows = product(self.layers, self.readouts)
+        return tuple((layer, name) for layer, name in rows if deepest[name] in (None, layer))
 
     def _repr_html_(self) -> str:
         """The suite in a notebook, in the colours of its theme."""
         rows = {
             "checkpoints": f"{len(self.revisions):,}, {self.revisions[0]} to {self.revisions[-1]}",
             "layers": f"{len(self.layers)} of {self.depth + 1}, {self.layers[0]} to {self.layers[-1]}",
-            **({"readouts": f"{len(self.readouts):,}"} if self.has_readouts else {}),
-            "arms": f"{len(self.revisions) * len(self.rows):,}",
         }
+        if self.has_readouts:
+            rows["readouts"] = f"{len(self.readouts):,}"
+        rows["arms"] = f"{len(self.revisions) * len(self.rows):,}"
         cells = "".join(
             f'<tr style="background: none"><td style="text-align: left; opacity: .7">{name}</td>'
             f'<td style="text-align: left">{html.escape(text)}</td></tr>'
@@ -303,9 +304,8 @@ class Suite:
 
     def arms(self) -> tuple[Arm, ...]:
         """All arms: checkpoint by checkpoint, layer by layer, readout by readout."""
-        return tuple(
-            Arm(self.model, revision, *row) for revision in self.revisions for row in self.rows
-        )
+        rows = product(self.revisions, self.rows)
+        return tuple(Arm(self.model, revision, *row) for revision, row in rows)
 
 
 def grid(suites: Iterable[Suite]) -> tuple[Arm, ...]:
@@ -319,7 +319,7 @@ def grid(suites: Iterable[Suite]) -> tuple[Arm, ...]:
     >>> len(grid(Suite(name, steps, tuple(range(1, depth + 1)), depth) for name, depth in pythia))
     5184
     """
-    return tuple(arm for suite in suites for arm in suite.arms())
+    return tuple(chain.from_iterable(suite.arms() for suite in suites))
 
 
 def step_of(revision: str) -> int | None:
@@ -381,22 +381,24 @@ def select_revisions(
     if match is None:
         return _check_exist((requested,), available)
     if match["last"]:
-        last = int(match["last"])
+        end = int(match["last"])
     elif available is None:
         raise ConfigError(
             f"Revisions '{requested}' of a hub id need an end, for instance '{requested} to "
             "143000'."
         )
     else:
-        last = max((step_of(name) or 0 for name in available), default=0)
+        end = max((step_of(name) or 0 for name in available), default=0)
     if match["kind"] == "all":
         if available is None:
             raise ConfigError(
                 f"Revisions '{requested}' need a local folder; for a hub id write a range with "
                 "'to STEP'."
             )
-        return tuple(name for name in available if (step_of(name) or 0) <= last)
-    steps = log_steps(last) if match["kind"] == "log" else every(max(1, int(match["stride"])), last)
+        return tuple(name for name in available if (step_of(name) or 0) <= end)
+    steps = log_steps(end)
+    if match["stride"]:
+        steps = every(max(1, int(match["stride"])), end)
     if available is None:
         return tuple(f"step{step}" for step in steps)
     wanted = set(steps)

@@ -134,25 +134,26 @@ def mean_of_pairs(pairs: Sequence[tuple[Scored, Scored]]) -> Difference:
     True
     """
     by_items: dict[tuple[Key, int], list[NDArray[np.float64]]] = {}
-    singles = [difference(one, other) for one, other in pairs]
-    for (one, other), single in zip(pairs, singles, strict=True):
-        if single.paired and one.outcomes and other.outcomes:
-            same = by_items.setdefault((one.outcomes.items, one.outcomes.n), [])
-            same.append(unpack(one.outcomes) - unpack(other.outcomes))
+    singles = [difference(*pair) for pair in pairs]
+    for (score, other), single in zip(pairs, singles, strict=True):
+        mine, theirs = score.outcomes, other.outcomes
+        if single.paired and mine and theirs:
+            same = by_items.setdefault((mine.items, mine.n), [])
+            same.append(unpack(mine) - unpack(theirs))
     errors = [single.stderr for single in singles if not single.paired]
     for (_, n), same in by_items.items():
         errors += [float(np.mean(same, axis=0).std(ddof=1)) / math.sqrt(n)] * len(same)
-    value = math.fsum(each.value for each in singles) / len(singles)
-    return Difference(value, math.fsum(errors) / len(singles), all(each.paired for each in singles))
+    value = math.fsum(single.value for single in singles) / len(singles)
+    error = math.fsum(errors) / len(singles)
+    return Difference(value, error, all(single.paired for single in singles))
 
 
 @dataclass(frozen=True, eq=False)
 class JointError:
     """The joint distribution of the errors of several scores on one task."""
 
-    covariance: NDArray[
-        np.float64
-    ]  # (A, A), in squared units of the score; diagonal where scores are not paired
+    # (A, A), in squared units of the score; diagonal where scores are not paired
+    covariance: NDArray[np.float64]
     # degrees of freedom of this estimate: items less one; infinite where scores are not paired
     freedom: float
     paired: bool  # whether it comes from the outcomes of the same items
@@ -187,9 +188,9 @@ def mean_difference(
     if not shares.sum() > 0:
         return None
     shares /= shares.sum()
-    value = float(shares @ [each.value for each in differences])
-    error = float(np.linalg.norm(shares * [each.stderr for each in differences]))
-    return Difference(value, error, all(each.paired for each in differences))
+    value = float(shares @ [gap.value for gap in differences])
+    error = float(np.linalg.norm(shares * [gap.stderr for gap in differences]))
+    return Difference(value, error, all(gap.paired for gap in differences))
 
 
 def mean_score(
@@ -205,9 +206,8 @@ def mean_score(
         return None
     total = math.fsum(weights.values())
     mean = math.fsum(weight * values[task].score for task, weight in weights.items()) / total
-    return mean, math.hypot(
-        *(weight * values[task].stderr for task, weight in weights.items())
-    ) / total
+    errors = (weight * values[task].stderr for task, weight in weights.items())
+    return mean, math.hypot(*errors) / total
 
 
 def means_of(
@@ -216,7 +216,8 @@ def means_of(
     """The `mean_score` of each arm that was scored on every task; means over other tasks are not
     comparable.
     """
-    return {arm: mean for arm, values in recorded.items() if (mean := mean_score(values, weights))}
+    means = {arm: mean_score(scores, weights) for arm, scores in recorded.items()}
+    return {arm: mean for arm, mean in means.items() if mean}
 
 
 def _group_means(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -83,10 +83,10 @@ class Readout:
         """The readout with this name, the inverse of ``str``; `ConfigError` for a wrong or
         misplaced part.
         """
-        parts: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for text in name.split(",") if name else ():
-            part, value = _part(text)
-            if part is None or part in parts:
+            field, value = _part(text)
+            if field is None or field in fields:
                 raise ConfigError(
                     f"'{name}' is not a readout, because of '{text}'. Write parts in this order: "
                     "pooling "
@@ -94,8 +94,8 @@ class Readout:
                     "pca128), whitened, and "
                     f"storage ({', '.join(STORAGES)})."
                 )
-            parts[part] = value
-        readout = cls(**parts)
+            fields[field] = value
+        readout = cls(**fields)
         if str(readout) != name:
             raise ConfigError(f"'{name}' is not the name of a readout: write '{readout}'.")
         return readout
@@ -108,13 +108,12 @@ class Readout:
     @property
     def together(self) -> tuple[int, ...]:
         """The layers that are read together, ascending; empty for one layer."""
-        found: list[int] = []
-        for part in filter(None, self.layers.removeprefix(self.join).split("+")):
-            first, _, last = part.partition("-")
-            found += (
-                range(int(first), int(last or first) + 1) if f"{first}{last}".isdecimal() else ()
-            )
-        return tuple(found)
+        numbers: list[int] = []
+        for run in filter(None, self.layers.removeprefix(self.join).split("+")):
+            start, _, end = run.partition("-")
+            if f"{start}{end}".isdecimal():
+                numbers += range(int(start), int(end or start) + 1)
+        return tuple(numbers)
 
     def layers_of(self, layer: int) -> tuple[int, ...]:
         """The layers that an arm of this layer reads."""
@@ -155,21 +154,19 @@ class Readout:
         """Check that this is possible for pooled vectors of this width and a corpus of this many
         texts.
         """
-        whole, kept = self.joined_width(width), self.width(width)
-        if kept > whole:
+        kept, available = self.width(width), self.joined_width(width)
+        if kept > available:
             raise ConfigError(
-                f"Readout '{self}' keeps {kept:,} dimensions, but vectors have {whole:,}: keep "
+                f"Readout '{self}' keeps {kept:,} dimensions, but vectors have {available:,}: keep "
                 "fewer."
             )
         if (self.principal or self.whitening) and kept >= corpus:
-            what = "principal components" if self.principal else "dimensions, whitened,"
-            remedy = (
-                ""
-                if self.principal
-                else f", or combine whitening with 'pca{max(1, corpus - 1)}' or fewer"
-            )
+            directions, remedy = "principal components", ""
+            if not self.principal:
+                directions = "dimensions, whitened,"
+                remedy = f", or combine whitening with 'pca{max(1, corpus - 1)}' or fewer"
             raise ConfigError(
-                f"Readout '{self}' needs {kept:,} {what} of a corpus of {corpus:,} texts: more "
+                f"Readout '{self}' needs {kept:,} {directions} of a corpus of {corpus:,} texts: more "
                 "texts than dimensions "
                 f"are needed. Set corpus.prompts to {kept + 1:,} or more{remedy}."
             )
@@ -205,4 +202,6 @@ def _part(text: str) -> tuple[str | None, Any]:
     if _LAYERS.fullmatch(text):
         return "layers", text
     kept = text.removesuffix("d")
-    return ("dimensions", kept) if _DIMENSIONS.fullmatch(kept) else (None, None)
+    if _DIMENSIONS.fullmatch(kept):
+        return "dimensions", kept
+    return None, None

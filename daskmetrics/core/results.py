@@ -163,7 +163,7 @@ def result_as_json(value: object) -> Any:
     """
     if is_dataclass(value):
         fields = vars(value).items()
-        return {name: result_as_json(part) for name, part in fields if part is not None}
+        return {name: result_as_json(field) for name, field in fields if field is not None}
     if isinstance(value, tuple) and value and is_dataclass(value[0]):
-        return [result_as_json(part) for part in value]
+        return list(map(result_as_json, value))
     return value

@@ -53,11 +53,12 @@ def check_names(path: Path, names: Collection[str], known: Iterable[str]) -> Non
     """
     missing = [name for name in known if name not in names]
     for name in names:
-        if name not in known and (
-            near := get_close_matches(name.strip().lower(), missing, n=1, cutoff=0.8)
-        ):
+        if name in known:
+            continue
+        matches = get_close_matches(name.strip().lower(), missing, n=1, cutoff=0.8)
+        if matches:
             raise ConfigError(
-                f"'{path}' has a column '{name}' and no '{near[0]}'. Rename it, or leave it out."
+                f"'{path}' has a column '{name}' and no '{matches[0]}'. Rename it, or leave it out."
             )
 
 
@@ -155,15 +156,14 @@ def _csv(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:
     csv.field_size_limit(_LONGEST_FIELD)
     with _opened(path, "") as text:
         end = text.readline()[-1:]
-    with _opened(path, "\n" if end == "\n" else "") as text:
-        # where lines end in \n, Python and pandas write a lone \r without quotes: it is part of a
-        # text
-        lines: Iterable[str] = (
-            (_LONE_RETURN.sub(_RETURN, line) for line in text) if end == "\n" else text
-        )
-        reader = csv.reader(
-            lines, delimiter="\t" if format_of(path) == ".tsv" else ",", strict=True
-        )
+    newline = "\n" if end == "\n" else ""
+    with _opened(path, newline) as text:
+        lines: Iterable[str] = text
+        if newline:
+            # Python and pandas write a lone \r without quotes then: it is part of a text
+            lines = (_LONE_RETURN.sub(_RETURN, line) for line in text)
+        delimiter = "\t" if format_of(path) == ".tsv" else ","
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
         try:
             names = next(filter(None, reader), [])
             if len(set(names)) < len(names):
@@ -184,12 +184,12 @@ def _csv(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:
 
 
 def _json_lines(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:
-    for place, row in read_json_lines(path):
+    for line, row in read_json_lines(path):
         if not isinstance(row, dict):
             raise ConfigError(
-                f"'{path}', {place} is a {type(row).__name__}, not an object with named values."
+                f"'{path}', {line} is a {type(row).__name__}, not an object with named values."
             )
-        yield place, row
+        yield line, row
 
 
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:

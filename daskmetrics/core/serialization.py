@@ -52,7 +52,7 @@ def plain(value: Any) -> Any:
         case Arm() | Cell() | Checkpoint() | Path():
             return str(value)
         case Mapping():
-            return {str(key): plain(each) for key, each in value.items()}
+            return {str(key): plain(content) for key, content in value.items()}
         case set() | frozenset():
             return sorted(map(plain, value))
         case _ if is_dataclass(value):
@@ -60,7 +60,7 @@ def plain(value: Any) -> Any:
         case _ if hasattr(value, "tolist"):  # numbers and arrays of numpy
             return plain(value.tolist())
         case Iterable():
-            return [plain(each) for each in value]
+            return list(map(plain, value))
     raise TypeError(f"Cannot write {type(value).__name__} as JSON.")
 
 

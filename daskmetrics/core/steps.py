@@ -31,12 +31,10 @@ def spread(revisions: Sequence[str], most: int) -> tuple[str, ...]:
     >>> spread([f"step{i}" for i in range(15)], 8)
     ('step0', 'step2', 'step4', 'step6', 'step8', 'step10', 'step12', 'step14')
     """
-    last = len(revisions) - 1
-    return (
-        tuple(revisions[round(i * last / (most - 1))] for i in range(most))
-        if last >= most
-        else tuple(revisions)
-    )
+    last_index = len(revisions) - 1
+    if last_index < most:
+        return tuple(revisions)
+    return tuple(revisions[round(i * last_index / (most - 1))] for i in range(most))
 
 
 def positions(revisions: Sequence[str], scale: AxisScale) -> list[float]:
@@ -50,13 +48,19 @@ def positions(revisions: Sequence[str], scale: AxisScale) -> list[float]:
     """
     if scale == "even":
         return [float(i) for i in range(len(revisions))]
-    logs = [math.log2(step) for name in revisions if (step := step_of(name))]
-    low, high = (min(logs), max(logs)) if logs else (0.0, 0.0)
-    result, after = [], high
-    for name in revisions:
-        step = step_of(name)
-        after += step is None
-        result.append(after if step is None else math.log2(step) if step else low - 1)
+    steps = list(map(step_of, revisions))
+    logs = [math.log2(step) for step in steps if step]
+    before = min(logs, default=0.0) - 1
+    after = max(logs, default=0.0)
+    result = []
+    for step in steps:
+        if step:
+            result.append(math.log2(step))
+        elif step == 0:
+            result.append(before)
+        else:
+            after += 1
+            result.append(after)
     return result
 
 
@@ -81,7 +85,8 @@ def fitting(revisions: Sequence[str]) -> AxisScale:
     """
     borders = edges(revisions, "log")
     narrowest = min(b - a for a, b in pairwise(borders))
-    return "log" if narrowest >= NARROWEST * (borders[-1] - borders[0]) / len(revisions) else "even"
+    is_wide = narrowest >= NARROWEST * (borders[-1] - borders[0]) / len(revisions)
+    return "log" if is_wide else "even"
 
 
 def ticks(revisions: Sequence[str], scale: AxisScale, most: int) -> dict[float, str]:
@@ -89,10 +94,11 @@ def ticks(revisions: Sequence[str], scale: AxisScale, most: int) -> dict[float, 
     labels.
     """
     borders = edges(revisions, scale)
-    apart = (borders[-1] - borders[0]) / most
-    shown: dict[float, str] = {}
-    last = -math.inf
+    distance = (borders[-1] - borders[0]) / most * (1 - 1e-9)
+    labels: dict[float, str] = {}
+    labelled = -math.inf
     for at, name in zip(positions(revisions, scale), revisions, strict=True):
-        if at - last >= apart * (1 - 1e-9):
-            shown[at], last = step_label(name), at
-    return shown
+        if at - labelled >= distance:
+            labels[at] = step_label(name)
+            labelled = at
+    return labels

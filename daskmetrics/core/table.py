@@ -7,7 +7,7 @@ import html
 import io
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,13 +42,10 @@ class Table:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        rows = [[printable(cell) for cell in row] for row in self.rows]
+        rows = [list(map(printable, row)) for row in self.rows]
         columns = list(zip(*filter(None, (self.header, *rows)), strict=True))
         natural = [max(map(cell_len, column)) for column in columns]
-        words = [
-            max(cell_len(word) for cell in column for word in cell.split() or [""])
-            for column in columns
-        ]
+        words = [max(map(cell_len, " ".join(column).split()), default=0) for column in columns]
         drawn = RichTable(
             box=SIMPLE,
             show_header=bool(self.header),
@@ -88,13 +85,14 @@ class Table:
     def as_html(self) -> str:
         """Title, table and notes as HTML."""
         heading = f"<h2>{html.escape(self.title)}</h2>" if self.title else ""
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.header)
-        body = "".join(
-            f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>"
-            for row in self.rows
-        )
-        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
+        head = _elements("th", self.header)
+        body = "".join(f"<tr>{_elements('td', row)}</tr>" for row in self.rows)
+        notes = _elements("p", self.notes)
         return f"{heading}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+
+def _elements(tag: str, texts: Iterable[str]) -> str:
+    return "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts)
 
 
 def _fit(natural: Sequence[int], words: Sequence[int], width: int) -> list[int]:
@@ -104,9 +102,9 @@ def _fit(natural: Sequence[int], words: Sequence[int], width: int) -> list[int]:
     The first column holds what a reader types or copies, so it is never broken.
     """
     widths = list(natural)
-    for least in (words, [1] * len(words)):
+    for minima in (words, [1] * len(words)):
         while sum(widths) + 2 * (len(widths) - 1) > width:
-            wide = [i for i in range(1, len(widths)) if widths[i] > least[i]]
+            wide = [i for i in range(1, len(widths)) if widths[i] > minima[i]]
             if not wide:
                 break
             widths[max(wide, key=widths.__getitem__)] -= 1

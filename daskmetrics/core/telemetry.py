@@ -60,14 +60,14 @@ def readings(metrics: Mapping[str, Any]) -> dict[str, float]:
     >>> readings({"cpu": 12.5, "host_net_io": {"read_bps": 100.0}, "executing": 1, RANK: {"cpu": 80.0}})
     {'cpu': 92.5, 'received': 100.0}
     """
-    found = {}
-    for name, (first, *rest) in PLACES.items():
-        value = metrics.get(first)
-        for part in rest:
-            value = value.get(part) if isinstance(value, Mapping) else None
+    numbers = {}
+    for name, (metric, *keys) in PLACES.items():
+        value = metrics.get(metric)
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
         if isinstance(value, int | float):
-            found[name] = float(value) + metrics.get(RANK, {}).get(name, 0.0)
-    return found
+            numbers[name] = float(value) + metrics.get(RANK, {}).get(name, 0.0)
+    return numbers
 
 
 class TelemetryFile:
@@ -94,11 +94,9 @@ class TelemetryFile:
             return
         row = {}
         for name, metrics in workers.items():
-            known = readings(metrics)
-            row[name] = [
-                doing.get(name, ""),
-                *(round(known[q]) if q in known else None for q in PLACES),
-            ]
+            numbers = readings(metrics)
+            rounded = (round(numbers[q]) if q in numbers else None for q in PLACES)
+            row[name] = [doing.get(name, ""), *rounded]
         with suppress(OSError):
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps([round(now, 1), row], separators=(",", ":")) + "\n")
@@ -121,15 +119,13 @@ def _read(path: Path) -> Iterator[TelemetrySample]:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with suppress(ValueError, TypeError, AttributeError):
             at, row = json.loads(line)
-            values = {
-                name: {
-                    q: float(value)
-                    for q, value in zip(PLACES, numbers, strict=False)
-                    if value is not None
-                }
-                for name, (_, *numbers) in row.items()
-            }
-            yield TelemetrySample(at, values, {name: kind for name, (kind, *_) in row.items()})
+            doing = {}
+            values = {}
+            for name, (kind, *numbers) in row.items():
+                named = zip(PLACES, numbers, strict=False)
+                doing[name] = kind
+                values[name] = {q: float(value) for q, value in named if value is not None}
+            yield TelemetrySample(at, values, doing)
 
 
 def idle_gpus(samples: Sequence[TelemetrySample], now: float) -> dict[str, str]:
@@ -140,8 +136,10 @@ def idle_gpus(samples: Sequence[TelemetrySample], now: float) -> dict[str, str]:
     {'0': 'GPU at 3 %: it scores on its CPU'}
     """
     latest = [sample for sample in samples[-LATEST:] if now - sample.at < FRESH]
-    found = {}
-    for name in latest[-1].readings if latest else ():
+    if not latest:
+        return {}
+    reasons = {}
+    for name in latest[-1].readings:
         used = [
             sample.readings[name]["gpu"]
             for sample in latest
@@ -149,11 +147,9 @@ def idle_gpus(samples: Sequence[TelemetrySample], now: float) -> dict[str, str]:
         ]
         if used and fmean(used) < IDLE:
             kind = latest[-1].doing.get(name, "")
-            found[name] = (
-                f"GPU at {fmean(used):.0f} %: "
-                f"{REASONS.get(kind, f'its unit ({kind}) computes on the CPU')}"
-            )
-    return found
+            reason = REASONS.get(kind, f"its unit ({kind}) computes on the CPU")
+            reasons[name] = f"GPU at {fmean(used):.0f} %: {reason}"
+    return reasons
 
 
 PROCESS_GROUP = "process group"  # what a worker does while its rank trains

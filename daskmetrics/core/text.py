@@ -23,9 +23,10 @@ def parse_walltime(text: str) -> int:
     match = _WALLTIME.fullmatch(text)
     if not match:
         raise ValueError("must be a time such as '12:30:00' or '2-00:00:00'")
-    days, *parts = (int(part or 0) for part in match.groups())
-    starts_with_hours = match["days"] is not None or match["third"] is not None
-    hours, minutes, seconds = parts if starts_with_hours else (0, *parts[:2])
+    days, *numbers = (int(group or 0) for group in match.groups())
+    if match["days"] is None and match["third"] is None:  # it does not start with hours
+        numbers = [0, *numbers[:2]]
+    hours, minutes, seconds = numbers
     total = 86400 * days + 3600 * hours + 60 * minutes + seconds
     if not total:
         raise ValueError("must be longer than zero")
@@ -38,8 +39,9 @@ def walltime_text(seconds: float) -> str:
     >>> walltime_text(14400), walltime_text(129600)
     ('04:00:00', '1-12:00:00')
     """
-    days, rest = divmod(int(seconds), 86400)
-    text = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
+    days, seconds_of_day = divmod(int(seconds), 86400)
+    minutes, second = divmod(seconds_of_day, 60)
+    text = f"{minutes // 60:02}:{minutes % 60:02}:{second:02}"
     return f"{days}-{text}" if days else text
 
 
@@ -65,11 +67,12 @@ def parse_duration(text: float | str | None) -> float | None:
 
 def _parse(text: str) -> float:
     if ":" in text:
-        return sum(float(part) * 60.0**i for i, part in enumerate(reversed(text.split(":"))))
-    parts = re.findall(r"([\d.]+)\s*([a-z]*)", text)
-    if not parts or "".join(number + unit for number, unit in parts) != text.replace(" ", ""):
+        numbers = reversed(text.split(":"))
+        return sum(float(number) * 60.0**i for i, number in enumerate(numbers))
+    terms = re.findall(r"([\d.]+)\s*([a-z]*)", text)
+    if not terms or "".join(map("".join, terms)) != text.replace(" ", ""):
         raise ValueError
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    return sum(float(number) * _UNITS[unit] for number, unit in terms)
 
 
 def duration(seconds: float) -> str:
@@ -119,8 +122,10 @@ def shortened(names: Sequence[str], most: int = 5) -> str:
     >>> shortened(["1", "2", "4"], most=2)
     '1, 2 and 1 more'
     """
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    text = ", ".join(names[:most])
+    if len(names) > most:
+        text += f" and {len(names) - most:,} more"
+    return text
 
 
 def unsigned(text: str) -> str:

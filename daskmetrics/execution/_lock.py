@@ -61,8 +61,8 @@ class Holder:
             return True
         except PermissionError:
             pass  # a process of another user has this number
-        now = _born(self.pid)
-        return now == _ENDED or (None not in (now, self.born) and now != self.born)
+        start = _born(self.pid)
+        return start == _ENDED or (None not in (start, self.born) and start != self.born)
 
 
 _ENDED = "ended"  # a killed process that its parent has not reaped yet
@@ -137,7 +137,9 @@ def owner_file(lock: Path) -> Path:
 def holder(lock: Path) -> str | None:
     """The process that drives the run, or None. A process of another machine may have ended."""
     owner = _read(owner_file(lock))
-    return None if owner is None or owner.is_dead else str(owner)
+    if owner is None or owner.is_dead:
+        return None
+    return str(owner)
 
 
 def unlock(lock: Path) -> str | None:

@@ -210,11 +210,14 @@ def movable(workers: Collection[WorkerState], now: float) -> list[QueuedUnit]:
     worker.
     """
     idle = [worker for worker in workers if not worker.placed]
-    waiting: list[QueuedUnit] = []
-    for worker in workers if idle else ():
+    wanted: list[QueuedUnit] = []
+
+    def is_wanted(item: QueuedUnit) -> bool:
+        return item.is_settled(now) and any(worker.offers(item.unit) for worker in idle)
+
+    for worker in workers:
         if len(worker.placed) > 1:
-            waiting += [item for item in worker.placed if item.is_settled(now)]
-    wanted = [item for item in waiting if any(worker.offers(item.unit) for worker in idle)]
+            wanted += filter(is_wanted, worker.placed)
     return wanted[: len(idle)]
 
 

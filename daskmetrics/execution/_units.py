@@ -105,7 +105,9 @@ class Sweep:
         return [self._open.pop(heappop(self._ready)) for _ in range(min(n, len(self._ready)))]
 
     def tell(self, record: Record) -> None:
-        for number in self._dependents.pop(record.key, ()) if record.ok else ():
+        if not record.ok:
+            return
+        for number in self._dependents.pop(record.key, ()):
             self._missing[number].remove(record.key)
             if not self._missing[number]:
                 heappush(self._ready, number)

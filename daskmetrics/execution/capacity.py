@@ -38,13 +38,13 @@ class Capacity:
         >>> Capacity(8, 5, 0, {"no unit is ready": 3}, at=100.0).text(now=300.0)
         '8 known: 5 busy, 3 idle (no unit is ready), 3.3 min ago'
         """
-        parts = [f"{self.known:,} known: {self.busy:,} busy"]
-        parts += [f"{number:,} idle ({reason})" for reason, number in self.idle.items()]
+        facts = [f"{self.known:,} known: {self.busy:,} busy"]
+        facts += [f"{number:,} idle ({reason})" for reason, number in self.idle.items()]
         if self.waiting:
-            parts.append(f"{self.waiting:,} waiting")
+            facts.append(f"{self.waiting:,} waiting")
         if now - self.at > OLD:
-            parts.append(f"{duration(now - self.at)} ago")
-        return ", ".join(parts)
+            facts.append(f"{duration(now - self.at)} ago")
+        return ", ".join(facts)
 
 
 def capacity(

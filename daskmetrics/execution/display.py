@@ -45,15 +45,15 @@ class Display:
             self._cell = NotebookCell(self.as_html)
             self._on_change = self._cell.draw
         bar_width = 28 if self.console.width >= WIDE else 10
-        whole = Column(no_wrap=True)
+        unwrapped = Column(no_wrap=True)
         self._bars = progress.Progress(
             progress.TextColumn("{task.description:<9}"),
-            progress.BarColumn(bar_width=bar_width, table_column=whole),
-            progress.MofNCompleteColumn(table_column=whole),
+            progress.BarColumn(bar_width=bar_width, table_column=unwrapped),
+            progress.MofNCompleteColumn(table_column=unwrapped),
             progress.TextColumn("{task.fields[unit]}"),
-            progress.TimeElapsedColumn(table_column=whole),
+            progress.TimeElapsedColumn(table_column=unwrapped),
             progress.TextColumn("eta"),
-            progress.TimeRemainingColumn(table_column=whole),
+            progress.TimeRemainingColumn(table_column=unwrapped),
             _LatestColumn("[dim]{task.fields[latest]}", table_column=Column()),
             console=self.console,
             disable=not self.console.is_terminal or self.console.is_jupyter,
@@ -112,11 +112,11 @@ class Display:
 
     def _print_line(self, task: progress.Task, latest: str, begins: bool) -> None:
         """Print a plain line for the first and the last unit of a phase, and now and then."""
-        now = time.monotonic()
-        if not (begins or task.finished or now - self._printed > LINE_EVERY):
+        clock = time.monotonic()
+        if not (begins or task.finished or clock - self._printed > LINE_EVERY):
             return
-        self._printed = now
-        line = f"{now - self._started:5.0f} s  {task.description}: {_done(task)}"
+        self._printed = clock
+        line = f"{clock - self._started:5.0f} s  {task.description}: {_done(task)}"
         if task.time_remaining is not None and not task.finished:
             line += f"  eta {task.time_remaining:.0f} s"
         self.console.print(f"{line}  {latest}", highlight=False, soft_wrap=True)

@@ -37,20 +37,17 @@ def answer(host: str, group: int) -> dict[str, Any]:
     A worker of the same group gets Ctrl-C from the terminal, too: it ignores it, because the driver
     handles it.
     """
-    here = socket.gethostname()
-    if (here, os.getpgrp()) == (
-        host,
-        group,
-    ) and threading.current_thread() is threading.main_thread():
+    hostname = socket.gethostname()
+    same_group = hostname == host and os.getpgrp() == group
+    if same_group and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     for worker in Worker._instances:
-        if (
-            worker.monitor.gpu_name
-        ):  # Dask found nvidia-ml-py and a GPU, whose use it reports already
+        # Dask found nvidia-ml-py and a GPU, whose use it reports already
+        if worker.monitor.gpu_name:
             worker.metrics.setdefault(GPU, _gpu_state)
     end = os.environ.get(END_OF_JOB)
     remaining = None if end is None else float(end) - time.time()
-    return {"versions": versions(), "host": here, "gpus": gpu_models(), "remaining": remaining}
+    return {"versions": versions(), "host": hostname, "gpus": gpu_models(), "remaining": remaining}
 
 
 def _gpu_state(worker: Worker) -> dict[str, float]:
@@ -86,8 +83,8 @@ def require_same(worker: str, theirs: Mapping[str, str] | BaseException) -> None
     """
     remedy = "Start workers from the driver's environment, or from one with the same packages."
     if isinstance(theirs, BaseException):
-        text = f"{type(theirs).__name__}: {theirs}"
-        raise ConfigError(f"Worker {worker} cannot import daskmetrics ({text}). {remedy}")
+        error = f"{type(theirs).__name__}: {theirs}"
+        raise ConfigError(f"Worker {worker} cannot import daskmetrics ({error}). {remedy}")
     for name, ours in versions().items():
         if theirs.get(name) != ours:
             raise ConfigError(

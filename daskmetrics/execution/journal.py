@@ -401,7 +401,8 @@ def _open_at(path: Path, length: int, committed: int) -> int:
     What lies behind the committed length is written again.
     """
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-    if (size := os.fstat(file).st_size) < length:
+    size = os.fstat(file).st_size
+    if size < length:
         os.close(file)
         raise DataError(f"'{path}' was deleted or cut while it was read. Restore it from a backup.")
     if size > length:

@@ -28,7 +28,8 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.retry import Fault
 from daskmetrics.core.telemetry import TelemetryFile
 from daskmetrics.execution import _worker as worker
-from daskmetrics.execution import handshake as handshake
+from daskmetrics.execution import handshake
+from daskmetrics.execution._placement import WorkerState
 from daskmetrics.execution._units import Settings, Source, TaskId
 from daskmetrics.execution._worker import last_words
 from daskmetrics.execution.capacity import capacity, write
@@ -109,12 +110,12 @@ def run(
 
 
 @contextmanager
-def _removed(scratch: Path, own: Path) -> Iterator[None]:
+def _removed(scratch: Path, folder: Path) -> Iterator[None]:
     """Remove the folder for tracebacks in the end, and its parent if no other run uses it."""
     try:
         yield
     finally:
-        shutil.rmtree(own, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):
             scratch.rmdir()
 
@@ -157,6 +158,12 @@ class _PausingJournal:
             self._say("The journal can be written again: the run continues.")
 
 
+def _kind_at_work(state: WorkerState) -> str:
+    """The kind of a worker's unit; between two units that of the next one, which is on its way."""
+    items = filter(None, (*state.running(), *state.placed))
+    return next((item.unit.kind for item in items), "")
+
+
 class _DaskBackend:
     """The only code that calls Dask. Other threads only put events into the queue."""
 
@@ -176,7 +183,7 @@ class _DaskBackend:
         # attempts whose short result came with the report of their end
         self.reported: set[TaskId] = set()
         # resources of the workers by address; only the event loop of the client uses it
-        self.known: dict[str, Mapping[str, float]] = {}
+        self.resources: dict[str, Mapping[str, float]] = {}
         self.leaving: set[str] = set()  # addresses of lost workers until the loop knows it
         # what the workers reported of themselves at the latest look, by name
         self.metrics: Mapping[str, Mapping[str, Any]] = {}
@@ -228,19 +235,13 @@ class _DaskBackend:
                 return
             if time.monotonic() >= looked + LOOK_EVERY:
                 looked = time.monotonic()
-                doing = {  # between two units the next one, which is on its way
-                    worker.name: next(
-                        (item.unit.kind for item in (*worker.running(), *worker.placed) if item), ""
-                    )
-                    for worker in loop.workers.values()
-                }
+                states = loop.workers.values()
+                doing = {state.name: _kind_at_work(state) for state in states}
                 telemetry.add(time.time(), self.metrics, doing)
                 self._post(self._look())
-                now = capacity(
-                    loop.workers.values(), loop.unplaced.values(), loop.now, loop.stopping
-                )
+                workload = capacity(states, loop.unplaced.values(), loop.now, loop.stopping)
                 with suppress(OSError):  # a full disk pauses the run elsewhere
-                    write(folder.workers, now)
+                    write(folder.workers, workload)
             messages = self._receive(min(loop.wake, looked + LOOK_EVERY))
 
     def _receive(self, until: float) -> list[Message]:
@@ -293,10 +294,12 @@ class _DaskBackend:
         resources = dict(unit.resources)
         if submit.worker in self.plain:
             resources = {name: need for name, need in resources.items() if name not in PLAIN}
+        arguments: list[Any] = [assignment]
+        if submit.given:
+            arguments.append(self.futures[submit.given])
         future = self.client.submit(
             worker.perform,
-            assignment,
-            *([self.futures[submit.given]] if submit.given else []),
+            *arguments,
             key=f"{submit.task}-{self.nonce}",
             workers=[submit.worker],
             resources=resources,
@@ -359,26 +362,27 @@ class _DaskBackend:
             self._post(self._look())
 
     async def _look(self) -> None:
-        """Compare the workers of the scheduler with the known ones.
+        """Compare the workers of the scheduler with those of the latest look.
 
         This asks the scheduler: the cached ``scheduler_info`` of the client can be incomplete.
         """
         try:
-            here = (await self.client.scheduler.identity(n_workers=-1))["workers"]
+            workers = (await self.client.scheduler.identity(n_workers=-1))["workers"]
         except OSError:
             return  # the connection is lost; the client reports it
-        self.metrics = {str(about["name"]): about["metrics"] for about in here.values()}
-        for address in here.keys() - self.known.keys() - self.leaving:
-            self.known[address] = here[address]["resources"]
-            self._post(self._ask_versions(address, here[address]))
-        for address in self.known.keys() - here.keys():
-            del self.known[address]
+        self.metrics = {str(info["name"]): info["metrics"] for info in workers.values()}
+        for address in workers.keys() - self.resources.keys() - self.leaving:
+            self.resources[address] = workers[address]["resources"]
+            self._post(self._ask_versions(address, workers[address]))
+        for address in self.resources.keys() - workers.keys():
+            del self.resources[address]
             self.leaving.add(address)
             self._post(self._report_left(address))
-        for address, before in self.known.items():
-            if (now := here[address]["resources"]) != before and address not in self.plain:
-                self.known[address] = now
-                self.events.put(OfferChanged(address, now))
+        for address, before in self.resources.items():
+            resources = workers[address]["resources"]
+            if resources != before and address not in self.plain:
+                self.resources[address] = resources
+                self.events.put(OfferChanged(address, resources))
 
     async def _ask_versions(self, address: str, info: Mapping[str, Any]) -> None:
         """Handshake with a new worker; it gets units only after its answer."""
@@ -392,13 +396,13 @@ class _DaskBackend:
             answer = error
         if isinstance(answer, OSError | TimeoutError | KeyError):
             # it is gone or too busy; if it is still there, it is asked again
-            self.known.pop(address, None)
+            self.resources.pop(address, None)
             return
         handshake.require_same(
             name, answer if isinstance(answer, BaseException) else answer["versions"]
         )
-        about = WorkerJoined(name, answer["host"], answer["versions"], answer["gpus"])
-        offered = self.known.get(address, info["resources"])  # it may have changed meanwhile
+        joined = WorkerJoined(name, answer["host"], answer["versions"], answer["gpus"])
+        offered = self.resources.get(address, info["resources"])  # it may have changed meanwhile
         if not offered.keys() & PLAIN.keys():
             self.plain.add(address)
             offered = {**offered, **PLAIN}
@@ -408,7 +412,7 @@ class _DaskBackend:
             # worker
             threads, remaining = 1, min(remaining or DECADE, DECADE)
         memory = info["memory_limit"] or math.inf
-        self.events.put(Joined(address, name, threads, offered, remaining, about, memory))
+        self.events.put(Joined(address, name, threads, offered, remaining, joined, memory))
 
     async def _report_left(self, address: str) -> None:
         await asyncio.sleep(SETTLE)

@@ -176,21 +176,18 @@ def _published(source: MapSource, client: Client) -> Iterator[None]:
     the live page.
     """
     counts = Counter(result.status for result in source.tracker.results())
-    given, due, total = (
-        source.on_result,
-        0.0,
-        len(source.tracker.results()) + len(source.tracker.unfinished()),
-    )
+    total = counts.total() + len(source.tracker.unfinished())
+    next_listener = source.on_result
+    due = 0.0
 
     def publish() -> None:
-        with suppress(
-            OSError
-        ):  # the scheduler is gone: the loop notices and ends the run with a message
+        # the scheduler is gone: the loop notices and ends the run with a message
+        with suppress(OSError):
             client.log_event(MAP, {"items": total, "counts": dict(counts)})
 
     def on_result(result: ItemResult) -> None:
         nonlocal due
-        given(result)
+        next_listener(result)
         counts[result.status] += 1
         if time.monotonic() >= due:
             due = time.monotonic() + PUBLISH_EVERY

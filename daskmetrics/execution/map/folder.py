@@ -43,16 +43,12 @@ def restore(spec: MapSpec, journal: Journal) -> None:
     """Write the items of a map that has nothing to do, if their file is not the one of its last
     start.
     """
-    path, header, text = (
-        RunFolder(journal.path.parent).items,
-        latest(journal.entries, MapStarted),
-        _items_text(spec),
-    )
-    if (
-        header
-        and header.digest == _digest(text)
-        and (not path.is_file() or path.read_bytes() != text)
-    ):
+    path = RunFolder(journal.path.parent).items
+    header = latest(journal.entries, MapStarted)
+    text = _items_text(spec)
+    if header is None or header.digest != _digest(text):
+        return
+    if not path.is_file() or path.read_bytes() != text:
         atomic_write(path, text)
 
 
@@ -69,10 +65,8 @@ def _digest(text: bytes) -> str:
 
 def retry_failed(spec: MapSpec, journal: Journal) -> int:
     """Reset the items that failed, so that they run again with all their retries; returns how many."""
-    failed = [
-        result.key
-        for result in ItemTracker(spec.items, spec.options.retries, journal.entries).failed()
-    ]
+    tracker = ItemTracker(spec.items, spec.options.retries, journal.entries)
+    failed = [result.key for result in tracker.failed()]
     if failed:
         journal.append(ItemsRetried(failed))
     return len(failed)
@@ -129,13 +123,11 @@ def set_aside(path: Path, lock: Path, keep: int) -> Path:
         try:
             names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(1))
             aside = next(name for name in names if not name.exists())
-            lines = path.read_bytes().splitlines(keepends=True)[
-                : keep + 1
-            ]  # the first holds the format
+            lines = path.read_bytes().splitlines(keepends=True)
             os.link(path, aside)
             if mark_of(path).exists():  # it states the length of the whole journal
                 mark_of(path).replace(mark_of(aside))
-            atomic_write(path, b"".join(lines))
+            atomic_write(path, b"".join(lines[: keep + 1]))  # the first holds the format
         finally:
             run_lock.release()
     return aside
@@ -143,10 +135,10 @@ def set_aside(path: Path, lock: Path, keep: int) -> Path:
 
 def is_map(folder: str | Path) -> bool:
     """Whether a folder is that of a map, also if the file of its items is gone."""
-    place = RunFolder(Path(folder))
-    if place.items.is_file():
+    run = RunFolder(Path(folder))
+    if run.items.is_file():
         return True
-    with suppress(OSError), place.journal.open("rb") as file:
+    with suppress(OSError), run.journal.open("rb") as file:
         return any(b' {"type":"map",' in line for line in islice(file, 2))
     return False
 
@@ -167,29 +159,29 @@ def read_map(folder: str | Path, strict: bool = True) -> RecordedMap:
     Raises DataError if a line is damaged or the items are missing, and with ``strict`` if they were
     changed.
     """
-    place = RunFolder(Path(folder)).must_exist()
-    entries = list(read(place.journal))
+    run = RunFolder(Path(folder)).must_exist()
+    entries = list(read(run.journal))
     header = latest(entries, MapStarted)
     if header is None:
         raise ConfigError(
-            f"The run in '{place.path}' is not a map. Start one with: daskmetrics map module.py:function"
+            f"The run in '{run.path}' is not a map. Start one with: daskmetrics map module.py:function"
         )
-    again = "Run the same map again to write the file again."
-    if not place.items.is_file():
-        raise DataError(f"'{place.items}' is missing. {again}")
-    items, text = [], place.items.read_bytes()
+    remedy = "Run the same map again to write the file again."
+    if not run.items.is_file():
+        raise DataError(f"'{run.items}' is missing. {remedy}")
+    items = []
+    text = run.items.read_bytes()
     for index, line in enumerate(text.splitlines()):
         try:
             key, name, value = json.loads(line)
         except ValueError:
-            raise DataError(f"Line {index + 1} of '{place.items}' is damaged. {again}") from None
+            raise DataError(f"Line {index + 1} of '{run.items}' is damaged. {remedy}") from None
         items.append(Item(key, index, value, name, seed=0))
     altered = bool(header.digest) and header.digest != _digest(text)
     if altered and strict:
-        raise DataError(f"'{place.items}' was changed. {again}")
-    return RecordedMap(
-        header, tuple(items), tuple(ItemTracker(items, header.retries, entries).results()), altered
-    )
+        raise DataError(f"'{run.items}' was changed. {remedy}")
+    tracker = ItemTracker(items, header.retries, entries)
+    return RecordedMap(header, tuple(items), tuple(tracker.results()), altered)
 
 
 def results(folder: str | Path) -> list[ItemResult]:

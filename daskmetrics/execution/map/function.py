@@ -140,9 +140,9 @@ def _captured(value: Any) -> str:
     reproducible.
     """
     if isinstance(value, list | tuple):
-        return content_key([_captured(part) for part in value])
+        return content_key(list(map(_captured, value)))
     if isinstance(value, Mapping):
-        return content_key({str(name): _captured(part) for name, part in value.items()})
+        return content_key({str(name): _captured(content) for name, content in value.items()})
     if isinstance(value, CellType):
         return _captured(value.cell_contents)
     if inspect.isfunction(value):
@@ -158,17 +158,21 @@ def _source(function: Any) -> str:
         return textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
         code = getattr(function, "__code__", None)
-        return _bytecode(code) if code else repr(getattr(function, "__qualname__", type(function)))
+        if code:
+            return _bytecode(code)
+        return repr(getattr(function, "__qualname__", type(function)))
 
 
 def _bytecode(code: Any) -> str:
     """Replaces the source of a function that was typed into an interpreter; ``code`` may be a
     constant, also a set, which has no order.
     """
+    if isinstance(code, frozenset):
+        return repr(sorted(map(repr, code)))
     if not isinstance(code, CodeType):
-        return repr(sorted(map(repr, code)) if isinstance(code, frozenset) else code)
-    parts = [_bytecode(part) for part in code.co_consts]
-    return hashlib.sha256(code.co_code).hexdigest() + repr([code.co_names, parts])
+        return repr(code)
+    constants = list(map(_bytecode, code.co_consts))
+    return hashlib.sha256(code.co_code).hexdigest() + repr([code.co_names, constants])
 
 
 def load(reference: str) -> Callable[..., Any]:
@@ -305,11 +309,11 @@ def to_json(value: Any, place: str, not_finite: list[str]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
-        return [to_json(part, f"{place}[{i}]", not_finite) for i, part in enumerate(value)]
+        return [to_json(content, f"{place}[{i}]", not_finite) for i, content in enumerate(value)]
     if isinstance(value, dict) and all(isinstance(name, str) for name in value):
         return {
-            name: to_json(part, f"{place}.{name}".lstrip("."), not_finite)
-            for name, part in value.items()
+            name: to_json(content, f"{place}.{name}".lstrip("."), not_finite)
+            for name, content in value.items()
         }
     raise DataError(
         f"The function returned {type(value).__name__} in {place or 'the value'}. The journal "

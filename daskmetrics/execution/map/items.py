@@ -80,7 +80,7 @@ def content_hash(value: Any) -> str:
 def is_json(value: Any) -> bool:
     """Whether JSON represents a value completely and unambiguously."""
     if isinstance(value, dict):
-        return all(isinstance(key, str) and is_json(part) for key, part in value.items())
+        return all(isinstance(key, str) for key in value) and all(map(is_json, value.values()))
     if isinstance(value, list):
         return all(map(is_json, value))
     return value is None or type(value) in (bool, int, float, str)
@@ -126,13 +126,7 @@ def read_items(path: Path, types: Mapping[str, str] = MappingProxyType({})) -> l
         case ".jsonl" | ".ndjson":
             values = [value for _, value in read_json_lines(path)]
         case _:
-            values = [
-                {
-                    name: _typed(value, types.get(name), f"'{path}', {place}, column '{name}'")
-                    for name, value in row
-                }
-                for place, row in _checked(path, types)
-            ]
+            values = list(_typed_rows(path, types))
     if not values:
         raise ConfigError(f"'{path}' contains no items.")
     return values
@@ -144,38 +138,34 @@ def numeric_columns(rows: Sequence[Any]) -> list[str]:
     >>> numeric_columns([{"rate": "1e-3", "zip": "007", "name": "a"}, {"rate": "2", "zip": "12", "name": "b"}])
     ['rate']
     """
-    columns = rows[0] if isinstance(rows[0], dict) else ()
-    return [
-        name
-        for name in columns
-        if all(
-            isinstance(row, dict)
-            and isinstance(text := row.get(name), str)
-            and _NUMBER.fullmatch(text)
-            for row in rows
-        )
-    ]
+
+    def is_numeric(column: str) -> bool:
+        texts = (row.get(column) for row in rows)
+        return all(isinstance(text, str) and _NUMBER.fullmatch(text) for text in texts)
+
+    if not all(isinstance(row, dict) for row in rows):
+        return []
+    return list(filter(is_numeric, rows[0]))
 
 
-def _checked(
-    path: Path, types: Mapping[str, str]
-) -> Iterator[tuple[str, Iterable[tuple[str, Any]]]]:
-    for place, row in read_rows(path):
+def _typed_rows(path: Path, types: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    for line, row in read_rows(path):
         for name, kind in types.items():
             if name not in row:
                 raise unknown("column", name, row)
             if kind not in TYPES:
                 raise unknown("type", kind, TYPES)
-        yield place, row.items()
+        values = dict(row)
+        for name, kind in types.items():
+            values[name] = _typed(row[name], kind, f"'{path}', {line}, column '{name}'")
+        yield values
 
 
-def _typed(value: Any, kind: str | None, place: str) -> Any:
-    if kind is None:
-        return value
+def _typed(value: str, kind: str, source: str) -> float:
     try:
         number = TYPES[kind](value)
     except ValueError:
         number = math.nan
     if "_" in value or not math.isfinite(number):
-        raise ConfigError(f"{place}: got '{value}', not a finite number of type {kind}.")
+        raise ConfigError(f"{source}: got '{value}', not a finite number of type {kind}.")
     return number

@@ -52,11 +52,12 @@ def _in_order(results: Sequence[ItemResult]) -> list[ItemResult]:
 def _row(result: ItemResult) -> dict[str, Any]:
     item = result.item
     if not isinstance(item, int | float | str):
-        item = json.dumps(item) if item is not None and is_json(item) else result.name
+        item = result.name
+        if result.item is not None and is_json(result.item):
+            item = json.dumps(result.item)
     row = {"index": result.index, "item": item}
     row |= {name: getattr(result, name) for name in _ATTRIBUTES}
-    fields = dict(flatten(result.value))
-    for name, value in fields.items():
+    for name, value in dict(flatten(result.value)).items():
         column = f"value.{name}" if name in ("index", "item", *_ATTRIBUTES) else name
         row[column] = json.dumps(value) if isinstance(value, list) else value
     return row
@@ -70,8 +71,8 @@ def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     ([('loss', 0.5), ('time.gpu', 2)], [('value', 3)])
     """
     if isinstance(value, Mapping):
-        for part, inner in value.items():
-            yield from flatten(inner, f"{name}.{part}" if name else part)
+        for key, content in value.items():
+            yield from flatten(content, f"{name}.{key}" if name else key)
     elif value is not None:
         yield name or "value", value
 
@@ -103,16 +104,18 @@ def dataset(results: Sequence[ItemResult], count: int | None = None) -> xr.Datas
     """
     import xarray as xr
 
-    length = 1 + max((result.index for result in results), default=-1) if count is None else count
-    names = np.full(length, "", dtype=object)
-    status = np.full(length, Status.MISSING, dtype="int8")
+    if count is None:
+        count = 1 + max((result.index for result in results), default=-1)
+    names = np.full(count, "", dtype=object)
+    status = np.full(count, Status.MISSING, dtype="int8")
     for result in results:
-        names[result.index], status[result.index] = result.name, Status.of(result.status)
-    numbers = _numbers(results).reindex(range(length))
+        names[result.index] = result.name
+        status[result.index] = Status.of(result.status)
+    numbers = _numbers(results).reindex(range(count))
     arrays = {name: ("item", numbers[name].to_numpy()) for name in numbers}
     return xr.Dataset(
         {**arrays, "status": ("item", status, FLAGS)},
-        coords={"item": np.arange(length), "name": ("item", names)},
+        coords={"item": np.arange(count), "name": ("item", names)},
     )
 
 
@@ -161,12 +164,8 @@ def write(results: Sequence[ItemResult], path: str | Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         _write(results, path)
-    except (
-        ValueError,
-        TypeError,
-        OverflowError,
-        NotImplementedError,
-    ) as error:  # pyarrow's are among them
+    # pyarrow's errors are among these
+    except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
         other = path.with_name(f"{path.name}.jsonl")
         warnings.warn(
             f"'{path}' cannot hold these results ({error}). They are in '{other}'.", stacklevel=2
@@ -242,11 +241,11 @@ def causes(results: Iterable[ItemResult]) -> list[Cause]:
     for result in results:
         if not result.ok:
             groups[result.status, re.sub(r"\d+", "#", result.reason or "")].append(result)
-    by_size = sorted(groups.values(), key=len, reverse=True)
-    return [
-        Cause(group[0].status, group[0].reason or "", tuple(result.name for result in group))
-        for group in by_size
-    ]
+    result_causes = []
+    for group in sorted(groups.values(), key=len, reverse=True):
+        names = tuple(result.name for result in group)
+        result_causes.append(Cause(group[0].status, group[0].reason or "", names))
+    return result_causes
 
 
 def summary_text(results: Sequence[ItemResult], total: int) -> str:
@@ -257,9 +256,10 @@ def summary_text(results: Sequence[ItemResult], total: int) -> str:
         counts += f", {total - len(results)} to do"
     lines = [f"{counts}."]
     for cause in causes(results):
-        more = ", ..." if len(cause.items) > SHOWN_ITEMS else ""
         lines.append(f"  {len(cause.items)} x {cause.status}: {cause.reason}")
-        lines.append(f"      items {', '.join(cause.items[:SHOWN_ITEMS])}{more}")
+        lines.append(f"      items {', '.join(cause.items[:SHOWN_ITEMS])}")
+        if len(cause.items) > SHOWN_ITEMS:
+            lines[-1] += ", ..."
     statistics = aggregates(results)
     if statistics.empty:
         return "\n".join(lines)

@@ -134,7 +134,7 @@ class BatchOutcome:
     """
 
     finished: tuple[ItemResult, ...] = ()
-    again: tuple[Item, ...] = ()
+    retried: tuple[Item, ...] = ()
     suspects: tuple[tuple[Item, ...], ...] = ()
 
 
@@ -350,7 +350,7 @@ class MapSource:
         batch = self._running.pop(record.key)
         outcome = self.tracker.update(record, [item.key for item in batch])
         self._suspects.extend(outcome.suspects)
-        for item in outcome.again:
+        for item in outcome.retried:
             attempts = self.tracker.state(item).attempts
             pause = min(RETRY.longest_delay, RETRY.delay * 2 ** (attempts - 1))
             self._due[item.key] = self.clock() + pause

@@ -134,6 +134,8 @@ def verify(
     rerun = _rerun(recorded, function) if chosen or function else None
     items = _items(recorded, values)
     altered = tuple(item.name for item in recorded.items if item.key not in items)
+    if recorded.altered and not altered:
+        altered = (RunFolder(Path(folder)).items.name,)
     differences: list[ResultDifference] = []
     for result in chosen:
         item = items.get(result.key)
@@ -150,7 +152,7 @@ def verify(
         len(recorded.results),
         len(recorded.items),
         tuple(item.name for item in recorded.items if successes[item.key] > 1),
-        altered or ((RunFolder(Path(folder)).items.name,) if recorded.altered else ()),
+        altered,
         len(chosen),
         tuple(differences),
     )
@@ -167,12 +169,17 @@ def _rerun(
                 f"The journal does not record which module defines {header.function}: give it as function=."
             )
         function = load(header.reference)
-    prepared, again = prepare(function), function
+    called = function
+    prepared = prepare(called)
     if prepared.version != header.version and not header.stated:
         raise ConfigError(
             f"The source of {prepared.name} has changed since the run. Restore it to compare."
         )
-    return lambda item: run_call(again, Call(item.key, item.value, prepared.keywords(item.seed, 1)))
+
+    def rerun(item: Item) -> ItemOutcome:
+        return run_call(called, Call(item.key, item.value, prepared.keywords(item.seed, 1)))
+
+    return rerun
 
 
 def _items(recorded: RecordedMap, values: Iterable[Any] | None) -> dict[str, Item]:
@@ -192,22 +199,23 @@ def _items(recorded: RecordedMap, values: Iterable[Any] | None) -> dict[str, Ite
 
 
 def _value_differences(
-    result: ItemResult, again: ItemOutcome, ignore: Sequence[str], tolerance: float
+    result: ItemResult, outcome: ItemOutcome, ignore: Sequence[str], tolerance: float
 ) -> list[ResultDifference]:
-    if again.status != "ok":
-        return [ResultDifference(result.name, "status", "ok", f"{again.status}, {again.reason}")]
-    was, now = dict(flatten(result.value)), dict(flatten(again.value))
+    if outcome.status != "ok":
+        status = f"{outcome.status}, {outcome.reason}"
+        return [ResultDifference(result.name, "status", "ok", status)]
+    before, after = dict(flatten(result.value)), dict(flatten(outcome.value))
     return [
-        ResultDifference(result.name, name, was.get(name), now.get(name))
-        for name in sorted({*was, *now} - set(ignore))
-        if not _agree(was.get(name), now.get(name), tolerance)
+        ResultDifference(result.name, name, before.get(name), after.get(name))
+        for name in sorted({*before, *after} - set(ignore))
+        if not _agree(before.get(name), after.get(name), tolerance)
     ]
 
 
-def _agree(one: Any, two: Any, tolerance: float) -> bool:
-    if isinstance(one, float) and isinstance(two, int | float) and tolerance:
-        return abs(one - two) <= tolerance * max(abs(one), abs(two))
-    return bool(one == two)
+def _agree(before: Any, after: Any, tolerance: float) -> bool:
+    if isinstance(before, float) and isinstance(after, int | float) and tolerance:
+        return abs(before - after) <= tolerance * max(abs(before), abs(after))
+    return bool(before == after)
 
 
 def is_results(path: str | Path) -> bool:
@@ -236,9 +244,9 @@ def compare(path: str | Path, folder: str | Path) -> list[ResultDifference]:
         If there is no map in the folder.
     """
     with tempfile.TemporaryDirectory() as temporary:
-        again = Path(temporary) / f"again{Path(path).suffix}"
-        write(results(folder), again)
-        return list(_table_differences(_read_table(Path(path)), _read_table(again)))
+        rewritten = Path(temporary) / f"again{Path(path).suffix}"
+        write(results(folder), rewritten)
+        return list(_table_differences(_read_table(Path(path)), _read_table(rewritten)))
 
 
 def folder_of(path: str | Path, runs: str | Path = "runs") -> Path:
@@ -308,18 +316,18 @@ def _table_differences(table: pd.DataFrame, expected: pd.DataFrame) -> Iterator[
             yield ResultDifference("all", name, *_presence(name in table))
             continue
         for index in shared:
-            recorded, again = table.at[index, name], expected.at[index, name]
-            if not _equal_cells(recorded, again):
-                yield ResultDifference(str(index), name, recorded, again)
+            before, after = table.at[index, name], expected.at[index, name]
+            if not _equal_cells(before, after):
+                yield ResultDifference(str(index), name, before, after)
 
 
 def _presence(in_table: bool) -> tuple[str, str]:
     return ("present", "absent") if in_table else ("absent", "present")
 
 
-def _equal_cells(recorded: Any, again: Any) -> bool:
+def _equal_cells(before: Any, after: Any) -> bool:
     import pandas as pd
 
-    if isinstance(recorded, list) or isinstance(again, list):
-        return bool(recorded == again)
-    return bool(recorded == again) or bool(pd.isna(recorded) and pd.isna(again))
+    if isinstance(before, list) or isinstance(after, list):
+        return bool(before == after)
+    return bool(before == after) or bool(pd.isna(before) and pd.isna(after))
