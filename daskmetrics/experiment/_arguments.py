@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,9 @@ def configured(
             raise unknown(
                 "argument", name, [*ARGUMENTS, *(set(Config.model_fields) - set(ARGUMENTS))]
             )
-    tasks = _listed("tasks", given.pop("tasks")) if "tasks" in given else None
+    tasks = None
+    if "tasks" in given:
+        tasks = _listed("tasks", given.pop("tasks"))
     changes = _changes(given)
     source: str | Path | Mapping[str, Any]
     if isinstance(config, Config):
@@ -48,24 +51,19 @@ def configured(
         source = config
     elif config is not None:
         raise ConfigError(f"config: got a {_type(config)}; pass a path, a mapping, or a Config.")
+    elif "models" in given:
+        source = {}
+        changes.setdefault("name", _name_of_run(changes["models"]))
     else:
-        source = {} if "models" in given else configuration.folder() / "demo.yaml"
-        if "models" in given:
-            changes.setdefault("name", _name_of_run(changes["models"]))
-    if tasks is None:
+        source = configuration.folder() / "demo.yaml"
+    if tasks is not None:
+        changes["tasks"] = []  # everything else is checked before a table is written
+    parsed = configuration.load(source, settings, changes)
+    run_folder = RunFolder(Path(folder or f"runs/{parsed.name}"))
+    if tasks is not None:
+        changes["tasks"] = list(_tasks(tasks, run_folder))
         parsed = configuration.load(source, settings, changes)
-        return parsed, _folder(parsed, folder)
-    checked = configuration.load(
-        source, settings, {**changes, "tasks": []}
-    )  # before anything is written
-    place = _folder(checked, folder)
-    return configuration.load(
-        source, settings, {**changes, "tasks": list(_tasks(tasks, place))}
-    ), place
-
-
-def _folder(config: Config, folder: str | Path | None) -> RunFolder:
-    return RunFolder(Path(folder or f"runs/{config.name}"))
+    return parsed, run_folder
 
 
 def _changes(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,10 +71,12 @@ def _changes(given: Mapping[str, Any]) -> dict[str, Any]:
     changes = dict(given)
     if "models" in changes:
         changes["models"] = [
-            _model(number, each) for number, each in enumerate(_listed("models", changes["models"]))
+            _model(number, model)
+            for number, model in enumerate(_listed("models", changes["models"]))
         ]
     if "budget" in changes:
-        budget, search = changes.pop("budget"), changes.get("search", {})
+        budget = changes.pop("budget")
+        search = changes.get("search", {})
         is_share = (
             isinstance(budget, int | float) and not isinstance(budget, bool) and 0 < budget <= 1
         )
@@ -93,7 +93,7 @@ def _changes(given: Mapping[str, Any]) -> dict[str, Any]:
     return changes
 
 
-def _listed(name: str, value: Any) -> list[Any]:
+def _listed(name: str, value: object) -> list[Any]:
     """A list; a single item stands for a list of one."""
     if isinstance(value, str | Path | Mapping) or _is_table(value):
         return [value]
@@ -104,104 +104,109 @@ def _listed(name: str, value: Any) -> list[Any]:
     return list(value)
 
 
-def _model(number: int, given: Any) -> Mapping[str, Any]:
+def _model(number: int, given: object) -> Mapping[str, Any]:
     """The section of a model: a hub id or folder, or a mapping; the name is by default the last
     part of its source.
     """
-    if isinstance(given, str | Path):
-        given = {"source": str(Path(given).expanduser()) if isinstance(given, Path) else given}
+    if isinstance(given, Path):
+        given = str(given.expanduser())
+    if isinstance(given, str):
+        given = {"source": given}
     if not isinstance(given, Mapping):
         raise ConfigError(
             f"models[{number}]: got a {_type(given)}; pass a hub id, a folder, or a mapping such as "
             "{'source': ..., 'layers': ...}. A model object in memory is measured by daskmetrics.measure."
         )
-    if "name" in given or not isinstance(source := given.get("source"), str):
+    source = given.get("source")
+    if "name" in given or not isinstance(source, str):
         return given
     return {"name": name_of(source), **given}
 
 
 def _name_of_run(models: Sequence[Mapping[str, Any]]) -> str:
-    first = str(models[0].get("name", "run"))
-    return (
-        first
-        if len(models) == 1
-        else f"{first[:80]}-and-{plural(len(models) - 1, 'model').replace(' ', '-')}"
-    )
+    name = str(models[0].get("name", "run"))
+    if len(models) == 1:
+        return name
+    others = plural(len(models) - 1, "model").replace(" ", "-")
+    return f"{name[:80]}-and-{others}"
 
 
 def _tasks(given: Sequence[Any], folder: RunFolder) -> Iterator[str]:
     """Names of tasks; those of tables are written first."""
     tables = 0
-    for number, each in enumerate(given):
-        place = f"tasks[{number}]"
-        if isinstance(each, str):
-            yield each
-        elif isinstance(each, Path):
-            yield f"{FILE}{each}"
-        elif isinstance(each, Mapping) or _is_table(each):
+    for number, task in enumerate(given):
+        argument = f"tasks[{number}]"
+        if isinstance(task, str):
+            yield task
+        elif isinstance(task, Path):
+            yield f"{FILE}{task}"
+        elif isinstance(task, Mapping) or _is_table(task):
             tables += 1
             default = "texts" if tables == 1 else f"texts{tables}"
-            about = dict(each) if isinstance(each, Mapping) else {"data": each}
-            yield _written(place, {"name": default, **about}, folder)
+            table = dict(task) if isinstance(task, Mapping) else {"data": task}
+            yield _written(argument, {"name": default, **table}, folder)
         else:
             raise ConfigError(
-                f"{place}: got a {_type(each)}; pass a name such as 'stdlib:order' or 'file:reviews.csv', a DataFrame "
+                f"{argument}: got a {_type(task)}; pass a name such as 'stdlib:order' or 'file:reviews.csv', a DataFrame "
                 "with the columns text and label, or a mapping {'data': frame, 'text': ..., 'label': ...}."
             )
 
 
-def _written(place: str, about: dict[str, Any], folder: RunFolder) -> str:
+def _written(argument: str, table: dict[str, Any], folder: RunFolder) -> str:
     """Write a table into the run's folder, with the columns under the names of their roles; returns
     the task's name.
     """
-    for key in about:
-        if key not in ("data", "name", *ROLES, *OPTIONS):
-            raise unknown(f"key of {place}", key, ("data", "name", *ROLES, *OPTIONS))
-    name, data = about["name"], about.get("data")
+    keys = ("data", "name", *ROLES, *OPTIONS)
+    for key in table:
+        if key not in keys:
+            raise unknown(f"key of {argument}", key, keys)
+    name, data = table["name"], table.get("data")
     if not isinstance(name, str) or UNSUITABLE.search(name) or not name.strip("."):
         raise ConfigError(
-            f"{place}: the name {name!r} is not valid; use letters, digits, '.', '_' and '-'."
+            f"{argument}: the name {name!r} is not valid; use letters, digits, '.', '_' and '-'."
         )
-    options = [f"{key}={about[key]}" for key in OPTIONS if key in about]
-    roles = {role: column for role, column in about.items() if role in ROLES}
+    options = [f"{key}={table[key]}" for key in OPTIONS if key in table]
+    roles = {role: column for role, column in table.items() if role in ROLES}
     if isinstance(data, str | Path):
+        source = str(data)
         options = [*(f"{role}={column}" for role, column in roles.items()), *options]
-        return f"{FILE}{data}" + (f"({', '.join(options)})" if options else "")
-    if not _is_table(data):
+    elif _is_table(data):
+        lines = _lines(argument, data, roles)
+        data_folder = folder.create().path.absolute() / "data" / content_key(lines)[:12]
+        source = str(data_folder / f"{name}.jsonl")
+        with room_for(f"'{source}'"):
+            data_folder.mkdir(parents=True, exist_ok=True)
+            atomic_write(Path(source), lines)
+    else:
         raise ConfigError(
-            f"{place}: 'data' is a {_type(data)}; pass a DataFrame, or the path of a file."
+            f"{argument}: 'data' is a {_type(data)}; pass a DataFrame, or the path of a file."
         )
-    lines = _lines(place, data, roles)
-    file = (folder.create().path / "data" / content_key(lines)[:12] / f"{name}.jsonl").absolute()
-    with room_for(f"'{file}'"):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(file, lines)
-    return f"{FILE}{file}" + (f"({', '.join(options)})" if options else "")
+    if options:
+        source += f"({', '.join(options)})"
+    return f"{FILE}{source}"
 
 
-def _lines(place: str, data: Any, roles: Mapping[str, Any]) -> str:
+def _lines(argument: str, data: Any, roles: Mapping[str, Any]) -> str:
     import pandas
 
     frame = data if isinstance(data, pandas.DataFrame) else data.to_pandas()
     for role, column in roles.items():
         if column not in frame.columns:
             raise unknown(
-                f"column in {place} (as '{role}')", str(column), list(map(str, frame.columns))
+                f"column in {argument} (as '{role}')", str(column), list(map(str, frame.columns))
             )
     if roles:
-        others = [name for role, names in ROLES.items() if role not in roles for name in names]
+        open_roles = (names for role, names in ROLES.items() if role not in roles)
+        open_names = set(chain.from_iterable(open_roles))
         free = [
-            c for c in frame.columns if str(c).strip().lower() in others and c not in roles.values()
+            column
+            for column in frame.columns
+            if str(column).strip().lower() in open_names and column not in roles.values()
         ]
-        frame = pandas.concat(
-            [
-                frame[list(roles.values())].set_axis([ROLES[r][0] for r in roles], axis=1),
-                frame[free],
-            ],
-            axis=1,
-        )
+        chosen = frame[list(roles.values())].set_axis([ROLES[role][0] for role in roles], axis=1)
+        frame = pandas.concat([chosen, frame[free]], axis=1)
     if not len(frame):
-        raise ConfigError(f"{place}: the table has no rows.")
+        raise ConfigError(f"{argument}: the table has no rows.")
     try:
         text: str = frame.to_json(
             orient="records", lines=True, force_ascii=False, date_format="iso"
@@ -209,15 +214,15 @@ def _lines(place: str, data: Any, roles: Mapping[str, Any]) -> str:
         text.encode()
     except (ValueError, OverflowError, TypeError) as error:
         raise ConfigError(
-            f"{place}: the table cannot be written as JSON lines ({error})."
+            f"{argument}: the table cannot be written as JSON lines ({error})."
         ) from None
     return text
 
 
-def _is_table(value: Any) -> bool:
+def _is_table(value: object) -> bool:
     """Whether it is a DataFrame of pandas, or converts itself to one."""
     return hasattr(value, "to_pandas") or (hasattr(value, "to_json") and hasattr(value, "columns"))
 
 
-def _type(value: Any) -> str:
+def _type(value: object) -> str:
     return type(value).__name__

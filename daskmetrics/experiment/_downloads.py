@@ -17,16 +17,16 @@ class Expecting:
     """A source whose next units' checkpoints are downloaded while others run."""
 
     def __init__(self, source: Source, downloads: Downloads, records: Iterable[Record]) -> None:
-        self.source, self.downloads, self.known = (
-            source,
-            downloads,
-            {record.key for record in records},
-        )
+        self.source = source
+        self.downloads = downloads
+        self._recorded = {record.key for record in records}
         self.tell: Callable[[Record], None] = source.tell
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
         units = self.source.ask(n)
-        specs = (unit.input.args[0] for unit in units if unit.input and unit.key not in self.known)
+        specs = (
+            unit.input.args[0] for unit in units if unit.input and unit.key not in self._recorded
+        )
         self.downloads.expect(dict.fromkeys(spec.location for spec in specs))
         return units
 
@@ -36,11 +36,13 @@ def spared(records: Iterable[Record]) -> str | None:
     downloads = _recorded(records)
     if not downloads:
         return None
-    got = sum(download.bytes for download in downloads)
-    whole = sum(download.whole for download in downloads)
+    downloaded = sum(download.bytes for download in downloads)
+    full_size = sum(download.whole for download in downloads)
     waited = sum(download.waited for download in downloads)
-    rest = f" of {size_text(whole)}: only the tensors that are needed" if got < whole else ""
-    return f"Downloaded {size_text(got)}{rest}. Workers waited {waited:,.0f} s for downloads."
+    size = size_text(downloaded)
+    if downloaded < full_size:
+        size += f" of {size_text(full_size)}: only the tensors that are needed"
+    return f"Downloaded {size}. Workers waited {waited:,.0f} s for downloads."
 
 
 def rate(records: Iterable[Record]) -> float:

@@ -76,7 +76,7 @@ class LayerEmbeddings:
 
     @property
     def in_memory(self) -> int:
-        return sum(each.nbytes for each in self._vectors or ())
+        return sum(vectors.nbytes for vectors in self._vectors or ())
 
     def put(self, texts: NDArray[np.intp], pooled: Sequence[NDArray[np.float32]]) -> None:
         """Add the vectors (layers, B, D) of B texts, by pooling, replacing earlier ones of these
@@ -162,7 +162,8 @@ class MemoryBudget:
             return False
         with _LOCK:
             while self.in_memory + new.nbytes > self.limit:
-                next(each for each in self._living() if each.in_memory and each is not new).spill()
+                others = (other for other in self._living() if other is not new)
+                next(other for other in others if other.in_memory).spill()
             self._admitted[id(new)] = weakref.ref(new)
         return True
 
@@ -173,14 +174,17 @@ class MemoryBudget:
 
     @property
     def in_memory(self) -> int:
-        return sum(each.in_memory for each in self._living())
+        return sum(embeddings.in_memory for embeddings in self._living())
 
     def _living(self) -> list[LayerEmbeddings]:
-        living = {
-            place: each for place, ref in self._admitted.items() if (each := ref()) is not None
-        }
-        self._admitted = {place: self._admitted[place] for place in living}
-        return list(living.values())
+        living = []
+        for number, reference in list(self._admitted.items()):
+            embeddings = reference()
+            if embeddings is None:
+                del self._admitted[number]
+            else:
+                living.append(embeddings)
+        return living
 
     def __getstate__(self) -> dict[str, Any]:
         return {"folder": self.folder, "limit": self.limit, "_admitted": {}}

@@ -60,18 +60,18 @@ def allotment(limits: Budget, exhaustive: float, few: float, most: float) -> All
     >>> allotment(Budget(share=0.5), exhaustive=100.0, few=4.0, most=10.0)
     Allotment(exhaustive=110.0, total=55.0, reserved=10.0)
     """
-    whole = exhaustive + most
-    total = limits.within(whole)
+    with_finalists = exhaustive + most
+    total = limits.within(with_finalists)
     reserved = min(most, max(few, RESERVED * total))
     if total - reserved < min(exhaustive, total / 2) * (1 - 1e-9):
         needed = min(2 * few, exhaustive + few)
         raise ConfigError(
             f"'search.confirm: fresh' scores at least two arms on fresh items, which takes up to {duration(few)} "
             f"(assumed), but the search may spend only {duration(total)} in all and needs half of it. Allow at least "
-            f"{duration(needed)}, for instance with search.budget={min(1.0, np.ceil(100 * needed / whole) / 100):g}, "
+            f"{duration(needed)}, for instance with search.budget={min(1.0, np.ceil(100 * needed / with_finalists) / 100):g}, "
             "or remove 'search.confirm'."
         )
-    return Allotment(whole, total, reserved)
+    return Allotment(with_finalists, total, reserved)
 
 
 def allotment_of(experiment: Experiment, exhaustive: float | None = None) -> Allotment:
@@ -82,9 +82,11 @@ def allotment_of(experiment: Experiment, exhaustive: float | None = None) -> All
     assumed = preview.exhaustive_cost
     scale = 1.0 if exhaustive is None else exhaustive / assumed
     fresh = problem(experiment)
-    few, most = (scale * _dearest(fresh, arms) for arms in (2, FINALISTS))
     divided = allotment(
-        search.budget(experiment.config.search, preview), scale * assumed, few, most
+        search.budget(experiment.config.search, preview),
+        scale * assumed,
+        few=scale * _dearest(fresh, 2),
+        most=scale * _dearest(fresh, FINALISTS),
     )
     Budget(cost=divided.search / scale).require_cover(preview)
     return divided
@@ -102,8 +104,8 @@ def _dearest(fresh: Problem, arms: int) -> float:
     are so many.
     """
     encode = (fresh.encode_cost + fresh.load_costs[:, None])[np.unique(fresh.first_of_checkpoint)]
-    each = [costs[:, fresh.in_objective].sum(axis=1) for costs in (encode, fresh.score_cost)]
-    return float(sum(np.sort(costs)[::-1][:arms].sum() for costs in each))
+    by_kind = [costs[:, fresh.in_objective].sum(axis=1) for costs in (encode, fresh.score_cost)]
+    return float(sum(np.sort(costs)[::-1][:arms].sum() for costs in by_kind))
 
 
 def finalists(
@@ -118,9 +120,10 @@ def finalists(
     tasks = np.flatnonzero(fresh.in_objective)
     named = [fresh.tasks[task] for task in tasks]
     tied = [arm for arm in (*best.credible, *_tied(best.arm, scores, named)) if arm != best.arm]
-    tied = tied or [each.arm for each in best.top if each.arm != best.arm][:1]
+    tied = tied or [summary.arm for summary in best.top if summary.arm != best.arm][:1]
     ranked = dict.fromkeys([best.arm, *tied[:1], best.default.arm, *tied])
-    costs, chosen = PaidCosts(fresh), list[Arm]()
+    costs = PaidCosts(fresh)
+    chosen: list[Arm] = []
     for arm in ranked:
         row = fresh.arm_index[arm]
         affordable = costs.spent + costs.cost()[row, tasks].sum() <= remaining * (1 + 1e-9)
@@ -133,17 +136,16 @@ def finalists(
 
 def _tied(leader: Arm, scores: Scores, tasks: Sequence[str]) -> list[Arm]:
     """Arms with all scores whose mean is within `TIED` standard errors of the leader's, best first."""
-    complete = {arm: each for arm, each in scores.items() if set(tasks) <= set(each)}
-    if (best := complete.pop(leader, None)) is None:
+    complete = {arm: by_task for arm, by_task in scores.items() if by_task.keys() >= set(tasks)}
+    leader_scores = complete.pop(leader, None)
+    if leader_scores is None:
         return []
-    means = {
-        arm: mean_difference([difference(best[t], own[t]) for t in tasks])
-        for arm, own in complete.items()
-    }
-    apart = {
-        arm: mean.value for arm, mean in means.items() if mean and mean.value <= TIED * mean.stderr
-    }
-    return sorted(apart, key=lambda arm: apart[arm])
+    behind: dict[Arm, float] = {}
+    for arm, by_task in complete.items():
+        mean = mean_difference([difference(leader_scores[task], by_task[task]) for task in tasks])
+        if mean and mean.value <= TIED * mean.stderr:
+            behind[arm] = mean.value
+    return sorted(behind, key=behind.__getitem__)
 
 
 def units(
@@ -153,5 +155,7 @@ def units(
     share encodings.
     """
     for task, needed in zip(experiment.fresh, fresh.in_objective, strict=True):
-        for arm in sorted(arms) if needed else ():
+        if not needed:
+            continue
+        for arm in sorted(arms):
             yield search.score_unit(experiment, arm, task, scratch, "fresh", {"fresh": str(arm)})

@@ -28,11 +28,9 @@ from daskmetrics.experiment import prefetch as prefetch
 if TYPE_CHECKING:
     from daskmetrics.models import Encoder
 
-_OWN = (
-    "max_length",
-    "pooling",
-)  # keys that a model sets for itself: they also replace what its folder ships
-_HOOKED = ("pooling", "max_length")  # keys that hold for a network that is read by hooks
+# keys that a model sets for itself: they also replace what its folder ships
+_MODEL_KEYS = ("max_length", "pooling")
+_HOOK_KEYS = ("pooling", "max_length")  # keys that hold for a network that is read by hooks
 _MAIN = "main"
 
 
@@ -44,7 +42,7 @@ def opened(
     if isinstance(model, (str, Path)) and not isinstance(layers, Mapping):
         if tokenizer is not None:
             raise ConfigError("A folder or a hub id has its own tokenizer; leave out 'tokenizer'.")
-        make = partial(_from_place, str(model), layers, protocol)
+        make = partial(_from_source, str(model), layers, protocol)
     else:
         import torch
 
@@ -75,18 +73,16 @@ def _evaluating(model: Any) -> Iterator[None]:
     """Put a model in memory into evaluation mode, and each of its modules back into training at the
     end.
     """
-    training = (
-        []
-        if isinstance(model, (str, Path))
-        else [each for each in model.modules() if each.training]
-    )
-    for each in training:
-        each.training = False
+    training = []
+    if not isinstance(model, (str, Path)):
+        training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
     try:
         yield
     finally:
-        for each in training:
-            each.training = True
+        for module in training:
+            module.training = True
 
 
 def _is_of(library: str, model: Any) -> bool:
@@ -98,41 +94,43 @@ def _settings(
 ) -> Config:
     """These arguments as a configuration of one model, which checks them."""
     chosen = layers if isinstance(layers, str) else [int(layer) for layer in layers]
-    own = {key: protocol[key] for key in _OWN if key in protocol}
-    about = {"name": name, "source": source, "revisions": revision, "layers": chosen, **own}
+    model = {"name": name, "source": source, "revisions": revision, "layers": chosen}
+    model |= {key: protocol[key] for key in _MODEL_KEYS if key in protocol}
     return configuration.parse(
-        {"name": "direct", "models": [about], "protocol": dict(protocol)}, where="arguments"
+        {"name": "direct", "models": [model], "protocol": dict(protocol)}, where="arguments"
     )
 
 
-def _from_place(place: str, layers: Any, protocol: Mapping[str, Any]) -> tuple[Encoder, Checkpoint]:
+def _from_source(
+    model: str, layers: Any, protocol: Mapping[str, Any]
+) -> tuple[Encoder, Checkpoint]:
     """The encoder of a folder or of a hub id, whose files are downloaded if they are not on this
     machine.
     """
     from daskmetrics.models import Encoder, LoadedModel
 
-    source, _, revision = (
-        (place, "", "") if Path(place).expanduser().is_dir() else place.partition("@")
-    )
+    source, revision = model, ""
+    if not Path(model).expanduser().is_dir():
+        source, _, revision = model.partition("@")
     on_hub = checkpoints.is_hub_id(source)
     # a trainer's checkpoints may lie in the folder of the model with which it ended
     is_model = on_hub or checkpoints.is_model(Path(source).expanduser())
-    settings = _settings(
-        name_of(source), source, revision or (_MAIN if is_model else "all"), layers, protocol
-    )
+    revisions = revision or (_MAIN if is_model else "all")
+    settings = _settings(name_of(source), source, revisions, layers, protocol)
     if on_hub and checkpoints.folder_of(Location(source, revision or _MAIN, "")) is None:
         _download(source, revision or _MAIN)
-    (about,) = settings.models
-    located = checkpoints.locate(about)
+    (section,) = settings.models
+    located = checkpoints.locate(section)
     if len(located.suite.revisions) > 1:
         names = located.suite.revisions
         raise ConfigError(
-            f"'{place}' has {len(names)} checkpoints. Name one, such as '{place}@{names[-1]}'."
+            f"'{model}' has {len(names)} checkpoints. Name one, such as '{model}@{names[-1]}'."
         )
     if located.missing:
         _download(source, located.missing[0])
-    (location,), (checkpoint,) = located.locations, located.suite.checkpoints()
-    read = protocol_of(settings.protocol, about, checkpoints.shipped_folder(location))
+    (location,) = located.locations
+    (checkpoint,) = located.suite.checkpoints()
+    read = protocol_of(settings.protocol, section, checkpoints.shipped_folder(location))
     return Encoder(LoadedModel(location, read.base), read, located.suite.layers), checkpoint
 
 
@@ -157,25 +155,27 @@ def _from_transformers(
     from daskmetrics.models import Encoder, InMemory, LoadedModel
 
     name = name_of(str(getattr(model, "name_or_path", "") or type(model).__name__))
-    kept = {"dtype": str(model.dtype).removeprefix("torch."), **protocol}
-    if kept.get("pooling") == "as_shipped" and modules is None:
+    keys = {"dtype": str(model.dtype).removeprefix("torch."), **protocol}
+    if keys.get("pooling") == "as_shipped" and modules is None:
         raise ConfigError(
             "A model of transformers ships no pooling: choose 'mean', 'last' or 'cls'."
         )
-    own = {key: value for key, value in kept.items() if (key, value) != ("pooling", "as_shipped")}
-    settings = _settings(name, f"./{name}", _MAIN, layers, own)
-    (about,), base = settings.models, settings.protocol
-    if modules is None or about.pooling:
-        modules, base = None, base.model_copy(update={"pooling": about.pooling or "mean"})
+    if keys.get("pooling") == "as_shipped":
+        del keys["pooling"]
+    settings = _settings(name, f"./{name}", _MAIN, layers, keys)
+    (section,) = settings.models
+    base = settings.protocol
+    if modules is None or section.pooling:
+        modules = None
+        prompts = Prompts({})
+        base = base.model_copy(update={"pooling": section.pooling or "mean"})
     else:
-        base = base.model_copy(update={"padding": modules.padding})
-        base = base.model_copy(
-            update={"max_length": about.max_length or modules.max_length or base.max_length}
-        )
-    prompts = Prompts(modules.prompts, modules.default_prompt) if modules else Prompts({})
+        prompts = Prompts(modules.prompts, modules.default_prompt)
+        max_length = section.max_length or modules.max_length or base.max_length
+        base = base.model_copy(update={"padding": modules.padding, "max_length": max_length})
     read = ModelProtocol(base, prompts, modules)
     loaded = LoadedModel(InMemory(model.base_model, tokenizer or _tokenizer_of(model), name), base)
-    suite = Suite(name, (_MAIN,), checkpoints.layers_of(about, loaded.depth), loaded.depth)
+    suite = Suite(name, (_MAIN,), checkpoints.layers_of(section, loaded.depth), loaded.depth)
     return Encoder(loaded, read, suite.layers), Checkpoint(name, _MAIN)
 
 
@@ -184,8 +184,8 @@ def _tokenizer_of(model: Any) -> Any:
     from transformers import AutoTokenizer
 
     with suppress(OSError, ValueError):
-        if place := getattr(model, "name_or_path", ""):
-            return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+        if source := getattr(model, "name_or_path", ""):
+            return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     raise ConfigError(
         f"No tokenizer was found beside this {type(model).__name__}: give it as 'tokenizer'."
     )
@@ -197,55 +197,54 @@ def _from_sentence_transformer(
     """The encoder of a SentenceTransformer in memory: what follows its network is read from what it
     would save.
     """
-    first, *rest = model
-    network = getattr(first, "auto_model", None) or getattr(first, "model", None)
+    transformer, *later_modules = model
+    network = getattr(transformer, "auto_model", None) or getattr(transformer, "model", None)
     if network is None:
         raise ConfigError(
-            f"The first module of this SentenceTransformer is a {type(first).__name__}, no Transformer."
+            f"The first module of this SentenceTransformer is a {type(transformer).__name__}, no Transformer."
         )
-    place = TemporaryDirectory()
+    folder = TemporaryDirectory()
     try:
-        modules = _shipped_by(model, first, rest, network, Path(place.name))
+        modules = _shipped_by(model, transformer, later_modules, network, Path(folder.name))
         encoder, checkpoint = _from_transformers(
             network, layers, tokenizer or model.tokenizer, protocol, modules
         )
     except BaseException:
-        place.cleanup()
+        folder.cleanup()
         raise
-    encoder.on_close(place.cleanup)  # a dense module is read from there
+    encoder.on_close(folder.cleanup)  # a dense module is read from there
     return encoder, checkpoint
 
 
 def _shipped_by(
-    model: Any, first: Any, rest: Sequence[Any], network: Any, folder: Path
+    model: Any, transformer: Any, later_modules: Sequence[Any], network: Any, folder: Path
 ) -> shipped.Shipped:
     """What the modules after the network do, from the files that they save."""
-    kinds = [
-        type(module).__module__.partition(".")[0] + f".models.{type(module).__name__}"
-        for module in model
-    ]
-    paths = ["", *(str(number) for number in range(1, len(kinds)))]
-    entries = [
-        {"idx": i, "path": path, "type": kind}
-        for i, (path, kind) in enumerate(zip(paths, kinds, strict=True))
-    ]
+    entries = []
+    for i, module in enumerate(model):
+        library = type(module).__module__.partition(".")[0]
+        kind = f"{library}.models.{type(module).__name__}"
+        entries.append({"idx": i, "path": str(i or ""), "type": kind})
     (folder / shipped.MODULES).write_text(json.dumps(entries), encoding="utf-8")
-    about = {
+    settings = {
         "prompts": dict(model.prompts or {}),
         "default_prompt_name": model.default_prompt_name,
         "similarity_fn_name": model.similarity_fn_name,
         "truncate_dim": model.truncate_dim,
     }
-    (folder / "config_sentence_transformers.json").write_text(json.dumps(about), encoding="utf-8")
+    (folder / "config_sentence_transformers.json").write_text(
+        json.dumps(settings), encoding="utf-8"
+    )
     network.config.save_pretrained(folder)
     model.tokenizer.save_pretrained(folder)
-    first.save_config(str(folder))
-    for path, module in zip(paths[1:], rest, strict=True):
-        (folder / path).mkdir()
-        module.save(str(folder / path))
-    found = shipped.read(folder)
-    assert found is not None
-    return replace(found, max_length=model.max_seq_length)
+    transformer.save_config(str(folder))
+    for i, module in enumerate(later_modules, 1):
+        path = folder / str(i)
+        path.mkdir()
+        module.save(str(path))
+    modules = shipped.read(folder)
+    assert modules is not None
+    return replace(modules, max_length=model.max_seq_length)
 
 
 def _from_modules(
@@ -255,8 +254,8 @@ def _from_modules(
     from daskmetrics.models import Encoder, HookedModel
 
     for key in protocol:
-        if key not in _HOOKED:
-            raise unknown("argument for layers that are modules", key, _HOOKED)
+        if key not in _HOOK_KEYS:
+            raise unknown("argument for layers that are modules", key, _HOOK_KEYS)
     if not layers:
         raise ConfigError(
             "No layers: name at least one module, such as layers={'first': model.blocks[0]}."
@@ -272,15 +271,12 @@ def _from_modules(
         raise ConfigError(
             "A network that is read by its modules ships no pooling: choose 'mean', 'last' or 'cls'."
         )
-    prepare = (
-        partial(_tokenized, tokenizer, base.max_length)
-        if hasattr(tokenizer, "model_max_length")
-        else tokenizer
-    )
-    read = ModelProtocol(base)
-    return Encoder(
-        HookedModel(model, layers, prepare), read, range(len(layers)), list(layers)
-    ), Checkpoint(name, _MAIN)
+    prepare = tokenizer
+    if hasattr(tokenizer, "model_max_length"):
+        prepare = partial(_tokenized, tokenizer, base.max_length)
+    hooked = HookedModel(model, layers, prepare)
+    encoder = Encoder(hooked, ModelProtocol(base), range(len(layers)), list(layers))
+    return encoder, Checkpoint(name, _MAIN)
 
 
 def _tokenized(tokenizer: Any, max_length: int, texts: list[str]) -> Mapping[str, Any]:

@@ -58,9 +58,8 @@ from daskmetrics.experiment.clients import require_workers
 from daskmetrics.experiment.preparation import VERSION, Experiment
 
 PACKAGES = ("daskmetrics", "torch", "transformers", "distributed", "zarr", "numpy", "scikit-learn")
-UNITS_PER_WORKER = (
-    2  # one running and one waiting, so that no worker is idle while the driver decides
-)
+# one running and one waiting, so that no worker is idle while the driver decides
+UNITS_PER_WORKER = 2
 
 
 @dataclass(frozen=True)
@@ -141,9 +140,8 @@ def require_inputs(experiment: Experiment) -> None:
         require_on_hub(model, missing)
         require_known(experiment.config.protocol, model, missing)
     if experiment.fresh:
-        fresh.allotment_of(
-            experiment
-        )  # a budget that is too small is an error now, not after the search
+        # a budget that is too small is an error now, not after the search
+        fresh.allotment_of(experiment)
 
 
 def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
@@ -177,6 +175,10 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
 def _plan(experiment: Experiment) -> store.StorePlan:
     """The layout of the experiment's store, and the keys of the units that fill it."""
     config = experiment.config.as_dict()
+    encode = {}
+    for checkpoint in experiment.checkpoints:
+        keys = (experiment.encode_key(checkpoint, task) for task in experiment.tasks)
+        encode[str(checkpoint)] = tuple(keys)
     attributes = {
         "name": experiment.config.name,
         "protocol": config["protocol"],
@@ -190,25 +192,20 @@ def _plan(experiment: Experiment) -> store.StorePlan:
         version=VERSION,
         seed=experiment.config.seed,
         measure={str(checkpoint): key for checkpoint, key in experiment.measure_keys.items()},
-        encode={
-            str(checkpoint): tuple(
-                experiment.encode_key(checkpoint, task) for task in experiment.tasks
-            )
-            for checkpoint in experiment.checkpoints
-        },
+        encode=encode,
     )
 
 
 def _recorded_protocols(experiment: Experiment) -> dict[str, Any]:
     """What was done for each model: one protocol, or one for each revision if they differ."""
-    done: dict[str, dict[str, Any]] = {suite.model: {} for suite in experiment.suites}
+    protocols: dict[str, dict[str, Any]] = {suite.model: {} for suite in experiment.suites}
     for checkpoint, protocol in experiment.protocols.items():
-        done[checkpoint.model][checkpoint.revision] = protocol.as_dict()
-    return {
-        model: first if all(each == first for each in by_revision.values()) else by_revision
-        for model, by_revision in done.items()
-        for first in [next(iter(by_revision.values()))]
-    }
+        protocols[checkpoint.model][checkpoint.revision] = protocol.as_dict()
+    for model, by_revision in protocols.items():
+        shared, *others = by_revision.values()
+        if all(other == shared for other in others):
+            protocols[model] = shared
+    return protocols
 
 
 @dataclass
@@ -250,12 +247,12 @@ class _RunDriver:
                     self.experiment = replace(self.experiment, scored_on=scoring)
             self._train(client)
             slots = UNITS_PER_WORKER * max(config.cluster.workers, len(workers(client)))
-            # alone: two threads that import transformers at once get half of it
-            patience, memory = (
-                config.cluster.patience,
-                config.cluster.most_memory if given is None else 0,
+            settings = Settings(
+                slots=slots,
+                patience=config.cluster.patience,
+                alone=True,  # two threads that import transformers at once get half of it
+                most_memory=config.cluster.most_memory if given is None else 0,
             )
-            settings = Settings(slots=slots, patience=patience, alone=True, most_memory=memory)
             self._measure(client, settings, publisher)
             if self.experiment.tasks:
                 self._search(client, settings, publisher)
@@ -268,18 +265,15 @@ class _RunDriver:
 
     def _files(self) -> list[str]:
         """Files and folders of this machine that workers must see."""
-        places = [
-            place
-            for each in self.experiment.locations.values()
-            for place in (each, each.base)
-            if place
-        ]
-        sources = {
-            str(Path(each.rolling.folder).parent) if each.rolling else each.path for each in places
-        }
-        tasks = [str(getattr(task, "path", self.folder.path)) for task in self.experiment.tasks]
-        paths = {Path(path).absolute() for path in (str(self.folder.path), *sources, *tasks)}
-        return sorted(str(path) for path in paths if path.exists())
+        paths = {self.folder.path}
+        for location in self.experiment.locations.values():
+            for source in filter(None, (location, location.base)):
+                if source.rolling:
+                    paths.add(Path(source.rolling.folder).parent)
+                else:
+                    paths.add(Path(source.path))
+        paths |= {Path(getattr(task, "path", self.folder.path)) for task in self.experiment.tasks}
+        return sorted({str(path.absolute()) for path in paths if path.exists()})
 
     def _train(self, client: Client) -> None:
         """Train the suites of several ranks by process groups; suites of one rank are work units of
@@ -293,22 +287,22 @@ class _RunDriver:
             if suite.recipe.ranks > 1
         }
         train.train(client, self.experiment.config, self.display, suites, self.folder.telemetry)
-        known = {record.key for record in self.journal.records()}
+        recorded = {record.key for record in self.journal.records()}
         for record in train.records(suites):
-            if record.key not in known:
+            if record.key not in recorded:
                 self.journal.append(record)
 
     def _measure(self, client: Client, settings: Settings, publisher: Publisher) -> None:
         units = measure.units(self.experiment, self.folder, self.journal.records())
-        known = {record.key for record in self.journal.records()}
-        planned = {
-            kind: [unit for unit in units if unit.kind == kind] for kind in ("train", "measure")
-        }
-        shown = planned if self.experiment.metrics else {"train": planned["train"], "measure": []}
+        recorded = {record.key for record in self.journal.records()}
+        measuring = [unit for unit in units if unit.kind == "measure"]
+        shown = {"train": [unit for unit in units if unit.kind == "train"], "measure": []}
+        if self.experiment.metrics:
+            shown["measure"] = measuring
         publisher.send(UnitsPlanned({kind: len(of_kind) for kind, of_kind in shown.items()}))
         for kind, of_kind in shown.items():
-            self.display.phase(kind, len(of_kind), sum(unit.key in known for unit in of_kind))
-        specs = (unit.args[0] for unit in planned["measure"] if unit.key not in known)
+            self.display.phase(kind, len(of_kind), sum(unit.key in recorded for unit in of_kind))
+        specs = (unit.args[0] for unit in measuring if unit.key not in recorded)
         self.downloads.expect(spec.location for spec in specs if spec.missing)
         sweep = Sweep(units)
         run_source(sweep, client, self.journal, settings, self._show, self.display.message)
@@ -323,7 +317,8 @@ class _RunDriver:
         config = self.experiment.config.search
         problem = search.problem(self.experiment, self.journal.records())
         key = search.search_key(self.experiment, problem)
-        limits, allotted = search.budget(config, problem, self.grows), None
+        limits = search.budget(config, problem, self.grows)
+        allotted = None
         if config.budget == "auto":
             self._say(f"Budget {search.automatic_budget(problem)}.")
         if self.experiment.fresh:
@@ -356,7 +351,7 @@ class _RunDriver:
         self.display.finish("search")
         learner.rebuild_posterior()  # the live posterior depends on the clock
         best = learner.recommendation()
-        finalists, plain = tuple[Arm, ...](), partial(asdict, dict_factory=without_default)
+        finalists: tuple[Arm, ...] = ()
         if allotted:
             finalists, best = self._score_fresh(client, settings, learner, best, allotted)
         self.journal.append(
@@ -365,7 +360,10 @@ class _RunDriver:
                 location=self._location(best.arm),
                 **best.as_dict(),
                 order=learner.outcome_order,
-                kinds=list(map(plain, champions(learner.state, self.experiment.kinds))),
+                kinds=[
+                    asdict(champion, dict_factory=without_default)
+                    for champion in champions(learner.state, self.experiment.kinds)
+                ],
                 ending=learner.ending,
                 fresh=[str(arm) for arm in finalists],
             )
@@ -373,11 +371,9 @@ class _RunDriver:
 
     def _decided(self, problem: Problem, key: Key) -> list[Pick]:
         decided = search.decided(self.journal.entries, key)
-        return (
-            search.carried_on(self.experiment, problem, decided, self.journal.records())
-            if self.grows
-            else decided
-        )
+        if self.grows:
+            return search.carried_on(self.experiment, problem, decided, self.journal.records())
+        return decided
 
     def _score_fresh(
         self,
@@ -390,10 +386,11 @@ class _RunDriver:
         """Score the finalists on the items kept back; returns them, and the recommendation with the
         whole cost.
         """
-        experiment, problem = self.experiment, fresh.problem(self.experiment)
+        experiment = self.experiment
+        problem = fresh.problem(experiment)
+        picked = [pick.cell for pick in learner.picks]
         cells = {
-            experiment.score_key(p.cell.arm, experiment.by_task[p.cell.task]): p.cell
-            for p in learner.picks
+            experiment.score_key(cell.arm, experiment.by_task[cell.task]): cell for cell in picked
         }
         scores: dict[Arm, dict[str, Scored]] = {}
         for record, result in scored(self.journal.records()):
@@ -401,22 +398,22 @@ class _RunDriver:
                 scores.setdefault(cell.arm, {})[cell.task] = result
         arms, cost = fresh.finalists(best, scores, problem, allotted.total - best.spent)
         units = list(fresh.units(experiment, arms, problem, self.folder.embeddings.resolve()))
-        known = {record.key for record in self.journal.records()}
-        self.display.phase("fresh", len(units), sum(unit.key in known for unit in units))
+        recorded = {record.key for record in self.journal.records()}
+        self.display.phase("fresh", len(units), sum(unit.key in recorded for unit in units))
         run_source(Sweep(units), client, self.journal, settings, self._show, self.display.message)
-        spent = best.spent + cost
         return arms, replace(
-            best, spent=spent, budget=allotted.total, exhaustive=allotted.exhaustive
+            best,
+            spent=best.spent + cost,
+            budget=allotted.total,
+            exhaustive=allotted.exhaustive,
         )
 
     def _location(self, arm: Arm) -> dict[str, Any]:
         """Where an arm's weights are, for readers of the run."""
-        location = self.experiment.locations[arm.checkpoint]
-        protocol = self.experiment.protocols[arm.checkpoint].as_dict()
         return {
-            **recorded(location),
+            **recorded(self.experiment.locations[arm.checkpoint]),
             "depth": self.experiment.by_model[arm.model].depth,
-            "protocol": protocol,
+            "protocol": self.experiment.protocols[arm.checkpoint].as_dict(),
         }
 
     def _show(self, record: Record, spent: float | None = None) -> None:
@@ -428,13 +425,13 @@ class _RunDriver:
             self.display.message(
                 f"[yellow]{record.kind} {record.name}: {record.status}, {reason}[/]"
             )
-        self.display.advance(
-            "search" if record.kind == "score" else record.kind, record_text(record), spent
-        )
+        phase = "search" if record.kind == "score" else record.kind
+        self.display.advance(phase, record_text(record), spent)
 
     def _complete_store(self) -> None:
         """Make the store equal to the journal and ready for readers."""
-        records, planned = list(self.journal.records()), _plan(self.experiment)
+        records = list(self.journal.records())
+        planned = _plan(self.experiment)
         with room_for(f"the store '{self.folder.store}'"):
             store.restore(self.folder.store, "metrics", planned.metric_blocks(records))
             if self.experiment.tasks:
@@ -448,12 +445,13 @@ def _lay_out(planned: store.StorePlan, folder: RunFolder, journal: Journal) -> N
     An existing store of the same plan is kept unless its metadata is damaged; the journal records a
     new store.
     """
-    known = store.StorePlan.latest(journal.entries)
-    same = known is not None and known.template.key == planned.template.key
+    earlier = store.StorePlan.latest(journal.entries)
+    same = earlier is not None and earlier.template.key == planned.template.key
     new = store.create(folder.store, planned.template)
-    if known is not None and same and not new and any(store.check_files(folder.store, known.files)):
-        store.lay_out(folder.store, planned.template)
-        new = True
+    if earlier is not None and same and not new:
+        new = any(store.check_files(folder.store, earlier.files))
+        if new:
+            store.lay_out(folder.store, planned.template)
     if new or not same:
         journal.append(replace(planned, files=store.files_of(folder.store)).event())
     store.restore(folder.store, "metrics", planned.metric_blocks(journal.records()))

@@ -66,6 +66,9 @@ class RoundAnswer:
             "arm": str(self.best),
             "checkpoint": str(self.best.checkpoint),
             "step": self.best.checkpoint.step,
+            "layer": self.best.layer,
+            "score": self.score,
+            "stderr": self.stderr,
         }
         rise = self.rise and {
             "layer": self.best.layer,
@@ -74,23 +77,24 @@ class RoundAnswer:
             "steps": list(self.rise.steps),
             "stopped": self.has_stopped,
         }
-        kept = {
-            "keep": list(map(str, self.keep)),
-            "deletable": list(map(str, self.deletable)),
-        }
-        return {
+        answer = {
             "checkpoints": self.checkpoints,
             "cells": self.cells,
-            "best": {**best, "layer": self.best.layer, "score": self.score, "stderr": self.stderr},
+            "best": best,
             "rise": rise,
-            **(kept if self.keep else {}),
-            "text": " ".join(self.lines),
         }
+        if self.keep:
+            answer["keep"] = list(map(str, self.keep))
+            answer["deletable"] = list(map(str, self.deletable))
+        answer["text"] = " ".join(self.lines)
+        return answer
 
     @property
     def lines(self) -> list[str]:
-        score = "" if self.score is None else f", {self.score:.3f} ± {self.stderr:.3f}"
-        lines = [f"{self.best} is the best of {plural(self.checkpoints, 'checkpoint')}{score}."]
+        best = f"{self.best} is the best of {plural(self.checkpoints, 'checkpoint')}"
+        if self.score is not None:
+            best += f", {self.score:.3f} ± {self.stderr:.3f}"
+        lines = [f"{best}."]
         if self.rise:
             state = "has stopped rising" if self.has_stopped else "may still rise"
             lines.append(
@@ -169,8 +173,8 @@ def _sorted_out(
     latest of each model, from which a training goes on. One without a score is never among the
     others.
     """
-    problem, scores = search.problem(experiment, records), _scores(records)
-    seen = problem.observe(scores.items())
+    problem = search.problem(experiment, records)
+    seen = problem.observe(_scores(records).items())
     order = np.argsort(-fit_posterior(problem, seen).mean, kind="stable")
     arms = [best, *(problem.arms[i] for i in order)]
     ranked = list(dict.fromkeys(arm.checkpoint for arm in arms))
@@ -199,13 +203,13 @@ class WatchLog:
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self.path, self._clock = path, clock
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        whole, _, torn = path.read_bytes().rpartition(b"\n")
+        complete, _, torn = path.read_bytes().rpartition(b"\n")
         if torn:  # a killed writer leaves half a line
-            os.ftruncate(self._file, len(whole) + bool(whole))
-        events = [json.loads(line) for line in whole.splitlines()]
+            os.ftruncate(self._file, len(complete) + bool(complete))
+        events = [json.loads(line) for line in complete.splitlines()]
         self._written = set(map(_content, events))
-        # the latest of each kind
-        self.last: dict[str, dict[str, Any]] = {event["event"]: event for event in events}
+        # of each kind
+        self.latest: dict[str, dict[str, Any]] = {event["event"]: event for event in events}
 
     def write(self, event: str, **fields: Any) -> bool:
         """Append an event with the present time, unless the file has it; returns whether it was
@@ -220,7 +224,7 @@ class WatchLog:
         with room_for(f"the events '{self.path}'"):
             os.write(self._file, f"{line}\n".encode())
         self._written.add(content)
-        self.last[event] = {"event": event, **fields}
+        self.latest[event] = {"event": event, **fields}
         return True
 
     def __enter__(self) -> WatchLog:
@@ -254,10 +258,12 @@ def numbers_of(answer: Mapping[str, Any]) -> dict[str, float]:
     {'checkpoints': 2.0, 'cells': 4.0, 'best_step': 8.0, 'best_layer': 1.0, 'best_score': 0.5,
     'best_stderr': 0.1}
     """
-    best = {f"best_{name}": answer["best"][name] for name in ("step", "layer", "score", "stderr")}
-    rise = {"rise_probability": answer["rise"]["probability"]} if answer["rise"] else {}
-    found = {"checkpoints": answer["checkpoints"], "cells": answer["cells"], **best, **rise}
-    return {name: float(value) for name, value in found.items() if value is not None}
+    numbers = {name: answer[name] for name in ("checkpoints", "cells")}
+    for name in ("step", "layer", "score", "stderr"):
+        numbers[f"best_{name}"] = answer["best"][name]
+    if answer["rise"]:
+        numbers["rise_probability"] = answer["rise"]["probability"]
+    return {name: float(value) for name, value in numbers.items() if value is not None}
 
 
 @contextmanager
@@ -296,24 +302,24 @@ def _mlflow(run: str, identity: str, folder: Path) -> Iterator[Callable[[int, Nu
     import mlflow
     from mlflow.entities import Metric
 
-    client, tag = mlflow.MlflowClient(), "daskmetrics.watch"
+    client = mlflow.MlflowClient()
+    tag = "daskmetrics.watch"
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-    found = client.get_experiment_by_name(name)
-    experiment = found.experiment_id if found else client.create_experiment(name)
-    earlier = client.search_runs([experiment], f"tags.`{tag}` = '{identity}'", max_results=1)
-    started = (
-        earlier[0] if earlier else client.create_run(experiment, tags={tag: identity}, run_name=run)
-    )
-    client.update_run(started.info.run_id, status="RUNNING")
+    existing = client.get_experiment_by_name(name)
+    experiment = existing.experiment_id if existing else client.create_experiment(name)
+    runs = client.search_runs([experiment], f"tags.`{tag}` = '{identity}'", max_results=1)
+    if not runs:
+        runs = [client.create_run(experiment, tags={tag: identity}, run_name=run)]
+    run_id = runs[0].info.run_id
+    client.update_run(run_id, status="RUNNING")
 
     def log(step: int, numbers: Numbers) -> None:
-        now = int(1000 * time.time())
-        client.log_batch(
-            started.info.run_id, [Metric(key, value, now, step) for key, value in numbers.items()]
-        )
+        milliseconds = int(1000 * time.time())
+        metrics = [Metric(key, value, milliseconds, step) for key, value in numbers.items()]
+        client.log_batch(run_id, metrics)
 
     yield log
-    client.set_terminated(started.info.run_id)
+    client.set_terminated(run_id)
 
 
 @contextmanager

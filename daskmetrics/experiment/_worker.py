@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,14 +60,14 @@ class MeasureSpec:
     seed: int
     states_key: Key  # of the states from which metrics are computed
     # metrics of earlier records: only others are computed
-    known: Mapping[Key, Column] = field(default_factory=dict)
+    recorded: Mapping[Key, Column] = field(default_factory=dict)
     size: NetworkSize | None = None  # from an earlier record
     following: Location | None = None  # probably measured next: read ahead, which changes no result
 
     @property
     def missing(self) -> dict[Key, Metric]:
         """The metrics that no earlier record has; without any, no model is loaded."""
-        return {key: metric for key, metric in self.metrics.items() if key not in self.known}
+        return {key: metric for key, metric in self.metrics.items() if key not in self.recorded}
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,8 @@ class _TrainingEvents:
     """
 
     def __init__(self, recipe: Recipe, model: str) -> None:
-        self.model, self.tokens = (
-            model,
-            recipe.batch * recipe.accumulate * recipe.ranks * recipe.context,
-        )
+        self.model = model
+        self.tokens = recipe.batch * recipe.accumulate * recipe.ranks * recipe.context
         self._step, self._time = 0, 0.0  # of the latest event
         self._pending: tuple[int, float] | None = None
 
@@ -115,15 +114,17 @@ class _TrainingEvents:
         if time.perf_counter() - self._time >= TRAINING_INTERVAL:
             self.report()
 
-    def report(self, **facts: Any) -> None:
+    def report(self, **facts: object) -> None:
         if self._pending is None:
             return
-        (step, loss), now = self._pending, time.perf_counter()
-        speed = self.tokens * (step - self._step) / (now - self._time)
+        step, loss = self._pending
+        reported = time.perf_counter()
+        speed = self.tokens * (step - self._step) / (reported - self._time)
         get_worker().log_event(
             TRAIN, {"model": self.model, "step": step, "loss": loss, "tokens_per_second": speed}
         )
-        self._step, self._time, self._pending = step, now, None
+        self._step, self._time = step, reported
+        self._pending = None
 
 
 def measure(spec: MeasureSpec) -> Measured:
@@ -135,7 +136,7 @@ def measure(spec: MeasureSpec) -> Measured:
     """
     from daskmetrics import store
 
-    columns = dict(spec.known)
+    columns = dict(spec.recorded)
     size, download = spec.size, None
     if spec.missing:
         computed = _reduce(spec, spec.missing)
@@ -166,7 +167,7 @@ def _reduce(spec: MeasureSpec, metrics: Mapping[Key, Metric]) -> Measured:
         values=_rows(reduced.values),
         stderr=_rows(reduced.stderr),
         status=tuple(map(tuple, reduced.status.tolist())),
-        reasons=tuple((*place, reason) for place, reason in sorted(reduced.reasons.items())),
+        reasons=tuple((*position, reason) for position, reason in sorted(reduced.reasons.items())),
         metrics=tuple(metrics),
         size=size,
         download=download,
@@ -175,7 +176,9 @@ def _reduce(spec: MeasureSpec, metrics: Mapping[Key, Metric]) -> Measured:
 
 def _rows(numbers: NDArray[np.float64]) -> tuple[Row, ...]:
     """Rows of an array, with None for NaN."""
-    return tuple(tuple(None if x != x else x for x in row) for row in numbers.tolist())
+    cells = numbers.astype(object)
+    cells[np.isnan(numbers)] = None
+    return tuple(map(tuple, cells.tolist()))
 
 
 def _forward(spec: MeasureSpec, prompts: list[str], reducer: Reducer) -> NetworkSize | None:
@@ -189,15 +192,14 @@ def _forward(spec: MeasureSpec, prompts: list[str], reducer: Reducer) -> Network
 
 def encode(spec: EncodeSpec) -> LayerEmbeddings:
     """A task's texts as vectors of all layers, in one forward pass."""
-    from distributed import get_worker
-
     from daskmetrics.models import Encoder, LoadedModel
 
     with rolling.held(spec.location):
         started = time.perf_counter()  # without the wait for a download
         with LoadedModel(spec.location, spec.protocol.base) as model:
             embeddings = encode_task(Encoder(model, spec.protocol, spec.layers), spec)
-            embeddings.size = model.size(spec.layers) if spec.sized else None
+            if spec.sized:
+                embeddings.size = model.size(spec.layers)
     embeddings.seconds = time.perf_counter() - started
     with suppress(ValueError):  # outside a cluster
         embeddings.worker = str(get_worker().name)
@@ -210,7 +212,7 @@ def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
     """
     from daskmetrics.models import Pooler
 
-    (prompts, texts), places = _distinct(spec.task, encoder.protocol.prompts)
+    prompts, texts, places = _distinct(spec.task, encoder.protocol.prompts)
     pooler = Pooler(encoder.model, encoder.protocol, texts, prompts, _poolings(spec))
     widths = dict(zip(spec.poolings, pooler.widths, strict=True))
     budget = memory_budget(Path(spec.scratch), spec.budget)
@@ -228,7 +230,8 @@ def encode_task(encoder: Encoder, spec: EncodeSpec) -> LayerEmbeddings:
     pooler.read(encoder.layers, keep)
     embeddings.read_seconds = time.perf_counter() - started
     embeddings.tokens = float(tokens.mean() if places is None else tokens[places].mean())
-    embeddings.corpus = _keep_corpus(encoder, spec) if spec.corpus else None
+    if spec.corpus:
+        embeddings.corpus = _keep_corpus(encoder, spec)
     return embeddings
 
 
@@ -254,12 +257,10 @@ def _keep_corpus(encoder: Encoder, spec: EncodeSpec) -> Path:
     pooler = Pooler(
         encoder.model, encoder.protocol, texts, encoder.protocol.prompts.of(None), poolings
     )
-    kept = zip(spec.poolings, pooler.vectors(encoder.layers), strict=True)
-    blocks = {
-        f"{layer}{name}": v
-        for name, vs in kept
-        for layer, v in zip(encoder.layers, vs, strict=True)
-    }
+    blocks = {}
+    for name, by_layer in zip(spec.poolings, pooler.vectors(encoder.layers), strict=True):
+        for layer, vectors in zip(encoder.layers, by_layer, strict=True):
+            blocks[f"{layer}{name}"] = vectors
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **blocks)
     with room_for(f"the corpus's vectors in '{path}'"):
@@ -270,7 +271,8 @@ def _keep_corpus(encoder: Encoder, spec: EncodeSpec) -> Path:
 def read_out(embeddings: LayerEmbeddings, layer: int, name: str) -> NDArray[np.float32]:
     """What a task sees of its texts (texts, dimensions), with this layer and readout."""
     readout = Readout.parse(name)
-    pooled = {each: embeddings.at(each, readout.pooling) for each in readout.layers_of(layer)}
+    layers = readout.layers_of(layer)
+    pooled = {number: embeddings.at(number, readout.pooling) for number in layers}
     fitted = _fitted(embeddings.corpus, layer, name) if readout.is_fitted else fit(readout)
     return fitted(joined(readout, pooled, layer))
 
@@ -281,7 +283,8 @@ def _fitted(corpus: Path | None, layer: int, name: str) -> Fitted:
     assert corpus is not None
     try:
         with np.load(corpus) as kept:
-            pooled = {each: kept[f"{each}{readout.pooling}"] for each in readout.layers_of(layer)}
+            layers = readout.layers_of(layer)
+            pooled = {number: kept[f"{number}{readout.pooling}"] for number in layers}
     except (OSError, KeyError, ValueError) as error:
         raise DataError(f"Cannot read the vectors of the corpus in '{corpus}': {error}") from None
     return fit(readout, joined(readout, pooled, layer))
@@ -289,7 +292,7 @@ def _fitted(corpus: Path | None, layer: int, name: str) -> Fitted:
 
 def _distinct(
     task: Task, prompts: Prompts
-) -> tuple[tuple[Sequence[str], Sequence[str]], NDArray[np.intp] | None]:
+) -> tuple[Sequence[str], Sequence[str], NDArray[np.intp] | None]:
     """Prompts and texts of a task, each pair once, and the place of each of its texts among them;
     None if all differ.
 
@@ -303,10 +306,10 @@ def _distinct(
         for role, text in zip(roles_of(task), texts, strict=True)
     ]
     index = {pair: i for i, pair in enumerate(dict.fromkeys(pairs))}
-    before, distinct = ([pair[side] for pair in index] for side in (0, 1))
-    return (before, distinct), None if len(index) == len(pairs) else np.array(
-        [index[pair] for pair in pairs]
-    )
+    places = None
+    if len(index) < len(pairs):
+        places = np.array([index[pair] for pair in pairs])
+    return [prompt for prompt, _ in index], [text for _, text in index], places
 
 
 def score(
@@ -329,8 +332,9 @@ def score(
         raise UndefinedError(f"{task.name} gave {result.value} at layer {layer}.")
     outcomes = None
     if result.outcomes is not None:
-        outcomes = pack(result.outcomes, result.value, _items(task, seed))
-    deepest = max(embeddings.layers)
+        # outcomes with equal keys are about the same items and draws, in the same order
+        items = content_key("items", task.key, seed)
+        outcomes = pack(result.outcomes, result.value, items)
     return Scored(
         score=float(result.value),
         stderr=float(result.stderr),
@@ -340,7 +344,7 @@ def score(
         bytes=embeddings.nbytes,
         dimensions=vectors.shape[1],
         tokens=embeddings.tokens,
-        reading=Reading(embeddings.texts, deepest, embeddings.read_seconds),
+        reading=Reading(embeddings.texts, max(embeddings.layers), embeddings.read_seconds),
         protocol=protocol,
         versions=_scoring_versions(),
         size=_size_for(layer, embeddings),
@@ -362,13 +366,6 @@ def _size_for(layer: int, embeddings: LayerEmbeddings) -> NetworkSize | None:
         computed=tuple(size.computed[row] for row in rows),
         layers=tuple(layers),
     )
-
-
-def _items(task: Task, seed: int) -> Key:
-    """Key of the items and draws of a task; outcomes with equal keys are about the same ones, in
-    the same order.
-    """
-    return content_key("items", task.key, seed)
 
 
 @cache
@@ -414,8 +411,8 @@ def columns_of(result: Measured) -> dict[Key, Column]:
 def measured_of(columns: Mapping[Key, Column], layers: tuple[int, ...]) -> Measured:
     """The inverse of `columns_of`; columns keep their order."""
 
-    def rows(part: str) -> Any:
-        numbers = [getattr(column, part) for column in columns.values()]
+    def rows(attribute: str) -> Any:
+        numbers = [getattr(column, attribute) for column in columns.values()]
         return tuple(zip(*numbers, strict=True)) or ((),) * len(layers)
 
     return Measured(
@@ -424,7 +421,7 @@ def measured_of(columns: Mapping[Key, Column], layers: tuple[int, ...]) -> Measu
         values=rows("values"),
         stderr=rows("stderr"),
         status=rows("status"),
-        reasons=tuple(sorted(reason for column in columns.values() for reason in column.reasons)),
+        reasons=tuple(sorted(chain.from_iterable(column.reasons for column in columns.values()))),
         metrics=tuple(columns),
     )
 
@@ -437,13 +434,13 @@ def known_sizes(records: Iterable[Record]) -> dict[Key, NetworkSize]:
 
 def known_columns(records: Iterable[Record]) -> dict[Key, dict[Key, Column]]:
     """All recorded columns, by the key of the states from which they were computed."""
-    known: dict[Key, dict[Key, Column]] = {}
+    by_states: dict[Key, dict[Key, Column]] = {}
     for _, result in events.measured(records):
         if result.states:  # older records name none
-            columns = known.setdefault(result.states, {})
+            columns = by_states.setdefault(result.states, {})
             for key, column in columns_of(result).items():
                 columns.setdefault(key, column)
-    return known
+    return by_states
 
 
 def record_text(record: Record) -> str:

@@ -37,11 +37,12 @@ def require_workers(client: Client, folder: Path, paths: Sequence[str], patience
             "The workers are threads of this process, so a failing unit would end it, too. Use LocalCluster(...) with "
             "processes=True."
         )
-    offers = [
-        own if own.keys() & PLAIN.keys() else PLAIN
-        for own in (w["resources"] for w in arrived.values())
-    ]
-    offered = {name for own in offers for name, amount in own.items() if amount}
+    offered: set[str] = set()
+    for worker in arrived.values():
+        resources = worker["resources"]
+        if not resources.keys() & PLAIN.keys():
+            resources = PLAIN
+        offered |= {name for name, amount in resources.items() if amount}
     if "GPU" not in offered:
         raise ConfigError(
             "No worker offers the resource GPU, which models need. Start workers without resources, or with: dask "
@@ -70,8 +71,8 @@ def unseen(client: Client, folder: Path, paths: Sequence[str]) -> Mapping[str, s
     """
     names = {address: str(worker["name"]) for address, worker in workers(client).items()}
     with marker(folder) as (file, text):
-        found = client.run(_first_unseen, file, text, list(paths), on_error="ignore")
-    return {names.get(address, address): path for address, path in found.items() if path}
+        answers = client.run(_first_unseen, file, text, list(paths), on_error="ignore")
+    return {names.get(address, address): path for address, path in answers.items() if path}
 
 
 def _first_unseen(marker: Path, text: str, paths: Sequence[str]) -> str | None:

@@ -5,7 +5,8 @@ of a run do.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -191,29 +192,33 @@ def _suite(
         {"name": "direct", "models": [model], "readouts": dict(readouts)}, where="arguments"
     )
     assert isinstance(encoder.model, LoadedModel)  # layers of others have no number
-    names, depth = settings.readouts.names(encoder.model.depth), encoder.model.depth
+    depth = encoder.model.depth
+    names = settings.readouts.names(depth)
     suite = Suite(checkpoint.model, (checkpoint.revision,), encoder.layers, depth, names)
-    texts = (
-        prompts(settings.corpus.source, settings.corpus.prompts, seed) if suite.is_fitted else ()
-    )
-    check_readouts(suite, encoder.protocol, encoder.model.width, settings.corpus.prompts)
+    corpus = settings.corpus
+    texts: tuple[str, ...] = ()
+    if suite.is_fitted:
+        texts = prompts(corpus.source, corpus.prompts, seed)
+    check_readouts(suite, encoder.protocol, encoder.model.width, corpus.prompts)
     return suite, texts
 
 
 def _scores(
-    encoder: Encoder, spec: worker.EncodeSpec, seed: int, arms: Sequence[Arm] | Mapping[Arm, Any]
+    encoder: Encoder, spec: worker.EncodeSpec, seed: int, arms: Collection[Arm]
 ) -> Iterator[tuple[Arm, Scored]]:
     """The score of each arm that has one; a `DataError` if none has."""
     from threadpoolctl import threadpool_limits
 
-    embeddings, task = worker.encode_task(encoder, spec), spec.task
-    key, reasons = encoder.protocol.key, []
+    embeddings = worker.encode_task(encoder, spec)
+    task = spec.task
+    task_seed = seed_of("score", task.key, seed)
+    reasons = []
     for arm in arms:
         try:
             # threads of small fits wait for each other, on a busy machine for most of the time
             with threadpool_limits(1):
                 value = worker.score(
-                    embeddings, task, arm.layer, seed_of("score", task.key, seed), key, arm.readout
+                    embeddings, task, arm.layer, task_seed, encoder.protocol.key, arm.readout
                 )
         except UndefinedError as error:
             reasons.append(str(error))
@@ -231,8 +236,11 @@ def tasks_of(data: Any, columns: Mapping[str, str]) -> tuple[Task, ...]:
     ``columns`` are the options of a file task: the columns of its roles, ``kind`` and ``probe``.
     """
     if isinstance(data, (str, Path)) and not _names_task(data):
-        options = ", ".join(f"{name}={value}" for name, value in columns.items())
-        return tasks.resolve([f"file:{data}" + (f"({options})" if options else "")])
+        name = f"file:{data}"
+        if columns:
+            options = ", ".join(f"{role}={column}" for role, column in columns.items())
+            name += f"({options})"
+        return tasks.resolve([name])
     names = [data] if isinstance(data, str) else data
     if isinstance(names, (list, tuple)) and names and all(isinstance(name, str) for name in names):
         if columns:
@@ -246,7 +254,7 @@ def tasks_of(data: Any, columns: Mapping[str, str]) -> tuple[Task, ...]:
         raise ConfigError("The data have no rows.")
     table = TextTable(
         Path("data"),
-        tuple(dict.fromkeys(name for row in rows for name in row)),
+        tuple(dict.fromkeys(chain.from_iterable(rows))),
         tuple(rows),
         tuple(f"row {number}" for number in range(1, len(rows) + 1)),
     )
@@ -254,22 +262,21 @@ def tasks_of(data: Any, columns: Mapping[str, str]) -> tuple[Task, ...]:
 
 
 def _names_task(data: str | Path) -> bool:
-    prefixes = {name.partition(":")[0] for name in tasks.catalogue()} | {
-        "stdlib",
-        "mteb",
-        "file",
-        "preset",
-    }
+    prefixes = {name.partition(":")[0] for name in tasks.catalogue()}
+    prefixes |= {"stdlib", "mteb", "file", "preset"}
     return isinstance(data, str) and data.partition(":")[0] in prefixes and ":" in data
 
 
 def _rows(data: Any) -> list[Mapping[str, Any]]:
     """The rows of a DataFrame, of a Hugging Face dataset, or of a list of mappings."""
     if hasattr(data, "to_dict") and hasattr(data, "columns"):
-        return [
-            {str(name): value for name, value in row.items()} for row in data.to_dict("records")
-        ]
-    if isinstance(names := getattr(data, "column_names", None), Mapping):
+        rows: list[Mapping[str, Any]] = []
+        for row in data.to_dict("records"):
+            named = {str(name): value for name, value in row.items()}
+            rows.append(named)
+        return rows
+    names = getattr(data, "column_names", None)
+    if isinstance(names, Mapping):
         raise ConfigError(
             f"The data have several splits: choose one, such as data['{next(iter(names))}']."
         )

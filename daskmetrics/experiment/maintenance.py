@@ -192,11 +192,10 @@ def _plan(folder: RunFolder, entries: Iterable[Event]) -> StorePlan:
 
 
 def _cells(plan: StorePlan) -> int:
-    suites, metrics, tasks = (
-        plan.template.suites,
-        len(plan.template.metrics.names),
-        len(plan.template.tasks.names),
-    )
-    return 3 * sum(
-        len(s.revisions) * (len(s.layers) * metrics + len(s.rows) * tasks) for s in suites
-    )
+    template = plan.template
+    cells = 0
+    for suite in template.suites:
+        metrics = len(suite.layers) * len(template.metrics.names)
+        scores = len(suite.rows) * len(template.tasks.names)
+        cells += len(suite.revisions) * (metrics + scores)
+    return 3 * cells  # a value, a standard error and a status each

@@ -26,11 +26,9 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
     chains = {
         suite.model: _training_chain(experiment, suite, trained) for suite in experiment.suites
     }
-    train = [
-        unit
-        for chain in sorted(chains.values(), key=_training_cost, reverse=True)
-        for unit in chain.values()
-    ]
+    train: list[WorkUnit] = []
+    for chain in sorted(chains.values(), key=_training_cost, reverse=True):
+        train += chain.values()
     following = _following(experiment, {record.key for record in records if record.ok})
     columns, sizes = known_columns(records), known_sizes(records)
     metrics = dict(zip(experiment.metric_keys, experiment.metrics, strict=True))
@@ -49,7 +47,7 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
                 store=str(folder.store.resolve()),
                 seed=experiment.config.seed,
                 states_key=states,
-                known={
+                recorded={
                     key: column for key, column in columns.get(states, {}).items() if key in metrics
                 },
                 size=sizes.get(states),
@@ -70,12 +68,12 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
     return [replace(unit, timeout=experiment.config.cluster.timeout) for unit in train + measure]
 
 
-def _following(experiment: Experiment, known: Container[Key]) -> dict[Checkpoint, Location]:
+def _following(experiment: Experiment, recorded: Container[Key]) -> dict[Checkpoint, Location]:
     """The checkpoint that each checkpoint's worker probably measures next, if units are assigned in
     turn.
     """
     waiting = [
-        checkpoint for checkpoint, key in experiment.measure_keys.items() if key not in known
+        checkpoint for checkpoint, key in experiment.measure_keys.items() if key not in recorded
     ]
     later = waiting[experiment.config.cluster.workers :]
     return {
@@ -89,16 +87,14 @@ def _training_chain(
 ) -> dict[str, WorkUnit]:
     """One unit for each revision that is not on disk yet; each continues the previous one."""
     trained_suite = experiment.trainings.get(suite.model)
-    if (
-        trained_suite is None or trained_suite.recipe.ranks > 1
-    ):  # a process group has trained it before
+    # a process group has trained a suite of several ranks before
+    if trained_suite is None or trained_suite.recipe.ranks > 1:
         return {}
     chain: dict[str, WorkUnit] = {}
     before: tuple[Key, ...] = ()
     revisions = training.revisions(trained_suite.recipe)
-    for revision in revisions[
-        : 1 + max(map(revisions.index, suite.revisions))
-    ]:  # up to the last that is compared
+    latest_compared = max(map(revisions.index, suite.revisions))
+    for revision in revisions[: latest_compared + 1]:
         if training.is_complete(trained_suite.folder, revision):
             continue
         name = f"{suite.model}@{revision}"

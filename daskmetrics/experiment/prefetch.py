@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from daskmetrics.checkpoints.download import TRIES
 from daskmetrics.core.errors import ConfigError
@@ -30,16 +29,15 @@ class MissingFiles:
 
     kind: str
     name: str
-    fetch: Callable[[], Any]  # resumes an interrupted download
+    fetch: Callable[[], object]  # resumes an interrupted download
     measure: Callable[[], int]  # its bytes; raises if the hub does not answer
 
     def size(self) -> int | None:
         """Bytes to download; None if the hub does not report them."""
         try:
             return self.measure()
-        except (
-            Exception
-        ):  # a proxy, a firewall or the client may raise anything when there is no network
+        # a proxy, a firewall or the client may raise anything when there is no network
+        except Exception:
             return None
 
 
@@ -48,14 +46,12 @@ def downloads(experiment: Experiment) -> list[MissingFiles]:
     needs them.
     """
     models = {model.name: model for model in experiment.config.models if not model.disk}
-    missing = [
-        checkpoint(
-            str(models[name].source), revision, FILES + (PICKLED if models[name].pickled else ())
-        )
-        for name, revisions in experiment.missing.items()
-        if name in models
-        for revision in revisions
-    ]
+    missing: list[MissingFiles] = []
+    for name, revisions in experiment.missing.items():
+        if name in models:
+            model = models[name]
+            files = FILES + PICKLED if model.pickled else FILES
+            missing += [checkpoint(str(model.source), revision, files) for revision in revisions]
     return missing + data_sets(experiment.tasks)
 
 
@@ -92,17 +88,15 @@ def fetch(
         reason = None
         try:
             _persist(download.fetch)
-        except (
-            Exception
-        ) as error:  # of the network, the hub, the disk or the benchmark: report it and continue
-            reason = failed[download.name] = (
-                unsigned(" ".join(str(error).split()))[:400] or type(error).__name__
-            )
+        # of the network, the hub, the disk or the benchmark: report it and continue
+        except Exception as error:
+            reason = unsigned(" ".join(str(error).split()))[:400] or type(error).__name__
+            failed[download.name] = reason
         done(download, reason)
     return failed
 
 
-def _persist(fetch: Callable[[], Any]) -> None:
+def _persist(fetch: Callable[[], object]) -> None:
     """Call it again after an error of the hub's server, which its client passes on at once."""
     for failures in count(1):
         try:
@@ -136,15 +130,12 @@ def checkpoint(source: str, revision: str, files: tuple[str, ...]) -> MissingFil
 
         from huggingface_hub import HfApi
 
-        siblings = (
-            HfApi().model_info(source, revision=revision, files_metadata=True, timeout=10).siblings
-            or []
-        )
-        return sum(
-            each.size or 0
-            for each in siblings
-            if any(fnmatch(each.rfilename, pattern) for pattern in files)
-        )
+        info = HfApi().model_info(source, revision=revision, files_metadata=True, timeout=10)
+        size = 0
+        for file in info.siblings or []:
+            if any(fnmatch(file.rfilename, pattern) for pattern in files):
+                size += file.size or 0
+        return size
 
     return MissingFiles("model", f"{source}@{revision}", fetch, measure)
 
@@ -160,4 +151,4 @@ def _data_bytes(task: MtebTask) -> int:
     info = HfApi().dataset_info(
         dataset["path"], revision=dataset["revision"], files_metadata=True, timeout=10
     )
-    return sum(each.size or 0 for each in info.siblings or [])
+    return sum(file.size or 0 for file in info.siblings or [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from daskmetrics import metrics, tasks
@@ -42,21 +43,17 @@ class Experiment:
     protocols: Mapping[Checkpoint, ModelProtocol]  # how the texts of each checkpoint become vectors
     widths: Mapping[str, int]  # hidden size of each model
     trainings: Mapping[str, TrainedSuite]  # the suites that this run trains, by model
-    missing: Mapping[
-        str, tuple[str, ...]
-    ]  # hub revisions of each model that are not on this machine
+    missing: Mapping[str, tuple[str, ...]]  # hub revisions of each model that are not here
     metrics: tuple[Metric, ...]
     tasks: tuple[Task, ...]
     prompts: tuple[str, ...]  # the texts whose states are measured
     policy: Policy  # chooses the cells of the search
-    fresh: tuple[
-        Task, ...
-    ] = ()  # the same tasks on the items that `search.confirm: fresh` keeps back from the search
+    # the same tasks on the items that `search.confirm: fresh` keeps back from the search
+    fresh: tuple[Task, ...] = ()
     # revisions of equal content that are measured as one checkpoint, by the checkpoint
     aliases: Mapping[Checkpoint, tuple[str, ...]] = field(default_factory=dict)
-    warnings: tuple[
-        str, ...
-    ] = ()  # what is doubtful about weights or data; each begins with the model or task
+    # what is doubtful about weights or data; each begins with the model or task
+    warnings: tuple[str, ...] = ()
     offered: tuple[str, ...] = ()  # what kinds of weights the hub has for each model, in words
     scored_on: str = "CPU"  # the resource of a worker that scoring occupies
 
@@ -66,7 +63,7 @@ class Experiment:
 
     @cached_property
     def checkpoints(self) -> tuple[Checkpoint, ...]:
-        return tuple(checkpoint for suite in self.suites for checkpoint in suite.checkpoints())
+        return tuple(chain.from_iterable(suite.checkpoints() for suite in self.suites))
 
     @cached_property
     def baseline(self) -> Checkpoint:
@@ -76,31 +73,28 @@ class Experiment:
         configured = self.config.search.baseline
         if configured is None:
             return self.suites[-1].checkpoints()[-1]
-        known = {str(name): checkpoint for name, checkpoint in self.by_name.items()}
-        if configured not in known:
-            raise unknown("baseline checkpoint", configured, known)
-        return known[configured]
+        by_text = {str(name): checkpoint for name, checkpoint in self.by_name.items()}
+        if configured not in by_text:
+            raise unknown("baseline checkpoint", configured, by_text)
+        return by_text[configured]
 
     @cached_property
     def by_name(self) -> Mapping[Checkpoint, Checkpoint]:
         """The checkpoint that is measured, by its own name and by those of revisions of equal
         content.
         """
-        others = {
-            Checkpoint(kept.model, name): kept
-            for kept, names in self.aliases.items()
-            for name in names
-        }
-        return {**{checkpoint: checkpoint for checkpoint in self.checkpoints}, **others}
+        by_name = {checkpoint: checkpoint for checkpoint in self.checkpoints}
+        for checkpoint, names in self.aliases.items():
+            by_name |= {Checkpoint(checkpoint.model, name): checkpoint for name in names}
+        return by_name
 
     @property
     def missing_locations(self) -> list[Location]:
         """Where the checkpoints are that are not on this machine."""
-        return [
-            self.locations[Checkpoint(model, name)]
-            for model, names in self.missing.items()
-            for name in names
-        ]
+        locations: list[Location] = []
+        for model, names in self.missing.items():
+            locations += [self.locations[Checkpoint(model, name)] for name in names]
+        return locations
 
     @cached_property
     def by_task(self) -> Mapping[str, Task]:
@@ -119,10 +113,10 @@ class Experiment:
         """Weights of the tasks in the search's objective; `ConfigError` for an unknown name, or if
         all are zero.
         """
+        if not self.tasks:
+            return ()
         search = self.config.search
-        return (
-            tuple(task_weights(self.kinds, search.objective, search.weights)) if self.tasks else ()
-        )
+        return tuple(task_weights(self.kinds, search.objective, search.weights))
 
     @property
     def task_weights(self) -> dict[str, float]:
@@ -150,26 +144,30 @@ class Experiment:
         """Content key of everything that determines the recommendation; the cluster is not part of
         it.
         """
-        readouts = (
-            [suite.readouts for suite in self.suites]
-            if any(s.has_readouts for s in self.suites)
-            else None
-        )
         search = self.config.search.model_dump(mode="json")
-        return content_key("run", self.numbers_key, search, *filter(None, [readouts]))
+        readouts = []
+        if any(suite.has_readouts for suite in self.suites):
+            readouts.append([suite.readouts for suite in self.suites])
+        return content_key("run", self.numbers_key, search, *readouts)
 
     @cached_property
     def metric_keys(self) -> tuple[Key, ...]:
         views = [AUGMENTATION, self.config.seed]
         return tuple(
-            content_key("metric", each.identity, views if each.views > 1 else None)
-            for each in self.metrics
+            content_key("metric", metric.identity, views if metric.views > 1 else None)
+            for metric in self.metrics
         )
 
     def states_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
         """Content key of the states of a checkpoint from which metrics are computed."""
-        parts = (suite.layers, self.prompts_key, self.protocols[checkpoint].key)
-        return content_key("states", VERSION, self.locations[checkpoint].identity, *parts)
+        return content_key(
+            "states",
+            VERSION,
+            self.locations[checkpoint].identity,
+            suite.layers,
+            self.prompts_key,
+            self.protocols[checkpoint].key,
+        )
 
     def measure_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
         return content_key(
@@ -178,7 +176,11 @@ class Experiment:
 
     @cached_property
     def measure_keys(self) -> Mapping[Checkpoint, Key]:
-        return {c: self.measure_key(suite, c) for suite in self.suites for c in suite.checkpoints()}
+        keys = {}
+        for suite in self.suites:
+            for checkpoint in suite.checkpoints():
+                keys[checkpoint] = self.measure_key(suite, checkpoint)
+        return keys
 
     def encode_key(self, checkpoint: Checkpoint, task: Task) -> Key:
         protocol = self.protocols[checkpoint].key
@@ -237,11 +239,19 @@ def prepare(
         chosen_tasks, fresh = divide(chosen_tasks, FRESH_SHARE)
     trainings = train.suites_to_train(config)
     located = _located(config, trainings, on_message)
-    locations = {
-        checkpoint: location.downloaded_by(config.cluster.downloads)
-        for each in located.values()
-        for checkpoint, location in zip(each.suite.checkpoints(), each.locations, strict=True)
-    }
+    locations: dict[Checkpoint, Location] = {}
+    aliases: dict[Checkpoint, tuple[str, ...]] = {}
+    warnings: list[str] = []
+    for model_name, located_suite in located.items():
+        for checkpoint, location in zip(
+            located_suite.suite.checkpoints(), located_suite.locations, strict=True
+        ):
+            locations[checkpoint] = location.downloaded_by(config.cluster.downloads)
+        for revision, equal in located_suite.aliases.items():
+            aliases[Checkpoint(model_name, revision)] = equal
+        warnings += located_suite.warnings
+    for task in chosen_tasks:
+        warnings += [f"{task.name}: {text}" for text in getattr(task, "warnings", ())]
     experiment = Experiment(
         config=config,
         suites=tuple(
@@ -249,28 +259,17 @@ def prepare(
         ),
         locations=locations,
         protocols=_protocols(config, locations),
-        widths={name: each.width for name, each in located.items()},
+        widths={name: suite.width for name, suite in located.items()},
         trainings=trainings,
-        missing={name: each.missing for name, each in located.items() if each.missing},
+        missing={name: suite.missing for name, suite in located.items() if suite.missing},
         metrics=chosen_metrics,
         tasks=chosen_tasks,
         prompts=draw_prompts(config),
         policy=policy,
         fresh=fresh,
-        aliases={
-            Checkpoint(model, name): same
-            for model, e in located.items()
-            for name, same in e.aliases.items()
-        },
-        warnings=(
-            *(text for each in located.values() for text in each.warnings),
-            *(
-                f"{task.name}: {text}"
-                for task in chosen_tasks
-                for text in getattr(task, "warnings", ())
-            ),
-        ),
-        offered=tuple(each.offered for each in located.values() if each.offered),
+        aliases=aliases,
+        warnings=tuple(warnings),
+        offered=tuple(suite.offered for suite in located.values() if suite.offered),
     )
     for model in config.models:
         check_names(
@@ -279,10 +278,8 @@ def prepare(
             (*KINDS, *experiment.kinds.values()),
         )
     _check_readouts(experiment)
-    _ = (
-        experiment.baseline,
-        experiment.weights,
-    )  # unknown names are an error now, not during the run
+    # unknown names are an error now, not during the run
+    _ = experiment.baseline, experiment.weights
     return experiment
 
 
@@ -293,8 +290,10 @@ def _located(
     located, errors = {}, []
     for number, model in enumerate(config.models):
         try:
-            found = trainings[model.name].located(model) if model.train else None
-            located[model.name] = found or checkpoints.locate(model, on_message, number)
+            if model.train:
+                located[model.name] = trainings[model.name].located(model)
+            else:
+                located[model.name] = checkpoints.locate(model, on_message, number)
         except ConfigError as error:
             errors.append(str(error))
     if errors:
@@ -309,16 +308,12 @@ def _protocols(
     shipped.
     """
     models = {model.name: model for model in config.models}
-
-    def protocol(model: Model, location: Location) -> ModelProtocol:
-        return protocol_of(
-            config.protocol, model, checkpoints.shipped_folder(location) if model.source else None
-        )
-
-    return {
-        checkpoint: protocol(models[checkpoint.model], location)
-        for checkpoint, location in locations.items()
-    }
+    protocols = {}
+    for checkpoint, location in locations.items():
+        model = models[checkpoint.model]
+        folder = checkpoints.shipped_folder(location) if model.source else None
+        protocols[checkpoint] = protocol_of(config.protocol, model, folder)
+    return protocols
 
 
 def _with_readouts(config: Config, model: Model, suite: Suite) -> Suite:
@@ -331,10 +326,11 @@ def _with_readouts(config: Config, model: Model, suite: Suite) -> Suite:
 def _check_readouts(experiment: Experiment) -> None:
     """Check that every readout is possible for its model and the corpus; a `ConfigError` otherwise."""
     for suite in experiment.suites:
-        of_suite = {
-            experiment.protocols[c].key: experiment.protocols[c] for c in suite.checkpoints()
-        }
-        for protocol in of_suite.values() if suite.has_readouts else ():
+        if not suite.has_readouts:
+            continue
+        protocols = map(experiment.protocols.__getitem__, suite.checkpoints())
+        by_key = {protocol.key: protocol for protocol in protocols}
+        for protocol in by_key.values():
             check_readouts(suite, protocol, experiment.widths[suite.model], len(experiment.prompts))
 
 
@@ -349,9 +345,11 @@ def check_readouts(suite: Suite, protocol: ModelProtocol, hidden: int, corpus: i
                 "of sentence-transformers, or the protocol does not read it as one. Set the protocol's 'pooling: "
                 "as_shipped', or give the model 'readouts' of its own without it."
             )
-        as_shipped = protocol.shipped if readout.pooling in ("", "as_shipped") else None
+        width = hidden
         try:
-            readout.check(as_shipped.width(hidden) if as_shipped else hidden, corpus)
+            if protocol.shipped and readout.pooling in ("", "as_shipped"):
+                width = protocol.shipped.width(hidden)
+            readout.check(width, corpus)
         except ConfigError as error:
             raise ConfigError(f"Model '{suite.model}': {error}") from None
 
@@ -361,7 +359,7 @@ def draw_prompts(config: Config) -> tuple[str, ...]:
     none.
     """
     readouts = [model.readouts or config.readouts for model in config.models]
-    if not config.metrics and not any(each.is_fitted for each in readouts):
+    if not config.metrics and not any(section.is_fitted for section in readouts):
         return ()
     source, count, seed = config.corpus.source, config.corpus.prompts, config.seed
     if not source.startswith("task:"):

@@ -26,8 +26,10 @@ from daskmetrics.tasks import Task
 
 def units(experiment: Experiment, folder: RunFolder, recorded: Iterable[Record]) -> list[WorkUnit]:
     """The units of training, and those of measuring if there is a metric, whether done or not."""
-    every = measure.units(experiment, folder, recorded)
-    return every if experiment.metrics else [unit for unit in every if unit.kind == "train"]
+    planned = measure.units(experiment, folder, recorded)
+    if experiment.metrics:
+        return planned
+    return [unit for unit in planned if unit.kind == "train"]
 
 
 def units_left(

@@ -26,31 +26,27 @@ from daskmetrics.tasks.mteb_results import BenchmarkResult
 
 METRIC = "metric:"  #: prefix of the columns of metrics
 KNOWN = (
-    *(
-        "model",
-        "family",
-        "size",
-        "revision",
-        "layer",
-        "readout",
-        "task",
-        "score",
-        "stderr",
-        "seconds",
-        "kind",
-        "n",
-    ),
-    *(
-        "encode_seconds",
-        "metric",
-        "value",
-        "norm",
-        "dataset",
-        "split",
-        "n_en",
-        "n_subsets",
-        "protocol",
-    ),
+    "model",
+    "family",
+    "size",
+    "revision",
+    "layer",
+    "readout",
+    "task",
+    "score",
+    "stderr",
+    "seconds",
+    "kind",
+    "n",
+    "encode_seconds",
+    "metric",
+    "value",
+    "norm",
+    "dataset",
+    "split",
+    "n_en",
+    "n_subsets",
+    "protocol",
 )
 """Columns that are read; those of other names are not, unless one looks like a misspelt one of these."""
 ALIASES = {
@@ -106,27 +102,25 @@ def published(path: str | Path) -> dict[Cell, KnownScore]:
         return dict(_described(path))
     if (path / "journal.jsonl").is_file():
         return {cell: KnownScore(score) for cell, score in read(path).cells().items()}
-    found = {
+    scores = {
         Cell(arm, result.task): KnownScore(math.nan, result.content)
         for arm, result in _mteb_results(path)
     }
-    return found or {
-        cell: KnownScore(score) for cell, score in read(path).cells().items()
-    }  # says what is missing
+    if not scores:
+        read(path)  # its error says what is missing
+    return scores
 
 
 def _described(path: Path) -> Iterator[tuple[Cell, KnownScore]]:
     """The finite scores of a table."""
-    for place, line, row in _score_rows(path):
+    for position, line, row in _score_rows(path):
         try:
             subsets = int(line.get("n_en") or line.get("n_subsets") or 0)
         except ValueError as error:
-            raise _invalid(path, place, error) from None
+            raise _invalid(path, position, error) from None
         if math.isfinite(row.score):
-            yield (
-                Cell(row.arm, row.task),
-                KnownScore(row.score, None, line.get("split", ""), subsets),
-            )
+            score = KnownScore(row.score, None, line.get("split", ""), subsets)
+            yield Cell(row.arm, row.task), score
 
 
 def read(
@@ -154,46 +148,45 @@ def read(
     DataError
         If a value cannot be read, or a cell has two different scores.
     """
-    sources = {each: _source(each) for each in _paths(path)}
-    rows = _joined({each: rows for each, (rows, _) in sources.items()})
-    of_arms = [read_metrics(each) for each in _paths(metrics)] or [
-        values for _, values in sources.values()
-    ]
-    known = dict.fromkeys(row.arm.model for row in rows)
+    sources = {source: _source(source) for source in _paths(path)}
+    rows = _joined({source: rows for source, (rows, _) in sources.items()})
+    metric_tables = [read_metrics(table) for table in _paths(metrics)]
+    if not metric_tables:
+        metric_tables = [by_arm for _, by_arm in sources.values()]
+    models_of_rows = dict.fromkeys(row.arm.model for row in rows)
     for model in models:
-        if model not in known:
-            raise unknown("model", model, known)
+        if model not in models_of_rows:
+            raise unknown("model", model, models_of_rows)
     merged: dict[Arm, dict[str, float]] = {}
-    for values in of_arms:
-        for arm, own in values.items():
-            merged.setdefault(arm, {}).update(own)
+    for by_arm in metric_tables:
+        for arm, values in by_arm.items():
+            merged.setdefault(arm, {}).update(values)
     return score_table((row for row in rows if not models or row.arm.model in models), merged)
 
 
 def _paths(given: str | Path | Sequence[str | Path] | None) -> list[Path]:
     """One or several paths, each once."""
-    several = [given] if isinstance(given, str | Path) else given or []
-    return list(dict.fromkeys(map(Path, several)))
+    if isinstance(given, str | Path):
+        return [Path(given)]
+    return list(dict.fromkeys(map(Path, given or ())))
 
 
 def _joined(tables: Mapping[Path, Sequence[ScoreRow]]) -> list[ScoreRow]:
     """The rows of all tables; `DataError` if two of them have different scores of a cell."""
     origin: dict[Cell, tuple[float, Path]] = {}
+    joined = []
     for path, rows in tables.items():
         for row in rows:
             cell = Cell(row.arm, row.task)
-            score, first = origin.setdefault(cell, (row.score, path))
-            if first != path and score != row.score:
+            score, source = origin.setdefault(cell, (row.score, path))
+            if source == path:
+                joined.append(row)
+            elif score != row.score:
                 raise DataError(
-                    f"{cell} has the score {score:g} in '{first}' and {row.score:g} in '{path}'. Remove one of "
+                    f"{cell} has the score {score:g} in '{source}' and {row.score:g} in '{path}'. Remove one of "
                     "them, or give the model another name in one of the tables."
                 )
-    return [
-        row
-        for path, rows in tables.items()
-        for row in rows
-        if origin[Cell(row.arm, row.task)][1] == path
-    ]
+    return joined
 
 
 def _source(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
@@ -212,28 +205,26 @@ def _source(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
 
 def _from_table(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
     rows, metrics = [], dict[Arm, dict[str, float]]()
-    for place, line, row in _score_rows(path):
+    for position, line, row in _score_rows(path):
         try:
             values = {
-                name: _number(value) for name, value in line.items() if name.startswith(METRIC)
+                name.removeprefix(METRIC): _number(text)
+                for name, text in line.items()
+                if name.startswith(METRIC)
             }
         except ValueError as error:
-            raise _invalid(path, place, error) from None
-        known = {
-            name.removeprefix(METRIC): value
-            for name, value in values.items()
-            if math.isfinite(value)
-        }
-        metrics.setdefault(row.arm, {}).update(known)
+            raise _invalid(path, position, error) from None
+        finite = {name: value for name, value in values.items() if math.isfinite(value)}
+        metrics.setdefault(row.arm, {}).update(finite)
         if math.isfinite(row.score):
             rows.append(row)
     return rows, metrics
 
 
 def _score_rows(path: Path) -> Iterator[tuple[str, Mapping[str, str], ScoreRow]]:
-    """The place, the columns and the score of each row; a score is NaN where the table has none."""
+    """The position, the columns and the score of each row; a score is NaN where the table has none."""
     seen: dict[Cell, tuple[str, float]] = {}
-    for place, line in _lines(path, ("layer", "task", "score")):
+    for position, line in _lines(path, ("layer", "task", "score")):
         try:
             row = ScoreRow(
                 arm=_arm(line),
@@ -245,18 +236,18 @@ def _score_rows(path: Path) -> Iterator[tuple[str, Mapping[str, str], ScoreRow]]
                 kind=line.get("kind", ""),
             )
         except ValueError as error:
-            raise _invalid(path, place, error) from None
+            raise _invalid(path, position, error) from None
         cell = Cell(row.arm, row.task)
-        first, score = seen.setdefault(cell, (place, row.score))
+        earlier, score = seen.setdefault(cell, (position, row.score))
         if row.score != score and not math.isnan(row.score) and not math.isnan(score):
             raise DataError(
-                f"'{path}', {place}: {cell} has the score {row.score:g}, and {score:g} in {first}. Remove one of them."
+                f"'{path}', {position}: {cell} has the score {row.score:g}, and {score:g} in {earlier}. Remove one of them."
             )
-        yield place, line, row
+        yield position, line, row
 
 
-def _invalid(path: Path, place: str, error: ValueError) -> DataError:
-    return DataError(f"'{path}', {place}: {error}.")
+def _invalid(path: Path, position: str, error: ValueError) -> DataError:
+    return DataError(f"'{path}', {position}: {error}.")
 
 
 def _arm(line: Mapping[str, str]) -> Arm:
@@ -299,14 +290,14 @@ def read_metrics(path: str | Path) -> dict[Arm, dict[str, float]]:
     this layout.
     """
     metrics: dict[Arm, dict[str, float]] = {}
-    for place, line in _lines(Path(path), ("layer", "metric", "value")):
+    for position, line in _lines(Path(path), ("layer", "metric", "value")):
         name = " ".join(
             filter(None, (line["metric"], line.get("norm"), line.get("dataset"), line.get("split")))
         )
         try:
             arm, value = _arm(line), _number(line["value"])
         except ValueError as error:
-            raise _invalid(Path(path), place, error) from None
+            raise _invalid(Path(path), position, error) from None
         if math.isfinite(value):
             metrics.setdefault(arm, {})[name] = value
     return metrics
@@ -317,8 +308,9 @@ def _lines(path: Path, needed: Iterable[str]) -> Iterator[tuple[str, dict[str, s
     table.
     """
     checked: set[tuple[str, ...]] = set()
-    for place, row in read_rows(path):
-        if (columns := tuple(row)) not in checked:
+    for position, row in read_rows(path):
+        columns = tuple(row)
+        if columns not in checked:
             check_names(path, [name for name in columns if not name.startswith(METRIC)], KNOWN)
             checked.add(columns)
         names = {name: name for name in columns}
@@ -330,10 +322,8 @@ def _lines(path: Path, needed: Iterable[str]) -> Iterator[tuple[str, dict[str, s
                 raise ConfigError(
                     f"'{path}' has no column '{column}'. Its columns: {', '.join(names)}."
                 )
-        yield (
-            place,
-            {names[name]: "" if value is None else str(value) for name, value in row.items()},
-        )
+        texts = {name: "" if value is None else str(value) for name, value in row.items()}
+        yield position, {names[name]: text for name, text in texts.items()}
 
 
 def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
@@ -347,7 +337,7 @@ def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, fl
     for entry in read_journal(folder.journal):
         match entry:
             case RunStarted():
-                kinds = {name: about["kind"] for name, about in entry.tasks.items()}
+                kinds = {name: task["kind"] for name, task in entry.tasks.items()}
                 models = list(entry.widths)
             case Record(kind="measure", value=Measured() as measured):
                 for layer, values in zip(measured.layers, measured.values, strict=True):
@@ -365,20 +355,19 @@ def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, fl
                     entry.seconds + scored.encode_seconds,
                     scored.encode_seconds,
                 )
-    known = [row for row in rows.values() if row.task in kinds]
-    known.sort(
-        key=lambda row: models.index(row.arm.model) if row.arm.model in models else len(models)
-    )
-    if not known:
+    scores = [replace(row, kind=kinds[row.task]) for row in rows.values() if row.task in kinds]
+    order = {model: i for i, model in enumerate(models)}
+    scores.sort(key=lambda row: order.get(row.arm.model, len(order)))
+    if not scores:
         raise ConfigError(
             f"The run in '{folder.path}' has no scores. To score every cell, run it with --set search.policy=sweep "
             "--set search.budget=1."
         )
-    # readouts of a layer share its metrics
-    metrics |= {
-        row.arm: metrics[own] for row in known if (own := replace(row.arm, readout="")) in metrics
-    }
-    return [ScoreRow(**{**vars(row), "kind": kinds[row.task]}) for row in known], metrics
+    for row in scores:
+        layer_arm = replace(row.arm, readout="")
+        if layer_arm in metrics:  # readouts of a layer share its metrics
+            metrics[row.arm] = metrics[layer_arm]
+    return scores, metrics
 
 
 def _from_mteb(folder: Path) -> Iterator[ScoreRow]:
@@ -388,15 +377,17 @@ def _from_mteb(folder: Path) -> Iterator[ScoreRow]:
     left_out = []
     for arm, result in _mteb_results(folder):
         task = result.task
-        known = task in LAYER_BY_LAYER or subsets.declared(task)
         try:
-            content = results.select(
-                result.content, MtebTask(task).selection if known else results.usual(result.content)
-            )
+            if task in LAYER_BY_LAYER or subsets.declared(task):
+                selection = MtebTask(task).selection
+            else:
+                selection = results.usual(result.content)
+            content = results.select(result.content, selection)
         except DataError as error:
             left_out.append(f"'{result.path}': {error}")
             continue
-        if (score := _mean(content)) is not None:
+        score = _mean(content)
+        if score is not None:
             seconds = result.content.get("evaluation_time")
             yield ScoreRow(
                 arm,
@@ -421,10 +412,10 @@ def _mteb_results(folder: Path) -> Iterator[tuple[Arm, BenchmarkResult]]:
         arm = Arm(
             result.model, result.revision, result.layer, str(result.settings.get("readout", ""))
         )
-        first = origin.setdefault(Cell(arm, result.task), path)
-        if first != path:
+        earlier = origin.setdefault(Cell(arm, result.task), path)
+        if earlier != path:
             raise DataError(
-                f"{arm} has two scores of {result.task}: '{first}' and '{path}'. Remove one of them."
+                f"{arm} has two scores of {result.task}: '{earlier}' and '{path}'. Remove one of them."
             )
         yield arm, result
 

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, takewhile
+from itertools import count, product, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +58,9 @@ class SearchSource:
         self._until = time.monotonic() + 3600 * (experiment.config.search.wall_hours or math.inf)
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
-        again, self._decided = self._decided[:n], self._decided[n:]
-        new = self.learner.ask(n - len(again)) if time.monotonic() < self._until else []
-        picks = [*again, *new]
+        picks, self._decided = self._decided[:n], self._decided[n:]
+        if time.monotonic() < self._until:
+            picks += self.learner.ask(n - len(picks))
         units = [self._unit(pick) for pick in picks]
         self._running |= {unit.key: pick for unit, pick in zip(units, picks, strict=True)}
         return units
@@ -149,12 +149,11 @@ def check(experiment: Experiment) -> None:
     if ":" in experiment.config.search.policy:
         layers = sum(len(suite.revisions) * len(suite.layers) for suite in experiment.suites)
         metrics = metrics_of_arms(experiment.suites, np.zeros((layers, len(experiment.metrics))))
-        first = build_problem(experiment, experiment.suites, metrics)
-        decisions = 1 + len(
-            first.models
-        )  # after a first look at every model, which the policy does not choose
+        trial = build_problem(experiment, experiment.suites, metrics)
+        # after a first look at every model, which the policy does not choose
+        decisions = 1 + len(trial.models)
         Learner(
-            first, experiment.policy, budget=1.0, window=decisions, seed=experiment.config.seed
+            trial, experiment.policy, budget=1.0, window=decisions, seed=experiment.config.seed
         ).ask(decisions)
     if experiment.fresh:
         return
@@ -172,9 +171,9 @@ class AutomaticBudget:
     reason: str
 
     def __str__(self) -> str:
-        allowed = (
-            "every score" if self.share == 1 else f"{self.share:.0%} of the cost of every score"
-        )
+        allowed = "every score"
+        if self.share != 1:
+            allowed = f"{self.share:.0%} of the cost of every score"
         return f"auto: {allowed}, since {self.reason}"
 
 
@@ -183,17 +182,18 @@ def automatic_budget(problem: Problem) -> AutomaticBudget:
     best search.
     """
     checkpoints = len(np.unique(problem.checkpoint_index))
-    whole, first_look = problem.exhaustive_cost, least_budget(problem)
+    exhaustive = problem.exhaustive_cost
+    first_look = least_budget(problem)
+    all_scores = f"all scores take about {duration(exhaustive)} (assumed)"
     if checkpoints <= FEW_CHECKPOINTS:
         return AutomaticBudget(1.0, f"the grid is small: {plural(checkpoints, 'checkpoint')}")
-    if whole <= SMALL_COST:
-        return AutomaticBudget(1.0, f"all scores take about {duration(whole)} (assumed)")
-    if whole <= 2 * first_look:
+    if exhaustive <= SMALL_COST:
+        return AutomaticBudget(1.0, all_scores)
+    if exhaustive <= 2 * first_look:
         return AutomaticBudget(
-            1.0, f"a first look at every model takes {first_look / whole:.0%} of that"
+            1.0, f"a first look at every model takes {first_look / exhaustive:.0%} of that"
         )
-    share = max(USUAL_SHARE, 2 * first_look / whole)
-    return AutomaticBudget(share, f"all scores take about {duration(whole)} (assumed)")
+    return AutomaticBudget(max(USUAL_SHARE, 2 * first_look / exhaustive), all_scores)
 
 
 def budget(search: config.Search, problem: Problem, grows: bool = False) -> Budget:
@@ -205,8 +205,8 @@ def budget(search: config.Search, problem: Problem, grows: bool = False) -> Budg
     share = automatic_budget(problem).share if search.budget == "auto" else search.budget
     share = max(share, search.spend or 0.0)
     if grows:
-        least = max(float(problem.arm_cost.min()), least_budget(problem)) / problem.exhaustive_cost
-        share = max(share, least * (1 + 1e-6))
+        first_cells = max(float(problem.arm_cost.min()), least_budget(problem))
+        share = max(share, first_cells / problem.exhaustive_cost * (1 + 1e-6))
     return Budget(min(1.0, share), None, search.cells)
 
 
@@ -249,34 +249,36 @@ def carried_on(
     The search counts them as decisions of its own whose outcomes are known: it pays for none again,
     and what they cost is part of its budget.
     """
-    every = (
-        problem.cell(arm, task)
-        for arm in range(len(problem.arms))
-        for task in range(len(problem.tasks))
-    )
-    cells = {experiment.score_key(cell.arm, experiment.by_task[cell.task]): cell for cell in every}
-    known = {pick.cell for pick in decided}
-    earlier = (cells[record.key] for record in records if record.key in cells)
-    more = [cell for cell in earlier if cell not in known]
+    cells = {}
+    for arm, task in product(range(len(problem.arms)), range(len(problem.tasks))):
+        cell = problem.cell(arm, task)
+        cells[experiment.score_key(cell.arm, experiment.by_task[cell.task])] = cell
+    decided_cells = {pick.cell for pick in decided}
+    recorded = (cells[record.key] for record in records if record.key in cells)
+    earlier = [cell for cell in recorded if cell not in decided_cells]
     why = {"search": "of a smaller grid"}
     return [
         *decided,
-        *(Pick(i, cell, "search", 0.0, why, known=i) for i, cell in enumerate(more, len(decided))),
+        *(
+            Pick(i, cell, "search", 0.0, why, known=i)
+            for i, cell in enumerate(earlier, len(decided))
+        ),
     ]
 
 
 def posterior(experiment: Experiment, learner: Learner) -> PosteriorUpdated:
     """The posterior of every arm at this moment, for the dashboard."""
     state = learner.state
-    known, best = state.posterior.without_pending(), state.recommended
+    scored = state.posterior.without_pending()
+    best = state.recommended
     index = {arm: i for i, arm in enumerate(experiment.arms)}
     values = np.full((2, len(index)), np.nan, np.float32)
-    values[:, [index[arm] for arm in learner.problem.arms]] = known.mean, known.sd
-    bound = np.where(state.usable, known.mean + NORMAL_95 * known.sd, -np.inf)
+    values[:, [index[arm] for arm in learner.problem.arms]] = scored.mean, scored.sd
+    bound = np.where(state.usable, scored.mean + NORMAL_95 * scored.sd, -np.inf)
     return PosteriorUpdated(
         values=values.tobytes(),
         leader=str(learner.problem.arms[best]),
-        shortfall=float(max(0.0, np.delete(bound, best).max(initial=-np.inf) - known.mean[best])),
+        shortfall=float(max(0.0, np.delete(bound, best).max(initial=-np.inf) - scored.mean[best])),
     )
 
 
@@ -307,8 +309,9 @@ def build_problem(
     """
     arms = grid(suites)
     checkpoints = {arm.checkpoint for arm in arms}
-    # the last checkpoint if the configured baseline could not be measured
-    baseline = experiment.baseline if experiment.baseline in checkpoints else arms[-1].checkpoint
+    baseline = experiment.baseline
+    if baseline not in checkpoints:  # it could not be measured
+        baseline = arms[-1].checkpoint
     sizes = [
         task_size(task, experiment.config.protocol, read=metrics is not None)
         for task in experiment.tasks
@@ -354,10 +357,9 @@ def _costs(
             costs.score_seconds(Readout.parse(readout).width(width), size) for size in sizes
         ]
     for i, arm in enumerate(arms):
-        if (
-            location := experiment.locations[arm.checkpoint]
-        ).rolling:  # it may be gone when it is needed again
-            encode[i] += costs.download_seconds(location.rolling.bytes)
+        rolling = experiment.locations[arm.checkpoint].rolling
+        if rolling:  # it may be gone when it is needed again
+            encode[i] += costs.download_seconds(rolling.bytes)
     return encode, score
 
 
@@ -365,13 +367,11 @@ def task_size(task: Task, protocol: Protocol, read: bool) -> TextSize:
     """The amount of text of a task; assumed if its data is not on this machine and ``read`` is
     false.
     """
-    if listed := getattr(
-        task, "statistics", None
-    ):  # a benchmark lists it, whether its data is local or not
+    listed = getattr(task, "statistics", None)
+    if listed:  # by a benchmark, whether its data is local or not
         tokens = listed.characters / CHARACTERS_PER_TOKEN
-        return TextSize(
-            listed.texts, tokens, min(protocol.max_length, tokens / max(1, listed.texts))
-        )
+        longest = min(protocol.max_length, tokens / max(1, listed.texts))
+        return TextSize(listed.texts, tokens, longest)
     if not (read or task.is_local):
         return UNKNOWN_TASK
     return TextSize.of(map(len, task.texts()), protocol.max_length)

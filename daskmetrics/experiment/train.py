@@ -89,10 +89,12 @@ def ddp_trainings(config: Config, suites: Mapping[str, TrainedSuite]) -> list[Dd
         update={"interface": config.ddp.interface or config.cluster.interface}
     )
     trainings = [
-        DdpTraining(name, s.recipe, s.folder, ddp, config.cluster.workers)
-        for name, s in suites.items()
+        DdpTraining(name, suite.recipe, suite.folder, ddp, config.cluster.workers)
+        for name, suite in suites.items()
     ]
-    return sorted(trainings, key=lambda each: -shape_of(each.recipe).parameters * each.recipe.steps)
+    return sorted(
+        trainings, key=lambda group: -shape_of(group.recipe).parameters * group.recipe.steps
+    )
 
 
 class _DisplayObserver:
@@ -143,15 +145,15 @@ def train(
     Returns the folder of each suite, with one folder per checkpoint. A process group that fails
     repeatedly is a `ProcessGroupError`.
     """
-    missing = [each for each in ddp_trainings(config, suites) if not each.is_done]
+    missing = [group for group in ddp_trainings(config, suites) if not group.is_done]
     if missing and config.cluster.kind in ("slurm", "allocation"):
         for line in account_limits():
             display.message(escape(f"Limit of {line}"))
-    for each in missing:
-        suites[each.name].claim()
-        display.phase(each.name, each.recipe.steps)
-        kept = telemetry or each.folder / TELEMETRY
-        train_by_ddp(client, replace(each, telemetry=kept), _DisplayObserver(display))
+    for group in missing:
+        suites[group.name].claim()
+        display.phase(group.name, group.recipe.steps)
+        file = telemetry or group.folder / TELEMETRY
+        train_by_ddp(client, replace(group, telemetry=file), _DisplayObserver(display))
     return {name: suite.folder for name, suite in suites.items()}
 
 

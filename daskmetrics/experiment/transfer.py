@@ -10,6 +10,7 @@ import csv
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,8 @@ class ImportCounts:
     elsewhere: int  # left out: not in the configuration
     other_protocol: int  # left out: made with another protocol of daskmetrics
     unmarked: int  # new and known ones that do not name their protocol
-    reduced: (
-        int  # new and known ones of more splits or subsets than the task has, which are not used
-    )
+    # new and known ones of more splits or subsets than the task has, which are not used
+    reduced: int
     incomplete: int  # left out: they lack a split or subset of the task
     example: str = ""  # of one that is incomplete, and what it lacks
 
@@ -74,13 +74,13 @@ def to_csv(folder: RunFolder, path: Path) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as text:
         writer = csv.writer(text, lineterminator="\n")
-        named = ["readout"] if any(cell.arm.readout for cell, *_ in scores) else []
-        writer.writerow([*COLUMNS, *named])
+        has_readouts = any(cell.arm.readout for cell, *_ in scores)
+        writer.writerow([*COLUMNS, "readout"] if has_readouts else COLUMNS)
         for cell, kind, record, result in scores:
             arm = cell.arm
             score = [result.score, result.stderr, result.n]
             cost = [record.seconds, result.encode_seconds, result.protocol]
-            readout = [arm.readout] if named else []
+            readout = [arm.readout] if has_readouts else []
             writer.writerow(
                 [arm.model, arm.revision, arm.layer, cell.task, kind, *score, *cost, *readout]
             )
@@ -122,13 +122,12 @@ def _result(arm: Arm, record: Record, result: Scored, names: Mapping[str, str]) 
 def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> ImportCounts:
     """Import those results of a folder that belong to a run's arms and tasks into its journal."""
     names = _model_names([model.model_dump() for model in experiment.config.models])
-    arms = {  # mteb may use the hub id, or the model's name with or without ``local/``
-        (name, same.revision, arm.layer, arm.readout): arm
-        for arm in experiment.arms
-        for same, kept in experiment.by_name.items()
-        if kept == arm.checkpoint
-        for name in (names[arm.model], arm.model)
-    }
+    arms = {}
+    for arm, (alias, checkpoint) in product(experiment.arms, experiment.by_name.items()):
+        if checkpoint == arm.checkpoint:
+            # mteb may use the hub id, or the model's name with or without ``local/``
+            for name in (names[arm.model], arm.model):
+                arms[name, alias.revision, arm.layer, arm.readout] = arm
     tasks = defaultdict[str, list[MtebTask]](list)  # several if they differ by their options
     for task in experiment.tasks:
         if isinstance(task, MtebTask):
@@ -137,34 +136,33 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
     left_out: list[str] = []
     elsewhere = other = unmarked = reduced = 0
     for result in results.read(source):
-        arm = arms.get(
-            (result.model, result.revision, result.layer, result.settings.get("readout", ""))
-        )
-        protocol = result.settings.get("protocol")
-        if arm is None or result.task not in tasks:
+        readout = result.settings.get("readout", "")
+        result_arm = arms.get((result.model, result.revision, result.layer, readout))
+        if result_arm is None or result.task not in tasks:
             elsewhere += 1
-        elif protocol is not None and not experiment.protocols[arm.checkpoint].key.startswith(
-            str(protocol)
-        ):
+            continue
+        protocol = result.settings.get("protocol")
+        run_protocol = experiment.protocols[result_arm.checkpoint].key
+        if protocol is not None and not run_protocol.startswith(str(protocol)):
             other += 1
-        else:
-            selected, reasons = _of_tasks(result, tasks[result.task])
-            accepted += [(each, arm, task) for each, task in selected]
-            left_out += reasons
-            unmarked += len(selected) if protocol is None else 0
-            reduced += sum(_parts(each) < _parts(result) for each, _ in selected)
+            continue
+        selected, reasons = _of_tasks(result, tasks[result.task])
+        accepted += [(of_task, result_arm, mteb_task) for of_task, mteb_task in selected]
+        left_out += reasons
+        if protocol is None:
+            unmarked += len(selected)
+        reduced += sum(_parts(of_task) < _parts(result) for of_task, _ in selected)
     folder.create()
     with private(), Journal(folder.journal, folder.lock) as journal:
-        known = {record.key for record in journal.records() if record.ok}
-        imported = (_record(experiment, *each) for each in accepted)
-        new = {record.key: record for record in imported if record.key not in known}
+        recorded = {record.key for record in journal.records() if record.ok}
+        imported = (_record(experiment, *accepted_result) for accepted_result in accepted)
+        new = {record.key: record for record in imported if record.key not in recorded}
         if not any(
             isinstance(entry, RunStarted) and entry.key == experiment.key
             for entry in journal.entries
         ):
-            begin(
-                experiment, folder, journal
-            )  # entries before a run's start belong to another configuration
+            # entries before a run's start belong to another configuration
+            begin(experiment, folder, journal)
         for record in new.values():
             journal.append(record)
     known_ones = len(accepted) - len(new)
@@ -198,13 +196,11 @@ def _parts(result: BenchmarkResult) -> int:
 
 def _record(experiment: Experiment, result: BenchmarkResult, arm: Arm, task: MtebTask) -> Record:
     plain = results.reduce(result.content)
-    texts = (
-        task.statistics.texts
-        if task.statistics
-        else len(task.texts())
-        if task.is_local
-        else UNKNOWN_TASK.texts
-    )
+    texts = UNKNOWN_TASK.texts
+    if task.statistics:
+        texts = task.statistics.texts
+    elif task.is_local:
+        texts = len(task.texts())
     score = results.score(plain, task.kind, texts)
     seconds = float(result.content.get("evaluation_time") or 0.0)
     value = Scored(

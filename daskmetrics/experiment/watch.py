@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from types import FrameType
 
 from distributed import Client
@@ -95,9 +96,9 @@ def _tracking(
     """Logs rounds to the libraries of `watch.log`, always to the same run of each; its name is an
     event.
     """
-    if config.watch.log and "tracked" not in log.last:
+    if config.watch.log and "tracked" not in log.latest:
         log.write("tracked", run=secrets.token_hex(8))
-    identity = log.last.get("tracked", {}).get("run", "")
+    identity = log.latest.get("tracked", {}).get("run", "")
     return trackers(
         config.watch.log,
         config.name,
@@ -150,10 +151,9 @@ class _Watcher:
     track: Callable[[int, Numbers], None]
     stack: ExitStack
     client: Client | None
-    grid: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # the revisions of the latest round, by model
-    said: set[str] = field(default_factory=set)  # lines that are shown once
+    # the revisions of the latest round, by model
+    grid: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    notices: set[str] = field(default_factory=set)  # lines that are shown once
     active: float = field(default_factory=time.monotonic)  # the end of the latest round
 
     def follow(
@@ -172,40 +172,39 @@ class _Watcher:
         while True:
             if signals:
                 raise KeyboardInterrupt
-            now = time.monotonic()
-            found = follower.look(now)
-            for model, waiting in found.waiting.items():
+            looked = time.monotonic()
+            arrivals = follower.look(looked)
+            for model, waiting in arrivals.waiting.items():
                 for name, reason in waiting.items():
                     if reason != AT_REST:
                         self._say(f"{model}@{name} cannot be read yet: {reason}")
-            if any(found.revisions.values()) and found.revisions != self.grid:
-                if self._round(found.revisions, follower):
+            if any(arrivals.revisions.values()) and arrivals.revisions != self.grid:
+                if self._round(arrivals.revisions, follower):
                     on_round()
                     self.active = time.monotonic()
-            elif reason := self._end(found, now):
+            elif reason := self._end(arrivals, looked):
                 self.display.message(escape(f"The watch ends: {reason}."))
                 return reason
             else:
                 time.sleep(parse_duration(self.config.watch.poll) or 0.0)
 
     def _say(self, text: str) -> None:
-        if text not in self.said:
-            self.said.add(text)
+        if text not in self.notices:
+            self.notices.add(text)
             self.display.message(escape(text))
 
-    def _end(self, found: Arrivals, now: float) -> str:
+    def _end(self, arrivals: Arrivals, looked: float) -> str:
         """Why the watch ends, by what a look at this time has found; empty if it goes on."""
-        if any(
-            reason == AT_REST for waiting in found.waiting.values() for reason in waiting.values()
-        ):
+        waiting = (names.values() for names in arrivals.waiting.values())
+        reasons = list(chain.from_iterable(waiting))
+        if AT_REST in reasons:
             return ""  # it is complete in a moment
-        idle = now - max(self.active, found.changed)
-        if found.finished and (not any(found.waiting.values()) or idle > UNFINISHED):
-            left = sorted(
-                f"{model}@{name}" for model, waiting in found.waiting.items() for name in waiting
-            )
-            never = f", and {plural(len(left), 'checkpoint')} never became complete" if left else ""
-            return f"the training has finished{never}"
+        idle = looked - max(self.active, arrivals.changed)
+        if arrivals.finished and not reasons:
+            return "the training has finished"
+        if arrivals.finished and idle > UNFINISHED:
+            incomplete = plural(len(reasons), "checkpoint")
+            return f"the training has finished, and {incomplete} never became complete"
         longest = parse_duration(self.config.watch.until_idle)
         if longest is not None and idle > longest:
             return f"no new checkpoint for {duration(longest)}"
@@ -284,9 +283,14 @@ class _Watcher:
         """Write the event of a record; one that failed has a reason and no number."""
         failure = {} if record.ok else {"reason": record.reason}
         if record.kind == "measure" and not measures_nothing(record):
-            step = Checkpoint.parse(record.name).step
-            about = {"checkpoint": record.name, "step": step, "seconds": round(record.seconds, 3)}
-            self.log.write("measured", **about, status=record.status, **failure)
+            self.log.write(
+                "measured",
+                checkpoint=record.name,
+                step=Checkpoint.parse(record.name).step,
+                seconds=round(record.seconds, 3),
+                status=record.status,
+                **failure,
+            )
         elif record.kind == "score":
             cell = Cell.parse(record.name)
             value = {}
@@ -313,14 +317,14 @@ class _Watcher:
                 rise=None,
             )
             return
-        answer, before = (
-            answer_of(experiment, self.journal, ended),
-            self.log.last.get("updated") or {},
-        )
+        answer = answer_of(experiment, self.journal, ended)
+        before = self.log.latest.get("updated") or {}
         plain = answer.as_dict()
         if not self.log.write("updated", key=experiment.key, **plain):
             return
-        self.track(max(each.step or 0 for each in experiment.checkpoints), numbers_of(plain))
+        self.track(
+            max(checkpoint.step or 0 for checkpoint in experiment.checkpoints), numbers_of(plain)
+        )
         if (before.get("best") or {}).get("arm") != plain["best"]["arm"]:
             self.log.write(
                 "best",

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -60,18 +61,15 @@ class BackgroundWatch:
     """
 
     def __init__(self, config: Config, folder: RunFolder) -> None:
-        self.folder, self._sources = (
-            folder.path,
-            [Path(model.source or "").expanduser() for model in config.models],
-        )
+        self.folder = folder.path
+        self._sources = [Path(model.source or "").expanduser() for model in config.models]
         self.log = folder.path / "watch.log"
         self._process: subprocess.Popen[bytes] | None = None
         folder.create()
         if holder(folder.lock) is None:
             for source in self._sources:
-                source.mkdir(
-                    parents=True, exist_ok=True
-                )  # so that it is a folder and not an id of the hub
+                # so that it is a folder and not an id of the hub
+                source.mkdir(parents=True, exist_ok=True)
             written = atomic_write(
                 folder.path / "watch.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False)
             )
@@ -128,24 +126,24 @@ class BackgroundWatch:
             If it is no folder or has no step, if the watch follows several suites, or if another
             checkpoint of this step was handed over.
         """
-        place = Path(checkpoint).resolve()
-        step = step_of(place.name) if step is None else step
+        path = Path(checkpoint).resolve()
+        if step is None:
+            step = step_of(path.name)
         if len(self._sources) > 1:
             raise ConfigError(
                 f"The watch follows {listed(list(map(str, self._sources)))}: save into one of them."
             )
-        if step is None or not place.is_dir():
-            problem = (
-                "has no step in its name: pass step=..." if place.is_dir() else "is no folder."
-            )
-            raise ConfigError(f"'{checkpoint}' {problem}")
+        if not path.is_dir():
+            raise ConfigError(f"'{checkpoint}' is no folder.")
+        if step is None:
+            raise ConfigError(f"'{checkpoint}' has no step in its name: pass step=...")
         source = self._sources[0].resolve()
-        if place.parent == source and step_of(place.name) == step:
+        if path.parent == source and step_of(path.name) == step:
             return
         link = source / f"step{step}"
         with suppress(FileExistsError):
-            link.symlink_to(place, target_is_directory=True)
-        if link.resolve() != place:
+            link.symlink_to(path, target_is_directory=True)
+        if link.resolve() != path:
             raise ConfigError(f"'{link}' is another checkpoint of step {step} than '{checkpoint}'.")
 
     def finish(self) -> None:
@@ -239,7 +237,7 @@ class WatchCallback:
 
     def __init__(
         self,
-        config: Any = None,
+        config: str | Path | Mapping[str, Any] | Config | None = None,
         *,
         folder: str | Path | None = None,
         wait: bool = False,
