@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def dataset(
-    tree: xarray.DataTree, models: Sequence[str], what: str, dimension: str
+    tree: xarray.DataTree, models: Sequence[str], quantity: str, dimension: str
 ) -> xarray.Dataset:
     """Metrics or scores of all models, (model, checkpoint, layer), with the models in the given
     order.
@@ -26,12 +26,12 @@ def dataset(
     """
     import xarray
 
-    kinds = (what, f"{what}_stderr", f"{what}_status")
+    kinds = (quantity, f"{quantity}_stderr", f"{quantity}_status")
     stored = {model: tree.children[model] for model in models if model in tree.children}
     nodes = {
         model: node.to_dataset()[list(kinds)].drop_vars("step")
         for model, node in stored.items()
-        if what in node
+        if quantity in node
     }
     if any("arm" in node.dims for node in nodes.values()):
         nodes = {model: _by_readout(node) for model, node in nodes.items()}
@@ -46,16 +46,20 @@ def dataset(
     )
     order = training_order(joined["checkpoint"].values.tolist())
     joined = joined.sel(checkpoint=list(order))
-    steps = [-1 if (step := step_of(name)) is None else step for name in order]  # as in the store
-    joined = joined.assign_coords(checkpoint=np.array(order, object), step=("checkpoint", steps))
-    about, variables = joined[what].attrs, {}
+    steps = [step_of(name) for name in order]
+    stored_steps = [-1 if step is None else step for step in steps]
+    joined = joined.assign_coords(
+        checkpoint=np.array(order, object), step=("checkpoint", stored_steps)
+    )
+    attributes = joined[quantity].attrs
+    variables = {}
     for name in joined[dimension].values.tolist():
         for kind, suffix in zip(kinds, ("", "_stderr", "_status"), strict=True):
             array = joined[kind].sel({dimension: name}, drop=True)
             if suffix != "_status":
                 array.attrs = {
-                    "units": about["units"][name],
-                    "description": about["descriptions"][name],
+                    "units": attributes["units"][name],
+                    "description": attributes["descriptions"][name],
                 }
             variables[name + suffix] = array
     return xarray.Dataset(variables, attrs=tree.attrs)
@@ -66,10 +70,10 @@ def _by_readout(node: xarray.Dataset) -> xarray.Dataset:
     if "arm" not in node.dims:
         return node.expand_dims(readout=[""], axis=2)
     missing = {name: 0 if str(name).endswith("_status") else np.nan for name in node}
-    found = node.set_index(arm=["arm_layer", "readout"]).unstack("arm", fill_value=missing)
+    unstacked = node.set_index(arm=["arm_layer", "readout"]).unstack("arm", fill_value=missing)
     order = dict.fromkeys(node["readout"].values.tolist())
     return (
-        found.rename(arm_layer="layer")
+        unstacked.rename(arm_layer="layer")
         .sel(readout=list(order))
         .transpose("checkpoint", "layer", "readout", ...)
     )

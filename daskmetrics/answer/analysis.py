@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import fsum
 from statistics import fmean, median, pstdev
@@ -63,10 +63,10 @@ class Failure:
 
 def scores(run: RecordedRun) -> dict[Arm, dict[str, float]]:
     """Raw scores by arm and task, in the order of the journal."""
-    return {
-        arm: {task: score.score for task, score in values.items()}
-        for arm, values in run.recorded.items()
-    }
+    by_arm = {}
+    for arm, by_task in run.recorded.items():
+        by_arm[arm] = {task: result.score for task, result in by_task.items()}
+    return by_arm
 
 
 def mean_scores(run: RecordedRun) -> dict[Arm, float]:
@@ -80,17 +80,16 @@ def mean_scores(run: RecordedRun) -> dict[Arm, float]:
 
 def marks(run: RecordedRun) -> dict[str, Arm]:
     """The best and the default arm, which figures mark; empty while the search is not finished."""
-    return {"best": run.result.best_arm, "default": run.result.default_arm} if run.result else {}
+    if run.result is None:
+        return {}
+    return {"best": run.result.best_arm, "default": run.result.default_arm}
 
 
 def compared(run: RecordedRun) -> TradeOffs | None:
     """Scores against what arms take; None if no arm was scored on every task of the objective."""
-    needed = run.weights.keys()
-    return (
-        run.trade_offs()
-        if any(needed <= by_task.keys() for by_task in run.recorded.values())
-        else None
-    )
+    if not mean_scores(run):
+        return None
+    return run.trade_offs()
 
 
 def layer_of(arm: Arm) -> Arm:
@@ -129,28 +128,23 @@ def standard_scores(run: RecordedRun) -> dict[Arm, float]:
     Arms that were scored on different tasks become comparable if the search chose similar arms for
     each task.
     """
-    known = scores(run)
-    values = {
-        task: [by_task[task] for by_task in known.values() if task in by_task] for task in run.tasks
-    }
-    scale = {task: (fmean(each), pstdev(each)) for task, each in values.items() if len(each) > 1}
-    standard = {
-        arm: [
-            (by_task[task] - mean) / sd
-            for task, (mean, sd) in scale.items()
-            if task in by_task and sd
-        ]
-        for arm, by_task in known.items()
-    }
-    return {arm: fmean(each) for arm, each in standard.items() if each}
+    standard: dict[Arm, list[float]] = {}
+    for task in run.tasks:
+        by_arm = {arm: row[task].score for arm, row in run.recorded.items() if task in row}
+        if len(set(by_arm.values())) > 1:
+            mean, sd = fmean(by_arm.values()), pstdev(by_arm.values())
+            for arm, score in by_arm.items():
+                standard.setdefault(arm, []).append((score - mean) / sd)
+    return {arm: fmean(standard[arm]) for arm in run.recorded if arm in standard}
 
 
 def errors(run: RecordedRun) -> dict[str, float]:
     """Median standard error of the scores of each task and of the values of each metric, if there
     are any.
     """
-    cells = [item for by_task in run.recorded.values() for item in by_task.items()]
-    errors = {task: [score.stderr for name, score in cells if name == task] for task in run.tasks}
+    errors = {}
+    for task in run.tasks:
+        errors[task] = [row[task].stderr for row in run.recorded.values() if task in row]
     errors |= {name: list(by_arm.values()) for name, by_arm in metrics(run, "stderr").items()}
     return {name: median(values) for name, values in errors.items() if values}
 
@@ -163,34 +157,43 @@ def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
     numbers of arms as weights; ``all tasks`` is the average over all tasks. A task with fewer than
     `FEWEST` arms is left out. Of several readouts of a layer, the best counts.
     """
-    known = at_layers(run, scores(run))
-    kinds = {task: about["kind"].replace("_", " ") for task, about in run.tasks.items()}
-    groups = {
-        "all tasks": list(kinds),
-        **{kind: [t for t in kinds if kinds[t] == kind] for kind in kinds.values()},
-    }
+    at_layer = at_layers(run, scores(run))
+    groups = {"all tasks": list(run.tasks)}
+    for task, kind in run.kinds.items():
+        groups.setdefault(kind.replace("_", " "), []).append(task)
     table: dict[str, dict[str, tuple[float, int]]] = {}
     for name, values in metrics(run).items():
-        each: dict[str, tuple[float, int]] = {}
-        for task in kinds:
-            arms = [layer for layer, own in known.items() if task in own and layer in values]
-            sides = [values[arm] for arm in arms], [known[arm][task] for arm in arms]
-            rho = rank_correlation(*sides) if len(arms) >= FEWEST else math.nan
-            each[task] = rho, len(arms)
+        by_task = {}
+        for task in run.tasks:
+            arms = [arm for arm, row in at_layer.items() if task in row and arm in values]
+            if len(arms) >= FEWEST:
+                sides = [values[arm] for arm in arms], [at_layer[arm][task] for arm in arms]
+                by_task[task] = rank_correlation(*sides), len(arms)
+        table[name] = {}
         for group, tasks in groups.items():
-            defined = [(rho, n) for task in tasks for rho, n in [each[task]] if not math.isnan(rho)]
-            count = sum(n for _, n in defined)
-            rho = fsum(rho * n for rho, n in defined) / count if count else math.nan
-            table.setdefault(name, {})[group] = rho, count
+            cells = [by_task[task] for task in tasks if task in by_task]
+            table[name][group] = _weighted_mean(cells)
     return table
+
+
+def _weighted_mean(correlations: Iterable[tuple[float, int]]) -> tuple[float, int]:
+    """The mean of defined correlations by their numbers of arms, and the sum of these."""
+    defined = [(rho, count) for rho, count in correlations if not math.isnan(rho)]
+    total = sum(count for _, count in defined)
+    if total == 0:
+        return math.nan, 0
+    return fsum(rho * count for rho, count in defined) / total, total
 
 
 def closest_first(table: Mapping[str, Mapping[str, tuple[float, int]]]) -> list[str]:
     """The metrics of `correlations` by their absolute rho over all tasks; those without one come
     last.
     """
-    rho = {name: next(iter(row.values()))[0] for name, row in table.items()}
-    return sorted(table, key=lambda name: 1.0 if math.isnan(rho[name]) else -abs(rho[name]))
+    closeness = {}
+    for name, row in table.items():
+        rho, _ = next(iter(row.values()))
+        closeness[name] = -1.0 if math.isnan(rho) else abs(rho)
+    return sorted(table, key=lambda name: -closeness[name])
 
 
 def leader(run: RecordedRun) -> tuple[Arm, float] | None:
@@ -247,23 +250,27 @@ class SearchPath:
 
 def path_of(run: RecordedRun) -> SearchPath:
     """The path of the latest search."""
-    share = run.result.exhaustive / 100 if run.result else 1.0
-    unit = "% of the exhaustive sweep (assumed)" if run.result else "assumed seconds"
-    return SearchPath(tuple(_decisions(run, share)), _default_score(run), unit)
+    unit, seconds = "assumed seconds", 1.0
+    if run.result:
+        unit, seconds = "% of the exhaustive sweep (assumed)", run.result.exhaustive / 100
+    return SearchPath(tuple(_decisions(run, seconds)), _default_score(run), unit)
 
 
 def _decisions(run: RecordedRun, unit: float) -> list[DecisionPoint]:
     """Every decision in order, as if each had its result before the next one."""
-    points, spent, best = [], 0.0, None
-    known: dict[Arm, dict[str, Scored]] = {}
+    points = []
+    spent = 0.0
+    best: float | None = None
+    paid: dict[Arm, dict[str, Scored]] = {}
     for pick in run.picks:
         cell = cell_of(pick)
         spent += pick["cost"] / unit
-        if one := run.recorded.get(cell.arm, {}).get(cell.task):
-            values = known.setdefault(cell.arm, {})
-            values[cell.task] = one
-            if mean := mean_score(values, run.weights):
-                best = mean[0] if best is None else max(mean[0], best)
+        if score := run.recorded.get(cell.arm, {}).get(cell.task):
+            by_task = paid.setdefault(cell.arm, {})
+            by_task[cell.task] = score
+            mean = mean_score(by_task, run.weights)
+            if mean and (best is None or mean[0] > best):
+                best = mean[0]
         points.append(DecisionPoint(spent, cell.arm, pick["stage"], best))
     return points
 
@@ -274,23 +281,20 @@ def _default_score(run: RecordedRun) -> float | None:
     """
     if run.result is None:
         return None
-    complete = all(
-        run.weights.keys() <= each["scores"].keys()
-        for each in (run.result.best, run.result.default)
-    )
-    return float(run.result.default["mean"]["score"]) if complete else None
+    for candidate in (run.result.best, run.result.default):
+        if not run.weights.keys() <= candidate["scores"].keys():
+            return None
+    return float(run.result.default["mean"]["score"])
 
 
 def suites(run: RecordedRun) -> tuple[Suite, ...]:
     """The checkpoints that the run has measured or tried to measure, their layers and readouts, by
     model.
     """
-    plan = latest(run.entries, StorePlanned)
-    readouts = (
-        {each["model"]: tuple(each.get("readouts", ("",))) for each in plan.template["suites"]}
-        if plan
-        else {}
-    )
+    readouts = {}
+    if plan := latest(run.entries, StorePlanned):
+        for suite in plan.template["suites"]:
+            readouts[suite["model"]] = tuple(suite.get("readouts", ("",)))
     layers: dict[str, set[int]] = {}
     revisions: dict[str, set[str]] = {}
     for record in run.records:
@@ -361,10 +365,9 @@ def survived(run: RecordedRun) -> Counter[str]:
 def units(run: RecordedRun, metric: str) -> str:
     """Units of a metric in the run's store or, if it has no such metric, in the catalogue."""
     plan = latest(run.entries, StorePlanned)
-    axis = plan.template["metrics"] if plan else {"names": (), "units": ()}
-    known = dict(zip(axis["names"], axis["units"], strict=True))
-    if metric in known:
-        return str(known[metric])
+    if plan and metric in plan.template["metrics"]["names"]:
+        axis = plan.template["metrics"]
+        return str(axis["units"][axis["names"].index(metric)])
     return CATALOGUE[metric].units if metric in CATALOGUE else ""
 
 
@@ -378,7 +381,9 @@ def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
     ranks = np.array([_ranks(np.asarray(values, dtype=float)) for values in (a, b)])
     centred = ranks - ranks.mean(axis=1, keepdims=True)
     norm = float(np.sqrt((centred**2).sum(axis=1).prod()))
-    return float((centred[0] * centred[1]).sum()) / norm if norm else float("nan")
+    if not norm:
+        return math.nan
+    return float((centred[0] * centred[1]).sum()) / norm
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:

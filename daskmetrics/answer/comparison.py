@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -110,11 +111,11 @@ def unlike_tasks(run: RecordedRun, other: RecordedRun) -> list[str]:
 
 def cell_scores(run: RecordedRun) -> dict[Cell, float]:
     """Raw score of every scored cell of a run."""
-    return {
-        Cell(arm, task): recorded.score
-        for arm, by_task in run.recorded.items()
-        for task, recorded in by_task.items()
-    }
+    cells = {}
+    for arm, by_task in run.recorded.items():
+        for task, result in by_task.items():
+            cells[Cell(arm, task)] = result.score
+    return cells
 
 
 def agreement(scores: Scores, others: Scores) -> Agreement:
@@ -122,7 +123,8 @@ def agreement(scores: Scores, others: Scores) -> Agreement:
     shared = sorted(scores.keys() & others.keys())
     if not shared:
         return Agreement(0)
-    mine, theirs = (np.array([of[cell] for cell in shared]) for of in (scores, others))
+    mine = np.array([scores[cell] for cell in shared])
+    theirs = np.array([others[cell] for cell in shared])
     gaps = theirs - mine
     worst = int(np.abs(gaps).argmax())
     rho = rank_correlation(mine, theirs) if len(shared) >= FEWEST else None
@@ -133,7 +135,7 @@ def different_settings(*runs: RecordedRun) -> dict[str, tuple[Any, ...]]:
     """The settings of runs that differ, by key; None where a run has none."""
     settings = [_flat(run.config) for run in runs]
     differing = {}
-    for key in dict.fromkeys(key for of_run in settings for key in of_run):
+    for key in dict.fromkeys(chain.from_iterable(settings)):
         values = tuple(of_run.get(key) for of_run in settings)
         if any(value != values[0] for value in values) and not key.startswith("name"):
             differing[key] = values
@@ -183,8 +185,9 @@ def _alike(
         other = by_name.get(_plain(cell))
         if other is None and detail:
             # a variant of the task, in a table that says which
-            variant = by_name.get(_plain(Cell(cell.arm, detail["task_name"])))
-            other = variant if variant and variant.says_what else None
+            other = by_name.get(_plain(Cell(cell.arm, detail["task_name"])))
+            if other and not other.says_what:
+                continue
         if other is None or (other.content and not detail):
             continue
         try:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import compress
+from itertools import chain, compress
 from typing import Any
 
 import numpy as np
@@ -66,17 +66,17 @@ class Evidence:
         errors = scores.copy()
         for arm, row in self._arms.items():
             for task, column in self._columns.items():
-                if (result := self.recorded[arm].get(task)) is None:
-                    continue
-                scores[row, column] = result.score
-                errors[row, column] = result.stderr
+                if result := self.recorded[arm].get(task):
+                    scores[row, column] = result.score
+                    errors[row, column] = result.stderr
         return scores, errors
 
     @cached_property
     def scale(self) -> RewardScale:
         """The scale of the reward, in which arms are compared: by default the score itself."""
         arms = tuple(dict.fromkeys([*self.recorded, self.default]))
-        ones, models = np.ones((len(arms), len(self.kinds))), {arm.model for arm in arms}
+        ones = np.ones((len(arms), len(self.kinds)))
+        models = {arm.model for arm in arms}
         problem = Problem(
             arms=arms,
             tasks=tuple(self.kinds),
@@ -85,12 +85,11 @@ class Evidence:
             score_cost=ones,
             reward=self.config["search"]["reward"],
         )
-        by_arm = enumerate(self.recorded.values())
-        cells = ((arm, task, each) for arm, by_task in by_arm for task, each in by_task.items())
-        seen = Observations.of(
-            (arm, self._columns[task], e.score, e.stderr) for arm, task, e in cells
-        )
-        return reward_scale(problem, seen)
+        seen = []
+        for row, by_task in enumerate(self.recorded.values()):
+            for task, result in by_task.items():
+                seen.append((row, self._columns[task], result.score, result.stderr))
+        return reward_scale(problem, Observations.of(seen))
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -116,9 +115,9 @@ class Evidence:
     def shares(self, tasks: Sequence[str]) -> np.ndarray:
         """Weights of tasks in the objective, with the sum 1; tasks outside of it count equally."""
         weights = np.array([self.weights.get(task, 0.0) for task in tasks])
-        return np.asarray(
-            weights / weights.sum() if weights.any() else np.full(len(tasks), 1 / len(tasks))
-        )
+        if not weights.any():
+            return np.full(len(tasks), 1 / len(tasks))
+        return np.asarray(weights / weights.sum())
 
     def values(self, arms: Sequence[Arm], tasks: Sequence[str]) -> np.ndarray:
         """Scores in units of the reward (arms, tasks); every arm was scored on every task."""
@@ -159,10 +158,13 @@ class Evidence:
         """By how much an arm's mean raw score exceeds another's, on the tasks on which both were
         scored.
         """
-        mine, theirs = (self.recorded.get(each, {}) for each in (arm, other))
-        both = [task for task in tasks if task in mine and task in theirs]
-        apart = [difference(mine[task], theirs[task]) for task in both]
-        return mean_difference(apart, self.shares(both).tolist()) if both else None
+        mine = self.recorded.get(arm, {})
+        theirs = self.recorded.get(other, {})
+        shared = [task for task in tasks if task in mine and task in theirs]
+        if not shared:
+            return None
+        gaps = [difference(mine[task], theirs[task]) for task in shared]
+        return mean_difference(gaps, self.shares(shared).tolist())
 
     def simplicity(self, arm: Arm) -> tuple[Any, ...]:
         """Orders arms from simple to complex: the smaller model, the shallower layer, the earlier
@@ -182,20 +184,19 @@ class Evidence:
     def _order(self) -> Mapping[str, int]:
         """The place of every revision in training."""
         revisions = training_order({arm.revision for arm in (*self.arms, *self.recorded)})
-        return {name: place for place, name in enumerate(revisions)}
+        return {name: i for i, name in enumerate(revisions)}
 
 
 def evidence_of(run: RecordedRun) -> Evidence:
     """What the verdict of a finished search rests on."""
     checkpoints = {Checkpoint.parse(record.name) for record, _ in measured(run.records)}
     suites = suites_of(run)
+    arms = chain.from_iterable(suite.arms() for suite in suites)
     return Evidence(
         config=run.config,
         answer=run.finished_search(),
         kinds=run.kinds,
-        arms=tuple(
-            arm for suite in suites for arm in suite.arms() if arm.checkpoint in checkpoints
-        ),
+        arms=tuple(arm for arm in arms if arm.checkpoint in checkpoints),
         sizes={
             suite.model: float(run.start.widths.get(suite.model, 0)) ** 2 * suite.depth
             for suite in suites

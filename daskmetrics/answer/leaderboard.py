@@ -58,19 +58,15 @@ def ranked_arms(
     partial = sorted(recorded.keys() - means.keys(), key=lambda arm: (-len(recorded[arm]), arm))
     if tied is None:
         tied = _tied({arm: recorded[arm] for arm in complete}, counted)
-    scores = {
-        arm: _scores(by_task, [task for task in weights if task in by_task])
-        for arm, by_task in recorded.items()
-    }
+    scores = {}
+    for arm, by_task in recorded.items():
+        common = [(task, by_task[task]) for task in weights if task in by_task]
+        scores[arm] = {task: (result.score, result.stderr) for task, result in common}
     ranked = [
         RankedArm(arm, scores[arm], rank, *means[arm], tied=arm in tied)
         for rank, arm in enumerate(complete, 1)
     ]
     return (*ranked, *(RankedArm(arm, scores[arm]) for arm in partial))
-
-
-def _scores(by_task: Scores, tasks: Collection[str]) -> dict[str, tuple[float, float]]:
-    return {task: (by_task[task].score, by_task[task].stderr) for task in tasks}
 
 
 def _tied(complete: Mapping[Arm, Scores], weights: Mapping[str, float]) -> set[Arm]:
@@ -80,10 +76,14 @@ def _tied(complete: Mapping[Arm, Scores], weights: Mapping[str, float]) -> set[A
     arms = list(complete)
     tested, beyond = arms[:MOST], arms[MOST:]
     shares = np.array(list(weights.values())) / math.fsum(weights.values())
-    rows = [[by_task[task] for task in weights] for by_task in complete.values()]
-    scores = np.array([[result.score for result in row] for row in rows], float)
-    errors = np.array([[result.stderr for result in row] for row in rows], float)
-    joint = [joint_error([complete[arm][task] for arm in tested]) for task in weights]
+    scores = np.empty((len(arms), len(weights)))
+    errors = np.empty_like(scores)
+    joint = []
+    for column, task in enumerate(weights):
+        results = [by_task[task] for by_task in complete.values()]
+        scores[:, column] = [result.score for result in results]
+        errors[:, column] = [result.stderr for result in results]
+        joint.append(joint_error(results[:MOST]))
     tie = MeanScores.of(scores[: len(tested)], shares, joint).tied(LEVEL)
     compared = [0, *range(len(tested), len(arms))]
     as_good = not_worse(scores[compared] @ shares, errors[compared] ** 2 @ shares**2, LEVEL)

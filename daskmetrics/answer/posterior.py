@@ -8,6 +8,7 @@ import difflib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -88,18 +89,18 @@ def _problem(run: RecordedRun) -> Problem:
     }
     suites, metrics = measured(analysis.suites(run), values)
     if not suites or not run.tasks:
-        raise DataError(
-            f"The run in '{run.folder.path}' has {'no tasks' if suites else 'no measured checkpoint yet'}."
-        )
-    arms = tuple(arm for suite in suites for arm in suite.arms())
-    ones, search, weights = np.ones((len(arms), len(run.tasks))), run.config["search"], run.weights
+        missing = "no tasks" if suites else "no measured checkpoint yet"
+        raise DataError(f"The run in '{run.folder.path}' has {missing}.")
+    arms = tuple(chain.from_iterable(suite.arms() for suite in suites))
+    ones = np.ones((len(arms), len(run.tasks)))
+    weights = run.weights
     return Problem(
         arms=arms,
         tasks=tuple(run.tasks),
         features=arm_features(suites, metrics),
         encode_cost=ones,
         score_cost=ones,
-        reward=search["reward"],
+        reward=run.config["search"]["reward"],
         weights=tuple(weights.get(task, 0.0) for task in run.tasks),
         kinds=tuple(run.kinds.values()),
     )
@@ -111,8 +112,10 @@ def _history(run: RecordedRun) -> tuple[list[Cell], list[Outcome]]:
     """
     answered = {run.cells[record.key]: record for record in run.records if record.kind == "score"}
     # while a search goes on, the order is that of its decisions
-    order = run.result.order if run.result else range(len(run.picks))
-    picked = [cell_of(run.picks[index]) for index in order]
+    picks = run.picks
+    if run.result:
+        picks = tuple(picks[index] for index in run.result.order)
+    picked = [cell_of(pick) for pick in picks]
     earlier = [cell for cell in answered if cell not in set(picked)]
     cells = [*earlier, *(cell for cell in picked if cell in answered)]
     return cells, [_outcome(answered[cell]) for cell in cells]

@@ -121,9 +121,11 @@ class RecordedRun:
         record: Record,
         measured: Container[str],
         before: StorePlan | None,
-        now: StorePlan | None,
+        plan: StorePlan | None,
     ) -> bool:
-        cell = Cell.parse(record.name) if record.kind == "fresh" else self.cells.get(record.key)
+        cell = self.cells.get(record.key)
+        if record.kind == "fresh":
+            cell = Cell.parse(record.name)
         checkpoint = cell.arm.checkpoint if cell else Checkpoint.parse(record.name)
         if checkpoint.model not in self.models or str(checkpoint) in self.measured_as:
             return True
@@ -131,7 +133,7 @@ class RecordedRun:
             return False
         if cell.task not in self.tasks:
             return True
-        return str(checkpoint) in measured and not _are_alike(cell, before, now)
+        return str(checkpoint) in measured and not _are_alike(cell, before, plan)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -146,7 +148,7 @@ class RecordedRun:
     @property
     def kinds(self) -> dict[str, str]:
         """Kind of each task, by name."""
-        return {task: about["kind"] for task, about in self.tasks.items()}
+        return {name: task["kind"] for name, task in self.tasks.items()}
 
     @property
     def weights(self) -> dict[str, float]:
@@ -175,13 +177,14 @@ class RecordedRun:
         """The same for items that were kept back from the search: of its finalists, the best arm
         first.
         """
-        found: dict[Arm, dict[str, Scored]] = {
-            Arm.parse(name): {} for name in (self.result.fresh if self.result else ())
-        }
+        by_arm: dict[Arm, dict[str, Scored]] = {}
+        if self.result:
+            by_arm = {Arm.parse(name): {} for name in self.result.fresh}
         for record, score in scored(self.records, "fresh"):
-            if (cell := Cell.parse(record.name)).arm in found:
-                found[cell.arm][cell.task] = score
-        return found
+            cell = Cell.parse(record.name)
+            if cell.arm in by_arm:
+                by_arm[cell.arm][cell.task] = score
+        return by_arm
 
     def differences(
         self, arm: Arm, other: Arm, run: RecordedRun | None = None
@@ -219,8 +222,7 @@ class RecordedRun:
         notes = [
             entry.note for entry in self.entries if isinstance(entry, UnitAsked) and entry.pick
         ]
-        latest = notes[-1]["search"] if notes else None
-        return tuple(note["pick"] for note in notes if note["search"] == latest)
+        return tuple(note["pick"] for note in notes if note["search"] == notes[-1]["search"])
 
     @cached_property
     def result(self) -> SearchEnded | None:
@@ -233,16 +235,16 @@ class RecordedRun:
         """What the latest round of a watch says, in sentences; empty if the run is no watch, or
         went on without it.
         """
-        events = (
-            self.folder.events.read_text(encoding="utf-8").splitlines()
-            if self.folder.events.exists()
-            else []
-        )
-        plain = (json.loads(line) for line in reversed(events) if '"event":"updated"' in line)
-        latest_round: dict[str, Any] = next(plain, {})
-        return (
-            str(latest_round.get("text", "")) if latest_round.get("key") == self.start.key else ""
-        )
+        if not self.folder.events.exists():
+            return ""
+        events = self.folder.events.read_text(encoding="utf-8").splitlines()
+        rounds = [line for line in events if '"event":"updated"' in line]
+        if not rounds:
+            return ""
+        latest_round = json.loads(rounds[-1])
+        if latest_round.get("key") != self.start.key:
+            return ""
+        return str(latest_round.get("text", ""))
 
     @cached_property
     def finished(self) -> bool:
@@ -291,12 +293,12 @@ class RecordedRun:
     @cached_property
     def measured_as(self) -> Mapping[str, str]:
         """The name of the checkpoint that was measured, by that of a revision of equal weights."""
-        aliases = self.start.aliases.items()
-        return {
-            str(Checkpoint(Checkpoint.parse(kept).model, name)): kept
-            for kept, names in aliases
-            for name in names
-        }
+        by_name = {}
+        for measured_name, revisions in self.start.aliases.items():
+            model = Checkpoint.parse(measured_name).model
+            for revision in revisions:
+                by_name[str(Checkpoint(model, revision))] = measured_name
+        return by_name
 
     @property
     def cells_planned(self) -> int:
@@ -328,13 +330,13 @@ class RecordedRun:
         --------
         >>> run.trade_offs().front  # doctest: +SKIP
         """
-        found = trade_offs_of(self.recorded, self.weights, self._sizes, self.differences)
-        if found is None:
+        compared = trade_offs_of(self.recorded, self.weights, self._sizes, self.differences)
+        if compared is None:
             raise DataError(
                 f"No arm of the run in '{self.folder.path}' was scored on all {len(self.weights)} tasks of the "
                 f"objective, so there is nothing to compare. {self._remedy}"
             )
-        return found
+        return compared
 
     def cost_of(self, arm: Arm) -> ArmCost:
         """What a text costs with an arm: layers, parameters, operations, time, and the size of a
@@ -349,10 +351,9 @@ class RecordedRun:
     @cached_property
     def _sizes(self) -> Mapping[str, ModelSize]:
         """What is known of the size of every model."""
-        known = self.entries, self.recorded, self.config, self.weights
-        return {
-            model: recorded_size(model, width, *known) for model, width in self.start.widths.items()
-        }
+        evidence = self.entries, self.recorded, self.config, self.weights
+        widths = self.start.widths.items()
+        return {model: recorded_size(model, width, *evidence) for model, width in widths}
 
     def mean_over(self, arm: Arm, tasks: Sequence[str]) -> tuple[float | None, float | None]:
         """Mean raw score of an arm over tasks of the objective.
@@ -395,10 +396,12 @@ class RecordedRun:
         return "Its search is not finished; run it again to resume."
 
 
-def _are_alike(cell: Cell, before: StorePlan | None, now: StorePlan | None) -> bool:
+def _are_alike(cell: Cell, before: StorePlan | None, plan: StorePlan | None) -> bool:
     """Whether the same unit scores a cell in both plans."""
-    key = now.key_of(cell) if now else None
-    return key is not None and before is not None and before.key_of(cell) == key
+    if before is None or plan is None:
+        return False
+    key = plan.key_of(cell)
+    return key is not None and before.key_of(cell) == key
 
 
 def cell_of(pick: Mapping[str, Any]) -> Cell:
@@ -408,5 +411,7 @@ def cell_of(pick: Mapping[str, Any]) -> Cell:
 
 def weights_of(kinds: Mapping[str, str], search: Mapping[str, Any]) -> dict[str, float]:
     """Weights of the tasks of a search's objective, by name; tasks without weight are left out."""
-    weights = task_weights(kinds, search["objective"], search["weights"]) if kinds else []
+    if not kinds:
+        return {}
+    weights = task_weights(kinds, search["objective"], search["weights"])
     return {task: weight for task, weight in zip(kinds, weights, strict=True) if weight}

@@ -113,7 +113,8 @@ def worker_use(run: RecordedRun) -> tuple[WorkerUse, ...]:
         busy = cpu = None
         if length:
             busy = min(1.0, sum(seconds) / length)
-            cpu = used["cpu_seconds"] / length if used else None
+        if length and used:
+            cpu = used["cpu_seconds"] / length
         memory, gpu_memory = (
             None if used.get(kind) is None else int(used[kind]) for kind in ("memory", "gpu_memory")
         )

@@ -69,16 +69,16 @@ class MeanScores:
         return cls(
             mean=np.asarray(values @ shares),
             covariance=np.array(
-                [share**2 * each.covariance for share, each in zip(shares, errors, strict=True)]
+                [share**2 * error.covariance for share, error in zip(shares, errors, strict=True)]
             ),
-            freedom=np.array([each.freedom for each in errors]),
-            paired=all(each.paired for each in errors),
+            freedom=np.array([error.freedom for error in errors]),
+            paired=all(error.paired for error in errors),
         )
 
-    def difference(self, one: int, other: int) -> Difference:
+    def difference(self, arm: int, other: int) -> Difference:
         """By how much the first arm exceeds the second."""
         return Difference(
-            float(self.mean[one] - self.mean[other]), float(self._errors[other, one]), self.paired
+            float(self.mean[arm] - self.mean[other]), float(self._errors[other, arm]), self.paired
         )
 
     def tied(self, level: float = LEVEL) -> Tie:
@@ -105,14 +105,16 @@ class MeanScores:
         """A quantile of the greatest studentised difference of two of these arms, if all are
         equally good.
         """
-        draws, rng, greatest = self._draws, np.random.default_rng(1), np.zeros(DRAWS, np.float32)
-        for place, arm in enumerate(arms):
-            others = arms[place + 1 :]
+        draws = self._draws
+        rng = np.random.default_rng(1)
+        greatest = np.zeros(DRAWS, np.float32)
+        for i, arm in enumerate(arms):
+            others = arms[i + 1 :]
             others = others[self._errors[arm, others] > 0]
-            apart = np.abs(draws[:, others] - draws[:, [arm]])
-            apart /= self._errors[arm, others].astype(np.float32)
-            apart /= _estimated(rng, self._freedom[arm, others])
-            np.maximum(greatest, apart.max(axis=1, initial=0.0), out=greatest)
+            gaps = np.abs(draws[:, others] - draws[:, [arm]])
+            gaps /= self._errors[arm, others].astype(np.float32)
+            gaps /= _estimated(rng, self._freedom[arm, others])
+            np.maximum(greatest, gaps.max(axis=1, initial=0.0), out=greatest)
         return float(np.quantile(greatest, 1 - level, method="higher"))
 
     def _most_critical(self, level: float) -> float:
@@ -132,10 +134,10 @@ class MeanScores:
         """What each task adds to the variance of the differences of all pairs (T, A, A); zero for
         equal outcomes.
         """
-        own = np.diagonal(self.covariance, axis1=1, axis2=2)
-        both = own[:, :, None] + own[:, None, :]
-        variance = both - 2 * self.covariance
-        return np.where(variance > EXACT**2 * both, variance, 0.0)
+        of_arms = np.diagonal(self.covariance, axis1=1, axis2=2)
+        unpaired = of_arms[:, :, None] + of_arms[:, None, :]
+        variance = unpaired - 2 * self.covariance
+        return np.where(variance > EXACT**2 * unpaired, variance, 0.0)
 
     @cached_property
     def _errors(self) -> Floats:
@@ -146,17 +148,16 @@ class MeanScores:
     def _freedom(self) -> Floats:
         """Degrees of freedom of these errors (A, A), by Welch and Satterthwaite."""
         total = self._variance.sum(axis=0)
-        parts = (self._variance**2 / np.minimum(self.freedom, LARGE)[:, None, None]).sum(axis=0)
-        return np.asarray(
-            np.where(total > 0, total, 1.0) ** 2 / np.where(total > 0, parts, 1 / LARGE)
-        )
+        per_task = self._variance**2 / np.minimum(self.freedom, LARGE)[:, None, None]
+        divisor = np.where(total > 0, per_task.sum(axis=0), 1 / LARGE)
+        return np.asarray(np.where(total > 0, total, 1.0) ** 2 / divisor)
 
     @cached_property
     def _ahead(self) -> Floats:
         """By how many standard errors each arm (rows) is behind every other one (A, A)."""
-        apart, errors = self.mean - self.mean[:, None], self._errors
-        exact = np.where(apart > EXACT * np.abs(self.mean).max(), np.inf, 0.0)
-        return np.where(errors > 0, apart / np.where(errors > 0, errors, 1.0), exact)
+        gaps = self.mean - self.mean[:, None]
+        exact = np.where(gaps > EXACT * np.abs(self.mean).max(), np.inf, 0.0)
+        return np.divide(gaps, self._errors, out=exact, where=self._errors > 0)
 
 
 def not_worse(mean: Floats, variance: Floats, level: float) -> NDArray[np.bool_]:

@@ -5,7 +5,7 @@ size of a vector.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress, pairwise
 from statistics import fmean
@@ -13,7 +13,7 @@ from typing import Any
 
 from daskmetrics.core.costs import pass_flops, undominated
 from daskmetrics.core.events import Event, measured
-from daskmetrics.core.names import Arm, Checkpoint
+from daskmetrics.core.names import Arm, Cell, Checkpoint
 from daskmetrics.core.outcomes import Difference, mean_difference, means_of
 from daskmetrics.core.readouts import STORAGES, Readout
 from daskmetrics.core.results import NetworkSize, Scored
@@ -107,27 +107,28 @@ class ModelSize:
 
     def cost(self, arm: Arm) -> ArmCost:
         """What a text costs with an arm."""
-        readout, seconds = Readout.parse(arm.readout), None
-        kept, whole, flops = self._pass(arm.layer)
+        readout = Readout.parse(arm.readout)
+        needed, total, flops = self._pass(arm.layer)
+        seconds = None
         if self.timing:
-            deepest = self._pass(self.timing.layer)[2]
-            seconds = self.timing.seconds * self.tokens * (flops / deepest if deepest else 1.0)
-        dimensions = self.dimensions.get(arm.readout) or readout.width(
-            self.dimensions.get("", self.width)
-        )
+            seconds = self.timing.seconds * self.tokens
+            if deepest := self._pass(self.timing.layer)[-1]:
+                seconds *= flops / deepest
+        full = self.dimensions.get("", self.width)
+        dimensions = self.dimensions.get(arm.readout) or readout.width(full)
         size = math.ceil(dimensions * STORAGES[readout.storage])
-        return ArmCost(arm.layer, kept, whole, self.tokens, flops, dimensions, size, seconds)
+        return ArmCost(arm.layer, needed, total, self.tokens, flops, dimensions, size, seconds)
 
     def _pass(self, layer: int) -> tuple[int, int | None, float]:
         """Weights that must be kept for a layer, those of the whole model, and the operations for a
         text.
         """
-        computed = kept = 12 * self.width**2 * layer
-        whole, attention = None, self.width
+        computed = needed = 12 * self.width**2 * layer
+        total, attention = None, self.width
         if self.weights and layer in self.weights.layers:
-            kept, computed = self.weights.layers[layer]
-            whole, attention = self.weights.whole, self.weights.attention
-        return kept, whole, pass_flops(computed, layer, attention, self.tokens, self.tokens)
+            needed, computed = self.weights.layers[layer]
+            total, attention = self.weights.whole, self.weights.attention
+        return needed, total, pass_flops(computed, layer, attention, self.tokens, self.tokens)
 
 
 @dataclass(frozen=True)
@@ -174,10 +175,10 @@ def on_front(scores: Sequence[float], costs: Sequence[ArmCost]) -> list[int]:
     """Places of the arms that no other beats in both score and cost, cheapest forward pass first."""
     if any(cost.seconds is None for cost in costs):
         costs = [replace(cost, seconds=None) for cost in costs]
-    kept = undominated(
+    unbeaten = undominated(
         [(-score, *cost.compared) for score, cost in zip(scores, costs, strict=True)]
     )
-    return sorted(compress(range(len(scores)), kept), key=lambda i: (costs[i].flops, scores[i]))
+    return sorted(compress(range(len(scores)), unbeaten), key=lambda i: (costs[i].flops, scores[i]))
 
 
 def recorded_size(
@@ -191,40 +192,45 @@ def recorded_size(
     """What a run recorded of a model: by its entries, the scores by arm and task, and the tasks of
     the objective.
     """
-    values = [
-        own for arm, by_task in recorded.items() if arm.model == model for own in by_task.items()
-    ]
-    tokens = {task: score.tokens for task, score in values if score.tokens and task in tasks}
-    by_arm = ((arm, score.dimensions) for arm, own in recorded.items() for score in own.values())
-    dimensions = {arm.readout: found for arm, found in by_arm if found and arm.model == model}
-    timing = _timing(model, recorded)
-    own = next((each.get("max_length") for each in config["models"] if each["name"] == model), None)
-    longest = float(own or config["protocol"]["max_length"])
-    mean = fmean(tokens.values()) if tokens else longest
-    weights = _layer_weights(model, entries, [score.size for _, score in values if score.size])
-    return ModelSize(width, weights, mean, bool(tokens), dimensions, timing)
+    scores = list(_scores_of(model, recorded))
+    tokens = {
+        cell.task: score.tokens for cell, score in scores if score.tokens and cell.task in tasks
+    }
+    dimensions = {cell.arm.readout: score.dimensions for cell, score in scores if score.dimensions}
+    settings: Mapping[str, Any] = next(
+        (entry for entry in config["models"] if entry["name"] == model), {}
+    )
+    mean = float(settings.get("max_length") or config["protocol"]["max_length"])
+    if tokens:
+        mean = fmean(tokens.values())
+    weights = _layer_weights(model, entries, [score.size for _, score in scores if score.size])
+    return ModelSize(width, weights, mean, bool(tokens), dimensions, _timing(scores))
 
 
-def _timing(model: str, recorded: Mapping[Arm, Mapping[str, Scored]]) -> Timing | None:
+def _scores_of(
+    model: str, recorded: Mapping[Arm, Mapping[str, Scored]]
+) -> Iterator[tuple[Cell, Scored]]:
+    for arm, by_task in recorded.items():
+        if arm.model == model:
+            for task, score in by_task.items():
+                yield Cell(arm, task), score
+
+
+def _timing(scores: Iterable[tuple[Cell, Scored]]) -> Timing | None:
     """The time for a token over all encodings down to the deepest layer; each has scores of several
     arms.
     """
-    read = {
-        (arm.revision, task): (score.reading, score.reading.texts * score.tokens)
-        for arm, by_task in recorded.items()
-        if arm.model == model
-        for task, score in by_task.items()
-        if score.reading and score.tokens
-    }
-    deepest = max((reading.layer for reading, _ in read.values()), default=0)
-    own = [
-        (reading.seconds, tokens) for reading, tokens in read.values() if reading.layer == deepest
-    ]
-    return (
-        Timing(math.fsum(s for s, _ in own) / math.fsum(t for _, t in own), deepest)
-        if own
-        else None
-    )
+    readings = {}
+    for cell, score in scores:
+        if score.reading and score.tokens:
+            tokens = score.reading.texts * score.tokens
+            readings[cell.arm.revision, cell.task] = score.reading, tokens
+    if not readings:
+        return None
+    layer = max(reading.layer for reading, _ in readings.values())
+    deepest = [entry for entry in readings.values() if entry[0].layer == layer]
+    seconds = math.fsum(reading.seconds for reading, _ in deepest)
+    return Timing(seconds / math.fsum(tokens for _, tokens in deepest), layer)
 
 
 def _layer_weights(
@@ -243,7 +249,9 @@ def _layer_weights(
     for size in sizes:
         weights = zip(size.parameters, size.computed, strict=True)
         layers.update(zip(size.layers or (), weights, strict=True))
-    return LayerWeights(sizes[-1].whole, sizes[-1].attention, layers) if sizes else None
+    if not sizes:
+        return None
+    return LayerWeights(sizes[-1].whole, sizes[-1].attention, layers)
 
 
 def trade_offs_of(
@@ -259,14 +267,12 @@ def trade_offs_of(
     if not means:
         return None
     arms = tuple(TradeOff(arm, *mean, sizes[arm.model].cost(arm)) for arm, mean in means.items())
-    front = [arms[i] for i in on_front([each.score for each in arms], [each.cost for each in arms])]
-    above = [differences(arm.arm, before.arm) for before, arm in pairwise(front)]
-    gains = [
-        None,
-        *(
-            mean_difference([by_task[task] for task in weights], list(weights.values()))
-            for by_task in above
-        ),
-    ]
-    best = tuple(replace(arm, gain=each) for arm, each in zip(front, gains, strict=True))
-    return TradeOffs(arms, best, {arm.model: sizes[arm.model] for arm in means}, tuple(weights))
+    indices = on_front([row.score for row in arms], [row.cost for row in arms])
+    front = [arms[i] for i in indices]
+    with_gains = front[:1]
+    for cheaper, row in pairwise(front):
+        by_task = differences(row.arm, cheaper.arm)
+        gain = mean_difference([by_task[task] for task in weights], list(weights.values()))
+        with_gains.append(replace(row, gain=gain))
+    used_sizes = {arm.model: sizes[arm.model] for arm in means}
+    return TradeOffs(arms, tuple(with_gains), used_sizes, tuple(weights))

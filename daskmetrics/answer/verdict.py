@@ -181,127 +181,148 @@ class Verdict:
         By default the share is `within`. Simpler is the smaller model, then the shallower layer,
         then the earlier checkpoint, then fewer bytes for a vector.
         """
-        most = (self.within if within is None else within) * abs(self.score_unit)
-        return next(
-            (simpler for simpler in self.overall.simpler if simpler.most_lost <= most), None
-        )
+        share = self.within if within is None else within
+        for simpler in self.overall.simpler:
+            if simpler.most_lost <= share * abs(self.score_unit):
+                return simpler
+        return None
 
     @property
     def relation_to_default(self) -> str:
         """Whether the best arm's gain over the default arm is within or beyond the error; empty if
         it is unknown.
         """
-        gain = self.overall.gain
-        return self.overall.relation(self.default, gain) if gain else ""
+        if self.overall.gain is None:
+            return ""
+        return self.overall.relation(self.default, self.overall.gain)
 
     @property
     def disagreeing(self) -> tuple[Standing, ...]:
         """The kinds and tasks for which another arm is beyond the error of the best one."""
-        return tuple(part for part in self.parts if self.overall.arm in part.worse)
+        return tuple(standing for standing in self.parts if self.overall.arm in standing.worse)
 
     @property
     def per_task(self) -> Difference | None:
         """What an arm for each task of the objective would gain over the best arm; None if one of
         them has no such gain.
         """
-        gains = {part.what: part.over_best for part in self.parts if len(part.tasks) == 1}
-        known = [gain for task in self.overall.tasks if (gain := gains.get(task))]
-        if len(known) < len(self.overall.tasks):
+        by_task = {
+            standing.tasks: standing.over_best for standing in self.parts if standing.over_best
+        }
+        gains = [by_task[(task,)] for task in self.overall.tasks if (task,) in by_task]
+        if len(gains) < len(self.overall.tasks):
             return None
-        return mean_difference(known, self.overall.weights)
+        return mean_difference(gains, self.overall.weights)
 
 
 def verdict_of(evidence: Evidence) -> Verdict:
     """The verdict of a finished search."""
-    kinds = dict.fromkeys(evidence.kinds.values())
-    by_kind = {
-        kind: tuple(task for task, own in evidence.kinds.items() if own == kind) for kind in kinds
-    }
-    groups = {kind: tasks for kind, tasks in by_kind.items() if len(kinds) > 1 and len(tasks) > 1}
-    groups |= {task: (task,) for task in evidence.kinds if len(evidence.kinds) > 1}
-    groups = {
-        what: tasks for what, tasks in groups.items() if what in by_kind or evidence.complete(tasks)
-    }
-    chosen = {each["kind"]: Arm(**each["arm"]) for each in evidence.answer.kinds}
-    cells = [each for by_task in evidence.recorded.values() for each in by_task.items()]
-    tasks_with_errors = {task for task, cell in cells if cell.stderr or cell.outcomes}
     best = evidence.answer.best_arm
     overall = _standing(evidence, OVERALL, tuple(evidence.weights), LEVEL, best)
-    parts = []
-    for what, tasks in groups.items():
-        part = _standing(evidence, what, tasks, LEVEL / len(groups), chosen.get(what))
-        parts.append(replace(part, over_best=evidence.gap(part.arm, overall.arm, tasks)))
-    compared = [
-        each for each in (overall.lead, overall.gain, *(part.gain for part in parts)) if each
-    ]
+    chosen = {choice["kind"]: Arm(**choice["arm"]) for choice in evidence.answer.kinds}
+    groups = _groups(evidence)
+    standings = []
+    for name, tasks in groups.items():
+        standing = _standing(evidence, name, tasks, LEVEL / len(groups), chosen.get(name))
+        over_best = evidence.gap(standing.arm, overall.arm, tasks)
+        standings.append(replace(standing, over_best=over_best))
+    gaps = [overall.lead, overall.gain, *(standing.gain for standing in standings)]
     search = evidence.config["search"]
+    score_unit = evidence.answer.score_unit
+    if search["reward"] == "mean":
+        score_unit = overall.score or 0.0
     return Verdict(
         overall=overall,
-        parts=tuple(parts),
+        parts=tuple(standings),
         models=tuple(_model_standing(evidence, model) for model in evidence.models),
         default=evidence.default,
         reward=search["reward"],
-        score_unit=evidence.answer.score_unit
-        if search["reward"] != "mean"
-        else overall.score or 0.0,
+        score_unit=score_unit,
         within=search["within"],
-        paired=all(each.paired for each in compared),
-        exact=tuple(
-            task
-            for task in evidence.kinds
-            if task in {name for name, _ in cells} - tasks_with_errors
-        ),
+        paired=all(gap.paired for gap in gaps if gap),
+        exact=tuple(task for task in evidence.kinds if _is_exact(evidence, task)),
     )
 
 
+def _groups(evidence: Evidence) -> dict[str, tuple[str, ...]]:
+    """The tasks of every kind, and every task that an arm was scored on, by name."""
+    if len(evidence.kinds) < 2:
+        return {}
+    by_kind: dict[str, tuple[str, ...]] = {}
+    for task, kind in evidence.kinds.items():
+        by_kind[kind] = (*by_kind.get(kind, ()), task)
+    groups = {}
+    if len(by_kind) > 1:
+        groups = {kind: tasks for kind, tasks in by_kind.items() if len(tasks) > 1}
+    for task in evidence.kinds:
+        if task in by_kind or evidence.complete((task,)):
+            groups[task] = (task,)
+    return groups
+
+
+def _is_exact(evidence: Evidence, task: str) -> bool:
+    """Whether the scores of a task have no error."""
+    scores = [by_task[task] for by_task in evidence.recorded.values() if task in by_task]
+    return bool(scores) and not any(score.stderr or score.outcomes for score in scores)
+
+
 def _standing(
-    evidence: Evidence, what: str, tasks: tuple[str, ...], level: float, chosen: Arm | None
+    evidence: Evidence, name: str, tasks: tuple[str, ...], level: float, chosen: Arm | None
 ) -> Standing:
     """How the arms stand on some tasks; ``chosen`` is the search's choice, which counts where no
     arm has all scores.
     """
-    arms, shares = evidence.complete(tasks), evidence.shares(tasks)
+    shares = evidence.shares(tasks)
+    complete = evidence.complete(tasks)
     weights = dict(zip(tasks, shares.tolist(), strict=True))
-    if not arms:  # known from the model alone
-        arm = chosen or evidence.answer.best_arm
-        maybe, unseen = _by_model(evidence, [arm]) if what == OVERALL else ((), 0)
+    maybe: tuple[Arm, ...] = ()
+    unseen = 0
+    arm = chosen or evidence.answer.best_arm
+    if name == OVERALL:
+        maybe, unseen = _by_model(evidence, complete or [arm])
+    if not complete:  # known from the model alone
         gain = evidence.gap(arm, evidence.default, tasks)
         return Standing(
-            what, tasks, tuple(weights.values()), arm, maybe=maybe, unseen=unseen, gain=gain
+            name, tasks, tuple(weights.values()), arm, maybe=maybe, unseen=unseen, gain=gain
         )
-    beyond = []
-    if len(arms) > MOST:
-        order = np.argsort(-evidence.values(arms, tasks) @ shares, kind="stable")
-        arms, beyond = ([arms[i] for i in np.sort(part)] for part in (order[:MOST], order[MOST:]))
+    arms = complete
+    beyond: list[Arm] = []
+    if len(complete) > MOST:
+        order = np.argsort(-evidence.values(complete, tasks) @ shares, kind="stable")
+        arms = [complete[i] for i in np.sort(order[:MOST])]
+        beyond = [complete[i] for i in np.sort(order[MOST:])]
     means = evidence.means(arms, tasks)
-    tie, best = means.tied(level), int(means.mean.argmax())
+    tie = means.tied(level)
+    best = int(means.mean.argmax())
     if chosen in arms and means.mean[arms.index(chosen)] >= means.mean[best] - ROUNDING:
         best = arms.index(chosen)  # of equal means the one that the search recommends
     tied = sorted((arms[i] for i in tie.arms), key=evidence.simplicity)
     as_good = evidence.not_worse(arms[best], beyond, tasks, level)
+    simpler = []
+    if arms[best] in tied:
+        for arm in tied[: tied.index(arms[best])]:
+            i = arms.index(arm)
+            simpler.append(CheaperArm(arm, means.difference(best, i), means.most_lost(i, tie)))
+    next_best = lead = None
     others = np.delete(np.arange(len(arms)), best)
-    second = int(others[means.mean[others].argmax()]) if len(others) else None
+    if len(others):
+        i = int(others[means.mean[others].argmax()])
+        next_best, lead = arms[i], means.difference(best, i)
     score, stderr = mean_score(evidence.recorded[arms[best]], weights) or (None, None)
-    maybe, unseen = _by_model(evidence, [*arms, *beyond]) if what == OVERALL else ((), 0)
-    simpler = tied[: tied.index(arms[best])] if arms[best] in tied else []
     return Standing(
-        what=what,
+        what=name,
         tasks=tasks,
         weights=tuple(weights.values()),
         arm=arms[best],
         score=score,
         stderr=stderr,
         tied=(*tied, *sorted(as_good, key=evidence.simplicity)),
-        worse=tuple(sorted({*arms, *beyond} - {*tied, *as_good}, key=evidence.simplicity)),
+        worse=tuple(sorted({*complete} - {*tied, *as_good}, key=evidence.simplicity)),
         maybe=maybe,
         unseen=unseen,
-        next=None if second is None else arms[second],
-        lead=None if second is None else means.difference(best, second),
-        simpler=tuple(
-            CheaperArm(arm, means.difference(best, i), means.most_lost(i, tie))
-            for arm in simpler
-            for i in [arms.index(arm)]
-        ),
+        next=next_best,
+        lead=lead,
+        simpler=tuple(simpler),
         gain=evidence.gap(arms[best], evidence.default, tasks),
         critical=tie.critical,
     )
@@ -310,18 +331,21 @@ def _standing(
 def _model_standing(evidence: Evidence, model: str) -> ModelStanding:
     """The best arm of a model by the mean of the objective, and its last layer."""
     tasks = tuple(evidence.weights)
-    last = evidence.last_layer(model)
+    last_layer = evidence.last_layer(model)
     complete = [arm for arm in evidence.complete(tasks) if arm.model == model]
-    best = None
+    best = score = gain = None
     if complete:
         best = complete[int((evidence.values(complete, tasks) @ evidence.shares(tasks)).argmax())]
+        score = mean_score(evidence.recorded[best], evidence.weights)
+        if last_layer in complete:
+            gain = evidence.gap(best, last_layer, tasks)
     return ModelStanding(
         model=model,
         best=best,
-        score=mean_score(evidence.recorded[best], evidence.weights) if best else None,
-        last=last,
-        last_score=mean_score(evidence.recorded.get(last, {}), evidence.weights),
-        gain=evidence.gap(best, last, tasks) if best and last in complete else None,
+        score=score,
+        last=last_layer,
+        last_score=mean_score(evidence.recorded.get(last_layer, {}), evidence.weights),
+        gain=gain,
         scores=sum(
             len(by_task) for arm, by_task in evidence.recorded.items() if arm.model == model
         ),
@@ -332,7 +356,6 @@ def _by_model(evidence: Evidence, tested: Sequence[Arm]) -> tuple[tuple[Arm, ...
     """The other arms of the credible set of the search: those with a score, and the number of those
     without one.
     """
-    known = set(tested)
-    credible = [arm for plain in evidence.answer.credible if (arm := Arm(**plain)) not in known]
+    credible = {Arm(**plain) for plain in evidence.answer.credible}.difference(tested)
     seen = sorted((arm for arm in credible if evidence.recorded.get(arm)), key=evidence.simplicity)
     return tuple(seen), len(credible) - len(seen)

@@ -122,13 +122,13 @@ def choices(readout: str) -> dict[str, str]:
     >>> choices("last,mean3-6,pca64,int8")["layers"]
     'mean3-6'
     """
-    parts = Readout.parse(readout)
+    parsed = Readout.parse(readout)
     return {
-        "pooling": parts.pooling,
-        "layers": parts.layers,
-        "dimensions": parts.dimensions,
-        "whitening": "whitened" * parts.whitening,
-        "storage": parts.storage,
+        "pooling": parsed.pooling,
+        "layers": parsed.layers,
+        "dimensions": parsed.dimensions,
+        "whitening": "whitened" * parsed.whitening,
+        "storage": parsed.storage,
     }
 
 

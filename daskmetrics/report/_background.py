@@ -116,13 +116,13 @@ class BackgroundRun:
         return f"<BackgroundRun {self.folder}: {self.state}>"
 
     def _repr_html_(self) -> str:
-        rows = {
-            "state": self.state,
-            **self.progress,
-            **({"leader": self.leader} if self.leader else {}),
-        }
-        rows |= dict(zip(("message",), reversed(self._display.messages), strict=False))
-        return card(self.folder.name, {**rows, "folder": str(self.folder)})
+        rows = {"state": self.state, **self.progress}
+        if leader := self.leader:
+            rows["leader"] = leader
+        if messages := self._display.messages:
+            rows["message"] = messages[-1]
+        rows["folder"] = str(self.folder)
+        return card(self.folder.name, rows)
 
     def _ipython_display_(self) -> None:
         cell = NotebookCell(self._repr_html_)
@@ -147,11 +147,13 @@ class BackgroundRun:
     def state(self) -> str:
         """Whether the run is running, finished, stopped or failed, in a few words."""
         if self.running:
-            last = list(self.progress.items())[-1:]
-            return f"running{''.join(f': {name} {done}' for name, done in last)}"
+            phases = [f"{name} {done}" for name, done in self.progress.items()]
+            return ": ".join(["running", *phases[-1:]])
         if isinstance(self._error, KeyboardInterrupt):
             return "stopped; the same call resumes it"
-        return f"failed: {self._error}" if self._error else "finished"
+        if self._error:
+            return f"failed: {self._error}"
+        return "finished"
 
     @property
     def progress(self) -> dict[str, str]:
@@ -163,14 +165,16 @@ class BackgroundRun:
         """The arm with the greatest mean score so far, of those scored on every task; empty while
         there is none.
         """
-        now = time.monotonic()
-        if now >= self._next_read:
+        began = time.monotonic()
+        if began >= self._next_read:
             try:
-                found = analysis.leader(self.results)
+                leader = analysis.leader(self.results)
             except DaskmetricsError:  # the run has not started yet
-                found = None
-            self._leader = f"{found[0]}, mean score {number(found[1])}" if found else ""
-            self._next_read = time.monotonic() + (time.monotonic() - now) / READ_SHARE
+                leader = None
+            self._leader = ""
+            if leader:
+                self._leader = f"{leader[0]}, mean score {number(leader[1])}"
+            self._next_read = time.monotonic() + (time.monotonic() - began) / READ_SHARE
         return self._leader
 
     @property

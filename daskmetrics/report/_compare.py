@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from operator import itemgetter
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.comparison import (
@@ -14,7 +16,6 @@ from daskmetrics.answer.comparison import (
     unlike_tasks,
 )
 from daskmetrics.answer.paired import ArmComparison
-from daskmetrics.core.outcomes import Difference
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration
 from daskmetrics.report._format import apart, number, percent, scored, unpaired
@@ -30,8 +31,8 @@ def compare_text(run: Run, other: Run, compared: RunComparison) -> str:
         shown.append(ReportSection("", _mean(run, other, compared.best_arms), scores(runs)))
     shown.append(ReportSection("Scores of both", _agreement(compared.shared, compared.left_out)))
     differing = settings(runs)
-    sentence = "" if differing.rows else "Both runs have the same settings."
-    shown.append(ReportSection("Settings", sentence, differing))
+    same = "Both runs have the same settings."
+    shown.append(ReportSection("Settings", "" if differing.rows else same, differing))
     return "\n\n".join(section.as_text() for section in shown)
 
 
@@ -87,7 +88,7 @@ def _agreement(shared: Agreement, left_out: Sequence[str]) -> str:
 def answers(runs: Mapping[str, Run]) -> Table:
     """What runs have done and recommend, one column for each run."""
     columns = [_answer(run) for run in runs.values()]
-    rows = [(name, *(column[name] for column in columns)) for name in columns[0]]
+    rows = [(name, *map(itemgetter(name), columns)) for name in columns[0]]
     return Table(("", *runs), tuple(rows))
 
 
@@ -120,21 +121,20 @@ def scores(runs: Mapping[str, Run]) -> Table:
     Tasks of mteb over other subsets or splits are not subtracted.
     """
     best = {name: run.answer.best.scores for name, run in runs.items() if run.result}
-    first, *others = best
-    gaps = {name: compare_best(runs[first], runs[name]).tasks for name in others}
-    unlike = {name: unlike_tasks(runs[first], runs[name]) for name in others}
+    base, *others = best
+    gaps = {name: compare_best(runs[base], runs[name]).tasks for name in others}
+    unlike = {name: unlike_tasks(runs[base], runs[name]) for name in others}
     rows = []
-    for task in dict.fromkeys(task for run in runs.values() for task in run.tasks):
+    for task in dict.fromkeys(chain.from_iterable(run.tasks for run in runs.values())):
         row = [task, *(scored(best.get(name, {}).get(task)) for name in runs)]
         for name in others:
-            both = task in best[first] and task in best[name]
-            is_unlike = both and task in unlike[name]
-            row.append("other subsets" if is_unlike else apart(gaps[name].get(task), " *"))
+            gap = apart(gaps[name].get(task), " *")
+            if task in best[base] and task in best[name] and task in unlike[name]:
+                gap = "other subsets"
+            row.append(gap)
         rows.append(tuple(row))
-    differences: list[Difference] = []
-    for of_run in gaps.values():
-        differences += of_run.values()
-    header = ("task", *runs, *(f"{name} − {first}" for name in others))
+    differences = chain.from_iterable(of_run.values() for of_run in gaps.values())
+    header = ("task", *runs, *(f"{name} − {base}" for name in others))
     return Table(header, tuple(rows), notes=unpaired(differences))
 
 

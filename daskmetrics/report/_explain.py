@@ -70,8 +70,10 @@ def _decisions(run: Run, arm: Arm) -> str:
     if not picks:
         return "never: the search expected more information per cost from other candidates"
     texts = [f"{pick['index'] + 1} ({pick['stage']}, {cell_of(pick).task})" for pick in picks]
-    more = f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
-    return f"{len(picks)} of {len(run.picks)} decisions: {', '.join(texts[:SHOWN])}{more}"
+    text = f"{len(picks)} of {len(run.picks)} decisions: {', '.join(texts[:SHOWN])}"
+    if len(texts) > SHOWN:
+        text += f" and {len(texts) - SHOWN} more"
+    return text
 
 
 def _scores(run: Run, arm: Arm, leader: Arm) -> Table:
@@ -79,15 +81,16 @@ def _scores(run: Run, arm: Arm, leader: Arm) -> Table:
     scores = analysis.scores(run)
     rows = []
     for task in run.tasks:
-        best = max((own[task] for own in scores.values() if task in own), default=None)
-        both = (number(scores.get(who, {}).get(task)) for who in (arm, leader))
-        rows.append((task, *both, number(best)))
+        by_arm = {scored: by_task.get(task) for scored, by_task in scores.items()}
+        best = max((score for score in by_arm.values() if score is not None), default=None)
+        rows.append((task, *map(number, (by_arm.get(arm), by_arm.get(leader), best))))
     return Table(("task", "this one", "leader", "best score"), tuple(rows))
 
 
 def _metrics(run: Run, arm: Arm) -> Table | None:
     """The metrics of the arm's layer, and how they compare with those of all; None without any."""
-    layer, rows = analysis.layer_of(arm), []
+    layer = analysis.layer_of(arm)
+    rows = []
     for name, values in analysis.metrics(run).items():
         if layer not in values:
             rows.append((name, "undefined", "", ""))
@@ -95,7 +98,9 @@ def _metrics(run: Run, arm: Arm) -> Table | None:
         below = sum(value < values[layer] for value in values.values()) / len(values)
         value = f"{values[layer]:.4g}"
         rows.append((name, value, analysis.units(run, name), f"{percent(below)} of the layers"))
-    return Table(("metric", "value", "units", "greater than"), tuple(rows)) if rows else None
+    if not rows:
+        return None
+    return Table(("metric", "value", "units", "greater than"), tuple(rows))
 
 
 def within_text(run: Run, within: float) -> str:
@@ -120,7 +125,7 @@ def trade_offs_text(run: Run) -> str:
     return trade_offs_table(run.trade_offs()).as_text(TABLE_WIDTH)
 
 
-def trade_offs_table(found: TradeOffs) -> Table:
+def trade_offs_table(compared: TradeOffs) -> Table:
     """The front, one arm a row."""
     rows = [
         (
@@ -129,13 +134,13 @@ def trade_offs_table(found: TradeOffs) -> Table:
             apart(row.gain, " *"),
             *_cost_cells(row.cost),
         )
-        for row in found.front
+        for row in compared.front
     ]
-    about = (
-        f"Those of the {plural(len(found.arms), 'candidate')} scored on all tasks that no other "
+    front = (
+        f"Those of the {plural(len(compared.arms), 'candidate')} scored on all tasks that no other "
         "beats in both score and cost. Gain: above the row before."
     )
-    notes = (about, *_sources(found.sizes), *unpaired(row.gain for row in found.front))
+    notes = (front, *_sources(compared.sizes), *unpaired(row.gain for row in compared.front))
     return Table(("arm", "score", "gain", *COSTS), tuple(rows), "Trade-offs", notes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from itertools import chain, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -47,11 +48,12 @@ def frame(run: Run) -> pandas.DataFrame:
     """
     import pandas
 
-    parts = [part for what, arrays in _arrays(run) for part in _rows(what, arrays) if len(part)]
-    if not parts:
+    tables = chain.from_iterable(starmap(_tables, _arrays(run)))
+    filled = [table for table in tables if len(table)]
+    if not filled:
         raise DataError(f"The run in '{run.folder.path}' has no numbers yet.")
-    whole = pandas.concat(parts, ignore_index=True)
-    return whole[[name for name in COLUMNS if name in whole]]
+    joined = pandas.concat(filled, ignore_index=True)
+    return joined[[name for name in COLUMNS if name in joined]]
 
 
 def export(run: Run, kind: Format, path: Path | None = None) -> Path:
@@ -93,7 +95,7 @@ def _arrays(run: Run) -> list[tuple[str, xarray.Dataset]]:
     return [("metric", run.metrics), ("score", run.scores)]
 
 
-def _rows(what: str, arrays: xarray.Dataset) -> list[pandas.DataFrame]:
+def _tables(kind: str, arrays: xarray.Dataset) -> list[pandas.DataFrame]:
     """One table for each metric or task, without arms that have no status."""
     tables = []
     for name in [str(name) for name in arrays if f"{name}_status" in arrays]:
@@ -101,7 +103,7 @@ def _rows(what: str, arrays: xarray.Dataset) -> list[pandas.DataFrame]:
         flat = arrays[list(columns)].rename(columns).to_dataframe().reset_index()
         flat = flat[flat["status"] > 0].rename(columns={"checkpoint": "revision"})
         labels = flat["status"].map(lambda number: Status(int(number)).label)
-        flat = flat.assign(what=what, name=name, units=arrays[name].attrs["units"], status=labels)
+        flat = flat.assign(what=kind, name=name, units=arrays[name].attrs["units"], status=labels)
         tables.append(flat[[name for name in COLUMNS if name in flat]])
     return tables
 
@@ -112,21 +114,22 @@ def _dataset(run: Run) -> xarray.Dataset:
 
     import xarray
 
-    renamed = [  # netCDF allows no slash, and a name may be that of a metric and of a score
-        arrays.rename({str(name): f"{what}_{str(name).replace('/', '_')}" for name in arrays})
-        for what, arrays in _arrays(run)
-    ]
-    both = xarray.merge(renamed, compat="no_conflicts", combine_attrs="override")
-    if not both:
+    renamed = []
+    for kind, arrays in _arrays(run):
+        # netCDF allows no slash, and a name may be that of a metric and of a score
+        names = {str(name): f"{kind}_{str(name).replace('/', '_')}" for name in arrays}
+        renamed.append(arrays.rename(names))
+    merged = xarray.merge(renamed, compat="no_conflicts", combine_attrs="override")
+    if not merged:
         raise DataError(f"The run in '{run.folder.path}' has no numbers yet.")
     texts = {
         key: json.dumps(value)
-        for key, value in both.attrs.items()
+        for key, value in merged.attrs.items()
         if not isinstance(value, str | int | float)
     }
     coordinates = {
-        name: both[name].astype(str)
+        name: merged[name].astype(str)
         for name in ("model", "checkpoint", "readout")
-        if name in both.coords
+        if name in merged.coords
     }
-    return both.assign_attrs(texts).assign_coords(coordinates)
+    return merged.assign_attrs(texts).assign_coords(coordinates)

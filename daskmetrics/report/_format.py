@@ -47,11 +47,13 @@ def fact(label: str, text: str) -> list[str]:
     ['run         demo']
     """
     label = printable(label)
-    first = f"{label:<{LABEL}}" if len(label) < LABEL else f"{label}: "
+    indent = f"{label:<{LABEL}}"
+    if len(label) >= LABEL:
+        indent = f"{label}: "
     return textwrap.wrap(
         printable(text),
         WIDTH,
-        initial_indent=first,
+        initial_indent=indent,
         subsequent_indent=" " * LABEL,
         break_long_words=False,
         break_on_hyphens=False,
@@ -64,10 +66,11 @@ def candidate(arm: Arm) -> str:
     >>> candidate(Arm("tiny", "step8", 3)), candidate(Arm("minilm", "main", 6, "last,int8"))
     ('tiny, step 8, layer 3', 'minilm, layer 6, last,int8')
     """
-    step = arm.checkpoint.step
-    revision = arm.revision if step is None else f"step {step:,}"
-    parts = [arm.model, revision, f"layer {arm.layer}", arm.readout]
-    return ", ".join(part for part in parts if part and part != "main")
+    revision = arm.revision
+    if (step := arm.checkpoint.step) is not None:
+        revision = f"step {step:,}"
+    words = [arm.model, revision, f"layer {arm.layer}", arm.readout]
+    return ", ".join(word for word in words if word and word != "main")
 
 
 def number(value: float | None, stderr: float | None = None, sign: bool = False) -> str:
@@ -78,8 +81,10 @@ def number(value: float | None, stderr: float | None = None, sign: bool = False)
     """
     if value is None:
         return "not measured"
-    text = f"{value:{'+' if sign else ''}.3f}"
-    return text if stderr is None else f"{text} ± {stderr:.3f}"
+    text = f"{value:+.3f}" if sign else f"{value:.3f}"
+    if stderr is not None:
+        text += f" ± {stderr:.3f}"
+    return text
 
 
 def signed(correlation: float) -> str:
@@ -106,7 +111,10 @@ def over(weights: Collection[float]) -> str:
     >>> over([1.0, 1.0]), over([3.0]), over([1.0, 2.0])
     ('mean of 2 tasks', 'mean of 1 task', 'weighted mean of 2 tasks')
     """
-    return f"{'weighted ' if len(set(weights)) > 1 else ''}mean of {plural(len(weights), 'task')}"
+    text = f"mean of {plural(len(weights), 'task')}"
+    if len(set(weights)) > 1:
+        return f"weighted {text}"
+    return text
 
 
 UNPAIRED = (
@@ -122,14 +130,15 @@ def apart(difference: Difference | None, mark: str = " (unpaired)") -> str:
     """
     if difference is None:
         return ""
-    return number(difference.value, difference.stderr, sign=True) + (
-        "" if difference.paired else mark
-    )
+    text = number(difference.value, difference.stderr, sign=True)
+    return text if difference.paired else text + mark
 
 
 def unpaired(differences: Iterable[Difference | None]) -> tuple[str, ...]:
     """The note below a table in which some errors of differences are not paired."""
-    return () if all(each.paired for each in differences if each) else (UNPAIRED,)
+    if all(difference.paired for difference in differences if difference):
+        return ()
+    return (UNPAIRED,)
 
 
 def percent(share: float) -> str:
@@ -138,11 +147,8 @@ def percent(share: float) -> str:
     >>> percent(0.2842), percent(0.0123), percent(0.0), percent(1.0)
     ('28 %', '1.2 %', '0 %', '100 %')
     """
-    return (
-        f"{share:.1%}".replace("%", " %")
-        if 0 < share < 0.095
-        else f"{share:.0%}".replace("%", " %")
-    )
+    decimals = int(0 < share < 0.095)
+    return f"{100 * share:.{decimals}f} %"
 
 
 SI = ("", "k", "M", "G", "T", "P")
@@ -154,7 +160,7 @@ def si(value: float) -> str:
     >>> si(512), si(44_670_000), si(2.5e12)
     ('512', '44.7 M', '2.5 T')
     """
-    exponent = min(5, max(0, math.floor(math.log10(value) / 3))) if value >= 1 else 0
+    exponent = min(5, math.floor(math.log10(max(1, value)) / 3))
     shown = float(f"{value / 1000**exponent:.3g}")
     return f"{shown:,.15g} {SI[exponent]}".strip()
 
@@ -165,7 +171,11 @@ def probability(share: float) -> str:
     >>> probability(0.41), probability(1.0), probability(0.001)
     ('41 %', 'over 99 %', 'under 1 %')
     """
-    return "over 99 %" if share > 0.99 else "under 1 %" if share < 0.01 else percent(share)
+    if share > 0.99:
+        return "over 99 %"
+    if share < 0.01:
+        return "under 1 %"
+    return percent(share)
 
 
 def card(title: str, rows: Mapping[str, str]) -> str:

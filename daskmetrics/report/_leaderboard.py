@@ -135,11 +135,15 @@ class Leaderboard:
         """The best arms as a table of text: for a single checkpoint layers and readouts, else whole
         names of arms.
         """
-        tasks = list(self.weights)[:TEXT_TASKS] if len(self.weights) > 1 else []
+        tasks = list(self.weights)[:TEXT_TASKS]
+        if len(self.weights) == 1:
+            tasks = []
         columns = ["arm"]
         title = "Leaderboard"
         if self._checkpoint:
-            columns = ["layer", "readout"] if self._several_readouts else ["layer"]
+            columns = ["layer"]
+            if self._several_readouts:
+                columns.append("readout")
             title = f"Layers of {self._checkpoint}"
         rows = []
         for row in self.arms[:TEXT_ROWS]:
@@ -148,8 +152,11 @@ class Leaderboard:
                 "layer": str(row.arm.layer),
                 "readout": row.arm.readout or "default",
             }
-            mean = "" if row.mean is None else number(row.mean, row.stderr)
-            scores = [number(row.scores[task][0]) if task in row.scores else "" for task in tasks]
+            mean = ""
+            if row.mean is not None:
+                mean = number(row.mean, row.stderr)
+            shown = {task: number(score) for task, (score, _) in row.scores.items()}
+            scores = [shown.get(task, "") for task in tasks]
             named = [names[column] for column in columns]
             rows.append((*named, mean, "tied" if row.tied else "", *scores))
         header = (*columns, "score", "best", *tasks)
@@ -158,12 +165,14 @@ class Leaderboard:
     def _notes(self, shown: Collection[str]) -> list[str]:
         """What the columns say, and what is left out."""
         counted = {task: weight for task, weight in self.weights.items() if weight}
-        what = next(iter(counted), "no task")
+        score = next(iter(counted), "no task")
         if len(self.weights) > 1:
-            what = over(counted.values())
-        unit = "" if self.reward == "mean" else f", by the reward of the search ({self.reward})"
+            score = over(counted.values())
+        unit = ""
+        if self.reward != "mean":
+            unit = f", by the reward of the search ({self.reward})"
         notes = [
-            f"Score: {what} ± standard error. Tied: within the error of the best (95 %){unit}."
+            f"Score: {score} ± standard error. Tied: within the error of the best (95 %){unit}."
         ]
         if missing := sum(row.rank is None for row in self.arms):
             notes.append(

@@ -94,17 +94,15 @@ class Plots:
         --------
         >>> run.plot.layers()  # doctest: +SKIP
         """
-        shown, suite = self._shown(what, ax, interactive), self._suite(model, readout)
+        shown = self._shown(what, ax, interactive)
+        suite = self._suite(model, readout)
         if interactive:
             from daskmetrics.report.plots._interactive import layer_lines, layer_points
 
             source = self._source(shown, suite, readout)
-            single = len(suite.revisions) == 1  # whose errors have room
-            return (
-                layer_points(source, [suite], shown)
-                if single
-                else layer_lines(source, suite, shown)
-            )
+            if len(suite.revisions) == 1:  # whose errors have room
+                return layer_points(source, [suite], shown)
+            return layer_lines(source, suite, shown)
         from daskmetrics.report.plots.lines import layer_axes
 
         return layer_axes(self._quantity(shown, readout), suite, ax)
@@ -125,7 +123,8 @@ class Plots:
         --------
         >>> run.plot.heatmap("stdlib:order")  # doctest: +SKIP
         """
-        shown, suite = self._shown(what, ax, interactive), self._suite(model, readout)
+        shown = self._shown(what, ax, interactive)
+        suite = self._suite(model, readout)
         answer = analysis.marks(self._run)
         if interactive:
             from daskmetrics.report.plots._interactive import heat_map as interactive_map
@@ -204,32 +203,34 @@ class Plots:
         _check(ax, interactive)
         if cost not in COST_NAMES:
             raise unknown("cost", cost, COST_NAMES)
-        found = self._run.trade_offs()
+        compared = self._run.trade_offs()
         if interactive:
             from daskmetrics.report.plots._interactive import arms_source, comparison
 
-            suites, arms = analysis.suites(self._run), [each.arm for each in found.arms]
+            suites = analysis.suites(self._run)
+            arms = [trade_off.arm for trade_off in compared.arms]
             shown, against = mean_field(self._run), cost_field(self._run, arms, COST_NAMES[cost])
             return comparison(arms_source(arms, suites, shown, against), suites, shown, against)
         from daskmetrics.report.plots._points import trade_off_axes
 
-        return trade_off_axes(found, COST_NAMES[cost], ax)
+        return trade_off_axes(compared, COST_NAMES[cost], ax)
 
-    def _shown(self, what: str, ax: Axes | None, interactive: bool) -> Field:
+    def _shown(self, name: str, ax: Axes | None, interactive: bool) -> Field:
         """A quantity of the arms."""
         _check(ax, interactive)
-        run, metrics = self._run, analysis.metrics(self._run)
-        if what not in (SCORE, *run.tasks, *metrics):
-            raise unknown("quantity", what, [SCORE, *run.tasks, *metrics])
-        if what == SCORE:
+        run = self._run
+        metrics = {metric.name: metric for metric in metric_fields(run)}
+        if name not in (SCORE, *run.tasks, *metrics):
+            raise unknown("quantity", name, [SCORE, *run.tasks, *metrics])
+        if name == SCORE:
             shown = mean_field(run)
-        elif what in run.tasks:
-            shown = task_field(run, what)
+        elif name in run.tasks:
+            shown = task_field(run, name)
         else:
-            shown = next(each for each in metric_fields(run) if each.name == what)
+            shown = metrics[name]
         if not shown.values:
             raise DataError(
-                f"The run in '{run.folder.path}' has no {what} yet, so there is nothing to draw."
+                f"The run in '{run.folder.path}' has no {name} yet, so there is nothing to draw."
             )
         return shown
 
@@ -252,8 +253,9 @@ class Plots:
     def _suite(self, model: str | None, readout: str | None = None) -> Suite:
         suites = {suite.model: suite for suite in analysis.suites(self._run)}
         if model is None:
-            best = self._run.result.best_arm.model if self._run.result else None
-            model = best if best in suites else next(reversed(suites))
+            model = next(reversed(suites))
+            if self._run.result and self._run.result.best_arm.model in suites:
+                model = self._run.result.best_arm.model
         if model not in suites:
             raise unknown("model", model, suites)
         if readout not in (None, *suites[model].readouts):

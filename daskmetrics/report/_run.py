@@ -78,7 +78,7 @@ class Run(RecordedRun):
         if self.config["metrics"]:
             done = self.counts["measure", "ok"]
             measured = f"{done:,} of {self.start.checkpoints:,} checkpoints measured"
-        return f"{measured}, {self.searched if self.tasks else 'no tasks'}"
+        return f"{measured}, {self.searched}" if self.tasks else f"{measured}, no tasks"
 
     @property
     def searched(self) -> str:
@@ -86,12 +86,12 @@ class Run(RecordedRun):
         scored, planned = self.counts["score", "ok"], self.cells_planned
         if not planned:
             return "nothing to score"
-        parts = [f"{scored:,} of {planned:,} scores ({percent(scored / planned)})"]
+        counts = [f"{scored:,} of {planned:,} scores ({percent(scored / planned)})"]
         if failed := sum(record.kind == "score" for record in self.failed):
-            parts.append(f"{failed:,} failed")
+            counts.append(f"{failed:,} failed")
         if self.cells_open:
-            parts.append(f"{self.cells_open:,} open")
-        return ", ".join(parts)
+            counts.append(f"{self.cells_open:,} open")
+        return ", ".join(counts)
 
     def cluster(self, **changes: Any) -> ProfileCluster:
         """Workers with the cluster profile of the run, for further work with its models;

@@ -58,30 +58,31 @@ class ReportSection:
 
     def as_text(self) -> str:
         """For a terminal."""
-        parts = [printable(self.title)]
-        if self.sentence:
-            parts.append(textwrap.fill(printable(self.sentence), WIDTH))
+        blocks = [printable(self.title), textwrap.fill(printable(self.sentence), WIDTH)]
         if self.table.rows:
-            parts.append(self.table.as_text(WIDTH))
-        return "\n\n".join(part for part in parts if part)
+            blocks.append(self.table.as_text(WIDTH))
+        return "\n\n".join(filter(None, blocks))
 
     def as_html(self) -> str:
         """For the page."""
-        sentence = f"<p>{html.escape(self.sentence)}</p>" if self.sentence else ""
-        table = f'<div class="scroll fit">{self.table.as_html()}</div>' if self.table.rows else ""
-        return f"<h2>{html.escape(self.title)}</h2>{sentence}{table}"
+        text = f"<h2>{html.escape(self.title)}</h2>"
+        if self.sentence:
+            text += f"<p>{html.escape(self.sentence)}</p>"
+        if self.table.rows:
+            text += f'<div class="scroll fit">{self.table.as_html()}</div>'
+        return text
 
 
 def sections(answer: Answer) -> list[ReportSection]:
     """Everything that an answer says beside its `facts`."""
-    found = [tasks_section(answer), certainty_section(answer)]
+    shown = [tasks_section(answer), certainty_section(answer)]
     if len(answer.verdict.models) > 1:
-        found.insert(1, models_section(answer))
+        shown.insert(1, models_section(answer))
     if answer.readouts:
-        found.append(readouts_section(answer.readouts, answer.weights))
+        shown.append(readouts_section(answer.readouts, answer.weights))
     if answer.fresh:
-        found.append(fresh_section(answer.fresh))
-    return found
+        shown.append(fresh_section(answer.fresh))
+    return shown
 
 
 def facts(answer: Answer, folder: str) -> dict[str, str]:
@@ -92,9 +93,10 @@ def facts(answer: Answer, folder: str) -> dict[str, str]:
 def _facts(answer: Answer, folder: str) -> Iterator[tuple[str, str]]:
     if answer.unscored_models:
         yield "Not known", f"no layer of {listed(answer.unscored_models)} has a score"
-    best, what = answer.best, over(answer.weights.values())
+    best = answer.best
     if answer.confirmed:
-        score = f"score {number(best.score, best.stderr)} ({what})"
+        mean_score = number(best.score, best.stderr)
+        score = f"score {mean_score} ({over(answer.weights.values())})"
     else:
         scored = sum(task in best.scores for task in answer.weights)
         score = f"the best so far, scored on {scored} of {plural(len(answer.weights), 'task')}"
@@ -205,7 +207,9 @@ def models_section(answer: Answer) -> ReportSection:
 def certainty_section(answer: Answer) -> ReportSection:
     """What the answer rests on."""
     verdict = answer.verdict
-    unit = "" if verdict.reward == "mean" else f", in units of the reward ({verdict.reward})"
+    unit = ""
+    if verdict.reward != "mean":
+        unit = f", in units of the reward ({verdict.reward})"
     errors = "item by item" if verdict.paired else "as independent where outcomes are missing"
     tested = verdict.overall.tested
     test = "none, since no other candidate was scored on all tasks"
@@ -276,16 +280,15 @@ def fresh_section(fresh: FreshItems) -> ReportSection:
     """The finalists on items that were kept back from the search."""
     rows = []
     for finalist in fresh.finalists:
-        searched, change = finalist.searched, finalist.change
-        rows.append(
-            (
-                str(finalist.arm),
-                number(searched.value, searched.stderr) if searched else "not measured",
-                number(finalist.fresh.value, finalist.fresh.stderr),
-                number(change.value, change.stderr, sign=True) if change else "",
-                apart(finalist.lead, " *"),
-            )
-        )
+        searched = "not measured"
+        if finalist.searched:
+            searched = number(finalist.searched.value, finalist.searched.stderr)
+        change = ""
+        if finalist.change:
+            change = number(finalist.change.value, finalist.change.stderr, sign=True)
+        fresh_score = number(finalist.fresh.value, finalist.fresh.stderr)
+        lead = apart(finalist.lead, " *")
+        rows.append((str(finalist.arm), searched, fresh_score, change, lead))
     header = ("finalist", "in the search", "on fresh items", "change", "chosen one higher by")
     notes: tuple[str, ...] = ()
     if fresh.unscored:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import chain
 
 from daskmetrics.answer import analysis
 from daskmetrics.core.table import Table
@@ -16,13 +17,14 @@ MOST_ARMS = 64  # that have a row of metrics
 def metrics_table(run: Run) -> Table:
     """The metrics of every layer of a small run; without rows if there are too many layers."""
     metrics = analysis.metrics(run)
-    arms = [arm for suite in analysis.suites(run) for arm in replace(suite, readouts=("",)).arms()]
+    layers = (replace(suite, readouts=("",)).arms() for suite in analysis.suites(run))
+    arms = list(chain.from_iterable(layers))
     if not metrics or len(arms) > MOST_ARMS:
         return Table((), ())
     rows = []
     for arm in arms:
-        values = [f"{of[arm]:.4g}" if arm in of else "–" for of in metrics.values()]
-        rows.append((str(arm), *values))
+        values = [by_arm.get(arm) for by_arm in metrics.values()]
+        rows.append((str(arm), *("–" if value is None else f"{value:.4g}" for value in values)))
     return Table(("layer", *metrics), tuple(rows))
 
 

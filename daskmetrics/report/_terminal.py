@@ -85,8 +85,8 @@ def _progress(run: Run) -> Iterator[str]:
 def _counted(run: Run, kind: str) -> str:
     """Records of a kind by status, those with a value first."""
     counts = {status: count for (name, status), count in run.counts.items() if name == kind}
-    parts = [f"{counts.pop('ok'):,} done"] if "ok" in counts else []
-    return ", ".join([*parts, *(f"{count:,} {status}" for status, count in counts.items())])
+    done = [("done", counts.pop("ok"))] if "ok" in counts else []
+    return ", ".join(f"{count:,} {status}" for status, count in [*done, *counts.items()])
 
 
 def _watched(run: Run) -> list[str]:
@@ -100,14 +100,16 @@ def _notices(run: Run) -> list[str]:
         lines += fact("identical", equal_names(kept, names))
     for warning in run.start.warnings:
         lines += fact("warning", warning)
-    return ["", *lines] if lines else []
+    if lines:
+        lines.insert(0, "")
+    return lines
 
 
 def _failures(run: Run) -> list[str]:
     lines = []
     for failure in analysis.failures(run):
-        what = f"{failure.count:,} x {failure.kind}, {failure.status}"
-        lines += fact("", f"{what}: {failure.reason} (first: {failure.example})")
+        missing = f"{failure.count:,} x {failure.kind}, {failure.status}"
+        lines += fact("", f"{missing}: {failure.reason} (first: {failure.example})")
     if lines:
         lines = ["", "missing values:", *lines]
     if run.failed:
@@ -155,9 +157,8 @@ def worker_table(uses: Sequence[WorkerUse]) -> Table:
     """How busy the workers were."""
     rows = []
     for use in uses:
-        gpu = "none" if use.gpu_memory is None else _gib(use.gpu_memory)
-        shares = (_share(use.busy), _share(use.cpu))
-        rows.append((use.worker, use.host, str(use.units), *shares, _gib(use.memory), gpu))
+        used = (_share(use.busy), _share(use.cpu), _gib(use.memory), _gib(use.gpu_memory, "none"))
+        rows.append((use.worker, use.host, str(use.units), *used))
     header = ("worker", "host", "units", "busy", "CPU", "memory", "GPU memory")
     return Table(header, tuple(rows))
 
@@ -166,5 +167,5 @@ def _share(share: float | None) -> str:
     return "unknown" if share is None else f"{share:.0%}"
 
 
-def _gib(size: int | None) -> str:
-    return "unknown" if size is None else f"{size / 2**30:.1f} GiB"
+def _gib(size: int | None, missing: str = "unknown") -> str:
+    return missing if size is None else f"{size / 2**30:.1f} GiB"

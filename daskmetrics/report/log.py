@@ -36,8 +36,11 @@ def journal_lines(
         if name not in kinds():
             raise unknown("type of entry", name, kinds())
     entries = numbered(folder.must_exist().journal)
-    kept = [(number, entry) for number, entry in entries if not types or kind_of(entry) in types]
-    return kept if tail is None else kept[max(0, len(kept) - tail) :]
+    if types:
+        entries = [(number, entry) for number, entry in entries if kind_of(entry) in types]
+    if tail is None:
+        return entries
+    return entries[max(0, len(entries) - tail) :]
 
 
 def journal_text(lines: Sequence[Numbered]) -> str:
@@ -57,24 +60,19 @@ def _describe(entry: events.Event) -> str:
     """An entry in words, or as JSON."""
     match entry:
         case events.Record():
-            attempts = f", attempt {entry.attempts}" if entry.attempts > 1 else ""
-            where = f" on {entry.worker}" if entry.worker else ""
-            end = (
-                f"ok after {entry.seconds:.1f} s{where}"
-                if entry.ok
-                else f"{entry.status}: {entry.reason or NO_REASON}"
-            )
-            return f"{entry.kind} {entry.name}  {end}{attempts}"
+            end = f"{entry.status}: {entry.reason or NO_REASON}"
+            if entry.ok:
+                end = f"ok after {entry.seconds:.1f} s{_on(entry.worker)}"
+            if entry.attempts > 1:
+                end += f", attempt {entry.attempts}"
+            return f"{entry.kind} {entry.name}  {end}"
         case events.AttemptFailed(name=name, fault=fault, reason=reason):
-            where = f" on {entry.worker}" if entry.worker else ""
             blame = "" if entry.blamed else " (not its fault)"
-            return f"{name}  {fault}{where}{blame}: {reason or NO_REASON}"
+            return f"{name}  {fault}{_on(entry.worker)}{blame}: {reason or NO_REASON}"
         case events.UnitAsked(name=name, note=note, pick=pick):
-            return (
-                f"{name}  decision {pick['index']} ({pick['stage']}), seed {note.get('seed')}"
-                if pick
-                else name
-            )
+            if not pick:
+                return name
+            return f"{name}  decision {pick['index']} ({pick['stage']}), seed {note.get('seed')}"
         case events.RunStarted():
             machine = ", ".join(f"{name} {value}" for name, value in entry.environment.items())
             return f"{entry.name}: {entry.checkpoints:,} checkpoints, {len(entry.tasks)} tasks; {machine}"
@@ -92,7 +90,13 @@ def _describe(entry: events.Event) -> str:
         case events.StoreRepaired(parts=parts):
             return f"rewritten: {', '.join(parts)}"
     text = json.dumps(vars(entry))
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text):,} characters)"
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:LONGEST]} ... ({len(text):,} characters)"
+
+
+def _on(worker: str | None) -> str:
+    return f" on {worker}" if worker else ""
 
 
 @dataclass(frozen=True)
@@ -131,12 +135,16 @@ def find(query: str, units: Iterable[UnitLog]) -> list[UnitLog]:
     if len(names) == 1:
         return matches
     if names:
-        some = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-        raise ConfigError(f"'{query}' matches {len(names)} units: {some}. Give more of the name.")
-    near = difflib.get_close_matches(query, [unit.name for unit in units], n=3, cutoff=0.4)
-    hint = (
-        f" Did you mean {' or '.join(repr(name) for name in dict.fromkeys(near))}?" if near else ""
-    )
+        examples = names[:8]
+        if len(names) > 8:
+            examples.append("...")
+        raise ConfigError(
+            f"'{query}' matches {len(names)} units: {', '.join(examples)}. Give more of the name."
+        )
+    hint = ""
+    similar = difflib.get_close_matches(query, [unit.name for unit in units], n=3, cutoff=0.4)
+    if similar:
+        hint = f" Did you mean {' or '.join(map(repr, dict.fromkeys(similar)))}?"
     raise ConfigError(
         f"Unknown unit '{query}'.{hint} 'daskmetrics runs journal RUN' lists all units."
     )
@@ -148,7 +156,8 @@ def _history(folder: RunFolder, unit: UnitLog, entries: Sequence[Numbered]) -> I
     for number, entry in entries:
         match entry:
             case events.Record(key=unit.key) | events.AttemptFailed(key=unit.key):
-                workers |= {entry.worker: None} if entry.worker else {}
+                if entry.worker:
+                    workers[entry.worker] = None
             case events.UnitAsked(key=unit.key) | events.InputRecovered(key=unit.key):
                 pass
             case events.UnitsRetried(keys=keys) if unit.key in keys:
@@ -180,8 +189,9 @@ def _worker_logs(folder: RunFolder, worker: str) -> Iterator[Path]:
     folders = [folder.path / "logs"]
     if folder.config.is_file():
         cluster = yaml.safe_load(folder.config.read_text(encoding="utf-8"))["cluster"]
-        folders += [Path(cluster["logs"])] if cluster["kind"] == "slurm" else []
+        if cluster["kind"] == "slurm":
+            folders.append(Path(cluster["logs"]))
     for logs in folders:
-        for log in sorted(logs.glob("*")) if logs.is_dir() else ():
+        for log in sorted(logs.glob("*")):
             if log.is_file() and worker in log.read_text(errors="replace"):
                 yield log

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -68,11 +69,11 @@ class RunCollection:
 
     def rows(self) -> list[RunRow]:
         """A row for each run, the latest changed first."""
-        found = self._folders()
-        self._rows = {name: known for name, known in self._rows.items() if name in found}
-        return sorted(
-            (self._row(name, place) for name, place in found.items()), key=lambda row: -row.changed
-        )
+        folders = self._folders()
+        for name in self._rows.keys() - folders.keys():
+            del self._rows[name]
+        rows = itertools.starmap(self._row, folders.items())
+        return sorted(rows, key=lambda row: -row.changed)
 
     def run(self, name: str) -> Run:
         """A run by the name of its folder, as its files are now.
@@ -84,9 +85,9 @@ class RunCollection:
         DataError
             If it cannot be read.
         """
-        place = self._place(name)
+        folder = self._folder_of(name)
         self._open[name] = _read_again(
-            place, self._open.pop(name, None), lambda stamp: Run(place.path)
+            folder, self._open.pop(name, None), lambda stamp: Run(folder.path)
         )
         for oldest in list(self._open)[:-MOST_OPEN]:
             del self._open[oldest]
@@ -96,36 +97,35 @@ class RunCollection:
         """A file of a run's report, if there is one of this name; links to other places are not
         followed.
         """
-        folder = self._place(name).report
-        inside = (
-            {path.name: path for path in folder.iterdir()}
-            if folder.is_dir() and not folder.is_symlink()
-            else {}
-        )
-        path = inside.get(file)
-        return path if path and path.is_file() and not path.is_symlink() else None
+        folder = self._folder_of(name).report
+        if folder.is_dir() and not folder.is_symlink():
+            for path in folder.iterdir():
+                if path.name == file and path.is_file() and not path.is_symlink():
+                    return path
+        return None
 
     def _folders(self) -> Mapping[str, RunFolder]:
         """What looks like a run, by name; nothing outside of the folder, whatever links point to."""
-        places = (
-            RunFolder(path)
-            for path in self.folder.iterdir()
-            if path.is_dir() and not path.is_symlink()
-        )
-        return {
-            each.path.name: each for each in places if each.journal.exists() or each.config.exists()
-        }
+        folders = {}
+        for path in self.folder.iterdir():
+            folder = RunFolder(path)
+            is_own = path.is_dir() and not path.is_symlink()
+            if is_own and (folder.journal.exists() or folder.config.exists()):
+                folders[path.name] = folder
+        return folders
 
-    def _place(self, name: str) -> RunFolder:
-        found = self._folders()
-        if name not in found:
-            raise unknown("run", name, sorted(found))
-        return found[name]
+    def _folder_of(self, name: str) -> RunFolder:
+        folders = self._folders()
+        if name not in folders:
+            raise unknown("run", name, sorted(folders))
+        return folders[name]
 
-    def _row(self, name: str, place: RunFolder) -> RunRow:
-        self._rows[name] = _read_again(place, self._rows.get(name), partial(_read_row, place))
+    def _row(self, name: str, folder: RunFolder) -> RunRow:
+        self._rows[name] = _read_again(folder, self._rows.get(name), partial(_read_row, folder))
         row = self._rows[name].value
-        return replace(row, state=_state(place)) if row.state == UNFINISHED else row
+        if row.state == UNFINISHED:
+            return replace(row, state=_state(folder))
+        return row
 
 
 UNFINISHED = "unfinished"
@@ -140,39 +140,43 @@ class _Read(Generic[T]):
     after: float
 
 
-def _read_again(place: RunFolder, known: _Read[T] | None, read: Callable[[Stamp], T]) -> _Read[T]:
+def _read_again(
+    folder: RunFolder, previous: _Read[T] | None, read: Callable[[Stamp], T]
+) -> _Read[T]:
     """What is known of a run, read again if its journal has changed; a long one is not read without
     a pause.
     """
-    stamp, began = _stamp(place), time.monotonic()
-    if known and (known.stamp == stamp or began < known.after):
-        return known
-    value, ended = read(stamp), time.monotonic()
+    stamp = _stamp(folder)
+    began = time.monotonic()
+    if previous and (previous.stamp == stamp or began < previous.after):
+        return previous
+    value = read(stamp)
+    ended = time.monotonic()
     return _Read(stamp, value, ended + PATIENCE * (ended - began))
 
 
-def _stamp(place: RunFolder) -> Stamp:
+def _stamp(folder: RunFolder) -> Stamp:
     try:
-        about = place.journal.stat()
+        stat = folder.journal.stat()
     except OSError:
-        about = place.path.stat()
-    return about.st_mtime_ns, about.st_size
+        stat = folder.path.stat()
+    return stat.st_mtime_ns, stat.st_size
 
 
-def _state(place: RunFolder) -> str:
+def _state(folder: RunFolder) -> str:
     """Whether a process drives an unfinished run now, which its journal does not say."""
     from daskmetrics.execution.journal import holder
 
-    return "running" if holder(place.lock) else UNFINISHED
+    return "running" if holder(folder.lock) else UNFINISHED
 
 
-def _read_row(place: RunFolder, stamp: Stamp) -> RunRow:
+def _read_row(folder: RunFolder, stamp: Stamp) -> RunRow:
     """The row of a run; whatever a damaged or foreign folder holds, one row says what is wrong with
     it.
     """
-    row = RunRow(place.path.name, changed=stamp[0] / 1e9)
+    row = RunRow(folder.path.name, changed=stamp[0] / 1e9)
     try:
-        return _row_of(Run(place.path), row)
+        return _row_of(Run(folder.path), row)
     except Exception as error:
         return replace(row, problem=reason(error))
 
@@ -181,31 +185,33 @@ def reason(error: Exception) -> str:
     """Why a run cannot be read: our own message, or any other error, as of a file that another
     program has written.
     """
-    return str(error) if isinstance(error, DaskmetricsError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, DaskmetricsError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _row_of(run: Run, row: RunRow) -> RunRow:
-    result = run.result
-    if result:
-        best = f"{result.best_arm}{'' if result.confirmed else ' (expected)'}"
-        mean = result.best["mean"]
-        score = number(mean["score"], mean["stderr"]) if mean else ""
+    best = score = cost = ""
+    if result := run.result:
+        best = str(result.best_arm)
+        if not result.confirmed:
+            best += " (expected)"
+        if mean := result.best["mean"]:
+            score = number(mean["score"], mean["stderr"])
         cost = f"{percent(result.spent / result.exhaustive)} of the sweep"
     else:
-        leader, best, score = analysis.leader(run), "", ""
-        if leader:
-            best, score = (
-                f"{leader[0]} (so far)",
-                number(*run.mean_over(leader[0], tuple(run.weights))),
-            )
-        cost = f"{duration(sum(pick['cost'] for pick in run.picks))} (assumed)" if run.picks else ""
+        if leader := analysis.leader(run):
+            best = f"{leader[0]} (so far)"
+            score = number(*run.mean_over(leader[0], tuple(run.weights)))
+        if run.picks:
+            cost = f"{duration(sum(pick['cost'] for pick in run.picks))} (assumed)"
     state = "finished" if run.finished else UNFINISHED
     return replace(row, state=state, progress=run.done, arm=best, score=score, cost=cost)
 
 
-def ago(then: float) -> str:
+def ago(moment: float) -> str:
     """How long ago a time was, in words."""
-    seconds = time.time() - then
+    seconds = time.time() - moment
     return "now" if seconds < 2 else f"{duration(seconds)} ago"
 
 

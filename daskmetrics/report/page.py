@@ -112,7 +112,7 @@ def page(run: Run, pictures: Sequence[Picture]) -> str:
     from daskmetrics.report.plots._explore import figures
 
     config = run.config
-    about = {  # what a repetition of the run needs
+    settings = {  # what a repetition of the run needs
         "Protocol": config["protocol"],
         **_protocols(run),
         "Corpus": config["corpus"],
@@ -144,7 +144,7 @@ def page(run: Run, pictures: Sequence[Picture]) -> str:
         pictures=pictures,
         embedded=_embedded(pictures),
         no_pictures=terminal.NO_PICTURES,
-        about=about,
+        about=settings,
         generator=_generator(),
         version=run.start.environment["daskmetrics"],
     )
@@ -155,8 +155,8 @@ def _scripts(figures: bool) -> tuple[str, ...]:
     """The scripts of a page: BokehJS if it has figures, and its own."""
     from daskmetrics.report.plots._explore import library
 
-    own = files("daskmetrics.report").joinpath("page.js").read_text(encoding="utf-8")
-    return (library(), own) if figures else (own,)
+    script = files("daskmetrics.report").joinpath("page.js").read_text(encoding="utf-8")
+    return (library(), script) if figures else (script,)
 
 
 def _digest(script: str) -> str:
@@ -166,19 +166,23 @@ def _digest(script: str) -> str:
 
 def _embedded(pictures: Sequence[Picture]) -> set[str]:
     """The names of the pictures that fit into a page; the others are beside it."""
-    names, left = set(), EMBEDDED
+    names = set()
+    remaining = EMBEDDED
     for picture in pictures:
-        if len(picture.png) <= left:
+        if len(picture.png) <= remaining:
             names.add(picture.name)
-            left -= len(picture.png)
+            remaining -= len(picture.png)
     return names
 
 
 def _protocols(run: Run) -> dict[str, Any]:
     """What was done for models of which the protocol of the configuration does not say everything."""
-    protocols = run.tree.attrs.get("protocols", {})
-    done = {model: each for model, each in protocols.items() if {"shipped", "prompts"} & set(each)}
-    return {"Protocol by model": done} if done else {}
+    by_model = {
+        model: protocol
+        for model, protocol in run.tree.attrs.get("protocols", {}).items()
+        if "shipped" in protocol or "prompts" in protocol
+    }
+    return {"Protocol by model": by_model} if by_model else {}
 
 
 def _pictures(run: Run) -> list[Picture]:

@@ -74,17 +74,18 @@ class RunServer:
         self.link = f"http://127.0.0.1:{sockets[0].getsockname()[1]}/{self.token}/"
 
     def _application(self) -> Application:
-        here, name = {"server": self}, "([^/]+)"
+        options = {"server": self}
+        name = "([^/]+)"
         pages = [
-            ("/([^/]*)/", _ListPage, here),
-            (f"/([^/]*)/run/{name}", _RunPage, here),
-            ("/([^/]*)/compare", _ComparePage, here),
-            (f"/([^/]*)/report/{name}/{name}", _ReportFile, here),
+            ("/([^/]*)/", _ListPage, options),
+            (f"/([^/]*)/run/{name}", _RunPage, options),
+            ("/([^/]*)/compare", _ComparePage, options),
+            (f"/([^/]*)/report/{name}/{name}", _ReportFile, options),
         ]
         return Application(
             pages,
             default_handler_class=_Missing,
-            default_handler_args=here,
+            default_handler_args=options,
             log_function=lambda handler: None,
         )
 
@@ -126,13 +127,13 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
 
         def page(nonce: str) -> str:
             try:
-                found = {"problem": None, **values()}
+                shown = {"problem": None, **values()}
             except Exception as error:
                 self.set_status(404 if isinstance(error, ConfigError) else 200)
-                found = {"problem": overview.reason(error), "title": "daskmetrics"}
+                shown = {"problem": overview.reason(error), "title": "daskmetrics"}
             empty = dict.fromkeys(("rows", "run", "tables"))
             return formats.template("serve.html").render(
-                {**empty, **found},
+                {**empty, **shown},
                 up=up,
                 nonce=nonce,
                 interval=INTERVAL,

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from daskmetrics.answer.analysis import FEWEST, closest_first, rank_correlation
 from daskmetrics.core.names import Arm
 from daskmetrics.report._format import signed
-from daskmetrics.report.plots._style import COLOURS, MARKERS, STYLE, blank
+from daskmetrics.report.plots._style import STYLE, blank, look
 
 COLUMNS = 3
 LIGHT = 0.55  # a greater correlation has such a dark colour that its number is white
@@ -43,8 +43,12 @@ def metric_against_score(
         ax.set_ylabel("score, sd of a task")
     for ax in axes.flat[len(metrics) :]:
         ax.remove()
-    shown = [model for model in models if any(arm.model == model for arm in scores)]
-    handles = [Line2D([], [], label=model, **_style(models.index(model))) for model in shown]
+    scored = {arm.model for arm in scores}
+    handles = [
+        Line2D([], [], label=model, **_style(i))
+        for i, model in enumerate(models)
+        if model in scored
+    ]
     figure.legend(handles=handles, loc="outside upper left", ncols=7)
     return figure
 
@@ -54,26 +58,19 @@ def _panel(
 ) -> None:
     arms = [arm for arm in scores if arm in metric]
     for i, model in enumerate(models):
-        points = [(metric[arm], scores[arm]) for arm in arms if arm.model == model]
-        ax.plot([x for x, _ in points], [y for _, y in points], **_style(i))
-    rho = "too few arms"
+        of_model = [arm for arm in arms if arm.model == model]
+        ax.plot([metric[arm] for arm in of_model], [scores[arm] for arm in of_model], **_style(i))
+    title = "too few arms"
     if len(arms) >= FEWEST:
-        rho = f"Spearman's ρ = {signed(rank_correlation([metric[a] for a in arms], [scores[a] for a in arms]))}"
-    ax.set_title(f"{rho} (n = {len(arms)})", loc="right")
+        rho = rank_correlation([metric[arm] for arm in arms], [scores[arm] for arm in arms])
+        title = f"Spearman's ρ = {signed(rho)}"
+    ax.set_title(f"{title} (n = {len(arms)})", loc="right")
     ax.xaxis.set_major_locator(MaxNLocator(4))
     ax.yaxis.set_major_locator(MaxNLocator(5))
 
 
 def _style(model: int) -> dict[str, Any]:
-    colour, marker = COLOURS[model % len(COLOURS)], MARKERS[model % len(MARKERS)]
-    return {
-        "color": colour,
-        "marker": marker,
-        "linestyle": "none",
-        "ms": 4.8,
-        "mew": 0,
-        "alpha": 0.75,
-    }
+    return {**look(model), "linestyle": "none", "ms": 4.8, "mew": 0, "alpha": 0.75}
 
 
 @rc_context({**STYLE, "axes.grid": False})
@@ -81,24 +78,28 @@ def correlation_table(correlations: Correlations) -> Figure:
     """A row per metric, a column per kind of task: Spearman's rho, and the number of cells that it
     rests on.
     """
-    groups, names = list(next(iter(correlations.values()))), closest_first(correlations)[::-1]
+    names = closest_first(correlations)[::-1]
+    groups = list(correlations[names[0]])
     figure = blank(0.5 + 0.3 * len(names))
     ax = figure.subplots()
-    rho = np.array([[correlations[name][group][0] for group in groups] for name in names])
+    cells = np.array([list(correlations[name].values()) for name in names])
+    rho = cells[..., 0]
     colours = matplotlib.colormaps["PuOr"].with_extremes(bad="#f3f3f3")
     ax.pcolormesh(
         np.ma.masked_invalid(rho), cmap=colours, vmin=-1, vmax=1, edgecolors="white", linewidth=1.2
     )
     for (row, column), value in np.ndenumerate(rho):
-        count = correlations[names[row]][groups[column]][1]
-        text = "too few" if np.isnan(value) else f"{signed(value)}  ({count:,})"
-        style: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": 8}
+        text = "too few"
+        if not np.isnan(value):
+            text = f"{signed(value)}  ({cells[row, column, 1]:,.0f})"
         ax.text(
             column + 0.5,
             row + 0.5,
             text,
             color="white" if abs(value) > LIGHT else "#1c2128",
-            **style,
+            ha="center",
+            va="center_baseline",
+            fontsize=8,
         )
     ax.set_xticks(np.arange(len(groups)) + 0.5, groups)
     ax.set_yticks(np.arange(len(names)) + 0.5, names)

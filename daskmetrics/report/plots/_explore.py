@@ -30,7 +30,7 @@ CAPTIONS = {
 
 
 BEST_READOUT = " Each layer is shown with its best readout, by the mean score."
-OF_ARMS = ("map", "lines", "points", "comparison")
+OF_ARMS = {"map", "lines", "points", "comparison"}
 
 
 @dataclass(frozen=True)
@@ -49,37 +49,43 @@ class Figures:
     @property
     def groups(self) -> tuple[str, ...]:
         """The groups of the quantities, in order."""
-        return tuple(dict.fromkeys(each.group for each in self.fields))
+        return tuple(dict.fromkeys(field.group for field in self.fields))
 
 
 def figures(run: RecordedRun) -> Figures | None:
     """The interactive figures of a run; None if it has no data."""
     suites = analysis.suites(run)
     arms = drawn_arms(run, suites)
-    known = fields(run, arms) if suites else ()
-    shown, against = _first(known)
+    quantities = fields(run, arms) if suites else ()
+    shown, against = _initial(quantities)
     drawn = _of_arms(run, suites, arms, shown, against) if shown else []
     if suites and run.picks:
-        drawn.append(drawn_path(run, known))
+        drawn.append(drawn_path(run, quantities))
     if losses := analysis.losses(run):
         drawn.append(draw.training_loss(losses))
     if not drawn:
         return None
     document = Document()
-    for each in drawn:
-        document.add_root(each)
-    roots = {each.id: f"figure-{each.name}" for each in drawn}
+    for figure in drawn:
+        document.add_root(figure)
+    roots = {figure.id: f"figure-{figure.name}" for figure in drawn}
     data = {
         "documents": {"all": document.to_json(deferred=False)},
         "item": {"docid": "all", "roots": roots, "root_ids": list(roots)},
-        "fields": [_thin(each, len(arms)).as_json(arms) for each in known],
+        "fields": [_thin(quantity, len(arms)).as_json(arms) for quantity in quantities],
         "models": {suite.model: draw.axes_of(suite) for suite in suites},
     }
-    best_of = BEST_READOUT if any(len(suite.readouts) > 1 for suite in suites) else ""
-    captions = {each.name: CAPTIONS[each.name] + best_of * (each.name in OF_ARMS) for each in drawn}
-    names = tuple(suite.model for suite in suites) if "map" in captions else ()
+    captions = {figure.name: CAPTIONS[figure.name] for figure in drawn}
+    if any(len(suite.readouts) > 1 for suite in suites):
+        for name in captions.keys() & OF_ARMS:
+            captions[name] += BEST_READOUT
     return Figures(
-        captions, known, names, shown.name if shown else "", against.name if against else "", data
+        captions=captions,
+        fields=quantities,
+        models=tuple(suite.model for suite in suites if "map" in captions),
+        shown=shown.name if shown else "",
+        against=against.name if against else "",
+        data=data,
     )
 
 
@@ -87,12 +93,13 @@ def drawn_arms(run: RecordedRun, suites: Sequence[Suite], readout: str | None = 
     """One arm for each layer of each checkpoint, so that no two are drawn onto one place;
     `analysis.by_layer`.
     """
-    known = analysis.by_layer(run, readout)
-    return [
-        known.get(layer, replace(layer, readout=readout or suite.readouts[0]))
-        for suite in suites
-        for layer in replace(suite, readouts=("",)).arms()
-    ]
+    scored = analysis.by_layer(run, readout)
+    arms = []
+    for suite in suites:
+        for layer in replace(suite, readouts=("",)).arms():
+            unscored = replace(layer, readout=readout or suite.readouts[0])
+            arms.append(scored.get(layer, unscored))
+    return arms
 
 
 def _of_arms(
@@ -108,35 +115,35 @@ def _of_arms(
     if all(len(suite.revisions) == 1 for suite in suites):
         drawn = [draw.layer_points(source, suites, shown)]
     else:
-        first = next(
-            (suite for suite in suites if marks and suite.model == marks["best"].model), suites[0]
-        )
-        drawn = [draw.heat_map(source, first, shown, marks), draw.layer_lines(source, first, shown)]
-    return [*drawn, draw.comparison(source, suites, shown, against)] if against else drawn
+        by_model = {suite.model: suite for suite in suites}
+        suite = suites[0]
+        if marks:
+            suite = by_model.get(marks["best"].model, suite)
+        drawn = [draw.heat_map(source, suite, shown, marks), draw.layer_lines(source, suite, shown)]
+    if against:
+        drawn.append(draw.comparison(source, suites, shown, against))
+    return drawn
 
 
-def drawn_path(run: RecordedRun, known: Iterable[Field]) -> Any:
+def drawn_path(run: RecordedRun, quantities: Iterable[Field]) -> Any:
     """The path of the search; decisions stand at the expected scores, if those have the units of
     scores.
     """
-    believed = next((each.values for each in known if each.name == EXPECTED and not each.units), {})
-    return draw.search_path(analysis.path_of(run), believed)
+    by_name = {quantity.name: quantity.values for quantity in quantities if not quantity.units}
+    return draw.search_path(analysis.path_of(run), by_name.get(EXPECTED, {}))
 
 
-def _first(known: Sequence[Field]) -> tuple[Field | None, Field | None]:
+def _initial(quantities: Sequence[Field]) -> tuple[Field | None, Field | None]:
     """What is shown first, and a metric or, without metrics, another quantity to compare it with."""
-    shown = next(iter(known), None)
-    metrics = [each for each in known if each.group == METRICS and each is not shown]
-    others = metrics or [each for each in known if each.group != SCORES and each is not shown]
-    return shown, next(iter(others), None)
+    others = [quantity for quantity in quantities[1:] if quantity.group != SCORES]
+    metrics = [quantity for quantity in others if quantity.group == METRICS]
+    return next(iter(quantities), None), next(iter(metrics or others), None)
 
 
-def _thin(one: Field, arms: int) -> Field:
-    return (
-        Field(one.name, one.group, one.units, one.values)
-        if one.group == METRICS and arms > MANY
-        else one
-    )
+def _thin(quantity: Field, arms: int) -> Field:
+    if quantity.group == METRICS and arms > MANY:
+        return replace(quantity, errors={})
+    return quantity
 
 
 def library() -> str:

@@ -4,6 +4,7 @@ and costs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,11 +44,9 @@ class Field:
     @property
     def label(self) -> str:
         """The name with its units, for an axis."""
-        return (
-            f"{self.name}, {self.units}"
-            if self.units and self.units not in self.name
-            else self.name
-        )
+        if self.units in self.name:  # so are no units
+            return self.name
+        return f"{self.name}, {self.units}"
 
     def key(self, arm: Arm) -> Arm:
         """The arm by which a value is found: metrics belong to layers."""
@@ -57,21 +56,22 @@ class Field:
         """Values ``v`` and errors ``e`` in the order of the arms, rounded; ``i`` has the arms of a
         sparse field.
         """
-        about: dict[str, Any] = {"name": self.name, "group": self.group, "label": self.label}
+        plain: dict[str, Any] = {"name": self.name, "group": self.group, "label": self.label}
         arms = [self.key(arm) for arm in arms]
-        places = [i for i, arm in enumerate(arms) if arm in self.values]
-        if len(places) < SPARSE * len(arms):
-            about["i"], arms = places, [arms[i] for i in places]
-        about["v"] = [_rounded(self.values.get(arm), 5) for arm in arms]
-        return (
-            {**about, "e": [_rounded(self.errors.get(arm), 2) for arm in arms]}
-            if self.errors
-            else about
-        )
+        indices = [i for i, arm in enumerate(arms) if arm in self.values]
+        if len(indices) < SPARSE * len(arms):
+            plain["i"] = indices
+            arms = [arms[i] for i in indices]
+        plain["v"] = [_rounded(self.values.get(arm), 5) for arm in arms]
+        if self.errors:
+            plain["e"] = [_rounded(self.errors.get(arm), 2) for arm in arms]
+        return plain
 
 
 def _rounded(value: float | None, digits: int) -> float | None:
-    return None if value is None or value != value else float(f"{value:.{digits}g}")
+    if value is None or math.isnan(value):
+        return None
+    return float(f"{value:.{digits}g}")
 
 
 def fields(run: RecordedRun, arms: Sequence[Arm]) -> tuple[Field, ...]:
@@ -104,15 +104,16 @@ def _scores(run: RecordedRun) -> Iterator[Field]:
 def mean_field(run: RecordedRun) -> Field:
     """The mean score of the arms that were scored on every task of the objective."""
     means = means_of(run.recorded, run.weights)
-    values, errors = ({arm: pair[which] for arm, pair in means.items()} for which in (0, 1))
+    values = {arm: mean for arm, (mean, _) in means.items()}
+    errors = {arm: stderr for arm, (_, stderr) in means.items()}
     return Field("mean score", SCORES, "", values, errors)
 
 
 def task_field(run: RecordedRun, task: str) -> Field:
     """The scores of a task."""
-    own = {arm: values[task] for arm, values in run.recorded.items() if task in values}
-    errors = {arm: score.stderr for arm, score in own.items()}
-    scores = {arm: score.score for arm, score in own.items()}
+    scored = {arm: by_task[task] for arm, by_task in run.recorded.items() if task in by_task}
+    errors = {arm: result.stderr for arm, result in scored.items()}
+    scores = {arm: result.score for arm, result in scored.items()}
     return Field(task, SCORES, run.tasks[task]["main_score"], scores, errors)
 
 
@@ -121,23 +122,16 @@ def expected(run: RecordedRun) -> Iterator[Field]:
     from daskmetrics.answer.posterior import posterior_of
 
     try:
-        found = posterior_of(run)
+        recorded = posterior_of(run)
     except DataError:  # a run without tasks, scores or measured checkpoints has no posterior
         return
-    arms, posterior = found.problem.arms, found.posterior
-    units = (
-        ""
-        if run.config["search"]["reward"] == "mean"
-        else f"in units of the reward ({found.problem.reward})"
-    )
-    values, sds = posterior.mean.tolist(), (posterior.variance.clip(min=0) ** 0.5).tolist()
-    yield Field(
-        EXPECTED,
-        SCORES,
-        units,
-        dict(zip(arms, values, strict=True)),
-        dict(zip(arms, sds, strict=True)),
-    )
+    units = ""
+    if run.config["search"]["reward"] != "mean":
+        units = f"in units of the reward ({recorded.problem.reward})"
+    arms, posterior = recorded.problem.arms, recorded.posterior
+    values = dict(zip(arms, posterior.mean.tolist(), strict=True))
+    deviations = (posterior.variance.clip(min=0) ** 0.5).tolist()
+    yield Field(EXPECTED, SCORES, units, values, dict(zip(arms, deviations, strict=True)))
 
 
 def metric_fields(run: RecordedRun) -> Iterator[Field]:
@@ -159,9 +153,9 @@ def telling(costs: Sequence[ArmCost]) -> list[str]:
 def cost_field(run: RecordedRun, arms: Sequence[Arm], name: str) -> Field:
     """A cost of `COST_OF`, for arms of models whose size is known."""
     costs = {arm: run.cost_of(arm) for arm in arms if arm.model in run.start.widths}
-    return Field(name, COSTS, "", {arm: float(COST_OF[name](each)) for arm, each in costs.items()})
+    return Field(name, COSTS, "", {arm: float(COST_OF[name](cost)) for arm, cost in costs.items()})
 
 
 def _costs(run: RecordedRun, arms: Sequence[Arm]) -> Iterator[Field]:
-    known = [run.cost_of(arm) for arm in arms if arm.model in run.start.widths]
-    yield from (cost_field(run, arms, name) for name in telling(known))
+    costs = [run.cost_of(arm) for arm in arms if arm.model in run.start.widths]
+    yield from (cost_field(run, arms, name) for name in telling(costs))

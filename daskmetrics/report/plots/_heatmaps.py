@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, Normalize
@@ -15,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import FixedLocator, MaxNLocator
+from matplotlib.ticker import FixedLocator, Locator, MaxNLocator
 from numpy.typing import NDArray
 
 from daskmetrics.core.names import Arm, Suite
@@ -85,11 +86,12 @@ def heat_maps(quantities: Sequence[Quantity], suites: Sequence[Suite], marks: Ma
         places = thinned(range(len(suite.revisions)), int(MOST_STEPS * share))
         lowest.set_xticks(places, [step_label(suite.revisions[i]) for i in places])
         lowest.set_xlabel("training step")
-    handles = [Line2D([], [], label="best arm", **STAR)] if "best" in marks else []
-    handles += [Line2D([], [], label="default arm", **RING)] if "default" in marks else []
-    figure.legend(
-        handles=[*handles, Patch(label="no value", **NO_VALUE)], loc="outside upper right", ncols=3
-    )
+    looks = {"best": STAR, "default": RING}
+    handles: list[Artist] = [
+        Line2D([], [], label=f"{name} arm", **look) for name, look in looks.items() if name in marks
+    ]
+    handles.append(Patch(label="no value", **NO_VALUE))
+    figure.legend(handles=handles, loc="outside upper right", ncols=3)
     return figure
 
 
@@ -99,11 +101,11 @@ def plane(values: Mapping[Arm, float], suite: Suite) -> NDArray[np.float64]:
     >>> plane({Arm("m", "step1", 0): 0.5}, Suite("m", ("step0", "step1"), (0,), 1))
     array([[nan, 0.5]])
     """
-    rows = [
-        [values.get(Arm(suite.model, r, layer), np.nan) for r in suite.revisions]
-        for layer in suite.layers
-    ]
-    return np.array(rows, dtype=float)
+    numbers = np.full((len(suite.layers), len(suite.revisions)), np.nan)
+    for (row, column), _ in np.ndenumerate(numbers):
+        arm = Arm(suite.model, suite.revisions[column], suite.layers[row])
+        numbers[row, column] = values.get(arm, np.nan)
+    return numbers
 
 
 @rc_context({**STYLE, "axes.grid": False})
@@ -127,7 +129,9 @@ def _norm(quantity: Quantity, planes: Sequence[NDArray[np.float64]]) -> Normaliz
     if quantity.most is not None:
         return BoundaryNorm(np.arange(quantity.most + 1) + 0.5, 256)
     finite = np.concatenate([values[np.isfinite(values)] for values in planes])
-    return Normalize(float(finite.min()), float(finite.max())) if len(finite) else Normalize(0, 1)
+    if not len(finite):
+        return Normalize(0, 1)
+    return Normalize(float(finite.min()), float(finite.max()))
 
 
 def _map(
@@ -153,11 +157,8 @@ def _map(
     ax.set_xticks([])
     ax.tick_params(length=0)
     for name, look in (("default", RING), ("best", STAR)):
-        if (
-            (arm := marks.get(name))
-            and arm.checkpoint in suite.checkpoints()
-            and arm.layer in suite.layers
-        ):
+        arm = marks.get(name)
+        if arm and arm.checkpoint in suite.checkpoints() and arm.layer in suite.layers:
             ax.plot(suite.revisions.index(arm.revision), suite.layers.index(arm.layer), **look)
 
 
@@ -170,11 +171,9 @@ def _row(
         _map(ax, values, norm, quantity, suite, marks)
     row[0].set_title(quantity.title, loc="left", fontsize=9, fontweight="bold", pad=4)
     row[0].set_ylabel("layer")
-    ticks = (
-        MaxNLocator(4)
-        if quantity.most is None
-        else FixedLocator(thinned(range(1, quantity.most + 1), 5))
-    )
+    ticks: Locator = MaxNLocator(4)
+    if quantity.most is not None:
+        ticks = FixedLocator(thinned(range(1, quantity.most + 1), 5))
     colours = ScalarMappable(norm, quantity.colours)
     bar = figure.colorbar(
         colours, ax=row, ticks=ticks, label=quantity.units, aspect=10, fraction=0.02, pad=0.01

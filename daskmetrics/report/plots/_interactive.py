@@ -8,7 +8,9 @@ policy can refuse every script but its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -40,20 +42,20 @@ def arms_source(
     """The columns that figures of arms share: name, model, place on the map, and the values that
     are shown.
     """
-    place = {}
+    sides = {}
     for suite in suites:
         borders = edges(suite.revisions, fitting(suite.revisions))
-        for revision, left, right in zip(suite.revisions, borders, borders[1:], strict=False):
-            place[suite.model, revision] = left, right
-    left, right = np.array([place[arm.model, arm.revision] for arm in arms], dtype=np.float32).T
+        for revision, pair in zip(suite.revisions, pairwise(borders), strict=True):
+            sides[suite.model, revision] = pair
+    pairs = np.array([sides[arm.model, arm.revision] for arm in arms], dtype=np.float32)
     layer = np.array([arm.layer for arm in arms], dtype=np.float32)
     return models.ColumnDataSource(
         {
             "name": [str(arm) for arm in arms],
             "model": [arm.model for arm in arms],
             "layer": layer,
-            "left": left,
-            "right": right,
+            "left": pairs[:, 0],
+            "right": pairs[:, 1],
             "bottom": layer - 0.5,
             "top": layer + 0.5,
             **columns(shown, arms),
@@ -66,10 +68,8 @@ def arms_source(
 def columns(shown: Field, arms: Sequence[Arm]) -> dict[str, Any]:
     """The columns of a quantity: values and errors."""
     keys = [shown.key(arm) for arm in arms]
-    value, error = (
-        np.array([of.get(arm, np.nan) for arm in keys], dtype=np.float32)
-        for of in (shown.values, shown.errors)
-    )
+    value = np.array([shown.values.get(arm, np.nan) for arm in keys], dtype=np.float32)
+    error = np.array([shown.errors.get(arm, np.nan) for arm in keys], dtype=np.float32)
     return {"value": value, "error": error, "low": value - error, "high": value + error}
 
 
@@ -78,8 +78,8 @@ def heat_map(source: Any, suite: Suite, shown: Field, marks: Mapping[str, Arm]) 
     of the others.
     """
     fig = _blank("map", "training step", "layer", 330, TOOLS, x_range=(0, 1), y_range=(0, 1))
-    one = models.GroupFilter(column_name="model", group=suite.model, name="one")
-    view = models.CDSView(filter=one)
+    of_model = models.GroupFilter(column_name="model", group=suite.model, name="one")
+    view = models.CDSView(filter=of_model)
     mapper = models.LinearColorMapper(
         palette=Cividis256, nan_color=NO_VALUE, name="colours", **span(shown)
     )
@@ -90,25 +90,30 @@ def heat_map(source: Any, suite: Suite, shown: Field, marks: Mapping[str, Arm]) 
     )  # fmt: skip
     data = source.data
     index = {name: i for i, name in enumerate(data["name"])}
-    for what, (marker, size, fill) in {
+    for name, (marker, size, fill) in {
         "default": ("circle", 15, None),
         "best": ("star", 19, "white"),
     }.items():
-        places = [index[str(arm)] for arm in [marks.get(what)] if str(arm) in index]
-        own = {"x": (data["left"] + data["right"])[places] / 2, "y": data["layer"][places]}
-        at = models.ColumnDataSource({**own, "model": [data["model"][i] for i in places]})
-        for width, line in (
-            (4, "white"),
-            (1.6, "#000000"),
-        ):  # a white rim keeps a mark visible on dark colours
-            look: Any = {
-                "marker": marker,
-                "size": size,
-                "fill_color": fill,
-                "line_color": line,
-                "line_width": width,
-            }
-            fig.scatter("x", "y", source=at, view=models.CDSView(filter=one), **look)
+        marked = [index[str(arm)] for arm in [marks.get(name)] if str(arm) in index]
+        centre = {
+            "x": (data["left"] + data["right"])[marked] / 2,
+            "y": data["layer"][marked],
+            "model": [data["model"][i] for i in marked],
+        }
+        at = models.ColumnDataSource(centre)
+        # a white rim keeps a mark visible on dark colours
+        for width, line in ((4, "white"), (1.6, "#000000")):
+            fig.scatter(
+                "x",
+                "y",
+                source=at,
+                view=models.CDSView(filter=of_model),
+                marker=marker,
+                size=size,
+                fill_color=fill,
+                line_color=line,
+                line_width=width,
+            )
     fig.add_tools(models.HoverTool(renderers=[cells], tooltips=TIPS))
     bar = models.ColorBar(color_mapper=mapper, width=10, padding=4, background_fill_color=None)
     bar.ticker = models.BasicTicker(desired_num_ticks=4)
@@ -120,9 +125,11 @@ def heat_map(source: Any, suite: Suite, shown: Field, marks: Mapping[str, Arm]) 
 
 def span(shown: Field) -> dict[str, float]:
     """The smallest and the greatest value; all models share their colours."""
-    known = [value for value in shown.values.values() if value == value]
-    low, high = (min(known), max(known)) if known else (0.0, 1.0)
-    return {"low": low, "high": high} if low < high else {"low": low - 0.5, "high": high + 0.5}
+    defined = [value for value in shown.values.values() if not math.isnan(value)]
+    low, high = min(defined, default=0.0), max(defined, default=1.0)
+    if low < high:
+        return {"low": low, "high": high}
+    return {"low": low - 0.5, "high": high + 0.5}
 
 
 def axes_of(suite: Suite) -> dict[str, Any]:
@@ -167,14 +174,15 @@ def layer_lines(source: Any, suite: Suite, shown: Field) -> Any:
 def lines_of(source: Any, lines: Sequence[Sequence[str]]) -> dict[str, Any]:
     """The columns of lines, each of the arms whose names begin with a text."""
     names, layer, value = (source.data[name] for name in ("name", "layer", "value"))
-    own = [
-        [i for i, name in enumerate(names) if name.startswith(prefix) and value[i] == value[i]]
-        for prefix, _ in lines
-    ]
+    xs, ys = [], []
+    for prefix, _ in lines:
+        on_line = np.array([name.startswith(prefix) for name in names], bool) & ~np.isnan(value)
+        xs.append(layer[on_line].tolist())
+        ys.append(value[on_line].tolist())
     shades = [Cividis256[FIRST + int(160 * i / max(1, len(lines) - 1))] for i in range(len(lines))]
     return {
-        "xs": [layer[i].tolist() for i in own],
-        "ys": [value[i].tolist() for i in own],
+        "xs": xs,
+        "ys": ys,
         "label": [label for _, label in lines],
         "colour": shades,
     }
@@ -189,17 +197,31 @@ def layer_points(source: Any, suites: Sequence[Suite], shown: Field) -> Any:
     drawn = []
     for i, suite in enumerate(suites):
         view = models.CDSView(filter=models.GroupFilter(column_name="model", group=suite.model))
-        shift: Any = models.Dodge(value=0.12 * (i - (len(suites) - 1) / 2))
-        x: Any = {"field": "layer", "transform": shift}
-        ends: Any = {"source": source, "view": view, "line_color": COLOURS[i % len(COLOURS)]}
-        fig.segment(x, "low", x, "high", line_width=2, nonselection_line_alpha=0.15, **ends)
-        look: Any = {
-            "marker": MARKERS[i % len(MARKERS)],
-            "size": 10,
-            "color": COLOURS[i % len(COLOURS)],
-        }
-        drawn.append(fig.scatter(x, "value", source=source, view=view, nonselection_alpha=0.15, **look,
-                                 legend_label=suite.model))  # fmt: skip
+        shift = models.Dodge(value=0.12 * (i - (len(suites) - 1) / 2))
+        x = {"field": "layer", "transform": shift}
+        look = _look(i)
+        fig.segment(
+            x,
+            "low",
+            x,
+            "high",
+            source=source,
+            view=view,
+            line_color=look["color"],
+            line_width=2,
+            nonselection_line_alpha=0.15,
+        )
+        points = fig.scatter(
+            x,
+            "value",
+            source=source,
+            view=view,
+            size=10,
+            nonselection_alpha=0.15,
+            legend_label=suite.model,
+            **look,
+        )
+        drawn.append(points)
     fig.add_tools(models.HoverTool(renderers=drawn, tooltips=TIPS))
     fig.xaxis.ticker = _whole_numbers()
     _legend(fig, len(suites))
@@ -212,14 +234,18 @@ def comparison(source: Any, suites: Sequence[Suite], shown: Field, against: Fiel
     drawn = []
     for i, suite in enumerate(suites):
         view = models.CDSView(filter=models.GroupFilter(column_name="model", group=suite.model))
-        look: Any = {
-            "marker": MARKERS[i % len(MARKERS)],
-            "size": 7,
-            "color": COLOURS[i % len(COLOURS)],
-            "alpha": 0.7,
-        }
-        drawn.append(fig.scatter("against", "value", source=source, view=view, nonselection_alpha=0.08,
-                                 legend_label=suite.model, **look))  # fmt: skip
+        points = fig.scatter(
+            "against",
+            "value",
+            source=source,
+            view=view,
+            size=7,
+            alpha=0.7,
+            nonselection_alpha=0.08,
+            legend_label=suite.model,
+            **_look(i),
+        )
+        drawn.append(points)
     fig.add_tools(
         models.HoverTool(renderers=drawn, tooltips=[*TIPS, ("against", "@against{0.[0000]a}")])
     )
@@ -232,39 +258,41 @@ def search_path(path: SearchPath, expected: Mapping[Arm, float]) -> Any:
     its arm.
     """
     fig = _blank("search", f"cost spent, {path.unit}", "mean score", 300, ZOOM)
-    best = np.array([np.nan if point.best is None else point.best for point in path.points])
-    stages = dict.fromkeys(point.stage for point in path.points)
+    best = np.array([point.best for point in path.points], float)
     dots = []
-    for stage in stages:
-        own = [(i, point) for i, point in enumerate(path.points) if point.stage == stage]
+    for stage in dict.fromkeys(point.stage for point in path.points):
+        points = [(i, point) for i, point in enumerate(path.points) if point.stage == stage]
         data = {
-            "spent": [point.spent for _, point in own],
-            "y": [expected.get(point.arm, best[i]) for i, point in own],
-            "best": [best[i] for i, _ in own],
-            "arm": [str(point.arm) for _, point in own],
-            "number": [i + 1 for i, _ in own],
+            "spent": [point.spent for _, point in points],
+            "y": [expected.get(point.arm, best[i]) for i, point in points],
+            "best": [best[i] for i, _ in points],
+            "arm": [str(point.arm) for _, point in points],
+            "number": [i + 1 for i, _ in points],
         }
-        look: Any = {
-            "color": STAGES.get(stage, COLOURS[0]),
-            "size": 6,
-            "alpha": 0.6,
-            "legend_label": stage,
-        }
-        dots.append(
-            fig.scatter("spent", "y", source=models.ColumnDataSource(data), name=stage, **look)
+        of_stage = fig.scatter(
+            "spent",
+            "y",
+            source=models.ColumnDataSource(data),
+            name=stage,
+            color=STAGES.get(stage, COLOURS[0]),
+            size=6,
+            alpha=0.6,
+            legend_label=stage,
         )
+        dots.append(of_stage)
     spent = [point.spent for point in path.points]
     fig.step(
         spent, best, mode="after", color=COLOURS[1], line_width=2.2, legend_label="best so far"
     )
     if path.default is not None:
-        look = {
-            "line_dash": "dashed",
-            "color": COLOURS[-1],
-            "line_width": 1.4,
-            "legend_label": "default arm",
-        }
-        fig.line([0, max(spent)], [path.default] * 2, **look)
+        fig.line(
+            [0, max(spent)],
+            [path.default] * 2,
+            line_dash="dashed",
+            color=COLOURS[-1],
+            line_width=1.4,
+            legend_label="default arm",
+        )
     tips = [
         ("decision", "@number, $name"),
         ("arm", "@arm"),
@@ -279,9 +307,8 @@ def search_path(path: SearchPath, expected: Mapping[Arm, float]) -> Any:
 def training_loss(losses: Mapping[str, Sequence[tuple[int, float]]]) -> Any:
     """Loss by training step, a line for each model; step 0 stands beside the logarithmic steps."""
     fig = _blank("losses", "training step", "loss, nats per token", 260, ZOOM)
-    revisions = [
-        f"step{step}" for step in sorted({step for points in losses.values() for step, _ in points})
-    ]
+    recorded = {step for step, _ in chain.from_iterable(losses.values())}
+    revisions = [f"step{step}" for step in sorted(recorded)]
     at = dict(zip(revisions, positions(revisions, "log"), strict=True))
     drawn = []
     for i, (model, points) in enumerate(losses.items()):
@@ -293,20 +320,15 @@ def training_loss(losses: Mapping[str, Sequence[tuple[int, float]]]) -> Any:
                 "loss": [loss for _, loss in points],
             }
         )
-        look: Any = {"color": COLOURS[i % len(COLOURS)], "legend_label": model, "name": model}
+        look = {**_look(i), "legend_label": model, "name": model}
+        marker = look.pop("marker")
         fig.line("x", "loss", source=source, line_width=1.6, **look)
-        drawn.append(
-            fig.scatter(
-                "x", "loss", source=source, marker=MARKERS[i % len(MARKERS)], size=6, **look
-            )
-        )
+        drawn.append(fig.scatter("x", "loss", source=source, marker=marker, size=6, **look))
     tips = [("", "$name"), ("step", "@step"), ("loss", "@loss{0.000}")]
     fig.add_tools(models.HoverTool(renderers=drawn, tooltips=tips))
     labels = ticks(revisions, "log", MOST_STEPS)
-    fig.xaxis.ticker, fig.xaxis.major_label_overrides = (
-        models.FixedTicker(ticks=list(labels)),
-        labels,
-    )
+    fig.xaxis.ticker = models.FixedTicker(ticks=list(labels))
+    fig.xaxis.major_label_overrides = labels
     _legend(fig, 2)
     return fig
 
@@ -325,6 +347,11 @@ def _blank(name: str, x_label: str, y_label: str, height: int, tools: str, **ran
     for axis in (fig.xaxis, fig.yaxis):
         axis.axis_label_text_font_style = "normal"
     return fig
+
+
+def _look(model: int) -> dict[str, str]:
+    """Colour and marker of the points of a model."""
+    return {"color": COLOURS[model % len(COLOURS)], "marker": MARKERS[model % len(MARKERS)]}
 
 
 def _whole_numbers() -> Any:

@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from daskmetrics.answer.trade_offs import ArmCost, TradeOff, TradeOffs
 from daskmetrics.report._format import si
 from daskmetrics.report.plots._fields import COST_OF, telling
-from daskmetrics.report.plots._style import COLOURS, MARKERS, STYLE, axes_for, blank
+from daskmetrics.report.plots._style import COLOURS, STYLE, axes_for, blank, look
 
 MOST_ARMS = 24  # in the list
 POINT: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 5.5, "color": COLOURS[0]}
@@ -65,11 +65,10 @@ def best_arms(
     ax.set_yticks(range(count), names[:count])
     ax.set_ylim(count - 0.4, -0.6)
     ax.grid(axis="y", visible=False)
-    ax.set_xlabel(
-        f"mean score of the best {count} of {len(names)} arms"
-        if count < len(names)
-        else "mean score"
-    )
+    label = "mean score"
+    if count < len(names):
+        label = f"mean score of the best {count} of {len(names)} arms"
+    ax.set_xlabel(label)
     return ax
 
 
@@ -77,13 +76,22 @@ def _points(
     ax: Axes, x: np.ndarray, y: np.ndarray, errors: dict[str, np.ndarray], tied: np.ndarray
 ) -> None:
     """Points with bars of one standard error."""
-    for chosen, look in ((tied, TIED), (~tied, WORSE)):
-        own = {side: values[chosen] for side, values in errors.items()}
+    for chosen, style in ((tied, TIED), (~tied, WORSE)):
+        bars = {side: values[chosen] for side, values in errors.items()}
         ax.errorbar(
-            x[chosen], y[chosen], **own, ecolor="0.45", elinewidth=0.9, capsize=2, zorder=3, **look
+            x[chosen],
+            y[chosen],
+            **bars,
+            ecolor="0.45",
+            elinewidth=0.9,
+            capsize=2,
+            zorder=3,
+            **style,
         )
-    looks = (("tied with the best", TIED, tied), ("worse", WORSE, ~tied))
-    handles = [Line2D([], [], label=label, **look) for label, look, chosen in looks if chosen.any()]
+    styles = (("tied with the best", TIED, tied), ("worse", WORSE, ~tied))
+    handles = [
+        Line2D([], [], label=label, **style) for label, style, chosen in styles if chosen.any()
+    ]
     ax.legend(handles=handles, loc="best")
 
 
@@ -92,7 +100,7 @@ def trade_off_panels(trade_offs: TradeOffs) -> Figure:
     """Score against each cost that differs between arms; the line is the best score at each cost,
     with its error.
     """
-    chosen = telling([each.cost for each in trade_offs.arms])
+    chosen = telling([trade_off.cost for trade_off in trade_offs.arms])
     figure = blank(3.1)
     axes = figure.subplots(1, max(1, len(chosen)), squeeze=False, sharey=True)[0]
     for ax, name in zip(axes, chosen or ["layers computed"], strict=True):
@@ -114,36 +122,29 @@ def trade_off_axes(trade_offs: TradeOffs, name: str, ax: Axes | None = None) -> 
 
 
 def _panel(ax: Axes, trade_offs: TradeOffs, cost: Callable[[ArmCost], float]) -> None:
-    models = list(dict.fromkeys(each.arm.model for each in trade_offs.arms))
-    for i, model in enumerate(models):
-        own = [each for each in trade_offs.arms if each.arm.model == model]
-        places = [cost(each.cost) for each in own], [each.score for each in own]
+    by_model: dict[str, list[TradeOff]] = {}
+    for trade_off in trade_offs.arms:
+        by_model.setdefault(trade_off.arm.model, []).append(trade_off)
+    for i, (model, of_model) in enumerate(by_model.items()):
         ax.scatter(
-            *places,
+            [cost(trade_off.cost) for trade_off in of_model],
+            [trade_off.score for trade_off in of_model],
             s=14,
-            color=COLOURS[i % len(COLOURS)],
-            marker=MARKERS[i % len(MARKERS)],
             lw=0,
             label=model,
+            **look(i),
         )
     front: list[TradeOff] = []
-    for each in sorted(trade_offs.arms, key=lambda each: (cost(each.cost), -each.score)):
-        if not front or each.score > front[-1].score:
-            front.append(each)
-    values = [cost(each.cost) for each in front]
-    ax.step(values, [each.score for each in front], where="post", color="0.45", lw=1.1, zorder=0)
-    errors = [each.stderr for each in front]
-    ax.errorbar(
-        values,
-        [each.score for each in front],
-        errors,
-        fmt="none",
-        ecolor="0.45",
-        lw=0.9,
-        capsize=2,
-        zorder=0,
-    )
-    positive = [value for each in trade_offs.arms if (value := cost(each.cost)) > 0]
+    for trade_off in sorted(trade_offs.arms, key=lambda arm: (cost(arm.cost), -arm.score)):
+        if not front or trade_off.score > front[-1].score:
+            front.append(trade_off)
+    costs = [cost(trade_off.cost) for trade_off in front]
+    scores = [trade_off.score for trade_off in front]
+    errors = [trade_off.stderr for trade_off in front]
+    ax.step(costs, scores, where="post", color="0.45", lw=1.1, zorder=0)
+    ax.errorbar(costs, scores, errors, fmt="none", ecolor="0.45", lw=0.9, capsize=2, zorder=0)
+    all_costs = [cost(trade_off.cost) for trade_off in trade_offs.arms]
+    positive = [value for value in all_costs if value > 0]
     if positive and max(positive) / min(positive) >= LOGARITHMIC:
         ax.set_xscale("symlog", linthresh=min(positive))
     else:

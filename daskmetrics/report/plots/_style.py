@@ -50,6 +50,11 @@ STYLE: dict[str, Any] = {
 }
 
 
+def look(model: int) -> dict[str, Any]:
+    """Colour and marker of the points of a model."""
+    return {"color": COLOURS[model % len(COLOURS)], "marker": MARKERS[model % len(MARKERS)]}
+
+
 def blank(height: float) -> Figure:
     """An empty figure, ``height`` inches high, whose axes and legends make room for each other."""
     return Figure(figsize=(WIDTH, height), layout="constrained")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
@@ -49,28 +49,27 @@ def telemetry_panels(samples: Sequence[TelemetrySample], entries: Sequence[Event
     """One panel for each quantity that was reported, with a line for each worker; below, the units
     of the workers.
     """
-    host = {each.name: each.host for each in entries if isinstance(each, WorkerJoined)}
-    names = sorted(
-        {name for sample in samples for name in sample.readings}, key=lambda name: (len(name), name)
-    )
-    known = {
-        quantity for sample in samples for values in sample.readings.values() for quantity in values
-    }
-    panels = [panel for panel in PANELS if known.intersection(panel[2])]
+    host = {entry.name: entry.host for entry in entries if isinstance(entry, WorkerJoined)}
+    workers: set[str] = set()
+    reported: set[str] = set()
+    for sample in samples:
+        workers.update(sample.readings)
+        reported.update(*sample.readings.values())
+    names = sorted(workers, key=lambda name: (len(name), name))
+    panels = [panel for panel in PANELS if reported.intersection(panel[2])]
     rows = thinned(names, MOST_WORKERS)
     heights = [1.25] * len(panels) + [0.5 + 0.2 * len(rows)]
     figure = blank(sum(heights) + 0.5)
     axes = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
-    start, minutes = samples[0].at, [(sample.at - samples[0].at) / 60 for sample in samples]
-    records = [each for each in entries if isinstance(each, Record) and each.at]
+    start = samples[0].at
+    minutes = [(sample.at - start) / 60 for sample in samples]
+    records = [entry for entry in entries if isinstance(entry, Record) and entry.at]
     for (label, unit, quantities, of_machine), ax in zip(panels, axes, strict=False):
-        first_of = {host.get(name, name): name for name in reversed(names)}
-        shown = (
-            [(name, first_of[name]) for name in sorted(first_of)]
-            if of_machine
-            else [(name, name) for name in names]
-        )
-        for number, (_, worker) in enumerate(shown):
+        shown = names
+        if of_machine:  # one worker speaks for all of its machine
+            by_host = {host.get(name, name): name for name in reversed(names)}
+            shown = [by_host[machine] for machine in sorted(by_host)]
+        for number, worker in enumerate(shown):
             for quantity, dash in zip(quantities, ("-", "--"), strict=False):
                 colour = COLOURS[number % len(COLOURS)]
                 ax.plot(minutes, _line(samples, worker, quantity, unit), dash, color=colour, lw=1.2)
@@ -90,20 +89,20 @@ def telemetry_panels(samples: Sequence[TelemetrySample], entries: Sequence[Event
         figure.legend(handles=lines, loc="outside upper left", ncols=len(lines), handlelength=1)
     _units(axes[-1], rows, records, samples)
     axes[-1].set_xlabel("minutes since the first sample")
-    axes[-1].set_xlim(0, max(minutes[-1], *((each.at - start) / 60 for each in records), 0.1))
+    axes[-1].set_xlim(0, max(minutes[-1], *((record.at - start) / 60 for record in records), 0.1))
     return figure
 
 
 def _line(
     samples: Sequence[TelemetrySample], worker: str, quantity: str, unit: float
-) -> list[float]:
+) -> np.ndarray:
     """A quantity of a worker at every sample; NaN where it is not known, or the run was not running
     before.
     """
     usual = median([b.at - a.at for a, b in pairwise(samples)] or [0.0])
     late = [False, *(b.at - a.at > GAP * usual for a, b in pairwise(samples))]
     values = [sample.readings.get(worker, {}).get(quantity, np.nan) / unit for sample in samples]
-    return [np.nan if after else value for value, after in zip(values, late, strict=True)]
+    return np.where(late, np.nan, values)
 
 
 def _units(
@@ -114,19 +113,21 @@ def _units(
     """
     start, usual = samples[0].at, median([b.at - a.at for a, b in pairwise(samples)])
     trained = [(a, b.at - a.at) for a, b in pairwise(samples) if b.at - a.at <= GAP * usual]
-    groups = (
-        [PROCESS_GROUP] if any(PROCESS_GROUP in sample.doing.values() for sample in samples) else []
-    )
-    kinds = [*groups, *dict.fromkeys(record.kind for record in records if record.worker)]
-    rows: Mapping[str, int] = {name: i for i, name in enumerate(reversed(workers))}
+    kinds = list(dict.fromkeys(record.kind for record in records if record.worker))
+    if any(PROCESS_GROUP in sample.doing.values() for sample in samples):
+        kinds.insert(0, PROCESS_GROUP)
+    rows = {name: i for i, name in enumerate(reversed(workers))}
     for number, kind in enumerate(kinds):
         for name, row in rows.items():
-            own = [each for each in records if each.kind == kind and each.worker == name]
-            spans = [((each.at - each.seconds - start) / 60, each.seconds / 60) for each in own]
+            spans = [
+                ((record.at - record.seconds - start) / 60, record.seconds / 60)
+                for record in records
+                if record.kind == kind and record.worker == name
+            ]
             spans += [
                 ((a.at - start) / 60, took / 60)
                 for a, took in trained
-                if kind in groups and a.doing.get(name) == kind
+                if kind == PROCESS_GROUP and a.doing.get(name) == kind
             ]
             ax.broken_barh(spans, (row - 0.4, 0.8), color=KINDS[number % len(KINDS)], lw=0)
     ax.set_yticks(range(len(rows)), list(rows))

@@ -105,16 +105,19 @@ def write_telemetry(folder: Path) -> Path | None:
 
 
 def _scores(run: RecordedRun) -> Picture:
-    scores, errors = analysis.at_layers(run, analysis.scores(run)), analysis.errors(run)
-    count, means = len(run.tasks), analysis.at_layers(run, analysis.mean_scores(run))
+    count = len(run.tasks)
+    errors = analysis.errors(run)
+    scores = analysis.at_layers(run, analysis.scores(run))
+    means = analysis.at_layers(run, analysis.mean_scores(run))
     paid = {arm: float(len(by_task)) for arm, by_task in scores.items()}
     rows = [
         Quantity("mean score, arms scored on every task", "mean score", means, "cividis"),
         Quantity("number of tasks scored", "tasks scored", paid, "cividis", most=count),
     ]
-    for task, about in run.tasks.items() if count <= MOST_TASKS else ():
-        values = {arm: by_task[task] for arm, by_task in scores.items() if task in by_task}
-        rows.append(Quantity(_titled(task, errors), about["main_score"], values, "cividis"))
+    if count <= MOST_TASKS:
+        for task, facts in run.tasks.items():
+            values = {arm: by_task[task] for arm, by_task in scores.items() if task in by_task}
+            rows.append(Quantity(_titled(task, errors), facts["main_score"], values, "cividis"))
     caption = (
         f"{_MAP} Hatched: not scored. An arm has a mean score only if it was scored on all {count} tasks, because "
         "means over different tasks are not comparable; the second row counts the tasks on which it was scored. "
@@ -137,7 +140,9 @@ def trade_offs(run: RecordedRun) -> Picture:
 
 def _titled(name: str, errors: Mapping[str, float]) -> str:
     """A name with the median standard error of its values."""
-    return f"{name} (standard error {errors[name]:.2g})" if name in errors else name
+    if name not in errors:
+        return name
+    return f"{name} (standard error {errors[name]:.2g})"
 
 
 def _metrics(run: RecordedRun, metrics: Mapping[str, analysis.Values]) -> Picture:
@@ -159,14 +164,14 @@ def _metrics(run: RecordedRun, metrics: Mapping[str, analysis.Values]) -> Pictur
 
 
 def _layers(run: RecordedRun, metrics: Mapping[str, analysis.Values], by_task: bool) -> Picture:
-    means, scores = (
-        analysis.at_layers(run, analysis.mean_scores(run)),
-        analysis.at_layers(run, analysis.scores(run)),
-    )
-    rows = [Quantity("mean score", "mean score", means)] if means else []
-    for task, about in run.tasks.items() if by_task and 1 < len(run.tasks) <= MOST_TASKS else ():
-        values = {arm: own[task] for arm, own in scores.items() if task in own}
-        rows.append(Quantity(task, about["main_score"], values))
+    rows = []
+    if means := analysis.at_layers(run, analysis.mean_scores(run)):
+        rows.append(Quantity("mean score", "mean score", means))
+    if by_task and 1 < len(run.tasks) <= MOST_TASKS:
+        scores = analysis.at_layers(run, analysis.scores(run))
+        for task, facts in run.tasks.items():
+            values = {arm: row[task] for arm, row in scores.items() if task in row}
+            rows.append(Quantity(task, facts["main_score"], values))
     rows += [Quantity(name, analysis.units(run, name), values) for name, values in metrics.items()]
     caption = f"Each quantity by layer. A line is a checkpoint; later checkpoints are lighter.{best_readout(run)}"
     return Picture("layers", "Along the layers", caption, layer_curves(rows, analysis.suites(run)))
@@ -204,5 +209,6 @@ def _path(run: RecordedRun) -> Picture:
 
 def best_readout(run: RecordedRun) -> str:
     """Which of several readouts of a layer its place shows."""
-    several = len({arm.readout for arm in run.recorded}) > 1
-    return " Of the readouts of a layer, the best is shown, by the mean score." if several else ""
+    if len({arm.readout for arm in run.recorded}) < 2:
+        return ""
+    return " Of the readouts of a layer, the best is shown, by the mean score."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,10 @@ from daskmetrics.core.steps import spread, step_label
 from daskmetrics.report.plots._heatmaps import Quantity
 from daskmetrics.report.plots._style import (
     COLOURS,
-    MARKERS,
     STYLE,
     axes_for,
     blank,
+    look,
     rendered,
     thinned,
 )
@@ -83,10 +84,9 @@ def layer_curves(quantities: Sequence[Quantity], suites: Sequence[Suite]) -> Fig
 def layer_axes(quantity: Quantity, suite: Suite, ax: Axes | None = None) -> Axes:
     """One quantity along the layers of a model, one line for each checkpoint."""
     ax = axes_for(ax, 3.2)
-    known = {arm.revision for arm in quantity.values if arm.model == suite.model}
-    suite = replace(
-        suite, revisions=tuple(name for name in suite.revisions if name in known) or suite.revisions
-    )
+    measured = {arm.revision for arm in quantity.values if arm.model == suite.model}
+    revisions = tuple(name for name in suite.revisions if name in measured)
+    suite = replace(suite, revisions=revisions or suite.revisions)
     _curves(ax, quantity.values, suite)
     ax.set(
         xlabel="layer (0 is the embedding)",
@@ -110,12 +110,11 @@ def layer_axes(quantity: Quantity, suite: Suite, ax: Axes | None = None) -> Axes
 
 def _curves(ax: Axes, values: Mapping[Arm, float], suite: Suite) -> None:
     for revision, colour in _colours(suite).items():
-        arms = [
-            arm for layer in suite.layers if (arm := Arm(suite.model, revision, layer)) in values
-        ]
+        arms = (Arm(suite.model, revision, layer) for layer in suite.layers)
+        shown = [arm for arm in arms if arm in values]
         ax.plot(
-            [arm.layer for arm in arms],
-            [values[arm] for arm in arms],
+            [arm.layer for arm in shown],
+            [values[arm] for arm in shown],
             color=colour,
             lw=1.5,
             marker="o",
@@ -161,9 +160,9 @@ def best_so_far(
 
 
 def _best(ax: Axes, points: Sequence[DecisionPoint], default: float | None) -> None:
-    known = [(point.spent, point.best) for point in points if point.best is not None]
-    if known:
-        ax.step(*zip(*known, strict=True), where="post", color=COLOURS[0], lw=1.6)
+    scored = [(point.spent, point.best) for point in points if point.best is not None]
+    if scored:
+        ax.step(*zip(*scored, strict=True), where="post", color=COLOURS[0], lw=1.6)
     if default is not None:
         ax.axhline(default, color="0.35", lw=1, ls="--")
         ax.annotate(
@@ -180,11 +179,11 @@ def _best(ax: Axes, points: Sequence[DecisionPoint], default: float | None) -> N
 def _decisions(ax: Axes, points: Sequence[DecisionPoint], suites: Sequence[Suite]) -> None:
     """Arms from below: model by model, one unit per checkpoint, in which deeper layers are higher."""
     starts = np.cumsum([0, *(len(suite.revisions) for suite in suites)]).tolist()
-    heights = {
-        arm: start + i // len(suite.rows) + (i % len(suite.rows) + 0.5) / len(suite.rows)
-        for start, suite in zip(starts, suites, strict=False)
-        for i, arm in enumerate(suite.arms())
-    }
+    heights = {}
+    for start, suite in zip(starts, suites, strict=False):
+        for i, arm in enumerate(suite.arms()):
+            checkpoint, row = divmod(i, len(suite.rows))
+            heights[arm] = start + checkpoint + (row + 0.5) / len(suite.rows)
     for stage, (colour, marker, size) in STAGES.items():
         shown = [
             (point.spent, heights[point.arm])
@@ -204,19 +203,24 @@ def _decisions(ax: Axes, points: Sequence[DecisionPoint], suites: Sequence[Suite
 def _checkpoint_axis(ax: Axes, suites: Sequence[Suite], starts: Sequence[int]) -> None:
     """Training steps as ticks on the left, names of models on the right, and lines between models."""
     stride = -(-starts[-1] // MOST_CHECKPOINTS)
-    # a tick just below the next model's first would touch it
-    ticks = [
-        (start + i + 0.5, step_label(suite.revisions[i]))
-        for start, suite in zip(starts, suites, strict=False)
-        for i in range(0, len(suite.revisions), stride)
-        if i == 0 or len(suite.revisions) - i >= 0.8 * stride
-    ]
-    ax.set_yticks(*zip(*ticks, strict=True))
-    style: dict[str, Any] = {"ha": "left", "va": "center", "rotation": 270}
+    ticks = {}
+    for start, suite in zip(starts, suites, strict=False):
+        for i in range(0, len(suite.revisions), stride):
+            # a tick just below the next model's first would touch it
+            if i == 0 or len(suite.revisions) - i >= 0.8 * stride:
+                ticks[start + i + 0.5] = step_label(suite.revisions[i])
+    ax.set_yticks(list(ticks), list(ticks.values()))
     for start, suite in zip(starts, suites, strict=False):
         middle = start + len(suite.revisions) / 2
         ax.annotate(
-            suite.model, (1, middle), (5, 0), ("axes fraction", "data"), "offset points", **style
+            suite.model,
+            (1, middle),
+            (5, 0),
+            ("axes fraction", "data"),
+            "offset points",
+            ha="left",
+            va="center",
+            rotation=270,
         )
         if start:
             ax.axhline(start, color="0.3", lw=0.8)
@@ -229,12 +233,8 @@ def training_loss(losses: Mapping[str, Losses]) -> Figure:
     figure = blank(2.9)
     ax = figure.subplots()
     for i, (model, points) in enumerate(losses.items()):
-        style: dict[str, Any] = {
-            "color": COLOURS[i % len(COLOURS)],
-            "marker": MARKERS[i % len(MARKERS)],
-        }
-        ax.plot(*zip(*points, strict=True), ms=4, lw=1.4, label=model, **style)
-    steps = sorted({step for points in losses.values() for step, _ in points})
+        ax.plot(*zip(*points, strict=True), ms=4, lw=1.4, label=model, **look(i))
+    steps = sorted({step for step, _ in chain.from_iterable(losses.values())})
     ax.set_xscale("symlog", linthresh=1, linscale=0.4)
     ax.set_xticks(steps[:: max(1, len(steps) // 14)])
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: step_label(f"step{value:.0f}")))
@@ -268,17 +268,17 @@ def averaged(losses: Losses, most: int = MOST_LOSSES) -> Losses:
     if len(losses) <= most:
         return losses
     ends = np.unique(np.geomspace(1, len(losses), most).round().astype(int)).tolist()
-    means = [
-        float(np.mean([loss for _, loss in losses[a:b]]))
-        for a, b in zip([0, *ends], ends, strict=False)
-    ]
-    return [(losses[end - 1][0], mean) for end, mean in zip(ends, means, strict=True)]
+    points = []
+    for start, end in pairwise([0, *ends]):
+        steps, values = zip(*losses[start:end], strict=True)
+        points.append((steps[-1], float(np.mean(values))))
+    return points
 
 
 def write_losses(folder: Path) -> Path | None:
     """Write ``loss.png`` beside the checkpoints of a suite; None if no losses are recorded."""
-    if not (losses := read_losses(folder)):
+    losses = read_losses(folder)
+    if not losses:
         return None
-    return atomic_write(
-        folder / "loss.png", rendered(training_loss({folder.name: averaged(losses)}), "png")
-    )
+    figure = training_loss({folder.name: averaged(losses)})
+    return atomic_write(folder / "loss.png", rendered(figure, "png"))
