@@ -113,7 +113,9 @@ def _drain(admission: dict[str, Any], names: Sequence[str], hurry: Callable[[], 
         "tls_client_cert": tls["worker"]["cert"],
         "tls_client_key": tls["worker"]["key"],
     }
-    security = Security(require_encryption=True, **keys) if tls["ca-file"] else None
+    security = None
+    if tls["ca-file"]:
+        security = Security(require_encryption=True, **keys)
     with Client(
         admission["address"], security=security, set_as_default=False, timeout=30
     ) as client:
