@@ -36,18 +36,18 @@ def show(profile: str) -> None:
     from daskmetrics.config.loading import JOBQUEUE, cluster_origins, jobqueue_settings
 
     loaded, origins = cluster_origins(profile)
-    rows = [
-        (key, value if isinstance(value, str) else json.dumps(value), origins.get(key, "default"))
-        for key, value in loaded.model_dump(mode="json").items()
-    ]
+    rows = []
+    for key, value in loaded.model_dump(mode="json").items():
+        if not isinstance(value, str):
+            value = json.dumps(value)
+        rows.append((key, value, origins.get(key, "default")))
     rows.sort(key=lambda row: row[2] == "default")
-    unused = (
-        [key for key in jobqueue_settings() if key not in JOBQUEUE]
-        if loaded.kind == "slurm"
-        else []
-    )
-    notes = (f"Not used of jobqueue.yaml: {', '.join(unused)}.",) if unused else ()
-    Table(("key", "value", "from"), tuple(rows), notes=notes).show()
+    notes = []
+    if loaded.kind == "slurm":
+        unused = ", ".join(key for key in jobqueue_settings() if key not in JOBQUEUE)
+        if unused:
+            notes.append(f"Not used of jobqueue.yaml: {unused}.")
+    Table(("key", "value", "from"), tuple(rows), notes=tuple(notes)).show()
 
 
 @cluster.command(epilog=example("daskmetrics cluster script l40s"))

@@ -107,7 +107,7 @@ def _numbers(text: str) -> str | list[int]:
     if text in ("all", "blocks"):
         return text
     try:
-        return [int(part) for part in text.split(",")]
+        return list(map(int, text.split(",")))
     except ValueError:
         raise ConfigError(
             f"--layers: got '{text}'; write all, blocks, or numbers such as 0,3,6."

@@ -92,7 +92,9 @@ def replay(
     )
     from daskmetrics.experiment import score_tables
 
-    chosen = [name.strip() for names in models for name in names.split(",")]
+    chosen: list[str] = []
+    for names in models:
+        chosen += map(str.strip, names.split(","))
     table = score_tables.read(scores, chosen)
     plan = ReplayPlan(table, Scenario(**scenario), budget, confidence_at=())
     trials = _searched(plan, Setting(policy, workers), seeds, jobs or os.cpu_count() or 1)
