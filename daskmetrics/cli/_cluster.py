@@ -87,7 +87,7 @@ def init(output: Path | None) -> None:
     comments. What your jobqueue.yaml sets (queue, account, interface, prologue) is used, and named
     in comments.
     """
-    from daskmetrics.cluster.slurm import partitions as partitions
+    from daskmetrics.cluster.slurm import partitions
     from daskmetrics.cluster.slurm.profile import choose, profile_text
     from daskmetrics.config.loading import jobqueue_settings
 
@@ -119,7 +119,7 @@ def test_(profile: str) -> None:
     from daskmetrics.cluster import connect
     from daskmetrics.cluster.selftest import SelfTestResult, SelfTestStatus, run_checks
     from daskmetrics.core.machine import workers
-    from daskmetrics.execution import handshake as handshake
+    from daskmetrics.execution import handshake
 
     loaded = config.cluster(profile, workers=1, fewest=None, scoring=None)
     say(f"Waiting for one worker ({loaded.kind}) ...", err=True)

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -50,7 +49,7 @@ search:
 cluster: {cluster} # where to run: a profile of `daskmetrics list profiles`, or your own YAML file
 """
 
-Ask = Callable[..., Any]
+Ask = Callable[[str, str], str]
 
 
 @click.command(
@@ -111,15 +110,21 @@ def init(
 
     What is not given by an option is asked for. Nothing is started or downloaded.
     """
-    ask: Ask = _prompt
-    if yes:
-        ask = _default
-    sources = [require_source(source) for source in models or _asked_model(ask)]
+
+    def ask(question: str, default: str) -> str:
+        if yes:
+            return default
+        return str(click.prompt(question, default, show_default=default != ""))
+
+    if not models:
+        source = ask("Model: a folder, or a hub id such as EleutherAI/pythia-14m", "")
+        if not source:
+            raise ConfigError("No model: name its folder or hub id with --model.")
+        models = (source,)
+    sources = [require_source(source) for source in models]
     names = _tasks(ask, data, text, label, tasks)
     if budget is None:
-        budget = str(
-            ask("Share of the cost of every score to spend, between 0 and 1, or auto", BUDGET)
-        )
+        budget = ask("Share of the cost of every score to spend, between 0 and 1, or auto", BUDGET)
     cluster = cluster or ask("Cluster profile, or its YAML file", CLUSTER)
     output = output or Path(
         ask("File to write", f"{Path(sources[0]).expanduser().resolve().name}.yaml")
@@ -127,21 +132,6 @@ def init(
     content = starter(output, sources, names, budget, cluster)
     _write(output, content, force)
     say(f"Wrote '{output}'. See what it takes with: daskmetrics run {output} --dry-run")
-
-
-def _prompt(question: str, default: Any) -> Any:
-    return click.prompt(question, default, show_default=default != "")
-
-
-def _default(question: str, default: Any) -> Any:
-    return default
-
-
-def _asked_model(ask: Ask) -> list[str]:
-    source = ask("Model: a folder, or a hub id such as EleutherAI/pythia-14m", "")
-    if not source:
-        raise ConfigError("No model: name its folder or hub id with --model.")
-    return [source]
 
 
 def _tasks(

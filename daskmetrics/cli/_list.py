@@ -118,12 +118,11 @@ class ListedTask:
             texts = texts and f"about {texts}"
         if self.seconds:
             cost = f"{self.seconds.encode:.1f} + {self.seconds.score:.2f} s"
-        splits = "+".join(self.splits)
         return (
             self.name,
             self.kind,
             subsets,
-            splits,
+            "+".join(self.splits),
             self.score,
             texts,
             cost,

@@ -314,7 +314,7 @@ def _submit(
     job ``replace``.
     """
     from daskmetrics.cli._run import run
-    from daskmetrics.cluster.slurm import commands as commands
+    from daskmetrics.cluster.slurm import commands
     from daskmetrics.core.files import RunFolder
     from daskmetrics.planning.plan import keep
 

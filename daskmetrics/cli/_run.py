@@ -162,7 +162,7 @@ def _on_allocation(config: Config, workers: int | None) -> Config:
 def _submit(config: Config, run_folder: RunFolder) -> None:
     import yaml
 
-    from daskmetrics.cluster.slurm import driver_job as driver_job
+    from daskmetrics.cluster.slurm import driver_job
 
     if config.cluster.kind in ("local", "allocation"):
         raise ConfigError(

@@ -127,7 +127,7 @@ def _show_workers(workers: Capacity | None) -> None:
 
 def _driver_job(run: Path) -> str | None:
     """The state of the job that drives the run, if the run was submitted as a job."""
-    from daskmetrics.cluster.slurm import driver_job as driver_job
+    from daskmetrics.cluster.slurm import driver_job
     from daskmetrics.cluster.slurm.commands import SlurmError, job_state
 
     job = driver_job.submitted(RunFolder(run).driver)
@@ -331,7 +331,7 @@ def compare(
 
 def _published(path: Path | None) -> tuple[Mapping[Cell, KnownScore], str]:
     """The published scores, and where they are from."""
-    from daskmetrics.experiment import score_tables as score_tables
+    from daskmetrics.experiment import score_tables
 
     if path is None:
         if (folder := os.environ.get(DATA)) is None:

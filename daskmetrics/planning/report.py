@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,37 +40,31 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
 
 
 def _option_table(proposal: Proposal) -> Table:
-    options = proposal.options
-    columns = {
-        "#": [str(option.number) for option in options],
-        "workers": [option.offer.label for option in options],
-        "free": [
-            "?" if option.offer.free is None else str(option.offer.free) for option in options
-        ],
-        "wait": [_wait(option) for option in options],
-        "run": [times(option.run.interval) for option in options],
-        "total": [times(option.total) for option in options],
-        "worker hours": [amount(option.worker_hours.value) for option in options],
-        "cost": [amount(option.cost.value) if option.cost else "" for option in options],
-        "eff.": [f"{option.efficiency:.0%}" for option in options],
-        "walltime": [_walltime(option) for option in options],
-        "worth a wait below": [_worth_waiting(option, options) for option in options],
-        "": [_remark(option, proposal) for option in options],
-    }
+    columns: dict[str, list[str]] = defaultdict(list)
+    for option in proposal.options:
+        walltime = option.walltime
+        if option.jobs > 1:
+            walltime += f" x {option.jobs}"
+        cells = {
+            "#": str(option.number),
+            "workers": option.offer.label,
+            "free": "?" if option.offer.free is None else str(option.offer.free),
+            "wait": "none" if option.free_now else duration(option.offer.wait.value),
+            "run": times(option.run.interval),
+            "total": times(option.total),
+            "worker hours": amount(option.worker_hours.value),
+            "cost": amount(option.cost.value) if option.cost else "",
+            "eff.": f"{option.efficiency:.0%}",
+            "walltime": walltime,
+            "worth a wait below": _worth_waiting(option, proposal.options),
+            "": _remark(option, proposal),
+        }
+        for name, cell in cells.items():
+            columns[name].append(cell)
     filled = {name: cells for name, cells in columns.items() if any(cells)}
     rows = tuple(zip(*filled.values(), strict=True))
     title = f"Plan of {proposal.name} (nothing is submitted)"
     return Table(tuple(filled), rows, title, tuple(_notes(proposal)))
-
-
-def _wait(option: Option) -> str:
-    return "none" if option.free_now else duration(option.offer.wait.value)
-
-
-def _walltime(option: Option) -> str:
-    if option.jobs == 1:
-        return option.walltime
-    return f"{option.walltime} x {option.jobs}"
 
 
 def _remark(option: Option, proposal: Proposal) -> str:
@@ -283,13 +278,12 @@ def _scaling_columns(
         columns["cost"] = [f"{row.cost or 0:,.3g}" for row in rows]
     if trains:
         columns["samples/s"] = [f"{row.samples / row.seconds.value:,.3g}" for row in rows]
+        if priced:
+            costs = [f"{(row.cost or 0) / row.samples * 1e6:,.3g}" for row in rows]
+            columns["cost per million samples"] = costs
+        columns["verdict"] = [row.verdict for row in rows]
     else:
         columns["units/s"] = [f"{row.throughput:.3g}" for row in rows]
-    if trains and priced:
-        costs = [f"{(row.cost or 0) / row.samples * 1e6:,.3g}" for row in rows]
-        columns["cost per million samples"] = costs
-    if trains:
-        columns["verdict"] = [row.verdict for row in rows]
     return tuple(columns), tuple(zip(*columns.values(), strict=True))
 
 

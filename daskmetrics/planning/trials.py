@@ -86,19 +86,17 @@ def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
     """
     if phase not in PHASES:
         raise unknown("workload", phase, PHASES)
-    if phase == "search" and not config.tasks:
+    needed = {"search": "tasks", "measure": "metrics"}.get(phase)
+    if needed and not getattr(config, needed):
         raise ConfigError(
-            "There is nothing to search: the configuration has no 'tasks'. Bench another --workload."
-        )
-    if phase == "measure" and not config.metrics:
-        raise ConfigError(
-            "There is nothing to measure: the configuration has no 'metrics'. Bench another --workload."
-        )
-    if phase == "train" and not any(model.train for model in config.models):
-        raise ConfigError(
-            "No model of the configuration has a 'train' recipe. Bench another --workload."
+            f"There is nothing to {phase}: the configuration has no '{needed}'. "
+            "Bench another --workload."
         )
     if phase == "train":
+        if not any(model.train for model in config.models):
+            raise ConfigError(
+                "No model of the configuration has a 'train' recipe. Bench another --workload."
+            )
         config = config.model_copy(update={"ddp": config.ddp.model_copy(update={"folder": None})})
         train = _train_in_units
         if ranks_share(config, phase):

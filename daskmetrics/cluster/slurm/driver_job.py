@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from daskmetrics.cluster.slurm import commands as commands
+from daskmetrics.cluster.slurm import commands
 from daskmetrics.cluster.slurm.commands import JobState
 from daskmetrics.cluster.slurm.script import output
 from daskmetrics.config import Cluster

@@ -49,8 +49,9 @@ def no_faults(fault: str, status: str, remedy: str) -> Check:
             message = f"{units} failed permanently ({status}), the first: {lost[0].name}"
             retry = f"daskmetrics runs retry {history.folder} --only {status}"
             return failure(message, f"{remedy}; then: {retry}")
-        failed = [entry for entry in history.entries if isinstance(entry, AttemptFailed)]
-        attempts = sum(entry.fault == fault for entry in failed)
+        attempts = sum(
+            isinstance(entry, AttemptFailed) and entry.fault == fault for entry in history.entries
+        )
         if attempts:
             message = f"{plural(attempts, 'attempt')} failed ({fault}), but all units succeeded"
             return warning(message, remedy)

@@ -13,7 +13,6 @@ from daskmetrics.core.text import plural, shortened, size_text
 from daskmetrics.planning.doctor.facts import (
     Facts,
     Finding,
-    MachineFacts,
     failure,
     good,
     warning,
@@ -97,7 +96,7 @@ def infiniband(facts: Facts) -> Finding | None:
         if not machine.gpus:
             return None
         return good("no InfiniBand: NCCL connects nodes by sockets")
-    reasons = _socket_reasons(facts, machine)
+    reasons = _socket_reasons(facts)
     if reasons:
         problems = "; ".join(reasons)
         remedies = "; ".join(reasons.values())
@@ -109,8 +108,9 @@ def infiniband(facts: Facts) -> Finding | None:
     return good(f"NCCL can use InfiniBand: {ports}")
 
 
-def _socket_reasons(facts: Facts, machine: MachineFacts) -> dict[str, str]:
-    """Why NCCL would not use the InfiniBand of a machine, each with its remedy."""
+def _socket_reasons(facts: Facts) -> dict[str, str]:
+    """Why NCCL would not use the InfiniBand of this machine, each with its remedy."""
+    machine = facts.here
     reasons = {}
     if _variable(facts, "NCCL_IB_DISABLE") not in ("", "0"):
         reasons["NCCL_IB_DISABLE is set"] = "unset NCCL_IB_DISABLE"

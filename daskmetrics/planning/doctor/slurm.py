@@ -40,8 +40,7 @@ def partition_of(facts: Facts) -> Partition | None:
         candidates = [by_name[name] for name in names if name in by_name]
     else:
         candidates = [partition for partition in partitions if partition.default]
-    up = [partition for partition in candidates if partition.up]
-    return next(iter([*up, *candidates]), None)
+    return max(candidates, key=lambda partition: partition.up, default=None)
 
 
 def partition(facts: Facts) -> Finding | None:
