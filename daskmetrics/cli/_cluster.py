@@ -36,18 +36,18 @@ def show(profile: str) -> None:
     from daskmetrics.config.loading import JOBQUEUE, cluster_origins, jobqueue_settings
 
     loaded, origins = cluster_origins(profile)
-    rows = [
-        (key, value if isinstance(value, str) else json.dumps(value), origins.get(key, "default"))
-        for key, value in loaded.model_dump(mode="json").items()
-    ]
+    rows = []
+    for key, value in loaded.model_dump(mode="json").items():
+        if not isinstance(value, str):
+            value = json.dumps(value)
+        rows.append((key, value, origins.get(key, "default")))
     rows.sort(key=lambda row: row[2] == "default")
-    unused = (
-        [key for key in jobqueue_settings() if key not in JOBQUEUE]
-        if loaded.kind == "slurm"
-        else []
-    )
-    notes = (f"Not used of jobqueue.yaml: {', '.join(unused)}.",) if unused else ()
-    Table(("key", "value", "from"), tuple(rows), notes=notes).show()
+    notes = []
+    if loaded.kind == "slurm":
+        unused = ", ".join(key for key in jobqueue_settings() if key not in JOBQUEUE)
+        if unused:
+            notes.append(f"Not used of jobqueue.yaml: {unused}.")
+    Table(("key", "value", "from"), tuple(rows), notes=tuple(notes)).show()
 
 
 @cluster.command(epilog=example("daskmetrics cluster script l40s"))
@@ -87,7 +87,7 @@ def init(output: Path | None) -> None:
     comments. What your jobqueue.yaml sets (queue, account, interface, prologue) is used, and named
     in comments.
     """
-    from daskmetrics.cluster.slurm import partitions as partitions
+    from daskmetrics.cluster.slurm import partitions
     from daskmetrics.cluster.slurm.profile import choose, profile_text
     from daskmetrics.config.loading import jobqueue_settings
 
@@ -119,7 +119,7 @@ def test_(profile: str) -> None:
     from daskmetrics.cluster import connect
     from daskmetrics.cluster.selftest import SelfTestResult, SelfTestStatus, run_checks
     from daskmetrics.core.machine import workers
-    from daskmetrics.execution import handshake as handshake
+    from daskmetrics.execution import handshake
 
     loaded = config.cluster(profile, workers=1, fewest=None, scoring=None)
     say(f"Waiting for one worker ({loaded.kind}) ...", err=True)

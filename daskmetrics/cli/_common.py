@@ -44,7 +44,9 @@ class RunPath(click.Path):
         """The path, or that of the run with this name."""
         path = Path(value)
         is_name = len(path.parts) == 1 and not path.exists()
-        return RUNS / path if is_name and (RUNS / path).exists() else path
+        if is_name and (RUNS / path).exists():
+            return RUNS / path
+        return path
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -119,10 +121,8 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
                 err=True,
             )
             sys.exit(INTERRUPTED)
-        except BrokenPipeError:
-            os.dup2(
-                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-            )  # the reader, such as head, has ended
+        except BrokenPipeError:  # the reader, such as head, has ended
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except OSError as error:
             if error.errno not in UNWRITABLE | NO_ROOM or error.filename is None:
                 raise
@@ -182,9 +182,8 @@ def example(*lines: str) -> str:
     ['Example:', '  daskmetrics status demo']
     """
     heading = "Example:" if len(lines) == 1 else "Examples:"
-    return "\n".join(
-        ["\b", heading, *(f"  {line}" for line in lines)]
-    )  # \b: click keeps these lines as they are
+    # \b: click keeps these lines as they are
+    return "\n".join(["\b", heading, *(f"  {line}" for line in lines)])
 
 
 def sentence(command: click.Command) -> str:
@@ -227,12 +226,14 @@ class Sections(click.Group):
     @property
     def sections(self) -> Mapping[str, Sequence[str]]:
         """Names of the commands by heading."""
-        given = self._sections or {"Commands": list(self.commands)}
-        present = {
-            heading: [name for name in names if name in self.commands]
-            for heading, names in given.items()
-        }
-        return {heading: names for heading, names in present.items() if names}
+        if not self._sections:
+            return {"Commands": list(self.commands)}
+        present = {}
+        for heading, names in self._sections.items():
+            commands = [name for name in names if name in self.commands]
+            if commands:
+                present[heading] = commands
+        return present
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections, their columns aligned."""

@@ -52,28 +52,34 @@ def prefetch(
     from daskmetrics.experiment import prefetch as downloading
     from daskmetrics.tasks import resolve
 
-    experiment = None if tasks else _prepared(config, settings)
-    missing = (
-        downloading.downloads(experiment) if experiment else downloading.data_sets(resolve(tasks))
-    )
-    models = experiment.config.models if experiment else ()
-    limited = [f"{model.name} (through {model.disk} of disk)" for model in models if model.disk]
+    limited = []
+    if tasks:
+        missing = downloading.data_sets(resolve(tasks))
+    else:
+        experiment = _prepared(config, settings)
+        missing = downloading.downloads(experiment)
+        limited = [
+            f"{model.name} (through {model.disk} of disk)"
+            for model in experiment.config.models
+            if model.disk
+        ]
+    subject = "Everything"
     if limited:
+        subject = "Everything else"
         say(f"The run itself downloads the checkpoints of {', '.join(limited)}, as it needs them.")
     if not missing:
-        say("Everything else is on this machine." if limited else "Everything is on this machine.")
+        say(f"{subject} is on this machine.")
         return
     sizes = [download.size() for download in missing]
-    texts = ["unknown" if size is None else size_text(size) for size in sizes]
-    rows = [
-        (download.kind, download.name, text) for download, text in zip(missing, texts, strict=True)
-    ]
+    rows = []
+    for download, size in zip(missing, sizes, strict=True):
+        text = "unknown" if size is None else size_text(size)
+        rows.append((download.kind, download.name, text))
     Table(("what", "name", "size"), tuple(rows)).show()
-    unknown = f", and {sizes.count(None)} of unknown size" if None in sizes else ""
-    say(
-        f"{size_text(sum(size or 0 for size in sizes))} to download into "
-        f"'{downloading.cache()}'{unknown}."
-    )
+    total = f"{size_text(sum(filter(None, sizes)))} to download into '{downloading.cache()}'"
+    if None in sizes:
+        total += f", and {sizes.count(None)} of unknown size"
+    say(f"{total}.")
     if dry_run:
         sys.exit(1)
     downloading.require_space(sizes, downloading.cache())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ def follow(run: Path) -> None:
     except KeyboardInterrupt:
         say(f"The run continues. Follow it again with: daskmetrics status --follow {run}", err=True)
         sys.exit(INTERRUPTED)
-    state = _job_state(job) if job else None
+    state = _job_state(job)
     loaded = _load(run)
     job_failed = state is not None and state.name not in ("COMPLETED", "UNKNOWN")
     if loaded is None or job_failed or not loaded.finished:
@@ -53,25 +53,32 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
 
     from daskmetrics.cluster.slurm import driver_job
 
-    console, journal = Console(stderr=True), RunFolder(run).journal
+    console = Console(stderr=True)
+    journal = RunFolder(run).journal
     shown_state = shown_progress = ""
     shown_at = 0.0
-    size, loaded = -1, None
-    with console.status("Reading the run ...") if console.is_terminal else nullcontext() as spinner:
+    loaded = None
+    size = -1
+    with ExitStack() as stack:
+        spinner = None
+        if console.is_terminal:
+            spinner = stack.enter_context(console.status("Reading the run ..."))
         while True:
-            state = _job_state(job) if job else None
+            state = _job_state(job)
             description = driver_job.describe(job, state) if job else ""
             if description != shown_state:
                 console.print(description, highlight=False, markup=False, soft_wrap=True)
                 shown_state = description
             new_size = journal.stat().st_size if journal.exists() else 0
             if new_size != size:
-                size, loaded = new_size, _load(run)
+                size = new_size
+                loaded = _load(run)
             progress = _progress_line(loaded) if loaded else "nothing is recorded yet"
             if spinner is not None:
                 spinner.update(escape(f"{description}  {progress}"))
             elif progress != shown_progress and time.monotonic() - shown_at > LINE_INTERVAL:
-                shown_progress, shown_at = progress, time.monotonic()
+                shown_progress = progress
+                shown_at = time.monotonic()
                 console.print(escape(progress), highlight=False, soft_wrap=True)
             if job is None and (loaded is None or loaded.driver is None):
                 return
@@ -80,9 +87,11 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
             time.sleep(INTERVAL)
 
 
-def _job_state(job: Submitted) -> JobState | None:
+def _job_state(job: Submitted | None) -> JobState | None:
     from daskmetrics.cluster.slurm.commands import JobState, SlurmError, job_state
 
+    if job is None:
+        return None
     try:
         return job_state(job.job)
     except SlurmError as error:  # Slurm's controller restarts; the run continues meanwhile
@@ -95,19 +104,19 @@ def _load(run: Path) -> Run | None:
 
     with suppress(DaskmetricsError, StopIteration):
         loaded = report.Run(run)
-        return loaded if loaded.start else None
+        if loaded.start:
+            return loaded
     return None
 
 
 def _progress_line(run: Run) -> str:
     """The progress of a run in one line."""
-    parts = []
+    phases = [f"measure {run.counts['measure', 'ok']:,} of {run.start.checkpoints:,}"]
     if trained := run.counts["train", "ok"]:
-        parts.append(f"train {trained:,}")
-    parts.append(f"measure {run.counts['measure', 'ok']:,} of {run.start.checkpoints:,}")
+        phases.insert(0, f"train {trained:,}")
     if run.tasks and run.picks:
-        parts.append(f"search {run.searched}")
-    return ", ".join(parts)
+        phases.append(f"search {run.searched}")
+    return ", ".join(phases)
 
 
 def _report_failure(job: Submitted | None, state: JobState | None) -> None:

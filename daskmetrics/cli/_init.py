@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -50,7 +49,7 @@ search:
 cluster: {cluster} # where to run: a profile of `daskmetrics list profiles`, or your own YAML file
 """
 
-Ask = Callable[..., Any]
+Ask = Callable[[str, str], str]
 
 
 @click.command(
@@ -111,13 +110,21 @@ def init(
 
     What is not given by an option is asked for. Nothing is started or downloaded.
     """
-    ask: Ask = (lambda _, default: default) if yes else _prompt
-    sources = [require_source(source) for source in models or _asked_model(ask)]
+
+    def ask(question: str, default: str) -> str:
+        if yes:
+            return default
+        return str(click.prompt(question, default, show_default=default != ""))
+
+    if not models:
+        source = ask("Model: a folder, or a hub id such as EleutherAI/pythia-14m", "")
+        if not source:
+            raise ConfigError("No model: name its folder or hub id with --model.")
+        models = (source,)
+    sources = [require_source(source) for source in models]
     names = _tasks(ask, data, text, label, tasks)
     if budget is None:
-        budget = str(
-            ask("Share of the cost of every score to spend, between 0 and 1, or auto", BUDGET)
-        )
+        budget = ask("Share of the cost of every score to spend, between 0 and 1, or auto", BUDGET)
     cluster = cluster or ask("Cluster profile, or its YAML file", CLUSTER)
     output = output or Path(
         ask("File to write", f"{Path(sources[0]).expanduser().resolve().name}.yaml")
@@ -125,17 +132,6 @@ def init(
     content = starter(output, sources, names, budget, cluster)
     _write(output, content, force)
     say(f"Wrote '{output}'. See what it takes with: daskmetrics run {output} --dry-run")
-
-
-def _prompt(question: str, default: Any) -> Any:
-    return click.prompt(question, default, show_default=default != "")
-
-
-def _asked_model(ask: Ask) -> list[str]:
-    source = ask("Model: a folder, or a hub id such as EleutherAI/pythia-14m", "")
-    if not source:
-        raise ConfigError("No model: name its folder or hub id with --model.")
-    return [source]
 
 
 def _tasks(
@@ -147,12 +143,10 @@ def _tasks(
     if (text or label) and data is None:
         raise ConfigError("--text and --label name columns of a file: add --data FILE.")
     names = [name.strip() for name in (tasks or "").split(",") if name.strip()]
-    if (
-        data is None
-        and not names
-        and (given := ask("Your labelled texts, a file (empty: built-in tasks)", ""))
-    ):
-        data = Path(given)
+    if data is None and not names:
+        answer = ask("Your labelled texts, a file (empty: built-in tasks)", "")
+        if answer:
+            data = Path(answer)
     if data is not None:
         names.insert(0, _file(ask, data, text, label))
     names = names or [TASKS]
@@ -166,7 +160,9 @@ def _file(ask: Ask, data: Path, text: str | None, label: str | None) -> str:
 
     def task(**columns: str | None) -> str:
         options = ", ".join(f"{role}={column}" for role, column in columns.items() if column)
-        return f"file:{data}({options})" if options else f"file:{data}"
+        if not options:
+            return f"file:{data}"
+        return f"file:{data}({options})"
 
     try:
         resolve([task(text=text, label=label)])
@@ -217,22 +213,18 @@ def starter(
 
     name = name_of(path.stem)
     names = [name_of(str(Path(source).expanduser().resolve())) for source in sources]
-    models = [
-        _MODEL.format(
-            name=model_name if names.count(model_name) == 1 else f"{model_name}-{number}",
-            source=_quoted(source),
-            revisions="main # or all, log, every 1000, every 1000 to 143000; or a list of names"
-            if is_hub_id(source)
-            else "all # or log, every 1000, every 1000 to 143000; or a list of names",
-        )
-        for number, (model_name, source) in enumerate(zip(names, sources, strict=True), 1)
-    ]
-    lists = f"[{', '.join(map(_quoted, tasks))}]"
+    models = ""
+    for number, (model_name, source) in enumerate(zip(names, sources, strict=True), 1):
+        if names.count(model_name) > 1:
+            model_name += f"-{number}"
+        usual = "main # or all, log" if is_hub_id(source) else "all # or log"
+        revisions = f"{usual}, every 1000, every 1000 to 143000; or a list of names"
+        models += _MODEL.format(name=model_name, source=_quoted(source), revisions=revisions)
     return _FILE.format(
         name=name,
         path=path,
-        models="".join(models),
-        tasks=lists,
+        models=models,
+        tasks=f"[{', '.join(map(_quoted, tasks))}]",
         budget=budget,
         cluster=_quoted(cluster),
     )
@@ -251,7 +243,9 @@ def require_source(source: str) -> str:
 
 def _quoted(text: str) -> str:
     """A text as a YAML scalar: every JSON text is one."""
-    return text if re.fullmatch(r"[A-Za-z][\w./-]*", text) else json.dumps(text, ensure_ascii=False)
+    if re.fullmatch(r"[A-Za-z][\w./-]*", text):
+        return text
+    return json.dumps(text, ensure_ascii=False)
 
 
 COMMANDS = (init,)

@@ -99,7 +99,12 @@ def layers(
         )
     for warning in caught:
         say(f"Warning: {warning.message}", err=True)
-    return Output(lambda: {"layers": _plain(board.to_frame())}, lambda: say(str(board)))
+
+    def document() -> dict[str, Any]:
+        rows = board.to_frame().to_json(orient="records", double_precision=15)
+        return {"layers": json.loads(rows)}
+
+    return Output(document, lambda: say(str(board)))
 
 
 def _numbers(text: str) -> str | list[int]:
@@ -107,7 +112,7 @@ def _numbers(text: str) -> str | list[int]:
     if text in ("all", "blocks"):
         return text
     try:
-        return [int(part) for part in text.split(",")]
+        return list(map(int, text.split(",")))
     except ValueError:
         raise ConfigError(
             f"--layers: got '{text}'; write all, blocks, or numbers such as 0,3,6."
@@ -126,12 +131,6 @@ def _part(text: str) -> tuple[str, list[Any]]:
     return name.strip(), [
         int(word) if word.isdecimal() else _TRUTH.get(word, word) for word in words
     ]
-
-
-def _plain(frame: Any) -> list[dict[str, Any]]:
-    """The rows of a table as JSON values; None where there is no value."""
-    rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
-    return rows
 
 
 COMMANDS = (layers,)

@@ -42,15 +42,11 @@ def metrics() -> Output:
     fields = ("name", "units", "takes", "description", "formula", "source", "cost")
 
     def document() -> dict[str, Any]:
-        rows = [
-            {
-                "family": family,
-                **{field: getattr(metric, field) for field in fields},
-                "parameters": map(str, metric.parameters),
-            }
-            for family, members in by_family.items()
-            for metric in members
-        ]
+        rows = []
+        for family, members in by_family.items():
+            for metric in members:
+                row = {"family": family, **{field: getattr(metric, field) for field in fields}}
+                rows.append({**row, "parameters": map(str, metric.parameters)})
         return {"metrics": rows}
 
     return Output(document, lambda: _show_metrics(by_family))
@@ -98,8 +94,8 @@ class ListedTask:
         return cls(
             name=task.name,
             kind=task.kind,
-            subsets=tuple(selection.subsets) if selection else (),
-            splits=tuple(selection.splits) if selection else (),
+            subsets=tuple(getattr(selection, "subsets", ())),
+            splits=tuple(getattr(selection, "splits", ())),
             score=task.main_score,
             texts=_text_count(task),
             seconds=seconds,
@@ -114,17 +110,19 @@ class ListedTask:
         if len(self.subsets) > 2 * SHOWN_SUBSETS:
             subsets = f"{len(self.subsets)}: {'+'.join(self.subsets[:SHOWN_SUBSETS])}+..."
         texts = cost = ""
+        data = "local"
         if self.texts:
-            texts = f"{self.texts:,}" if self.is_local else f"about {self.texts:,}"
+            texts = f"{self.texts:,}"
+        if not self.is_local:
+            data = "not downloaded"
+            texts = texts and f"about {texts}"
         if self.seconds:
             cost = f"{self.seconds.encode:.1f} + {self.seconds.score:.2f} s"
-        data = "local" if self.is_local else "not downloaded"
-        splits = "+".join(self.splits)
         return (
             self.name,
             self.kind,
             subsets,
-            splits,
+            "+".join(self.splits),
             self.score,
             texts,
             cost,
@@ -138,7 +136,7 @@ def _text_count(task: Task) -> int | None:
     if task.is_local:
         return len(task.texts())
     statistics = getattr(task, "statistics", None)
-    return statistics.texts if statistics else None
+    return getattr(statistics, "texts", None)
 
 
 @list_.command(
@@ -235,12 +233,12 @@ def _resources(profile: Cluster) -> str:
     """What each worker of a profile has, such as ``1 a100, 8 CPUs, 64GiB``."""
     from daskmetrics.core.text import plural
 
-    parts = [plural(profile.threads, "CPU")]
+    resources = [plural(profile.threads, "CPU")]
     if profile.kind == "slurm" and profile.gpus_per_job:
-        parts.insert(0, f"1 {profile.gpu_type or 'GPU'}")
+        resources.insert(0, f"1 {profile.gpu_type or 'GPU'}")
     if profile.memory:
-        parts.append(profile.memory)
-    return ", ".join(parts)
+        resources.append(profile.memory)
+    return ", ".join(resources)
 
 
 COMMANDS = (list_,)

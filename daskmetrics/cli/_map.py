@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -178,13 +178,11 @@ def _spec(command: MapCommand) -> MapSpec:
         checkpoint_interval=command.checkpoint_interval,
     )
     function = load(command.function)
-    values = (
-        read_items(command.items, _types(command.types))
-        if command.items
-        else range(command.iterations or 0)
-    )
-    for column in numeric_columns(values) if command.items else ():
-        say(f"Column '{column}' holds texts. For numbers add --types {column}=float.", err=True)
+    values: Sequence[Any] = range(command.iterations or 0)
+    if command.items:
+        values = read_items(command.items, _types(command.types))
+        for column in numeric_columns(values):
+            say(f"Column '{column}' holds texts. For numbers add --types {column}=float.", err=True)
     return make_spec(
         function,
         values,
@@ -196,7 +194,7 @@ def _spec(command: MapCommand) -> MapSpec:
 
 
 def _types(text: str) -> dict[str, str]:
-    pairs = [part.partition("=") for part in text.split(",") if part]
+    pairs = [pair.partition("=") for pair in text.split(",") if pair]
     if not all(name and kind for name, _, kind in pairs):
         raise ConfigError(
             f"'--types {text}' is not columns and their types. Write for instance "
@@ -223,11 +221,11 @@ def _cluster(command: MapCommand) -> tuple[Cluster, Pins]:
             f"--gpus-per-worker {command.gpus_per_worker}: a worker on Slurm has one GPU. Omit "
             "the option."
         )
-    # Slurm shows each job only its GPUs, and their numbers on the node are unknown
-    pins = cluster.Pins(
-        command.cpus_per_worker, command.gpus_per_worker if profile.kind == "local" else None
-    )
-    if profile.kind == "local" and not command.serial:
+    if profile.kind != "local":
+        # Slurm shows each job only its GPUs, and their numbers on the node are unknown
+        return profile, cluster.Pins(command.cpus_per_worker)
+    pins = cluster.Pins(command.cpus_per_worker, command.gpus_per_worker)
+    if not command.serial:
         cluster.require(pins, profile.workers)
     return profile, pins
 
@@ -253,7 +251,7 @@ def _run(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -> li
             f"Continues after entry {keep} of {len(entries)}; the whole journal is '{aside}'.",
             err=True,
         )
-    with open_journal(folder.path) as journal, Display() as display:
+    with open_journal(folder.path) as journal, Display() as display, ExitStack() as stack:
         if command.retry_failed:
             retry_failed(spec, journal)
         tracker = ItemTracker(spec.items, spec.options.retries, journal.entries)
@@ -261,9 +259,10 @@ def _run(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -> li
         _report_earlier_runs(spec, journal, finished, display)
         display.phase("map", len(spec.items), finished)
         on_result = _progress(display, len(tracker.failed()))
-        needs_workers = bool(tracker.unfinished()) and not command.serial
-        with _client(profile, pins, folder, display) if needs_workers else nullcontext() as client:
-            return run(spec, client, journal, on_result, display.message, profile.most_memory)
+        client = None
+        if tracker.unfinished() and not command.serial:
+            client = stack.enter_context(_client(profile, pins, folder, display))
+        return run(spec, client, journal, on_result, display.message, profile.most_memory)
 
 
 def _progress(display: Display, failed: int) -> Callable[[ItemResult], None]:
@@ -279,11 +278,10 @@ def _progress(display: Display, failed: int) -> Callable[[ItemResult], None]:
         failed += not result.ok
         if not result.ok and shown < SHOWN_FAILURES:
             shown += 1
-            last = "  (further failures at the end)" if shown == SHOWN_FAILURES else ""
-            display.message(
-                f"[yellow]{escape(result.name)}: {result.status}, "
-                f"{escape(str(result.reason))}{last}[/]"
-            )
+            line = f"{escape(result.name)}: {result.status}, {escape(str(result.reason))}"
+            if shown == SHOWN_FAILURES:
+                line += "  (further failures at the end)"
+            display.message(f"[yellow]{line}[/]")
         display.advance("map", f"{failed} failed" if failed else "")
 
     return on_result
@@ -316,14 +314,16 @@ def _client(profile: Cluster, pins: Pins, folder: RunFolder, display: Display) -
     with connect(
         profile, name, lambda text: display.message(escape(text)), on_start=display.message
     ) as client:
-        for worker, pinned in pin_workers(client, pins).items() if pins else ():
-            shown = ", ".join(
-                f"{what} {' '.join(pinned[what]) or 'none'}"
-                for what in ("cpus", "gpus")
-                if pinned[what] is not None
+        pinned_workers = pin_workers(client, pins) if pins else {}
+        for worker, pinned in pinned_workers.items():
+            units = ", ".join(
+                f"{unit} {' '.join(pinned[unit]) or 'none'}"
+                for unit in ("cpus", "gpus")
+                if pinned[unit] is not None
             )
-            node = "" if pinned["node"] is None else f", memory of node {pinned['node']}"
-            display.message(f"Worker {worker}: {pinned['problem'] or shown + node}")
+            if pinned["node"] is not None:
+                units += f", memory of node {pinned['node']}"
+            display.message(f"Worker {worker}: {pinned['problem'] or units}")
         with admitting(client, profile, folder.scheduler):
             yield client
 
@@ -333,29 +333,31 @@ def _preview(spec: MapSpec, command: MapCommand, profile: Cluster, pins: Pins) -
     from daskmetrics.execution.map.folder import earlier_state
     from daskmetrics.execution.map.source import ItemTracker
 
-    journal, size = command.run_folder.journal, spec.options.batch_size
+    journal = command.run_folder.journal
+    size = spec.options.batch_size
     entries = tuple(read(journal)) if journal.exists() else ()
     if command.resume_from:
         entries = entries[: earlier_state(spec, entries, command.resume_from)]
-    total, left = (
-        len(spec.items),
-        len(ItemTracker(spec.items, spec.options.retries, entries).unfinished()),
-    )
+    tracker = ItemTracker(spec.items, spec.options.retries, entries)
+    total = len(spec.items)
+    unfinished = len(tracker.unfinished())
     counts = ((pins.cpus, "CPU"), (pins.gpus, "GPU"))
-    each = [f"{plural(n, what)} of its own" for n, what in counts if n is not None]
+    reserved = [f"{plural(n, unit)} of its own" for n, unit in counts if n is not None]
     if profile.kind == "slurm":
-        each.append(f"{min(1, profile.gpus_per_job)} GPU of its job")
-    seeded = ", seeded per item" if spec.function.seeded else ""
+        reserved.append(f"{min(1, profile.gpus_per_job)} GPU of its job")
+    function = f"{spec.function.name}, version {spec.function.version[:12]}"
+    if spec.function.seeded:
+        function += ", seeded per item"
+    workers = f"{profile.workers} ({profile.kind})"
+    if command.serial:
+        workers = "none: in this process"
     rows = (
-        ("function", f"{spec.function.name}, version {spec.function.version[:12]}{seeded}"),
-        ("items", f"{total}, of which {total - left} are recorded already"),
-        ("batches", f"{-(-left // size)} of up to {size} items"),
+        ("function", function),
+        ("items", f"{total}, of which {total - unfinished} are recorded already"),
+        ("batches", f"{-(-unfinished // size)} of up to {size} items"),
         ("each item", f"at most {command.timeout}; {spec.options.retries} retries"),
-        (
-            "workers",
-            "none: in this process" if command.serial else f"{profile.workers} ({profile.kind})",
-        ),
-        ("each worker", ", ".join(each) or "not pinned"),
+        ("workers", workers),
+        ("each worker", ", ".join(reserved) or "not pinned"),
         ("threads", f"{profile.threads} per worker"),
         ("journal", str(journal)),
         ("results", str(command.output or "not written; add --output results.csv")),

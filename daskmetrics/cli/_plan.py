@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,19 +134,22 @@ def bench(
             on_start=None if options["function"] else bench.warm,
             progress=lambda text: say(text, err=True),
         )
-    kept = calibration.save(result.calibration)
-    most, units = options["simulate"], options["units"]
+    calibration_file = calibration.save(result.calibration)
+    simulated = options["simulate"]
+    units = options["units"]
     tables = [report.bench_table(result)]
-    tables += [report.simulation_table(result, most, units)] if most else []
+    if simulated:
+        tables.append(report.simulation_table(result, simulated, units))
     if sizes:
         cores, memory = sizes
-        tables += [report.size_table(result, cores or (result.cores,), memory, most, units)]
+        cores = cores or (result.cores,)
+        tables.append(report.size_table(result, cores, memory, simulated, units))
     for table in tables:
         say()
         table.show()
     if output:
-        _save(result, tables, output, most, units)
-    say(f"Calibration: {kept}")
+        _save(result, tables, output, simulated, units)
+    say(f"Calibration: {calibration_file}")
 
 
 def _probe_training(config: Config, workload: str, workers: int, output: Path | None) -> None:
@@ -187,7 +190,7 @@ def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractConte
 
 
 def _save(
-    result: Bench, tables: Sequence[Table], folder: Path, most: int | None, units: int | None
+    result: Bench, tables: Sequence[Table], folder: Path, simulated: int | None, units: int | None
 ) -> None:
     from daskmetrics.planning import report
 
@@ -196,7 +199,7 @@ def _save(
         (folder / f"{name}.csv").write_text(table.as_csv(), encoding="utf-8")
         say(folder / f"{name}.csv")
     try:
-        say(report.draw(result, folder / "bench.png", most, units))
+        say(report.draw(result, folder / "bench.png", simulated, units))
     except ImportError:
         say("No plot: matplotlib is not installed. Install daskmetrics[plot].")
 
@@ -257,9 +260,12 @@ def plan(
         raise ConfigError(
             "--replace needs --submit NUMBER: it cancels a job only to start another one."
         )
+    counts: tuple[int, ...] = ()
+    if options["workers"]:
+        counts = numbers(options["workers"], "--workers")
     request = PlanRequest(
         profiles=tuple(filter(None, (options["profiles"] or "").split(","))),
-        counts=numbers(options["workers"], "--workers") if options["workers"] else (),
+        counts=counts,
         limits=_limits(options["deadline"], options["budget"]),
         prices=dict(_price(text) for text in options["prices"]),
         folder=options["folder"],
@@ -282,7 +288,9 @@ def plan(
             raise ConfigError("--json shows the options and --submit runs one: omit one of them.")
         return proposal_document(proposal)
 
-    return Output(document, show, NO_OPTION if submit is None and not proposal.suggestions else 0)
+    if submit is None and not proposal.suggestions:
+        return Output(document, show, NO_OPTION)
+    return Output(document, show)
 
 
 def _probe(path: Path, settings: Sequence[str]) -> None:
@@ -306,7 +314,7 @@ def _submit(
     job ``replace``.
     """
     from daskmetrics.cli._run import run
-    from daskmetrics.cluster.slurm import commands as commands
+    from daskmetrics.cluster.slurm import commands
     from daskmetrics.core.files import RunFolder
     from daskmetrics.planning.plan import keep
 
@@ -336,17 +344,17 @@ def _limits(deadline: str | None, budget: str | None) -> Limits:
     from daskmetrics.core.text import parse_duration
     from daskmetrics.planning import Limits
 
-    hours = money = None
-    if budget is not None:
-        number = budget.removesuffix("gpuh")
-        try:
-            amount = float(number)
-        except ValueError:
-            raise ConfigError(
-                f"'--budget {budget}' is neither GPU-hours (200gpuh) nor money (500)."
-            ) from None
-        hours, money = (amount, None) if number != budget else (None, amount)
-    return Limits(parse_duration(deadline), hours, money)
+    if budget is None:
+        return Limits(parse_duration(deadline))
+    try:
+        amount = float(budget.removesuffix("gpuh"))
+    except ValueError:
+        raise ConfigError(
+            f"'--budget {budget}' is neither GPU-hours (200gpuh) nor money (500)."
+        ) from None
+    if budget.endswith("gpuh"):
+        return Limits(parse_duration(deadline), worker_hours=amount)
+    return Limits(parse_duration(deadline), cost=amount)
 
 
 def _price(text: str) -> tuple[str, float]:
@@ -369,25 +377,27 @@ def _worker_sizes(
 
     if not (cores or memory):
         return None
-    try:
-        sizes = [float(parse_bytes(size)) for size in memory.split(",")] if memory else [None]
-        if any(size is not None and size <= 0 for size in sizes):
-            raise ValueError
-    except ValueError:
-        raise ConfigError(
-            f"'--memory {memory}' is not a list of sizes, for instance 8GiB,32GiB."
-        ) from None
-    return numbers(cores, "--cores") if cores else (), sizes
+    sizes: list[float] = []
+    if memory:
+        with suppress(ValueError):
+            sizes = [float(parse_bytes(size)) for size in memory.split(",")]
+        if min(sizes, default=0.0) <= 0:
+            raise ConfigError(
+                f"'--memory {memory}' is not a list of sizes, for instance 8GiB,32GiB."
+            )
+    if not cores:
+        return (), sizes or [None]
+    return numbers(cores, "--cores"), sizes or [None]
 
 
 def numbers(text: str, option: str) -> tuple[int, ...]:
     """Increasing numbers from text such as ``1,2,4``; ConfigError for anything else."""
     from daskmetrics.planning.scaling import increasing
 
-    parts = text.split(",")
-    result = (
-        tuple(int(part) for part in parts) if all(part.strip().isdigit() for part in parts) else ()
-    )
+    words = text.split(",")
+    result: tuple[int, ...] = ()
+    if all(word.strip().isdigit() for word in words):
+        result = tuple(map(int, words))
     if not increasing(result):
         raise ConfigError(
             f"'{option} {text}' is not a list of increasing numbers, for instance 1,2,4,8."

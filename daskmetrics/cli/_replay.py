@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daskmetrics.cli._common import RUN, Output, answering, example, say
+from daskmetrics.core.table import Table
 
 if TYPE_CHECKING:
-    from daskmetrics.bandit.replay import CurvePoint, ReplayPlan, ReplayTrial, Setting
-    from daskmetrics.core.table import Table
+    from daskmetrics.bandit.replay import ReplayPlan, ReplayTrial, Setting
 
 MOST_WORKERS = 10_000  #: that are simulated
 
@@ -92,7 +91,9 @@ def replay(
     )
     from daskmetrics.experiment import score_tables
 
-    chosen = [name.strip() for names in models for name in names.split(",")]
+    chosen: list[str] = []
+    for names in models:
+        chosen += map(str.strip, names.split(","))
     table = score_tables.read(scores, chosen)
     plan = ReplayPlan(table, Scenario(**scenario), budget, confidence_at=())
     trials = _searched(plan, Setting(policy, workers), seeds, jobs or os.cpu_count() or 1)
@@ -114,7 +115,13 @@ def replay(
     }
 
     def show() -> None:
-        _as_table(points, len(table.arms), len(table.tasks), table.known).show()
+        rows = tuple(
+            (f"{100 * p.share:.3g} %", f"{p.found} of {p.searches}", f"{100 * p.loss:.2f} %")
+            for p in points
+        )
+        grid = f"{len(table.arms):,} candidates x {len(table.tasks)} tasks"
+        title = f"{grid}, {table.known:,} scores known"
+        Table(("cost", "within 1 % of the best", "median loss"), rows, title).show()
         say()
         say(sentence)
 
@@ -133,17 +140,6 @@ def _searched(plan: ReplayPlan, setting: Setting, seeds: int, jobs: int) -> list
     return list(
         track(trials, "searching", seeds, console=console, transient=True, disable=is_hidden)
     )
-
-
-def _as_table(points: Sequence[CurvePoint], candidates: int, tasks: int, scores: int) -> Table:
-    from daskmetrics.core.table import Table
-
-    rows = tuple(
-        (f"{100 * p.share:.3g} %", f"{p.found} of {p.searches}", f"{100 * p.loss:.2f} %")
-        for p in points
-    )
-    title = f"{candidates:,} candidates x {tasks} tasks, {scores:,} scores known"
-    return Table(("cost", "within 1 % of the best", "median loss"), rows, title)
 
 
 COMMANDS = (replay,)

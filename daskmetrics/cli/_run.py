@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,16 +97,13 @@ def run(
     if in_job:
         loaded = _on_allocation(loaded, options["workers"])
     run_folder = RunFolder(folder or Path("runs") / loaded.name)
-    from daskmetrics import (
-        experiment,
-    )  # after the configuration is valid: importing Dask takes half a second
+    # after the configuration is valid: importing Dask takes half a second
+    from daskmetrics import experiment
 
     console = Console(stderr=True)
-    with (
-        console.status("Checking models, tasks and texts ...")
-        if console.is_terminal
-        else nullcontext()
-    ):
+    with ExitStack() as stack:
+        if console.is_terminal:
+            stack.enter_context(console.status("Checking models, tasks and texts ..."))
         prepared = experiment.prepare(loaded, on_message=console.print)
     if dry_run:
         from daskmetrics.planning.preview import preview
@@ -138,12 +135,13 @@ def _settings(settings: tuple[str, ...], cluster: str | None, options: dict[str,
     }
     if options.get("policy") == "sweep" and options["budget"] is None:
         options["budget"] = 1.0  # a sweep scores every cell
-    result = [f"cluster={cluster}"] if cluster else []
-    result += settings
+    all_settings = list(settings)
+    if cluster:
+        all_settings.insert(0, f"cluster={cluster}")
     for name, value in options.items():
         if value is not None:
-            result.append(f"{sections[name]}.{name}={value}")
-    return result
+            all_settings.append(f"{sections[name]}.{name}={value}")
+    return all_settings
 
 
 def _on_allocation(config: Config, workers: int | None) -> Config:
@@ -164,7 +162,7 @@ def _on_allocation(config: Config, workers: int | None) -> Config:
 def _submit(config: Config, run_folder: RunFolder) -> None:
     import yaml
 
-    from daskmetrics.cluster.slurm import driver_job as driver_job
+    from daskmetrics.cluster.slurm import driver_job
 
     if config.cluster.kind in ("local", "allocation"):
         raise ConfigError(

@@ -106,10 +106,14 @@ def journal(run: Path, types: tuple[str, ...], tail: int | None, as_json: bool) 
     """Print the journal of RUN, entry by entry."""
     from daskmetrics.report import log
 
-    if lines := log.journal_lines(RunFolder(run), types, tail):
-        say(log.journal_json(lines) if as_json else log.journal_text(lines))
+    lines = log.journal_lines(RunFolder(run), types, tail)
+    if not lines:
+        of_types = f" of type {listed(types)}" if types else ""
+        say(f"The journal has no entry{of_types}.", err=True)
+    elif as_json:
+        say(log.journal_json(lines))
     else:
-        say(f"The journal has no entry{f' of type {listed(types)}' if types else ''}.", err=True)
+        say(log.journal_text(lines))
 
 
 @runs.command(epilog=example("daskmetrics runs logs demo tiny-64@step512"))
@@ -143,8 +147,12 @@ def retry(run: Path, only: str | None) -> None:
     n = maintain.retry(
         loaded.folder, [record.key for record in loaded.failed if only in (None, record.status)]
     )
-    none = f"No unit failed{f' with the status {only}' if only else ''}."
-    say(f"{n} failed units are reset; `daskmetrics run` tries them again." if n else none)
+    if n:
+        say(f"{n} failed units are reset; `daskmetrics run` tries them again.")
+    elif only:
+        say(f"No unit failed with the status {only}.")
+    else:
+        say("No unit failed.")
 
 
 @runs.command(epilog=example("daskmetrics runs verify demo"))
@@ -222,8 +230,10 @@ def _verify_file(path: Path, run: Path, again: Mapping[str, Any]) -> Output:
                 "the run"
             )
         rows = len({difference.item for difference in differences})
-        remedy = "; run the same map again to write the file again" if rows else ""
-        say(f"'{path}' compared with '{run}': {rows} rows differ{remedy}.")
+        comparison = f"'{path}' compared with '{run}': {rows} rows differ"
+        if rows:
+            comparison += "; run the same map again to write the file again"
+        say(f"{comparison}.")
         of_map.show()
 
     def document() -> dict[str, Any]:
@@ -235,7 +245,8 @@ def _verify_file(path: Path, run: Path, again: Mapping[str, Any]) -> Output:
             "file_differences": differences,
         }
 
-    return Output(document, show, max(of_map.code, DAMAGED if differences else 0))
+    code = DAMAGED if differences else of_map.code
+    return Output(document, show, code)
 
 
 @runs.command(epilog=example("daskmetrics runs repair demo"))
@@ -247,7 +258,10 @@ def repair(run: Path) -> None:
 
     result = maintain.repair(RunFolder(run))
     _report(result)
-    say(f"{len(result.damages)} parts rewritten." if result.damages else "Nothing to repair.")
+    if result.damages:
+        say(f"{len(result.damages)} parts rewritten.")
+    else:
+        say("Nothing to repair.")
 
 
 def _report(result: CheckResult) -> None:

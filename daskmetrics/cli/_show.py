@@ -48,7 +48,9 @@ def status(run: Path, follows: bool) -> Output:
     if not RunFolder(run).journal.exists() and (job := _driver_job(run)):
         # the job has not started the run
         return Output(lambda: {"folder": run, "finished": False, "job": job}, lambda: say(job))
-    return _map_status(run, workers) if is_map(run) else _run_status(run, workers)
+    if is_map(run):
+        return _map_status(run, workers)
+    return _run_status(run, workers)
 
 
 def _following(run: Path) -> Output:
@@ -125,7 +127,7 @@ def _show_workers(workers: Capacity | None) -> None:
 
 def _driver_job(run: Path) -> str | None:
     """The state of the job that drives the run, if the run was submitted as a job."""
-    from daskmetrics.cluster.slurm import driver_job as driver_job
+    from daskmetrics.cluster.slurm import driver_job
     from daskmetrics.cluster.slurm.commands import SlurmError, job_state
 
     job = driver_job.submitted(RunFolder(run).driver)
@@ -223,7 +225,9 @@ def best(
     if arm is not None:
         return _explanation(loaded, arm)
     if pareto:
-        drawn = [_draw(loaded, output)] if output else []
+        drawn = []
+        if output:
+            drawn.append(_draw(loaded, output))
         return Output(
             lambda: {**vars(loaded.trade_offs()), "files": drawn},
             lambda: say("\n\n".join([report.trade_offs_text(loaded), *map(str, drawn)])),
@@ -260,10 +264,13 @@ def _draw(run: Run, output: Path) -> Path:
 
 def _share(text: str) -> float:
     """A share such as ``1%`` or ``0.01``."""
+    number = text.strip()
     try:
-        share = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+        share = float(number.removesuffix("%"))
     except ValueError:
         share = -1.0
+    if number.endswith("%"):
+        share /= 100
     if not 0 < share < 1:
         raise ConfigError(f"--within '{text}' is not a share between 0 and 1: write 1% or 0.01.")
     return share
@@ -324,7 +331,7 @@ def compare(
 
 def _published(path: Path | None) -> tuple[Mapping[Cell, KnownScore], str]:
     """The published scores, and where they are from."""
-    from daskmetrics.experiment import score_tables as score_tables
+    from daskmetrics.experiment import score_tables
 
     if path is None:
         if (folder := os.environ.get(DATA)) is None:

@@ -68,7 +68,7 @@ def train(
 
 
 def _preview(config: Config, suites: Mapping[str, TrainedSuite]) -> None:
-    from daskmetrics.training import estimate as estimate
+    from daskmetrics.training import estimate
 
     for name, suite in suites.items():
         for quantity, text in estimate.rows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Mapping
+from collections.abc import Awaitable, Generator, Mapping
 from contextlib import ExitStack
 from html import escape
 from typing import Any
@@ -80,14 +80,17 @@ class ProfileCluster:
         self._stack.close()
         self._client = None
 
-    def close(self) -> Any:
+    def close(self) -> Awaitable[None] | None:
         """End the workers; returns an awaitable if the cluster is asynchronous.
 
         Examples
         --------
         >>> cluster.close()  # doctest: +SKIP
         """
-        return asyncio.to_thread(self._close) if self.asynchronous else self._close()
+        if self.asynchronous:
+            return asyncio.to_thread(self._close)
+        self._close()
+        return None
 
     def __await__(self) -> Generator[Any, Any, ProfileCluster]:
         async def open_() -> ProfileCluster:
@@ -129,7 +132,9 @@ class ProfileCluster:
 
     @property
     def status(self) -> str:
-        return "closed" if self._client is None else str(self._client.status)
+        if self._client is None:
+            return "closed"
+        return str(self._client.status)
 
     @property
     def security(self) -> Any:
@@ -143,11 +148,15 @@ class ProfileCluster:
     @property
     def scheduler_info(self) -> Mapping[str, Any]:
         """The workers that the scheduler knows, as Dask's panel expects it."""
-        return {"workers": workers(self.client)} if self._client else {"workers": {}}
+        if self._client is None:
+            return {"workers": {}}
+        return {"workers": workers(self._client)}
 
     @property
     def dashboard_link(self) -> str:
-        return str(self._client.dashboard_link) if self._client else ""
+        if self._client is None:
+            return ""
+        return str(self._client.dashboard_link)
 
     def scale(self, n: int) -> None:
         """Set the number of workers.

@@ -183,7 +183,9 @@ def local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
         require_interface(profile.interface)
         host = get_ip_interface(profile.interface)
     # Dask would find another port itself, but leaks the socket of its first try
-    port = profile.dashboard_port or (8787 if is_free(8787) else 0)
+    port = profile.dashboard_port or 0
+    if not port and is_free(8787):
+        port = 8787
     with warnings.catch_warnings():
         # if another process took it meanwhile
         warnings.filterwarnings("ignore", message="Port 8787 is already in use")
@@ -243,13 +245,14 @@ def existing_client(profile: Cluster) -> AbstractContextManager[Client]:
             "cluster.kind is 'existing': give cluster.address (tcp://..., tls://... or a scheduler "
             "file)."
         )
-    is_file = "://" not in address
-    if is_file and not Path(address).is_file():
-        raise ConfigError(
-            f"The scheduler file '{address}' does not exist. Write one with: "
-            "dask scheduler --scheduler-file F"
-        )
-    option = {"scheduler_file" if is_file else "address": address}
+    option = {"address": address}
+    if "://" not in address:
+        option = {"scheduler_file": address}
+        if not Path(address).is_file():
+            raise ConfigError(
+                f"The scheduler file '{address}' does not exist. Write one with: "
+                "dask scheduler --scheduler-file F"
+            )
     try:
         client: AbstractContextManager[Client] = Client(
             **option, set_as_default=False, timeout=min(30.0, profile.patience)

@@ -57,7 +57,15 @@ def join(folder: Path, count: int, memory: str | None, say: Callable[[str], None
     """
     admission = _admission(folder)
     names = [f"{socket.gethostname()}-{os.getpid()}-{i}" for i in range(count)]
-    processes = [_start(admission, name, memory) for name in names]
+    environment = {**os.environ, INHERITED: admission["settings"]}
+    processes = []
+    for name in names:
+        command = worker_command(admission["address"], name, memory or admission["memory"], None)
+        # in a new session, so that a Ctrl-C at the terminal does not reach it
+        process = subprocess.Popen(
+            [sys.executable, *command], env=environment, start_new_session=True
+        )
+        processes.append(process)
     stops: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, frame: stops.append(number))
@@ -94,17 +102,6 @@ def _admission(folder: Path) -> dict[str, Any]:
     return admission
 
 
-def _start(admission: dict[str, Any], name: str, memory: str | None) -> subprocess.Popen[bytes]:
-    command = [
-        sys.executable,
-        *worker_command(admission["address"], name, memory or admission["memory"], None),
-    ]
-    # in a new session, so that a Ctrl-C at the terminal does not reach it
-    return subprocess.Popen(
-        command, env={**os.environ, INHERITED: admission["settings"]}, start_new_session=True
-    )
-
-
 def _drain(admission: dict[str, Any], names: Sequence[str], hurry: Callable[[], bool]) -> None:
     """Let workers finish what they have, and take nothing more."""
     tls = dask.config.deserialize(admission["settings"])["distributed"]["comm"]["tls"]
@@ -113,7 +110,9 @@ def _drain(admission: dict[str, Any], names: Sequence[str], hurry: Callable[[], 
         "tls_client_cert": tls["worker"]["cert"],
         "tls_client_key": tls["worker"]["key"],
     }
-    security = Security(require_encryption=True, **keys) if tls["ca-file"] else None
+    security = None
+    if tls["ca-file"]:
+        security = Security(require_encryption=True, **keys)
     with Client(
         admission["address"], security=security, set_as_default=False, timeout=30
     ) as client:

@@ -27,10 +27,11 @@ class PrivateDashboard:
 
     @property
     def dashboard_link(self) -> str:
-        port = self.scheduler_info.get("services", {}).get(
-            "dashboard"
-        )  # nothing before the scheduler has started
-        return f"http://127.0.0.1:{port}{self.prefix}/status" if port else ""
+        # nothing before the scheduler has started
+        port = self.scheduler_info.get("services", {}).get("dashboard")
+        if not port:
+            return ""
+        return f"http://127.0.0.1:{port}{self.prefix}/status"
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,15 @@ class ProcessLocation:
         >>> ProcessLocation.of({"SLURM_JOB_ID": "7", "SLURM_SUBMIT_HOST": "login1"}, "ada", "node3").login
         'login1'
         """
-        login = environment.get("SLURM_SUBMIT_HOST") if "SLURM_JOB_ID" in environment else None
+        login = None
+        if "SLURM_JOB_ID" in environment and environment.get("SLURM_SUBMIT_HOST") != host:
+            login = environment.get("SLURM_SUBMIT_HOST")
         jupyter = environment.get("JUPYTERHUB_SERVICE_PREFIX", "/")
         remote = any(
             name in environment
             for name in ("SSH_CONNECTION", "SLURM_JOB_ID", "JUPYTERHUB_SERVICE_PREFIX")
         )
-        return cls(user, host, login if login != host else None, remote, jupyter)
+        return cls(user, host, login, remote, jupyter)
 
 
 def here() -> ProcessLocation:
@@ -101,17 +104,17 @@ def link_lines(
       in Jupyter on login1:        /proxy/8787/abc/status
     """
     lines = [f"{label}: {link}"]
-    parts = urlsplit(link)
+    url = urlsplit(link)
+    port = url.port
     # other people's dashboards listen anywhere
-    is_ours = parts.port is not None and parts.hostname == "127.0.0.1"
+    is_ours = port is not None and url.hostname == "127.0.0.1"
     if not (is_ours and (location.remote or kind in ("slurm", "allocation"))):
         return lines
     jump = f"-J {location.user}@{location.login} " if location.login else ""
-    port = parts.port
     tunnel = f"ssh -N {jump}-L {port}:127.0.0.1:{port} {location.user}@{location.host}"
     rows = {
         "first, on your own machine:": tunnel,
-        f"in Jupyter on {location.host}:": f"{location.jupyter}proxy/{port}{parts.path}",
+        f"in Jupyter on {location.host}:": f"{location.jupyter}proxy/{port}{url.path}",
     }
     width = max(map(len, rows))
     return lines + [f"  {name:<{width}}  {text}" for name, text in rows.items()]

@@ -127,7 +127,8 @@ def pin(pins: Pins) -> dict[str, Any]:
             gpus = claim("gpu", visible_gpus(), pins.gpus)
             os.environ[VISIBLE] = ",".join(gpus)
             result["gpus"] = gpus
-            result["node"] = node_of_gpu(gpus[0]) if gpus else None
+            if gpus:
+                result["node"] = node_of_gpu(gpus[0])
         node = result["node"]
         if pins.cpus is not None:
             cpus = usable_cpus()
@@ -162,7 +163,9 @@ def node_of_gpu(gpu: str, root: Path = Path("/")) -> int | None:
         if gpu in (facts.get("Device Minor"), facts.get("GPU UUID")):
             node = root / "sys/bus/pci/devices" / file.parent.name / "numa_node"
             number = int(node.read_text()) if node.is_file() else -1
-            return number if number >= 0 else None
+            if number >= 0:
+                return number
+            break
     return None
 
 
@@ -209,7 +212,9 @@ def claim(kind: str, offered: Sequence[str], count: int, folder: Path | None = N
         # otherwise two workers could each get half of what they need
         fcntl.flock(lock, fcntl.LOCK_EX)
         for name in offered:
-            file = _lock(folder / f"{kind}-{name}") if len(claims) < count else None
+            if len(claims) == count:
+                break
+            file = _lock(folder / f"{kind}-{name}")
             if file is not None:
                 claims[name] = file
         if len(claims) < count:

@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle, islice, product
+from itertools import chain, cycle, islice, product
 from math import fsum
 from statistics import median_high
 
@@ -54,11 +54,11 @@ class Bench:
         """Seconds of the driver per unit: what the fewest workers took beyond their units, divided
         by the units.
         """
-        fewest = [
-            trial for trial in self.trials if trial.workers == min(t.workers for t in self.trials)
-        ]
-        busy = fsum(fsum(chain) for chain in self.chains) / fewest[0].workers
-        return max(0.0, (min(t.seconds for t in fewest) - busy) / max(1, fewest[0].units))
+        workers = min(trial.workers for trial in self.trials)
+        fewest = [trial for trial in self.trials if trial.workers == workers]
+        busy = fsum(map(fsum, self.chains)) / workers
+        idle = min(trial.seconds for trial in fewest) - busy
+        return max(0.0, idle / max(1, fewest[0].units))
 
     def simulation(
         self, most: int, units: int | None = None
@@ -70,7 +70,8 @@ class Bench:
         """
         counts = scaling.doublings(most)
         if self.is_shared:
-            if (law := self.law) is None:
+            law = self.law
+            if law is None:
                 raise ConfigError(
                     "More workers are simulated from two measured numbers: --workers 1,2"
                 )
@@ -82,7 +83,7 @@ class Bench:
             return scaling.rows(trials, self.price, simulated=True), law
         chains = self._repeated(units)
         seconds, law = scaling.simulated(chains, counts, self.dispatch)
-        units = sum(len(chain) for chain in chains)
+        units = sum(map(len, chains))
         trials = [BenchTrial(n, seconds[n], units) for n in counts]
         return scaling.rows(trials, self.price, simulated=True), law
 
@@ -110,7 +111,9 @@ class Bench:
         return tuple((size, seconds(1, size), seconds(most, size)) for size in sizes)
 
     def _repeated(self, units: int | None) -> Sequence[Sequence[float]]:
-        return list(islice(cycle(self.chains), units)) if units else self.chains
+        if not units:
+            return self.chains
+        return list(islice(cycle(self.chains), units))
 
 
 def bench(
@@ -135,7 +138,8 @@ def bench(
     for repeat, n in scaling.interleaved(counts, repeats):
         trial, result = _trial(runner, profile.model_copy(update={"workers": n}), repeat, on_start)
         trials.append(trial)
-        fewest += [result] if n == counts[0] else []
+        if n == counts[0]:
+            fewest.append(result)
         progress(f"{n} workers, round {repeat + 1} of {repeats}: {trial.seconds:.1f} s")
     chains = min(fewest, key=lambda result: result.seconds).chains
     peak = max(result.memory for result in fewest)
@@ -171,7 +175,7 @@ def _trial(
             result,
             memory=max((used["memory"] for used in usage(client).workers.values()), default=0),
         )
-    units = sum(len(chain) for chain in result.chains)
+    units = sum(map(len, result.chains))
     if not units:
         raise DaskmetricsError(
             "The work did not finish a single unit. Run it once without bench to see why."
@@ -202,21 +206,23 @@ def _calibration(
     profile: Cluster,
     overhead: bool = True,
 ) -> Calibration:
-    law = scaling.fit(trials)
-    few = min(trial.workers for trial in trials)
-    busy = fsum(fsum(fsum(chain) for chain in result.chains) for result in fewest)
-    wall = fsum(trial.seconds * few for trial in trials if trial.workers == few)
-    return Calibration(
+    calibration = Calibration(
         device=profile.device,
         host=socket.gethostname(),
         at=time.time(),
         versions=versions(),
-        samples=_merged(sample for result in fewest for sample in result.samples),
+        samples=_merged(chain.from_iterable(result.samples for result in fewest)),
         workers=max(trial.workers for trial in trials),
-        serial=law.serial.bounds if law else (0.0, 0.0, 0.0),
         start=median_high(trial.start for trial in trials),
-        overhead=max(0.0, wall / busy - 1.0) if overhead and busy else 0.0,
     )
+    if law := scaling.fit(trials):
+        calibration = replace(calibration, serial=law.serial.bounds)
+    busy = fsum(fsum(map(fsum, result.chains)) for result in fewest)
+    if overhead and busy:
+        workers = min(trial.workers for trial in trials)
+        wall = fsum(trial.seconds * workers for trial in trials if trial.workers == workers)
+        calibration = replace(calibration, overhead=max(0.0, wall / busy - 1.0))
+    return calibration
 
 
 def _merged(samples: Iterable[Sample]) -> tuple[Sample, ...]:
@@ -224,13 +230,9 @@ def _merged(samples: Iterable[Sample]) -> tuple[Sample, ...]:
     groups: dict[tuple[str, str, int], list[Sample]] = defaultdict(list)
     for sample in samples:
         groups[sample.kind, sample.group, sample.ranks].append(sample)
-    return tuple(
-        Sample(
-            kind,
-            group,
-            tuple(s for e in same for s in e.seconds),
-            fsum(e.assumed for e in same) / len(same),
-            ranks,
-        )
-        for (kind, group, ranks), same in groups.items()
-    )
+    merged = []
+    for (kind, group, ranks), same in groups.items():
+        seconds = chain.from_iterable(sample.seconds for sample in same)
+        assumed = fsum(sample.assumed for sample in same) / len(same)
+        merged.append(Sample(kind, group, tuple(seconds), assumed, ranks))
+    return tuple(merged)

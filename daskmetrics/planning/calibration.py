@@ -45,7 +45,7 @@ class Sample:
         """Measured over assumed seconds: the mean, since a plan predicts sums, with the error of
         the mean.
         """
-        error = Interval.of([max(second, 1e-6) for second in self.seconds])
+        error = Interval.of([max(seconds, 1e-6) for seconds in self.seconds])
         mean = max(sum(self.seconds) / len(self.seconds), 1e-6)
         return Interval.around(mean / self.assumed, max(1.05, (error.high / error.low) ** 0.5))
 
@@ -76,18 +76,19 @@ class Calibration:
 
 
 def best_sample(
-    kind: str, group: str, known: Sequence[Calibration], device: str
+    kind: str, group: str, calibrations: Sequence[Calibration], device: str
 ) -> tuple[Calibration, Sample] | None:
     """The newest measurement on a device of the same model, or else of the same kind; None without
     any.
     """
-    same_kind = [
-        (calibration, sample)
-        for calibration in known
-        if calibration.device == device
-        for sample in calibration.samples
-        if sample.kind == kind and sample.seconds
-    ]
+    same_kind: list[tuple[Calibration, Sample]] = []
+    for measured in calibrations:
+        if measured.device == device:
+            same_kind += [
+                (measured, sample)
+                for sample in measured.samples
+                if sample.kind == kind and sample.seconds
+            ]
     return max(same_kind, key=lambda pair: (pair[1].group == group, pair[0].at), default=None)
 
 
@@ -95,7 +96,7 @@ def calibrated(
     kind: str,
     group: str,
     assumed: float,
-    known: Sequence[Calibration],
+    calibrations: Sequence[Calibration],
     device: str,
     otherwise: float | None = None,
 ) -> Estimate:
@@ -111,11 +112,16 @@ def calibrated(
     >>> calibrated("measure", "tiny", 1.0, known, "l40s").source
     'assumed'
     """
-    if (best := best_sample(kind, group, known, device)) is None:
-        return Estimate(Interval.around(assumed if otherwise is None else otherwise, ASSUMED))
+    best = best_sample(kind, group, calibrations, device)
+    if best is None:
+        if otherwise is not None:
+            assumed = otherwise
+        return Estimate(Interval.around(assumed, ASSUMED))
     calibration, sample = best
     same_model = sample.group == group
-    ratio = sample.ratio if same_model else sample.ratio * Interval.around(1.0, OTHER_MODEL)
+    ratio = sample.ratio
+    if not same_model:
+        ratio *= Interval.around(1.0, OTHER_MODEL)
     source = f"{len(sample.seconds)} x {kind} {sample.group} measured on {calibration.host}"
     return Estimate(ratio * assumed, source, measured=same_model, at=calibration.at)
 

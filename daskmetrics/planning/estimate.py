@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
 from math import fsum
@@ -64,35 +64,44 @@ Unit = TypeVar("Unit", Record, WorkUnit)
 
 
 def workload(
-    experiment: Experiment, folder: RunFolder, known: Sequence[Calibration], device: str
+    experiment: Experiment, folder: RunFolder, calibrations: Sequence[Calibration], device: str
 ) -> Workload:
     """The remaining work of an experiment, as phases with seconds on a device: ``cpu``, or a kind
     of GPU.
 
     What the journal in the run's folder holds already is not counted.
     """
-    entries = tuple(read(folder.journal)) if folder.journal.is_file() else ()
-    of_device = [measured for measured in known if measured.device == device]
+    entries = recorded(folder)
+    of_device = [measured for measured in calibrations if measured.device == device]
     of_device.sort(key=lambda measured: measured.at)
     units = (*_measuring(experiment, folder, entries), *_searching(experiment, entries, device))
     phases = tuple(_phase(remaining, of_device, device) for remaining in units if remaining.units)
-    missing, download = _downloads(experiment) if phases else ((), None)
-    return Workload(
+    work = Workload(
         phases,
         device,
-        _start(of_device) if phases else Estimate(Interval.exactly(0.0), "nothing to do", True),
+        Estimate(Interval.exactly(0.0), "nothing to do", True),
         vram_gib=_gpu_gib(experiment),
         host_gib=WORKER_GIB + _weights_gib(experiment, 4),
         disk_bytes=round(store_bytes(experiment)),
-        missing=missing,
-        texts=texts_of(experiment) if experiment.tasks else "",
-        download=download,
     )
+    if phases:
+        missing, download = _downloads(experiment)
+        work = replace(work, start=_start(of_device), missing=missing, download=download)
+    if experiment.tasks:
+        work = replace(work, texts=texts_of(experiment))
+    return work
 
 
-def _start(known: Sequence[Calibration]) -> Estimate:
+def recorded(folder: RunFolder) -> tuple[Event, ...]:
+    """The entries of a run's journal; none before it has started."""
+    if not folder.journal.is_file():
+        return ()
+    return tuple(read(folder.journal))
+
+
+def _start(calibrations: Sequence[Calibration]) -> Estimate:
     """Seconds until workers are ready, from the latest bench."""
-    for measured in reversed(known):
+    for measured in reversed(calibrations):
         if measured.start:
             seconds = Interval.around(measured.start, 2.0)
             return Estimate(seconds, f"measured on {measured.host}", True, measured.at)
@@ -115,14 +124,16 @@ class _Remaining:
 
     @property
     def name(self) -> str:
-        return self.kind if self.kind == "search" else f"{self.kind} {self.group}"
+        if self.kind == "search":
+            return self.kind
+        return f"{self.kind} {self.group}"
 
 
 def _measuring(
     experiment: Experiment, folder: RunFolder, entries: Sequence[Event]
 ) -> Iterator[_Remaining]:
-    left = units_left(experiment, folder, entries)
-    for (kind, model), units in _by_suite(experiment, left).items():
+    missing_units = units_left(experiment, folder, entries)
+    for (kind, model), units in _by_suite(experiment, missing_units).items():
         assumed = partial(_mean_seconds, experiment, kind, [unit.name for unit in units])
         chains = 1 if kind == "train" else None
         yield _Remaining(kind, model, len(units), assumed, chains)
@@ -153,35 +164,39 @@ def _searching(
         return
     problem_on = cache(partial(_problem_on, experiment))
     cells = len(experiment.arms) * len(experiment.tasks)
-    left = cells_left(experiment, entries, problem_on(CostModel(device)))
+    missing_cells = cells_left(experiment, entries, problem_on(CostModel(device)))
+    at_once = search.fixed_window(experiment, entries)
     useful = useful_workers(experiment.config.search.policy)
-    most_workers = int(useful) if useful < math.inf else None
-    at_once = search.fixed_window(experiment, entries) or most_workers
+    if not at_once and useful < math.inf:
+        at_once = int(useful)
     yield _Remaining(
-        "search", "cells", left, lambda costs: problem_on(costs).exhaustive_cost / cells, at_once
+        "search",
+        "cells",
+        missing_cells,
+        lambda costs: problem_on(costs).exhaustive_cost / cells,
+        at_once or None,
     )
 
 
-def _phase(remaining: _Remaining, known: Sequence[Calibration], device: str) -> Phase:
+def _phase(remaining: _Remaining, calibrations: Sequence[Calibration], device: str) -> Phase:
     """Remaining units with seconds by the best calibration, and the overhead and the serial share
     of the latest bench.
     """
     assumed = remaining.assumed(CostModel(device))
     seconds = calibrated(
-        remaining.kind, remaining.group, remaining.assumed(CPU), known, device, assumed
+        remaining.kind, remaining.group, remaining.assumed(CPU), calibrations, device, assumed
     )
     if remaining.recipe is not None:
-        return _shared_phase(remaining, remaining.recipe, seconds, known, device)
-    benches = [
-        measured
-        for measured in known
-        if measured.workers > 1 and any(s.kind == remaining.kind for s in measured.samples)
-    ]
+        return _shared_phase(remaining, remaining.recipe, seconds, calibrations, device)
     serial = NOTHING_SERIAL
     # in a bench of training, the serial share is the chain of steps, which `chains` already counts
-    if benches and remaining.kind != "train":
-        seconds = seconds.times(1.0 + benches[-1].overhead)
-        serial = Interval(*benches[-1].serial)
+    if remaining.kind != "train":
+        for bench in reversed(calibrations):
+            kinds = {sample.kind for sample in bench.samples}
+            if bench.workers > 1 and remaining.kind in kinds:
+                seconds = seconds.times(1.0 + bench.overhead)
+                serial = Interval(*bench.serial)
+                break
     return Phase(remaining.name, remaining.units, seconds, remaining.chains, serial=serial)
 
 
@@ -189,15 +204,18 @@ def _shared_phase(
     remaining: _Remaining,
     recipe: Recipe,
     seconds: Estimate,
-    known: Sequence[Calibration],
+    calibrations: Sequence[Calibration],
     device: str,
 ) -> Phase:
     """A training whose ranks share each step; the exchange of gradients is its serial share."""
     group = remaining.group
-    exchange = calibrated("allreduce", group, exchange_seconds(recipe), known, device)
-    best = best_sample(remaining.kind, group, known, device)
+    exchange = calibrated("allreduce", group, exchange_seconds(recipe), calibrations, device)
+    best = best_sample(remaining.kind, group, calibrations, device)
     ranks = best[1].ranks if best else 1
-    steps = remaining.assumed(CPU) / _step_seconds(recipe)
+    shape = shape_of(recipe)
+    tokens = effective(recipe) * recipe.context
+    assumed_step = CPU.train_seconds(shape.width, shape.depth, tokens, recipe.context)
+    steps = remaining.assumed(CPU) / assumed_step
     step = seconds.times(1 / steps).interval
     source = f"{seconds.source}; exchange of gradients {exchange.source}"
     measured = seconds.measured and exchange.measured
@@ -219,12 +237,6 @@ def exchange_seconds(recipe: Recipe) -> float:
     - 1/n) as long.
     """
     return 4.0 * shape_of(recipe).parameters / ASSUMED_LINK
-
-
-def _step_seconds(recipe: Recipe) -> float:
-    shape = shape_of(recipe)
-    tokens = effective(recipe) * recipe.context
-    return CPU.train_seconds(shape.width, shape.depth, tokens, recipe.context)
 
 
 def exchange_share(step: Interval, exchange: Interval, ranks: int) -> Interval:
@@ -252,14 +264,14 @@ def _by_suite(experiment: Experiment, units: Sequence[Unit]) -> dict[tuple[str, 
     """Units of training and of measuring, by kind and model; training first."""
     groups: dict[tuple[str, str], list[Unit]] = {}
     for kind, suite in product(("train", "measure"), experiment.suites):
-        same = [unit for unit in units if unit.kind == kind and _model(unit) == suite.model]
+        same = [
+            unit
+            for unit in units
+            if unit.kind == kind and Checkpoint.parse(unit.name).model == suite.model
+        ]
         if same:
             groups[kind, suite.model] = same
     return groups
-
-
-def _model(unit: Record | WorkUnit) -> str:
-    return Checkpoint.parse(unit.name).model
 
 
 def _mean_seconds(
@@ -309,9 +321,9 @@ def _downloads(experiment: Experiment) -> tuple[tuple[str, ...], Estimate | None
     """What a run would download, and its assumed seconds: weights, and the texts of tasks with a
     byte for a character.
     """
-    weights = [
-        Checkpoint(model, name) for model, names in experiment.missing.items() for name in names
-    ]
+    weights: list[Checkpoint] = []
+    for model, names in experiment.missing.items():
+        weights += [Checkpoint(model, name) for name in names]
     tasks = [task for task in experiment.tasks if not task.is_local]
     missing = []
     if weights:
@@ -323,9 +335,8 @@ def _downloads(experiment: Experiment) -> tuple[tuple[str, ...], Estimate | None
     texts = [search.task_size(task, experiment.config.protocol, read=False) for task in tasks]
     size = sum(_bytes_of(experiment, checkpoint) for checkpoint in weights)
     size += sum(CHARACTERS_PER_TOKEN * text.tokens for text in texts)
-    is_listed = not tasks and all(place.rolling for place in experiment.missing_locations)
     basis = "assumed: weights from their shapes, in half precision"
-    if is_listed:
+    if not tasks and all(location.rolling for location in experiment.missing_locations):
         basis = "listed by the hub"
     seconds = size / DOWNLOAD_RATE
     rate = f"{duration(seconds)} at an assumed {DOWNLOAD_RATE / 1e6:.0f} MB/s"
@@ -355,9 +366,9 @@ def texts_of(experiment: Experiment) -> str:
         f"with an assumed {UNKNOWN_TASK.texts:,} texts each, since their data is not on this "
         "machine and no benchmark here lists their size": assumed,
     }
-    parts = ", ".join(f"{count:,} {basis}" for basis, count in counts.items() if count)
+    bases = ", ".join(f"{count:,} {basis}" for basis, count in counts.items() if count)
     total = plural(sum(size.texts for size in sizes), "text")
-    return f"{total} in {plural(len(tasks), 'task')}: {parts}"
+    return f"{total} in {plural(len(tasks), 'task')}: {bases}"
 
 
 def _weights_gib(experiment: Experiment, size: int) -> float:
@@ -383,18 +394,18 @@ def measurements(experiment: Experiment, folder: RunFolder) -> list[Calibration]
     """All kept calibrations, and what the run in a folder has recorded, which is often the latest
     measurement.
     """
-    known = list(calibration.known())
+    calibrations = list(calibration.known())
     if not (folder.journal.is_file() and folder.config.is_file()):
-        return known
+        return calibrations
     entries = tuple(read(folder.journal))
     start = latest(entries, RunStarted)
     config = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
     profile = Cluster.model_validate(config["cluster"])
-    recorded = samples(experiment, entries, profile.workers)
-    if start and recorded:
+    of_run = samples(experiment, entries, profile.workers)
+    if start and of_run:
         host = f"the workers of {folder.path}"
-        known.append(Calibration(profile.device, host, start.at, samples=recorded))
-    return known
+        calibrations.append(Calibration(profile.device, host, start.at, samples=of_run))
+    return calibrations
 
 
 def samples(
@@ -408,7 +419,9 @@ def samples(
     finished = [record for record in records(entries) if record.ok and not measures_nothing(record)]
     result = []
     for (kind, model), units in _by_suite(experiment, finished).items():
-        ranks = min(workers, experiment.trainings[model].recipe.ranks) if kind == "train" else 1
+        ranks = 1
+        if kind == "train":
+            ranks = min(workers, experiment.trainings[model].recipe.ranks)
         assumed = _mean_seconds(experiment, kind, [record.name for record in units], CPU)
         seconds = tuple(record.seconds for record in units)
         result.append(Sample(kind, model, seconds, assumed, ranks))

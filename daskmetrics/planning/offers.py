@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import chain, product
 from pathlib import Path
 
 import yaml
@@ -55,17 +56,17 @@ def offers(
     """
     slurm_state = cache(read_state)
     record = cache(lambda name, partition: track_record(partition, profiles[name], runs))
-    found = []
+    all_offers: list[Offer] = []
     for name, profile in profiles.items():
         if profile.kind != "slurm":
-            found += [_local_offer(name, profile, workers) for workers in counts(profile)]
+            all_offers += [_local_offer(name, profile, workers) for workers in counts(profile)]
             continue
         for offer in slurm_offers(name, profile, counts(profile), slurm_state()):
             if not offer.problem:
                 (option,) = options([(offer, workload_on(offer.device))])
                 offer = _rehearsed(offer, profile, option.walltime)
-            found.append(offer)
-    return [replace(offer, success=record(offer.profile, offer.partition)) for offer in found]
+            all_offers.append(offer)
+    return [replace(offer, success=record(offer.profile, offer.partition)) for offer in all_offers]
 
 
 def _local_offer(name: str, profile: Cluster, workers: int) -> Offer:
@@ -73,9 +74,8 @@ def _local_offer(name: str, profile: Cluster, workers: int) -> Offer:
     if profile.kind != "local":
         return Offer(name, profile.gpu_type or "cpu", 1, workers, NO_WAIT)
     cpus = len(usable_cpus())
-    fits = workers * profile.threads <= cpus
     free_gib = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    return Offer(
+    offer = Offer(
         name,
         "cpu",
         nodes=1,
@@ -83,8 +83,10 @@ def _local_offer(name: str, profile: Cluster, workers: int) -> Offer:
         wait=NO_WAIT,
         free=cpus,
         host_gib=free_gib / workers,
-        problem=None if fits else f"this machine offers {cpus} CPUs",
     )
+    if workers * profile.threads > cpus:
+        return replace(offer, problem=f"this machine offers {cpus} CPUs")
+    return offer
 
 
 def slurm_offers(
@@ -94,26 +96,22 @@ def slurm_offers(
     its problem.
     """
     partitions = {partition.name: partition for partition in state.partitions}
-    requested = profile.partition.split(",") if profile.partition else []
-    names = requested or [partition.name for partition in state.partitions if partition.default][:1]
+    names = [partition.name for partition in state.partitions if partition.default][:1]
+    if profile.partition:
+        names = profile.partition.split(",")
+    device = profile.gpu_type or "cpu"
     if not names:
         problem = "the profile names no partition, and the site has no default one"
-        return [Offer(name, _gpu_type(profile), 1, n, problem=problem) for n in counts]
-    found = []
-    for partition_name in names:
-        for workers in counts:
-            if partition_name in partitions:
-                offer = _slurm_offer(name, profile, workers, partitions[partition_name], state)
-            else:
-                problem = str(unknown("partition", partition_name, partitions))
-                offer = Offer(name, _gpu_type(profile), 1, workers, problem=problem)
-                offer = replace(offer, partition=partition_name)
-            found.append(offer)
-    return found
-
-
-def _gpu_type(profile: Cluster) -> str:
-    return profile.gpu_type or "cpu"
+        return [Offer(name, device, 1, n, problem=problem) for n in counts]
+    of_profile = []
+    for partition_name, workers in product(names, counts):
+        if partition_name in partitions:
+            offer = _slurm_offer(name, profile, workers, partitions[partition_name], state)
+        else:
+            problem = str(unknown("partition", partition_name, partitions))
+            offer = Offer(name, device, 1, workers, partition=partition_name, problem=problem)
+        of_profile.append(offer)
+    return of_profile
 
 
 def _slurm_offer(
@@ -123,10 +121,11 @@ def _slurm_offer(
     device = _device(profile, nodes)
     able = [node for node in nodes if node.has(device)]
     free = sum(node.free(device) for node in able)
-    # CPU workers share a node freely, a GPU belongs to one worker
-    per_node = workers if device == "cpu" else max((node.has(device) for node in able), default=1)
+    per_node = workers  # they share a node's CPUs freely, while a GPU belongs to one worker
+    if device != "cpu":
+        per_node = max((node.has(device) for node in able), default=1)
     smallest_node_gib = min((node.memory for node in able), default=0) / 1024
-    memory_gib = parse_bytes(profile.memory) / 2**30 if profile.memory else None
+    memory_gib = parse_bytes(profile.memory or "0") / 2**30
     return Offer(
         name,
         device,
@@ -148,19 +147,23 @@ def _device(profile: Cluster, nodes: Sequence[Node]) -> str:
         return "cpu"
     if profile.gpu_type:
         return profile.gpu_type
-    kinds = Counter(kind for node in nodes for kind in node.gpus if kind)
-    return kinds.most_common(1)[0][0] if kinds else "gpu"
+    kinds = Counter(filter(None, chain.from_iterable(node.gpus for node in nodes)))
+    if not kinds:
+        return "gpu"
+    return kinds.most_common(1)[0][0]
 
 
 def _problem(workers: int, device: str, partition: Partition, nodes: Sequence[Node]) -> str | None:
     """Why a partition can never give so many workers."""
     available = sum(node.has(device) for node in nodes)
     if not available:
-        kinds = sorted({kind for node in nodes for kind in node.gpus}) or ["no GPUs"]
-        return f"partition {partition.name} has no {device}, but {', '.join(kinds)}"
+        kinds = set(chain.from_iterable(node.gpus for node in nodes)) or ["no GPUs"]
+        return f"partition {partition.name} has no {device}, but {', '.join(sorted(kinds))}"
     if available < workers:
         return f"partition {partition.name} has only {available} {device}"
-    return None if partition.up else f"partition {partition.name} is not up"
+    if not partition.up:
+        return f"partition {partition.name} is not up"
+    return None
 
 
 def _wait(workers: int, free: int, partition: str, state: SlurmState) -> Estimate:
@@ -170,8 +173,8 @@ def _wait(workers: int, free: int, partition: str, state: SlurmState) -> Estimat
     jobs_ahead = state.pending[partition]
     if free >= workers and not jobs_ahead:
         return replace(NO_WAIT, at=state.at)
-    ends = sorted((left, count) for name, left, count in state.running if name == partition)
-    for seconds_left, count in ends:
+    ends = [(seconds, count) for name, seconds, count in state.running if name == partition]
+    for seconds_left, count in sorted(ends):
         free += count
         if free >= workers and jobs_ahead:
             source = f"time limits of running jobs, {jobs_ahead} jobs ahead"
@@ -187,38 +190,38 @@ def _rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
     refusal.
     """
     per_node = -(-offer.workers // offer.nodes)
-    whole = [f"--nodes={offer.nodes}", f"--ntasks={offer.nodes}"]
+    directives = [*profile.directives, f"--nodes={offer.nodes}", f"--ntasks={offer.nodes}"]
     if profile.gpus_per_job:
         kind = f":{profile.gpu_type}" if profile.gpu_type else ""
-        whole.append(f"--gres=gpu{kind}:{per_node}")
+        directives.append(f"--gres=gpu{kind}:{per_node}")
     if offer.device == "cpu":
-        whole.append(f"--cpus-per-task={profile.threads * per_node}")
+        directives.append(f"--cpus-per-task={profile.threads * per_node}")
     changes = {
         "partition": offer.partition,
         "walltime": walltime,
-        "directives": (*profile.directives, *whole),
+        "directives": tuple(directives),
     }
     rehearsal = commands.rehearse(script(profile.model_copy(update=changes)))
     if rehearsal.refusal:
         return replace(offer, problem=f"Slurm refuses: {rehearsal.refusal}")
     if rehearsal.start is None:
         return offer
-    now = time.time()
-    seconds = max(0.0, rehearsal.start.timestamp() - now)
+    asked_at = time.time()
+    seconds = max(0.0, rehearsal.start.timestamp() - asked_at)
     # running jobs rarely use all of their time, and jobs of others may come before
     wait = Interval(0.0, seconds, 2 * seconds)
     source = "sbatch --test-only"
     if seconds < SOON:
         wait = Interval.exactly(0.0)
         source = "free now (sbatch --test-only)"
-    return replace(offer, wait=Estimate(wait, source, True, now))
+    return replace(offer, wait=Estimate(wait, source, True, asked_at))
 
 
 def track_record(partition: str | None, profile: Cluster, runs: Path) -> TrackRecord | None:
     """The record of one's own jobs on a partition by ``sacct``; where it does not answer, of the
     runs in a folder.
     """
-    return (_jobs_record(partition) if partition else None) or runs_record(profile, runs)
+    return (partition and _jobs_record(partition)) or runs_record(profile, runs)
 
 
 def _jobs_record(partition: str) -> TrackRecord | None:
@@ -256,8 +259,9 @@ def jobs_record(lines: Sequence[str], partition: str) -> TrackRecord | None:
         elif state in LOST:
             lost[state] += 1
     ended = well + lost.total()
-    what = f"of your jobs on {partition} in {DAYS} days"
-    return TrackRecord(well, ended, what, lost) if ended else None
+    if not ended:
+        return None
+    return TrackRecord(well, ended, f"of your jobs on {partition} in {DAYS} days", lost)
 
 
 def runs_record(profile: Cluster, folder: Path) -> TrackRecord | None:
@@ -278,5 +282,7 @@ def runs_record(profile: Cluster, folder: Path) -> TrackRecord | None:
             finished.append(is_finished(entries))
     if not finished:
         return None
-    where = f"on {profile.partition}" if profile.partition else f"with 'kind: {profile.kind}'"
-    return TrackRecord(sum(finished), len(finished), f"earlier runs {where} here")
+    runs = f"with 'kind: {profile.kind}'"
+    if profile.partition:
+        runs = f"on {profile.partition}"
+    return TrackRecord(sum(finished), len(finished), f"earlier runs {runs} here")

@@ -46,10 +46,10 @@ class TrackRecord:
     def __str__(self) -> str:
         low, value, high = (f"{100 * share:.0f} %" for share in self.chance.bounds)
         states = ", ".join(f"{count} {state.lower()}" for state, count in self.lost.items())
-        lost = f" ({states})" if states else ""
-        return (
-            f"{self.well} of {self.ended} {self.what} ended well{lost}: {value} ({low} to {high})"
-        )
+        counts = f"{self.well} of {self.ended} {self.what} ended well"
+        if states:
+            counts += f" ({states})"
+        return f"{counts}: {value} ({low} to {high})"
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,9 @@ class Option:
     @property
     def cost(self) -> Interval | None:
         """Money; None without a price."""
-        price = self.offer.price
-        return None if price is None else self.worker_hours * price
+        if self.offer.price is None:
+            return None
+        return self.worker_hours * self.offer.price
 
     @property
     def possible(self) -> bool:
@@ -170,8 +171,9 @@ class Option:
         """Number of jobs, one after the other, if each resumes where the time limit ended the one
         before.
         """
-        limit = self.offer.limit
-        return math.ceil(self.run.interval.high / limit) if limit else 1
+        if not self.offer.limit:
+            return 1
+        return math.ceil(self.run.interval.high / self.offer.limit)
 
 
 @dataclass(frozen=True)
@@ -218,8 +220,12 @@ def _option(number: int, workload: Workload, offer: Offer, limits: Limits) -> Op
     hours = run.interval * (offer.workers / 3600)
     # compared with one worker's work without its start, so that starting workers lowers the
     # efficiency
-    efficiency = min(1.0, alone / (offer.workers * run.value)) if run.value else 1.0
-    cost = None if offer.price is None else hours.value * offer.price
+    efficiency = 1.0
+    if run.value:
+        efficiency = min(1.0, alone / (offer.workers * run.value))
+    cost = None
+    if offer.price is not None:
+        cost = hours.value * offer.price
     refusals = (
         (offer.problem is not None, offer.problem or ""),
         (

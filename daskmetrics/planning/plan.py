@@ -72,7 +72,9 @@ class PlanRequest:
             return self.counts
         if self.purpose is None:
             return (profile.workers,)
-        return (1,) if PURPOSES[self.purpose].alone else doublings(profile.workers)
+        if PURPOSES[self.purpose].alone:
+            return (1,)
+        return doublings(profile.workers)
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,10 @@ class Proposal:
     @property
     def chosen(self) -> Suggestion | None:
         """The suggestion for the purpose, if there is one."""
-        label = PURPOSES[self.purpose].choose if self.purpose else None
-        matching = (suggestion for suggestion in self.suggestions if suggestion.label == label)
-        return next(matching, None)
+        if not self.purpose:
+            return None
+        by_label = {suggestion.label: suggestion for suggestion in self.suggestions}
+        return by_label.get(PURPOSES[self.purpose].choose)
 
     @cached_property
     def options(self) -> tuple[Option, ...]:
@@ -143,15 +146,14 @@ def propose(path: Path, request: PlanRequest) -> Proposal:
     config = configuration.load(path, settings)
     folder = RunFolder(request.folder or RUNS / config.name)
     workload_on = _workloads(config, folder)
-    found = offers(_profiles(config, request), request.counts_of, workload_on, folder.path.parent)
-    for_all = request.prices.get("")
-    prices = {offer.device: request.prices.get(offer.device, for_all) for offer in found}
-    pairs = tuple(
-        (dataclasses.replace(offer, price=prices[offer.device]), workload_on(offer.device))
-        for offer in found
-    )
+    runs = folder.path.parent
+    price_of_all = request.prices.get("")
+    pairs = []
+    for offer in offers(_profiles(config, request), request.counts_of, workload_on, runs):
+        price = request.prices.get(offer.device, price_of_all)
+        pairs.append((dataclasses.replace(offer, price=price), workload_on(offer.device)))
     return Proposal(
-        config.name, str(path), pairs, request.limits, time.time(), settings, request.purpose
+        config.name, str(path), tuple(pairs), request.limits, time.time(), settings, request.purpose
     )
 
 
@@ -169,15 +171,16 @@ def _workloads(config: Config, folder: RunFolder) -> Callable[[str], Workload]:
     measured.
     """
     prepared = prepare(config)
-    known = measurements(prepared, folder)
-    measured_at = {measured.device: measured.at for measured in known}
+    calibrations = measurements(prepared, folder)
+    measured_at = {measured.device: measured.at for measured in calibrations}
     gpus = [device for device in measured_at if device != "cpu"]
     latest_gpu = max(gpus, key=measured_at.__getitem__, default=ASSUMED_GPU)
 
     @cache
     def workload_on(device: str) -> Workload:
-        is_measured = device == "cpu" or device in measured_at
-        return workload(prepared, folder, known, device if is_measured else latest_gpu)
+        if device != "cpu" and device not in measured_at:
+            device = latest_gpu
+        return workload(prepared, folder, calibrations, device)
 
     return workload_on
 
@@ -198,7 +201,7 @@ def keep(proposal: Proposal, option: Option, folder: RunFolder) -> None:
         "run": option.run.interval.bounds,
         "total": option.total.bounds,
         "worker_hours": option.worker_hours.value,
-        "cost": option.cost.value if option.cost else None,
+        "cost": option.cost and option.cost.value,
         "phases": {phase.name: [phase.units, phase.seconds.value] for phase in phases},
     }
     with private():

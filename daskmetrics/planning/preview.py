@@ -14,24 +14,23 @@ from daskmetrics.core.names import Suite
 from daskmetrics.core.outcomes import FRESH_SHARE
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, equal_names, listed, plural, size_text
-from daskmetrics.execution.journal import read
 from daskmetrics.experiment import Experiment, remaining, search
-from daskmetrics.planning.estimate import measurements, workload
+from daskmetrics.planning.estimate import measurements, recorded, workload
 from daskmetrics.planning.workload import Workload
 
 
 def preview(experiment: Experiment, folder: RunFolder) -> Table:
     """The rows of the remaining work; nothing is submitted."""
-    entries = tuple(read(folder.journal)) if folder.journal.is_file() else ()
+    entries = recorded(folder)
     if not is_finished(entries, experiment.key):
         search.check(experiment)
     device = experiment.config.cluster.device
     work = workload(experiment, folder, measurements(experiment, folder), device)
     units = remaining.units(experiment, folder, records(entries))
-    left = remaining.units_left(experiment, folder, entries)
+    missing_units = remaining.units_left(experiment, folder, entries)
     rows = (
         *_grid_rows(experiment),
-        ("measuring", f"{plural(len(units), 'unit')}, {len(left):,} to do"),
+        ("measuring", f"{plural(len(units), 'unit')}, {len(missing_units):,} to do"),
         *_cost_rows(experiment, folder, work),
     )
     return Table((), rows, f"{experiment.config.name} (nothing is submitted)")
@@ -40,7 +39,10 @@ def preview(experiment: Experiment, folder: RunFolder) -> Table:
 def _grid_rows(experiment: Experiment) -> Iterator[tuple[str, str]]:
     """What is measured and scored."""
     arms = len(experiment.arms)
-    metrics = ", ".join(metric.name for metric in experiment.metrics)
+    metrics = [metric.name for metric in experiment.metrics]
+    metrics_text = "none"
+    if metrics:
+        metrics_text = f"{len(metrics)}: {', '.join(metrics)}"
     suites = (
         f"{suite.model} ({plural(len(suite.revisions), 'checkpoint')} x {_layers(suite)})"
         for suite in experiment.suites
@@ -48,7 +50,7 @@ def _grid_rows(experiment: Experiment) -> Iterator[tuple[str, str]]:
     yield "models", ", ".join(suites)
     yield "arms", f"{arms:,} in {plural(len(experiment.checkpoints), 'checkpoint')}"
     yield "vectors", _vectors(experiment)
-    yield "metrics", f"{len(experiment.metrics)}: {metrics}" if metrics else "none"
+    yield "metrics", metrics_text
     yield "tasks", f"{len(experiment.tasks):,}, so {plural(arms * len(experiment.tasks), 'score')}"
 
 
@@ -59,7 +61,9 @@ def _cost_rows(
     cluster = experiment.config.cluster
     if experiment.tasks:
         yield "texts", work.texts
-    yield "search", _limits(experiment) if experiment.tasks else "none: the run has no tasks"
+        yield "search", _limits(experiment)
+    else:
+        yield "search", "none: the run has no tasks"
     yield "workers", f"{cluster.workers} ({cluster.kind})"
     yield "time", _time(work, cluster.workers)
     if work.download:
@@ -125,24 +129,20 @@ def _vectors(experiment: Experiment) -> str:
 def _limits(experiment: Experiment) -> str:
     """The policy, and what ends the search."""
     limits = experiment.config.search
-    parts = [f"budget {_budget(experiment)}"]
+    if limits.budget == "auto":
+        budget = search.automatic_budget(search.build_problem(experiment, experiment.suites))
+        rules = [f"budget {budget}"]
+    else:
+        rules = [f"budget {limits.budget:.1%} of the cost of every score"]
     if limits.cells:
-        parts.append(f"up to {plural(limits.cells, 'score')}")
+        rules.append(f"up to {plural(limits.cells, 'score')}")
     if limits.wall_hours:
-        parts.append(f"up to {limits.wall_hours:g} h of wall time")
+        rules.append(f"up to {limits.wall_hours:g} h of wall time")
     if limits.confidence:
-        parts.append(f"until {limits.confidence:.0%} confidence to be within {limits.within:.1%}")
+        rules.append(f"until {limits.confidence:.0%} confidence to be within {limits.within:.1%}")
     if limits.spend:
-        parts.append(f"at least {limits.spend:.1%} even if it is sure earlier")
+        rules.append(f"at least {limits.spend:.1%} even if it is sure earlier")
     if limits.confirm == "fresh":
         share = f"{FRESH_SHARE:.0%} of the items"
-        parts.append(f"{share} are kept back from it, for the finalists")
-    return f"{limits.policy}, {'; '.join(parts)}"
-
-
-def _budget(experiment: Experiment) -> str:
-    """What the search may spend and, if it has chosen that itself, why."""
-    share = experiment.config.search.budget
-    if share == "auto":
-        return str(search.automatic_budget(search.build_problem(experiment, experiment.suites)))
-    return f"{share:.1%} of the cost of every score"
+        rules.append(f"{share} are kept back from it, for the finalists")
+    return f"{limits.policy}, {'; '.join(rules)}"

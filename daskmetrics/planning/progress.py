@@ -37,16 +37,19 @@ class Prediction:
     @property
     def text(self) -> str:
         """The prediction and its error in a sentence."""
-        bounds = f"{duration(self.predicted.low)} to {duration(self.predicted.high)}"
-        now = "took" if self.finished else "now expected"
-        later = f"{abs(self.error):.0%} {'longer' if self.error > 0 else 'shorter'}"
-        inside = (
-            "within" if self.predicted.low <= self.expected <= self.predicted.high else "outside"
-        )
-        left = "" if self.finished else f", {duration(max(0.0, self.expected - self.elapsed))} left"
+        low, value, high = map(duration, self.predicted.bounds)
+        direction = "longer" if self.error > 0 else "shorter"
+        position = "outside"
+        if self.predicted.low <= self.expected <= self.predicted.high:
+            position = "within"
+        verb = "now expected"
+        remaining = f", {duration(max(0.0, self.expected - self.elapsed))} left"
+        if self.finished:
+            verb = "took"
+            remaining = ""
         return (
-            f"{duration(self.predicted.value)} predicted ({bounds}; {self.source}), {now} {duration(self.expected)}: "
-            f"{later}, {inside} the bounds{left}"
+            f"{value} predicted ({low} to {high}; {self.source}), {verb} {duration(self.expected)}: "
+            f"{abs(self.error):.0%} {direction}, {position} the bounds{remaining}"
         )
 
 
@@ -64,11 +67,15 @@ def prediction(run: RecordedRun, now: float | None = None) -> Prediction | None:
         return None
     ended = [entry.at for entry in run.entries if isinstance(entry, RunFinished)]
     finished = run.finished and bool(ended)
-    elapsed = (ended[-1] if finished else now or time.time()) - plan["at"]
-    done = 1.0 if finished else _done(run, plan["phases"])
-    # the pace is that of the time since the start, without the wait in a queue
-    working = elapsed - (began[0] - plan["at"])
-    expected = elapsed if finished else elapsed + left(working, done, plan["run"][1])
+    if finished:
+        done = 1.0
+        expected = elapsed = ended[-1] - plan["at"]
+    else:
+        done = _done(run, plan["phases"])
+        elapsed = (now or time.time()) - plan["at"]
+        # the pace is that of the time since the start, without the wait in a queue
+        working = elapsed - (began[0] - plan["at"])
+        expected = elapsed + left(working, done, plan["run"][1])
     option = f"{plan['profile']}: {plan['option']}"
     return Prediction(
         Interval(*plan["total"]), expected, elapsed, done, finished, option, plan["source"]
@@ -89,11 +96,10 @@ def _done(run: RecordedRun, phases: dict[str, Sequence[float]]) -> float:
     """Share of the predicted work that has records."""
     counts: Counter[str] = Counter()
     for record in run.records:
-        counts[
-            "search"
-            if record.kind in ("score", "fresh")
-            else f"{record.kind} {Checkpoint.parse(record.name).model}"
-        ] += 1
+        phase = "search"
+        if record.kind not in ("score", "fresh"):
+            phase = f"{record.kind} {Checkpoint.parse(record.name).model}"
+        counts[phase] += 1
     total = sum(units * seconds for units, seconds in phases.values())
     work = sum(min(counts[name], units) * seconds for name, (units, seconds) in phases.items())
     return work / total if total else 0.0

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -82,29 +83,23 @@ def _allreduce(
     device: str,
 ) -> ProbeResult:
     links = _links(measured)
-    first, ranks = measured[0], len(measured)
-    where = next(iter(reversed(links)))  # the scope of all ranks is the last
-    gradient, link = first["gradient"], links[where]
-    times = [typical(each["alone"]) for each in measured]
+    ranks = len(measured)
+    backend = measured[0]["backend"]
+    gradient = measured[0]["gradient"]
+    times = [typical(rank["alone"]) for rank in measured]
     computing = median(times)
-    extra = [typical(each["together"]) - own for each, own in zip(measured, times, strict=True)]
-    predicted = exposed(link, gradient, computing, overlaps=first["backend"] == "nccl")
+    extra = [typical(rank["together"]) - time for rank, time in zip(measured, times, strict=True)]
+    link = next(reversed(links.values()))  # the scope of all ranks is the last
+    predicted = exposed(link, gradient, computing, overlaps=backend == "nccl")
     took = max(0.0, median(extra))
-    header = ("message", *(f"{scope}: {what}" for scope in links for what in ("time", "bandwidth")))
-    rows = tuple(
-        (
-            _size(size),
-            *(
-                cell
-                for each in links.values()
-                for cell in (_time(each.seconds[size]), f"{size_text(each.bandwidth(size))}/s")
-            ),
-        )
-        for size in SIZES
-    )
+    columns = {"message": [_size(size) for size in SIZES]}
+    for scope, link in links.items():
+        columns[f"{scope}: time"] = [_time(link.seconds[size]) for size in SIZES]
+        columns[f"{scope}: bandwidth"] = [f"{size_text(link.bandwidth(size))}/s" for size in SIZES]
+    rows = tuple(zip(*columns.values(), strict=True))
     nodes = {placement.host.node for placement in placements}
     title = f"All-reduce of {plural(ranks, 'rank')} on {plural(len(nodes), 'node')}"
-    notes = [f"latency {scope}: {_time(each.latency)}" for scope, each in links.items()]
+    notes = [f"latency {scope}: {_time(link.latency)}" for scope, link in links.items()]
     notes.append(
         "bandwidth is 2 (n - 1) / n x bytes / time, which does not depend on the number n of ranks"
     )
@@ -127,24 +122,29 @@ def _allreduce(
     sample = Sample(
         "allreduce",
         training.name,
-        tuple(max(1e-6, each * many) for each in extra),
+        tuple(max(1e-6, seconds * many) for seconds in extra),
         exchange_seconds(training.recipe),
     )
     calibration = Calibration(
         device, socket.gethostname(), time.time(), versions(), samples=(sample,), workers=ranks
     )
-    tables = (Table(header, rows, f"{title}, {first['backend']}, measured", tuple(notes)), share)
-    return ProbeResult(f"{training.name}, allreduce", tables, calibration)
+    sizes = Table(tuple(columns), rows, f"{title}, {backend}, measured", tuple(notes))
+    return ProbeResult(f"{training.name}, allreduce", (sizes, share), calibration)
 
 
 def _links(measured: Sequence[Mapping[str, Any]]) -> dict[str, Link]:
     """The link of each scope, with the slowest of the ranks for each size."""
-    scopes = dict.fromkeys(scope for each in measured for scope in each["links"])
+    by_scope: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for rank in measured:
+        for scope, link in rank["links"].items():
+            by_scope[scope].append(link)
     links = {}
-    for scope in sorted(scopes, key=lambda scope: scope == "all ranks"):
-        own = [each["links"][scope] for each in measured if scope in each["links"]]
-        seconds = {size: max(float(link["seconds"][str(size)]) for link in own) for size in SIZES}
-        links[scope] = Link(max(link["ranks"] for link in own), seconds)
+    for scope in sorted(by_scope, key=lambda scope: scope == "all ranks"):
+        measurements = by_scope[scope]
+        seconds = {}
+        for size in SIZES:
+            seconds[size] = max(float(link["seconds"][str(size)]) for link in measurements)
+        links[scope] = Link(max(link["ranks"] for link in measurements), seconds)
     return links
 
 
@@ -153,7 +153,7 @@ def _remarks(
     measured: Sequence[Mapping[str, Any]],
     times: Sequence[float],
 ) -> Iterator[str]:
-    yield f"own work of a step by rank: {shortened([_time(each) for each in times], 16)}"
+    yield f"own work of a step by rank: {shortened([_time(seconds) for seconds in times], 16)}"
     for rank, factor in slow(times).items():
         yield (
             f"SLOW: {placements[rank]}: its own work takes {factor:.2f} times as long as that of "
@@ -163,11 +163,11 @@ def _remarks(
         yield "predicted: what remains of the exchange after the backward pass, at least its last bucket"
     else:
         yield "predicted: the whole exchange, since it uses the cores that compute"
-    for place, each in zip(placements, measured, strict=True):
-        if place.local == 0:
-            ports = "; ".join(f"{port} {state}" for port, state in each["infiniband"].items())
-            yield f"{place.host.node}: {ports or 'no InfiniBand'}"
-            yield from (each["topology"] or "").splitlines()
+    for placement, result in zip(placements, measured, strict=True):
+        if placement.local == 0:
+            ports = "; ".join(f"{port} {state}" for port, state in result["infiniband"].items())
+            yield f"{placement.host.node}: {ports or 'no InfiniBand'}"
+            yield from (result["topology"] or "").splitlines()
 
 
 def _loader(
@@ -176,43 +176,39 @@ def _loader(
     measured: Sequence[Mapping[str, Any]],
     device: str,
 ) -> ProbeResult:
-    def slowest(variant: str, count: int) -> float | None:
-        rates = [each["rates"][variant].get(str(count)) for each in measured]
-        return min(filter(None, rates), default=None)
-
     variants = tuple(measured[0]["rates"])
-    counts = sorted({int(count) for rates in measured[0]["rates"].values() for count in rates})
-    rates = {count: {variant: slowest(variant, count) for variant in variants} for count in counts}
-    starts = {
-        n: [max(each["starts"][str(n)][i] for each in measured) for i in (0, 1)] for n in counts
-    }
-    rows = tuple(
-        (
-            str(n),
-            *("" if rate is None else f"{rate:,.0f}" for rate in rates[n].values()),
-            *map(_time, starts[n]),
-        )
-        for n in counts
-    )
-    computing, most = (
-        max(each["computing"] for each in measured),
-        min(each["allowed"] for each in measured),
-    )
-    best = {n: max(filter(None, each.values())) for n, each in rates.items()}
-    count, resident = advised(best, computing, most), max(each["resident"] for each in measured)
-    ranks = max(place.neighbours for place in placements)
-    free = min(place.host.available for place in placements)
-    notes = (
+    best = {}
+    rows = []
+    for n in sorted(map(int, set().union(*measured[0]["rates"].values()))):
+        rates = []
+        texts = []
+        for variant in variants:
+            of_ranks = [rank["rates"][variant].get(str(n)) for rank in measured]
+            slowest = min(filter(None, of_ranks), default=0.0)
+            rates.append(slowest)
+            texts.append(f"{slowest:,.0f}" if slowest else "")
+        best[n] = max(rates)
+        starts = zip(*(rank["starts"][str(n)] for rank in measured), strict=True)
+        rows.append((str(n), *texts, *map(_time, map(max, starts))))
+    computing = max(rank["computing"] for rank in measured)
+    allowed = min(rank["allowed"] for rank in measured)
+    resident = max(rank["resident"] for rank in measured)
+    ranks = max(placement.neighbours for placement in placements)
+    free = min(placement.host.available for placement in placements)
+    notes = [
         f"a rank computes {computing:,.0f} samples/s",
         f"a loader takes up to {resident / 2**30:.2f} GiB; {free / 2**30:.1f} GiB are free for {plural(ranks, 'rank')} "
-        f"on a node, whose cores and memory are enough for {plural(most, 'loader')} per rank",
-        f"recommended: ddp.loaders: {count}",
+        f"on a node, whose cores and memory are enough for {plural(allowed, 'loader')} per rank",
+        f"recommended: ddp.loaders: {advised(best, computing, allowed)}",
         "start: until the first step of a pass; persistent loaders, which training uses, start once",
-        *(["pinned: not measured, since there is no GPU"] if "pinned" not in variants else []),
-    )
-    examples, header = measured[0]["examples"], ("loaders", *variants, "start", "start, persistent")
-    title = f"{training.name}: samples per second read by each of {plural(len(measured), 'rank')}, {examples:,} examples"
-    return ProbeResult(f"{training.name}, loader", (Table(header, rows, title, notes),))
+    ]
+    if "pinned" not in variants:
+        notes.append("pinned: not measured, since there is no GPU")
+    header = ("loaders", *variants, "start", "start, persistent")
+    readers = f"each of {plural(len(measured), 'rank')}, {measured[0]['examples']:,} examples"
+    title = f"{training.name}: samples per second read by {readers}"
+    table = Table(header, tuple(rows), title, tuple(notes))
+    return ProbeResult(f"{training.name}, loader", (table,))
 
 
 def _precision(
@@ -221,18 +217,16 @@ def _precision(
     measured: Sequence[Mapping[str, Any]],
     device: str,
 ) -> ProbeResult:
-    variants, samples = measured[0]["variants"], measured[0]["samples"]
+    variants = measured[0]["variants"]
+    samples = measured[0]["samples"]
     base = variants["float32"]
 
     def row(name: str, seconds: float | None, memory: float | None) -> tuple[str, ...]:
         if seconds is None:
             return (name, "out of memory", "", "", "", "")
-        relative = [
-            f"{own / reference:.2f}" if own and reference else "?"
-            for own, reference in ((seconds, base["seconds"]), (memory, base["memory"]))
-        ]
         peak = "?" if memory is None else size_text(memory)
-        return (name, _time(seconds), f"{samples / seconds:,.0f}", peak, *relative)
+        ratios = _ratio(seconds, base["seconds"]), _ratio(memory, base["memory"])
+        return (name, _time(seconds), f"{samples / seconds:,.0f}", peak, *ratios)
 
     header = (
         "",
@@ -242,7 +236,9 @@ def _precision(
         "time / float32",
         "memory / float32",
     )
-    rows = tuple(row(name, each["seconds"], each["memory"]) for name, each in variants.items())
+    rows = tuple(
+        row(name, variant["seconds"], variant["memory"]) for name, variant in variants.items()
+    )
     recipe = training.recipe
     note = (
         "peak memory beyond that of the process without a model: weights, gradients, optimizer, "
@@ -253,6 +249,12 @@ def _precision(
     return ProbeResult(f"{training.name}, precision", (Table(header, rows, title, (note,)),))
 
 
+def _ratio(number: float | None, reference: float | None) -> str:
+    if not number or not reference:
+        return "?"
+    return f"{number / reference:.2f}"
+
+
 def _time(seconds: float) -> str:
     """Seconds as text, also very short ones.
 
@@ -261,7 +263,9 @@ def _time(seconds: float) -> str:
     """
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} µs"
-    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
+    if seconds < 1:
+        return f"{seconds * 1e3:.1f} ms"
+    return f"{seconds:.1f} s"
 
 
 def _size(size: int) -> str:
@@ -270,7 +274,9 @@ def _size(size: int) -> str:
     >>> _size(4096), _size(2**26)
     ('4 KiB', '64 MiB')
     """
-    return f"{size >> 10} KiB" if size < 2**20 else f"{size >> 20} MiB"
+    if size < 2**20:
+        return f"{size >> 10} KiB"
+    return f"{size >> 20} MiB"
 
 
 Tabulator = Callable[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,35 +40,31 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
 
 
 def _option_table(proposal: Proposal) -> Table:
-    options = proposal.options
-    columns = {
-        "#": [str(option.number) for option in options],
-        "workers": [option.offer.label for option in options],
-        "free": [
-            "?" if option.offer.free is None else str(option.offer.free) for option in options
-        ],
-        "wait": [_wait(option) for option in options],
-        "run": [times(option.run.interval) for option in options],
-        "total": [times(option.total) for option in options],
-        "worker hours": [amount(option.worker_hours.value) for option in options],
-        "cost": [amount(option.cost.value) if option.cost else "" for option in options],
-        "eff.": [f"{option.efficiency:.0%}" for option in options],
-        "walltime": [_walltime(option) for option in options],
-        "worth a wait below": [_worth_waiting(option, options) for option in options],
-        "": [_remark(option, proposal) for option in options],
-    }
+    columns: dict[str, list[str]] = defaultdict(list)
+    for option in proposal.options:
+        walltime = option.walltime
+        if option.jobs > 1:
+            walltime += f" x {option.jobs}"
+        cells = {
+            "#": str(option.number),
+            "workers": option.offer.label,
+            "free": "?" if option.offer.free is None else str(option.offer.free),
+            "wait": "none" if option.free_now else duration(option.offer.wait.value),
+            "run": times(option.run.interval),
+            "total": times(option.total),
+            "worker hours": amount(option.worker_hours.value),
+            "cost": amount(option.cost.value) if option.cost else "",
+            "eff.": f"{option.efficiency:.0%}",
+            "walltime": walltime,
+            "worth a wait below": _worth_waiting(option, proposal.options),
+            "": _remark(option, proposal),
+        }
+        for name, cell in cells.items():
+            columns[name].append(cell)
     filled = {name: cells for name, cells in columns.items() if any(cells)}
     rows = tuple(zip(*filled.values(), strict=True))
     title = f"Plan of {proposal.name} (nothing is submitted)"
     return Table(tuple(filled), rows, title, tuple(_notes(proposal)))
-
-
-def _wait(option: Option) -> str:
-    return "none" if option.free_now else duration(option.offer.wait.value)
-
-
-def _walltime(option: Option) -> str:
-    return f"{option.walltime} x {option.jobs}" if option.jobs > 1 else option.walltime
 
 
 def _remark(option: Option, proposal: Proposal) -> str:
@@ -91,10 +88,10 @@ def _worth_waiting(option: Option, options: Sequence[Option]) -> str:
     wait = option.offer.wait.interval
     if limit.value <= 0:
         return "never"
-    positive = Interval(max(0.0, limit.low), limit.value, limit.high)
+    advice = "wait" if wait.high < limit.low else "do not wait"
     if wait.overlaps(limit):
-        return f"{times(positive)}: too close to call"
-    return f"{times(positive)}: {'wait' if wait.high < limit.low else 'do not wait'}"
+        advice = "too close to call"
+    return f"{times(Interval(max(0.0, limit.low), limit.value, limit.high))}: {advice}"
 
 
 def _notes(proposal: Proposal) -> Iterator[str]:
@@ -113,8 +110,10 @@ def _notes(proposal: Proposal) -> Iterator[str]:
             if phase.samples:
                 alone = replace(work, phases=(phase,), download=None)
                 rate = phase.units * phase.samples / alone.on(offer.workers, offer.device).value
-                epoch = f", an epoch takes {duration(phase.epoch / rate)}" if phase.epoch else ""
-                yield f"{phase.name} with option {option.number}: {rate:,.0f} samples/s{epoch}"
+                note = f"{phase.name} with option {option.number}: {rate:,.0f} samples/s"
+                if phase.epoch:
+                    note += f", an epoch takes {duration(phase.epoch / rate)}"
+                yield note
 
 
 def _numbers(options: Sequence[Option]) -> str:
@@ -127,11 +126,13 @@ def _source_table(options: Sequence[Option], now: float) -> Table:
     for option in options:
         estimates = {"run": option.run, "wait": option.offer.wait}
         for number, estimate in estimates.items():
-            age = "" if estimate.at is None else f"{duration(max(0.0, now - estimate.at))} ago"
+            age = ""
+            if estimate.at is not None:
+                age = f"{duration(max(0.0, now - estimate.at))} ago"
             sources.setdefault((number, estimate.source, age), []).append(option)
         if record := option.offer.success:
             sources.setdefault(("chance of success", str(record), ""), []).append(option)
-    ordered = sorted(sources.items(), key=lambda item: item[0][0])
+    ordered = sorted(sources.items(), key=lambda row: row[0][0])
     rows = tuple((number, _numbers(same), source, age) for (number, source, age), same in ordered)
     return Table(("number", "options", "from", "age"), rows)
 
@@ -151,18 +152,16 @@ def _need_table(proposal: Proposal) -> Table:
 
 def proposal_document(proposal: Proposal) -> dict[str, Any]:
     """A plan for other programs; see docs/json.md."""
+    suggestions = []
+    for suggestion in proposal.suggestions:
+        ties = [option.number for option in suggestion.ties]
+        number = suggestion.option.number
+        suggestions.append({"label": suggestion.label, "option": number, "ties": ties})
     return {
         "name": proposal.name,
         "at": proposal.at,
         "options": [_option_document(proposal, option) for option in proposal.options],
-        "suggestions": [
-            {
-                "label": suggestion.label,
-                "option": suggestion.option.number,
-                "ties": [option.number for option in suggestion.ties],
-            }
-            for suggestion in proposal.suggestions
-        ],
+        "suggestions": suggestions,
         "front": [option.number for option in proposal.front],
         "purpose": proposal.purpose,
         "chosen": proposal.chosen.option.number if proposal.chosen else None,
@@ -185,7 +184,9 @@ def amount(number: float) -> str:
     >>> amount(0.0123), amount(4.56), amount(1234.5)
     ('0.012', '4.6', '1,234')
     """
-    return f"{number:,.0f}" if number >= 20 else f"{number:.2g}"
+    if number >= 20:
+        return f"{number:,.0f}"
+    return f"{number:.2g}"
 
 
 def times(interval: Interval) -> str:
@@ -202,7 +203,9 @@ def times(interval: Interval) -> str:
 
 
 def _three_digits(number: float) -> str:
-    return f"{number:,.0f}" if number >= 100 else f"{number:.1f}"
+    if number >= 100:
+        return f"{number:,.0f}"
+    return f"{number:.1f}"
 
 
 def bench_table(bench: Bench) -> Table:
@@ -240,16 +243,13 @@ def size_table(
     units: int | None = None,
 ) -> Table:
     """What larger workers would change: how many units fit side by side, and the simulated time."""
-    rows = tuple(
-        (
-            str(size.cores),
-            "any" if size.memory is None else size_text(size.memory),
-            str(size.units),
-            size.limit,
-            *(duration(seconds) if size.units else "no unit fits" for seconds in seconds_on),
-        )
-        for size, *seconds_on in bench.sizes(cores, memory, most, units)
-    )
+    rows = []
+    for size, alone, together in bench.sizes(cores, memory, most, units):
+        limit = "any" if size.memory is None else size_text(size.memory)
+        seconds = ["no unit fits"] * 2
+        if size.units:
+            seconds = [duration(alone), duration(together)]
+        rows.append((str(size.cores), limit, str(size.units), size.limit, *seconds))
     unit = f"{plural(bench.cores, 'core')} and the peak memory ({size_text(bench.memory)})"
     notes = (
         f"a unit takes the {unit} of the worker that was measured",
@@ -258,7 +258,7 @@ def size_table(
     header = ("cores", "memory", "units side by side", "limit")
     times_header = ("time, 1 worker", f"time, {plural(most)}")
     title = f"{bench.name}: larger workers, SIMULATED, not measured"
-    return Table((*header, *times_header), rows, title, notes)
+    return Table((*header, *times_header), tuple(rows), title, notes)
 
 
 def _scaling_columns(
@@ -278,19 +278,20 @@ def _scaling_columns(
         columns["cost"] = [f"{row.cost or 0:,.3g}" for row in rows]
     if trains:
         columns["samples/s"] = [f"{row.samples / row.seconds.value:,.3g}" for row in rows]
+        if priced:
+            costs = [f"{(row.cost or 0) / row.samples * 1e6:,.3g}" for row in rows]
+            columns["cost per million samples"] = costs
+        columns["verdict"] = [row.verdict for row in rows]
     else:
         columns["units/s"] = [f"{row.throughput:.3g}" for row in rows]
-    if trains and priced:
-        costs = [f"{(row.cost or 0) / row.samples * 1e6:,.3g}" for row in rows]
-        columns["cost per million samples"] = costs
-    if trains:
-        columns["verdict"] = [row.verdict for row in rows]
     return tuple(columns), tuple(zip(*columns.values(), strict=True))
 
 
 def _bounded(interval: Interval, form: str) -> str:
     low, value, high = (form.format(bound) for bound in interval.bounds)
-    return value if low == high else f"{value} ({low}-{high})"
+    if low == high:
+        return value
+    return f"{value} ({low}-{high})"
 
 
 def law_text(law: Amdahl | None) -> str:
@@ -320,10 +321,13 @@ def draw(bench: Bench, path: Path, simulate: int | None = None, units: int | Non
     rows = bench.rows
     law = bench.law
     counts = [row.workers for row in rows]
-    most = max(counts[-1], simulate or 1)
+    largest = max(counts[-1], simulate or 1)
     figure = Figure(figsize=(10, 4.2), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    measured = {left: [row.seconds for row in rows], right: [row.speedup for row in rows]}
+    times_ax, speedup_ax = figure.subplots(1, 2)
+    measured = {
+        times_ax: [row.seconds for row in rows],
+        speedup_ax: [row.speedup for row in rows],
+    }
     for ax, intervals in measured.items():
         low, value, high = np.array([interval.bounds for interval in intervals]).T
         error = [value - low, high - value]
@@ -331,20 +335,20 @@ def draw(bench: Bench, path: Path, simulate: int | None = None, units: int | Non
         ax.errorbar(counts, value, error, label="measured, 90 %", **style)
         ax.set(xlabel="workers", xscale="log", yscale="log")
     if law:
-        grid = np.geomspace(counts[0], most, 100)
+        grid = np.geomspace(counts[0], largest, 100)
         fitted = np.array([law.seconds(workers) for workers in grid])
-        left.plot(grid, fitted, color=LAW, label=f"Amdahl, serial {law.serial.value:.1%}")
-        right.plot(grid, counts[0] * rows[0].seconds.value / fitted, color=LAW)
+        times_ax.plot(grid, fitted, color=LAW, label=f"Amdahl, serial {law.serial.value:.1%}")
+        speedup_ax.plot(grid, counts[0] * rows[0].seconds.value / fitted, color=LAW)
     if simulate:
         simulation, _ = bench.simulation(simulate, units)
         workers = [row.workers for row in simulation]
         seconds = [row.seconds.value for row in simulation]
         speedup = [row.speedup.value for row in simulation]
-        left.plot(workers, seconds, "--", color=SIMULATED, label="simulated")
-        right.plot(workers, speedup, "--", color=SIMULATED)
-    right.plot([1, most], [1, most], ":", color="black", lw=0.8, label="ideal")
-    left.set(ylabel="seconds")
-    right.set(ylabel="speed-up")
+        times_ax.plot(workers, seconds, "--", color=SIMULATED, label="simulated")
+        speedup_ax.plot(workers, speedup, "--", color=SIMULATED)
+    speedup_ax.plot([1, largest], [1, largest], ":", color="black", lw=0.8, label="ideal")
+    times_ax.set(ylabel="seconds")
+    speedup_ax.set(ylabel="speed-up")
     figure.legend(loc="outside lower center", ncols=4, frameon=False)
     figure.savefig(path, dpi=150)
     return path

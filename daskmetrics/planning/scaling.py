@@ -49,7 +49,7 @@ class ScalingRow:
     @property
     def verdict(self) -> str:
         """Whether the workers are well used."""
-        return next(word for least, word in VERDICTS.items() if self.efficiency.value >= least)
+        return next(word for share, word in VERDICTS.items() if self.efficiency.value >= share)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,9 @@ class Amdahl:
         11
         """
         serial = self.serial.value
-        return int((1 / WORTH - 1 + serial) / serial + 1e-9) if serial > 1e-6 else None
+        if serial <= 1e-6:
+            return None
+        return int((1 / WORTH - 1 + serial) / serial + 1e-9)
 
 
 def divided(serial: float, workers: float) -> float:
@@ -98,14 +100,12 @@ def fit(trials: Sequence[BenchTrial]) -> Amdahl | None:
     if len({trial.workers for trial in trials}) < 2:
         return None
     total, serial = _least_squares(trials)
-    rounds = [
-        [trial for trial in trials if trial.repeat == r]
-        for r in sorted({trial.repeat for trial in trials})
-    ]
-    shares = [
-        _least_squares(each)[1] for each in rounds if len({trial.workers for trial in each}) > 1
-    ]
-    return Amdahl(total, Interval(min([serial, *shares]), serial, max([serial, *shares])))
+    shares = [serial]
+    for repeat in sorted({trial.repeat for trial in trials}):
+        of_round = [trial for trial in trials if trial.repeat == repeat]
+        if len({trial.workers for trial in of_round}) > 1:
+            shares.append(_least_squares(of_round)[1])
+    return Amdahl(total, Interval(min(shares), serial, max(shares)))
 
 
 def _least_squares(trials: Sequence[BenchTrial]) -> tuple[float, float]:
@@ -127,19 +127,20 @@ def rows(
     hour. Simulated times have no error.
     """
     counts = sorted({trial.workers for trial in trials})
-    groups = {n: [trial for trial in trials if trial.workers == n] for n in counts}
-    times = {}
-    for n, group in groups.items():
-        seconds = [trial.seconds for trial in group]
-        times[n] = Interval.exactly(seconds[0]) if simulated else Interval.of(seconds)
     fewest = counts[0]
-    base = times[fewest]
     table = []
-    for n, time in times.items():
-        ratio = Interval(base.low / time.high, base.value / time.value, base.high / time.low)
-        speedup = ratio * float(fewest)
+    for n in counts:
+        group = [trial for trial in trials if trial.workers == n]
+        if simulated:
+            time = Interval.exactly(group[0].seconds)
+        else:
+            time = Interval.of([trial.seconds for trial in group])
         if n == fewest:
+            base = time
             speedup = Interval.exactly(float(fewest))
+        else:
+            ratio = Interval(base.low / time.high, base.value / time.value, base.high / time.low)
+            speedup = ratio * float(fewest)
         hours = n * time.value / 3600
         row = ScalingRow(
             workers=n,
@@ -148,8 +149,8 @@ def rows(
             efficiency=speedup * (1 / n),
             worker_hours=hours,
             cost=None if price is None else price * hours,
-            throughput=mean(trial.units for trial in groups[n]) / time.value,
-            samples=mean(trial.samples for trial in groups[n]),
+            throughput=mean(trial.units for trial in group) / time.value,
+            samples=mean(trial.samples for trial in group),
         )
         table.append(row)
     return tuple(table)
@@ -173,7 +174,11 @@ def interleaved(counts: Sequence[int], repeats: int) -> tuple[tuple[int, int], .
     >>> interleaved([1, 2], 2)
     ((0, 1), (0, 2), (1, 2), (1, 1))
     """
-    return tuple((r, n) for r in range(repeats) for n in (counts if r % 2 == 0 else counts[::-1]))
+    trials: list[tuple[int, int]] = []
+    for repeat in range(repeats):
+        trials += [(repeat, n) for n in counts]
+        counts = counts[::-1]
+    return tuple(trials)
 
 
 def makespan(chains: Iterable[Sequence[float]], workers: int, dispatch: float = 0.0) -> float:
@@ -192,13 +197,13 @@ def makespan(chains: Iterable[Sequence[float]], workers: int, dispatch: float = 
     free = [0.0] * min(workers, max(1, len(waiting)))
     driver = end = 0.0
     while waiting:
-        ready, chain, place = heapq.heappop(waiting)
+        ready, chain, unit = heapq.heappop(waiting)
         driver = max(driver, ready) + dispatch
-        done = max(driver, heapq.heappop(free)) + lengths[chain][place]
+        done = max(driver, heapq.heappop(free)) + lengths[chain][unit]
         heapq.heappush(free, done)
         end = max(end, done)
-        if place + 1 < len(lengths[chain]):
-            heapq.heappush(waiting, (done, chain, place + 1))
+        if unit + 1 < len(lengths[chain]):
+            heapq.heappush(waiting, (done, chain, unit + 1))
     return end
 
 
@@ -233,12 +238,12 @@ class WorkerSize:
         >>> [WorkerSize.of(8, memory, 2, 5.0).units for memory in (None, 12.0, 4.0)]
         [4, 2, 0]
         """
-        by_cores, by_memory = (
-            cores // unit_cores,
-            math.inf if memory is None else memory // max(1.0, unit_memory),
-        )
-        limit = "cores" if by_cores <= by_memory else "memory"
-        return cls(cores, memory, int(min(by_cores, by_memory)), limit)
+        by_cores = cores // unit_cores
+        if memory is not None:
+            by_memory = int(memory // max(1.0, unit_memory))
+            if by_memory < by_cores:
+                return cls(cores, memory, by_memory, "memory")
+        return cls(cores, memory, by_cores, "cores")
 
 
 def doublings(most: int) -> tuple[int, ...]:

@@ -36,7 +36,7 @@ from daskmetrics.experiment import Display, Experiment, prepare, run
 from daskmetrics.experiment import train as training
 from daskmetrics.experiment.measure import units as work_units
 from daskmetrics.planning.calibration import Sample
-from daskmetrics.planning.estimate import samples
+from daskmetrics.planning.estimate import recorded, samples
 from daskmetrics.training.data import effective
 from daskmetrics.training.suite import write_corpus
 
@@ -86,26 +86,27 @@ def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
     """
     if phase not in PHASES:
         raise unknown("workload", phase, PHASES)
-    if phase == "search" and not config.tasks:
+    needed = {"search": "tasks", "measure": "metrics"}.get(phase)
+    if needed and not getattr(config, needed):
         raise ConfigError(
-            "There is nothing to search: the configuration has no 'tasks'. Bench another --workload."
-        )
-    if phase == "measure" and not config.metrics:
-        raise ConfigError(
-            "There is nothing to measure: the configuration has no 'metrics'. Bench another --workload."
-        )
-    if phase == "train" and not any(model.train for model in config.models):
-        raise ConfigError(
-            "No model of the configuration has a 'train' recipe. Bench another --workload."
+            f"There is nothing to {phase}: the configuration has no '{needed}'. "
+            "Bench another --workload."
         )
     if phase == "train":
+        if not any(model.train for model in config.models):
+            raise ConfigError(
+                "No model of the configuration has a 'train' recipe. Bench another --workload."
+            )
         config = config.model_copy(update={"ddp": config.ddp.model_copy(update={"folder": None})})
-        train = _train_by_ranks if ranks_share(config, phase) else _train_in_units
+        train = _train_in_units
+        if ranks_share(config, phase):
+            train = _train_by_ranks
         with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as folder:
             yield lambda client: train(config, client, Path(folder))
         return
     without_tasks = config.model_copy(update={"tasks": ()})
-    benched = without_tasks if phase == "measure" else config
+    if phase == "measure":
+        config = without_tasks
     numbers = count(1)
     with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root:
         base = RunFolder(Path(root) / "base")
@@ -119,18 +120,18 @@ def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
             folder = RunFolder(Path(root) / f"trial{number}")
             if phase == "search":
                 shutil.copytree(base.path, folder.path)
-            known = (
-                {r.key for r in records(read(folder.journal))} if folder.journal.exists() else set()
-            )
-            prepared = prepare(_with_workers(benched, client))
+            earlier = {record.key for record in records(recorded(folder))}
+            prepared = prepare(_with_workers(config, client))
             seconds = _run_quietly(prepared, folder, client)
             entries = tuple(read(folder.journal))
             units = [
-                r
-                for r in records(entries)
-                if r.key not in known and r.ok and r.kind in ("measure", "score")
+                record
+                for record in records(entries)
+                if record.key not in earlier and record.ok and record.kind in ("measure", "score")
             ]
-            measured = tuple(s for s in samples(prepared, entries) if s.kind in PHASES[phase])
+            measured = tuple(
+                sample for sample in samples(prepared, entries) if sample.kind in PHASES[phase]
+            )
             return TrialResult(seconds, _chains(units), measured)
 
         yield runner
@@ -151,17 +152,21 @@ def _untrained(config: Config) -> Mapping[str, training.TrainedSuite]:
         suite.claim()
         write_corpus(suite.recipe, suite.folder)
         for path in suite.folder.iterdir():
-            if path.name not in ("corpus", training.OWNER):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if path.name in ("corpus", training.OWNER):
+                continue
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
     return suites
 
 
-def _train_in_units(config: Config, client: Client, place: Path) -> TrialResult:
+def _train_in_units(config: Config, client: Client, root: Path) -> TrialResult:
     """Train all suites, of one rank each, side by side, as a run does before it measures."""
-    with _cache(place / "cache"):
+    with _cache(root / "cache"):
         _untrained(config)
         prepared = prepare(_with_workers(config.model_copy(update={"tasks": ()}), client))
-        folder = RunFolder(Path(tempfile.mkdtemp(dir=place))).create()
+        folder = RunFolder(Path(tempfile.mkdtemp(dir=root))).create()
         chains = [unit for unit in work_units(prepared, folder, ()) if unit.kind == "train"]
         with Journal(folder.journal, folder.lock) as journal:
             began = time.perf_counter()
@@ -171,10 +176,10 @@ def _train_in_units(config: Config, client: Client, place: Path) -> TrialResult:
         return TrialResult(seconds, _chains(trained), samples(prepared, trained))
 
 
-def _train_by_ranks(config: Config, client: Client, place: Path) -> TrialResult:
+def _train_by_ranks(config: Config, client: Client, root: Path) -> TrialResult:
     """Train all suites by process groups; their processes start before the clock does."""
     config = _with_workers(config, client)
-    with _cache(place / "cache"):
+    with _cache(root / "cache"):
         suites = _untrained(config)
         began = time.perf_counter()
         training.train(client, config, Display(Console(file=io.StringIO())), suites)
@@ -203,7 +208,8 @@ def _chains(units: Sequence[Record]) -> tuple[tuple[float, ...], ...]:
         if record.kind == "score" and isinstance(record.value, Scored):
             cell = Cell.parse(record.name)
             encoding = cell.arm.checkpoint, cell.task, record.value.encode_seconds
-            seconds += 0.0 if encoding in encoded else encoding[2]
+            if encoding not in encoded:
+                seconds += record.value.encode_seconds
             encoded.add(encoding)
         chains.append((seconds,))
     return (*(tuple(chain) for chain in trained.values()), *chains)
@@ -216,19 +222,19 @@ def probe_runner(config: Config) -> Runner:
 
     def runner(client: Client) -> TrialResult:
         with (
-            tempfile.TemporaryDirectory(prefix="daskmetrics-probe-", dir=".") as place,
-            _cache(Path(place) / "cache"),
+            tempfile.TemporaryDirectory(prefix="daskmetrics-probe-", dir=".") as root,
+            _cache(Path(root) / "cache"),
         ):
             revisions = {suite.model: suite.revisions[:FEW] for suite in prepare(config).suites}
             models = tuple(
-                each.model_copy(update={"revisions": revisions[each.name]})
-                for each in config.models
+                model.model_copy(update={"revisions": revisions[model.name]})
+                for model in config.models
             )
             search = config.search.model_copy(
                 update={"budget": 1.0, "cells": PROBED_CELLS, "baseline": None}
             )
             prepared = prepare(config.model_copy(update={"models": models, "search": search}))
-            folder = RunFolder(Path(place) / "run")
+            folder = RunFolder(Path(root) / "run")
             seconds = _run_quietly(prepared, folder, client)
             entries = tuple(read(folder.journal))
             return TrialResult(

@@ -214,7 +214,9 @@ def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:
         end = f"on {queued.nodes} has run for {rules.connect_within:g} s, but its worker did not arrive"
         return _JobUpdate(job, end=end, cancel=True)
 
-    seconds_left = math.inf if queued.left is None else queued.left
+    seconds_left = math.inf
+    if queued.left is not None:
+        seconds_left = queued.left
     off_duty = late or killed or seconds_left <= rules.early or queued.nodes in snapshot.draining
     leaving = job.leaving or off_duty or seconds_left <= rules.lead
     if job.drained and not any(tasks):
@@ -281,7 +283,9 @@ def _resize(
     elif jobs.failed >= rules.failures:
         # while other jobs work, a single one shows from time to time whether jobs start again
         count = min(count, 1)
-    return jobs, (SubmitJobs(count),) if count > 0 else ()
+    if count <= 0:
+        return jobs, ()
+    return jobs, (SubmitJobs(count),)
 
 
 def _release(
@@ -307,7 +311,9 @@ def demand(task_counts: Sequence[int]) -> int:
     (6, 2, 0)
     """
     busy = sum(tasks > 0 for tasks in task_counts)
-    return 2 * busy if busy == len(task_counts) else busy
+    if busy == len(task_counts):
+        return 2 * busy
+    return busy
 
 
 def adaptive_size(demands: Iterable[int], fewest: int, most: int) -> int:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +160,7 @@ class Supervisor:
 
     async def _snapshot(self) -> Snapshot | None:
         """The present state, or None if the batch system does not answer: then nothing is decided."""
-        now = time.monotonic()
+        asked_at = time.monotonic()
         workers = {
             str(worker.name): len(worker.processing) for worker in self.scheduler.workers.values()
         }
@@ -180,7 +180,7 @@ class Supervisor:
         self._is_silent = False
         kills = {event["worker"] for _, event in self.scheduler.get_events(OVER_MEMORY)}
         killed = frozenset(name for address, name in self._worker_names.items() if address in kills)
-        return Snapshot(now, {job.id: job for job in queue}, workers, draining, killed)
+        return Snapshot(asked_at, {job.id: job for job in queue}, workers, draining, killed)
 
     async def _perform(self, state: _PoolState, action: _jobs.Action) -> None:
         match action:
@@ -266,7 +266,7 @@ class Supervisor:
         """Report the jobs to the user when the reasons that they wait for change; the live page
         shows them always.
         """
-        jobs = [job for state in self.pools.values() for job in state.jobs.jobs]
+        jobs = chain.from_iterable(state.jobs.jobs for state in self.pools.values())
         queued = [snapshot.queue[job.id] for job in jobs if job.id in snapshot.queue]
         self.scheduler.log_event(CLUSTER, {"text": f"Jobs: {summary(queued)}"})
         reasons = ", ".join(sorted({job.reason or job.state for job in queued if job.pending}))

@@ -127,18 +127,14 @@ def parse_queue(printed: str) -> tuple[QueuedJob, ...]:
     for line in printed.splitlines():
         if line.count("|") < 7:  # a remark of the site
             continue
-        number, name, state, start, left, nodes, partition, reason = line.strip().split("|", 7)
-        job = QueuedJob(
-            number,
-            name,
-            state,
-            "" if reason in ("None", "(null)") else reason,
-            time_of(start),
-            seconds_left(left),
-            nodes,
-            partition,
+        fields = line.strip().split("|", 7)
+        number, name, state, start, time_left, nodes, partition, reason = fields
+        if reason in ("None", "(null)"):
+            reason = ""
+        time_limit = seconds_left(time_left)
+        jobs.append(
+            QueuedJob(number, name, state, reason, time_of(start), time_limit, nodes, partition)
         )
-        jobs.append(job)
     return tuple(jobs)
 
 
@@ -155,7 +151,9 @@ def seconds_left(text: str) -> int | None:
     """
     if not re.fullmatch(r"(\d{1,4}-)?(\d{1,5}:)?\d{1,2}:\d{1,2}", text):
         return None
-    return parse_walltime(text) if text.strip("0:-") else 0
+    if not text.strip("0:-"):
+        return 0
+    return parse_walltime(text)
 
 
 def queue_text(name: str) -> str:
@@ -191,7 +189,9 @@ def parse_rehearsal(printed: str) -> Rehearsal:
     'g1'
     """
     match = re.search(r"to start at (\S+)(?: a\d+)? using .* on nodes (\S+)", printed)
-    return Rehearsal(time_of(match[1]), match[2]) if match else Rehearsal()
+    if match is None:
+        return Rehearsal()
+    return Rehearsal(time_of(match[1]), match[2])
 
 
 def submit(script: str | Path, name: str, comment: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from daskmetrics.cluster.slurm import commands as commands
+from daskmetrics.cluster.slurm import commands
 from daskmetrics.cluster.slurm.commands import JobState
 from daskmetrics.cluster.slurm.script import output
 from daskmetrics.config import Cluster
@@ -35,12 +35,11 @@ def script(profile: Cluster, name: str, folder: Path, command: Iterable[str], co
     """The script of a driver's job, exactly as ``sbatch`` gets it; the profile's account also
     applies to the driver.
     """
-    own = profile.driver_directives
     options = {}
     if profile.account:
         options["account"] = profile.account
     # Slurm refuses --mem beside --mem-per-cpu; of other options that are given twice the last counts
-    if not any(directive.startswith("--mem") for directive in own):
+    if not any(directive.startswith("--mem") for directive in profile.driver_directives):
         options["mem"] = "4096M"
     directives = [
         f"--job-name={job_name(name)}",
@@ -53,7 +52,7 @@ def script(profile: Cluster, name: str, folder: Path, command: Iterable[str], co
         output(folder, "%j.log"),
         f"--signal=B:TERM@{WARNING}",
         "--no-requeue",  # it would be a second driver beside the first one's jobs
-        *own,
+        *profile.driver_directives,
     ]
     return "\n".join(
         [
@@ -105,7 +104,9 @@ def submit(profile: Cluster, name: str, folder: Path, config: str) -> Submitted:
 def submitted(folder: Path) -> Submitted | None:
     """The latest driver's job in a run's folder of them, or None if it never had one."""
     file = folder / SUBMITTED
-    return Submitted(**json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
+    if not file.is_file():
+        return None
+    return Submitted(**json.loads(file.read_text(encoding="utf-8")))
 
 
 def describe(job: Submitted, state: JobState | None) -> str:

@@ -142,7 +142,7 @@ def parse_gpus(gres: str) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for entry in re.sub(r"\((?!null)[^)]*\)", "", gres).split(","):  # without sockets and indices
         kind, *fields = entry.split(":")
-        count = re.match(r"\d+", fields[-1]) if fields else None
+        count = re.match(r"\d+", entry.rpartition(":")[2])
         if kind.removeprefix("gres/") == "gpu" and count:
             names = [word for word in fields[:-1] if word not in ("(null)", "no_consume")]
             counts["".join(names[:1])] += int(count[0])
@@ -155,12 +155,15 @@ def parse_limit(text: str) -> float | None:
     >>> parse_limit("1-12:00:00"), parse_limit("UNLIMITED")
     (129600.0, None)
     """
-    # else UNLIMITED, INFINITE, NONE, n/a
-    return float(parse_walltime(text)) if text[:1].isdigit() else None
+    if not text[:1].isdigit():  # UNLIMITED, INFINITE, NONE, n/a
+        return None
+    return float(parse_walltime(text))
 
 
 def _names(text: str) -> tuple[str, ...]:
-    return () if text in ("ALL", "(null)", "") else tuple(text.split(","))
+    if text in ("ALL", "(null)", ""):
+        return ()
+    return tuple(text.split(","))
 
 
 def first_node(hosts: str) -> tuple[str, str]:

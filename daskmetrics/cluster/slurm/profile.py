@@ -27,9 +27,7 @@ def choose(site: Site, name: str | None = None) -> tuple[Partition, Nodes]:
     A usable partition of the given name comes before all others.
     """
     usable = [
-        partition
-        for partition in site.partitions
-        if partition.up and any(nodes.is_usable for nodes in partition.nodes)
+        partition for partition in site.partitions if partition.up and _usable_nodes(partition)
     ]
     if not usable:
         names = ", ".join(partition.name for partition in site.partitions) or "none"
@@ -46,7 +44,11 @@ def choose(site: Site, name: str | None = None) -> tuple[Partition, Nodes]:
         return sum(whole_gpus(nodes.gpus).values()) * nodes.count, nodes.count
 
     partition = max(usable, key=suitability)
-    return partition, max((nodes for nodes in partition.nodes if nodes.is_usable), key=gpus_of_all)
+    return partition, max(_usable_nodes(partition), key=gpus_of_all)
+
+
+def _usable_nodes(partition: Partition) -> list[Nodes]:
+    return [nodes for nodes in partition.nodes if nodes.is_usable]
 
 
 def whole_gpus(gpus: Mapping[str, int]) -> Mapping[str, int]:
@@ -87,7 +89,9 @@ def profile_text(
     for key, value, comment in _keys(partition, nodes, interface, jobqueue or {}):
         # a key without a value is left to the user
         line = f"{key}: {value}" if value else f"# {key}: ..."
-        lines.append(f"{line}  # {comment}" if comment else line)
+        if comment:
+            line += f"  # {comment}"
+        lines.append(line)
     return "\n".join([*lines, ""])
 
 
@@ -106,9 +110,11 @@ def _describe_partition(partition: Partition) -> str:
 
 def _describe_nodes(nodes: Nodes) -> str:
     gpus = ", ".join(f"{n} x {name or 'GPU'}" for name, n in nodes.gpus.items()) or "no GPU"
-    features = f"; features {','.join(nodes.features)}" if nodes.features else ""
     memory = f"{nodes.memory / 1024:.0f} GiB"
-    return f"{nodes.count} nodes of {nodes.cpus} CPUs, {memory}, {gpus}; {nodes.state}{features}"
+    text = f"{nodes.count} nodes of {nodes.cpus} CPUs, {memory}, {gpus}; {nodes.state}"
+    if nodes.features:
+        text += f"; features {','.join(nodes.features)}"
+    return text
 
 
 def _keys(
@@ -146,8 +152,10 @@ def _keys(
     if prologue := jobqueue.get("job-script-prologue"):
         yield "prologue", json.dumps(prologue), FROM_JOBQUEUE
     if configured := jobqueue.get("interface"):
-        differs = f"; {interface} leads to the nodes" if configured != interface else ""
-        yield "interface", configured, FROM_JOBQUEUE + differs
+        comment = FROM_JOBQUEUE
+        if configured != interface:
+            comment += f"; {interface} leads to the nodes"
+        yield "interface", configured, comment
     else:
         yield (
             "interface",
@@ -156,5 +164,7 @@ def _keys(
         )
 
 
-def _also(what: str, names: Sequence[str]) -> str:
-    return f"also {what}: {', '.join(names)}" if names else ""
+def _also(condition: str, names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    return f"also {condition}: {', '.join(names)}"

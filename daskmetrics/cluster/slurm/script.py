@@ -136,7 +136,9 @@ def _directives(profile: Cluster, pool: WorkerPool, launch: LaunchInfo) -> Itera
 
 def _command(profile: Cluster, pool: WorkerPool, launch: LaunchInfo) -> Iterator[str]:
     # without a limit of ours Slurm's own applies
-    memory = str(parse_bytes(pool.memory)) if pool.memory else None
+    memory = None
+    if pool.memory:
+        memory = str(parse_bytes(pool.memory))
     yield from worker_command(
         launch.scheduler, launch.worker, memory, profile.interface, pool.resources
     )
@@ -201,21 +203,18 @@ def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
     [{'GPU': 1}, {'CPU': 1}]
     """
     gres = None
+    name, scoring_name = "cpu", "scoring"
     if profile.gpus_per_job:
         gres = ":".join(filter(None, ("gpu", profile.gpu_type, str(profile.gpus_per_job))))
-    name = "gpu" if gres else "cpu"
+        name, scoring_name = "gpu", "cpu"
     if profile.scoring is None:
         return (_pool(name, profile, gres, GPU=1, CPU=1),)
     # what the main jobs demand of nodes (qos, constraint) is not taken over: it may be a GPU
     demands = {"qos": None, "constraint": None, "max_jobs": None, **dict(profile.scoring)}
     if profile.scoring.partition is None:
         demands["partition"] = profile.partition
-    beside = profile.model_copy(update=demands)
-    scoring_name = "cpu" if gres else "scoring"
-    return (
-        _pool(name, profile, gres, GPU=1),
-        _pool(scoring_name, beside, None, CPU=1),
-    )
+    scoring = profile.model_copy(update=demands)
+    return (_pool(name, profile, gres, GPU=1), _pool(scoring_name, scoring, None, CPU=1))
 
 
 def _pool(name: str, profile: Cluster, gres: str | None, **resources: int) -> WorkerPool:

@@ -38,10 +38,14 @@ class Node:
         """How many GPUs of a type, or CPUs, can take work now."""
         if self.state not in ("idle", "mixed"):
             return 0
-        return self.cpus if device == "cpu" else max(0, self.gpus[device] - self.used[device])
+        if device == "cpu":
+            return self.cpus
+        return max(0, self.gpus[device] - self.used[device])
 
     def has(self, device: str) -> int:
-        return self.cpus if device == "cpu" else self.gpus[device]
+        if device == "cpu":
+            return self.cpus
+        return self.gpus[device]
 
 
 @dataclass(frozen=True)
@@ -71,10 +75,10 @@ def parse_state(nodes: str, partitions: str, jobs: str, *, at: float) -> SlurmSt
     for line in jobs.splitlines():
         if line.count("|") < 4:  # a remark of the site
             continue
-        state, left, partition, count, gres = line.strip().split("|")[:5]
+        state, time_left, partition, count, gres = line.strip().split("|")[:5]
         gpus = int(count) * sum(parse_gpus(gres.removeprefix("gres:")).values())
         if state == "RUNNING":
-            running.append((partition, float(seconds_left(left) or 0), gpus))
+            running.append((partition, float(seconds_left(time_left) or 0), gpus))
         if state == "PENDING":
             pending[partition] += 1
     return SlurmState(

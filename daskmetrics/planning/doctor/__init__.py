@@ -85,10 +85,10 @@ def subject(text: str) -> Subject:
     path = Path(text)
     run = RunFolder(path)
     if run.journal.is_file():
-        config = None
-        if run.config.is_file() and _has_models(run.config):
-            config = configuration.load(run.config)
-        return Subject(config.cluster if config else Cluster(), config, run, True)
+        if not run.config.is_file() or not _has_models(run.config):
+            return Subject(Cluster(), None, run, True)
+        config = configuration.load(run.config)
+        return Subject(config.cluster, config, run, True)
     if path.is_dir():
         run.must_exist()
     if path.is_file() and _has_models(path):

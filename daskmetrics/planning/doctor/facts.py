@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import Path
 
 import psutil
@@ -67,10 +68,15 @@ def this_machine() -> MachineFacts:
     query = ("--query-gpu=driver_version,memory.used,memory.total", "--format=csv,noheader,nounits")
     lines = (printed("nvidia-smi", *query) or "").splitlines()
     gpus = [line.split(", ") for line in lines if line.count(", ") == 2]
-    versions = {name: _version(name) for name in PACKAGES}
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "none"
     return MachineFacts(
         host=socket.gethostname(),
-        versions={"python": platform.python_version(), **versions},
+        versions=versions,
         interfaces=interfaces(),
         cpus=len(os.sched_getaffinity(0)),
         gpus=tuple(gpu_models()),
@@ -82,13 +88,6 @@ def this_machine() -> MachineFacts:
         files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         variables={name: value for name, value in os.environ.items() if name.startswith(VARIABLES)},
     )
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "none"
 
 
 def printed(*words: str) -> str | None:
@@ -116,7 +115,8 @@ class SlurmFacts:
 
 def slurm_facts(profile: Cluster) -> SlurmFacts:
     """The answers of Slurm about a profile."""
-    if missing := tuple(name for name in COMMANDS if shutil.which(name) is None):
+    missing = tuple(name for name in COMMANDS if shutil.which(name) is None)
+    if missing:
         return SlurmFacts(missing)
     try:
         site = partitions.read_site()
@@ -141,7 +141,7 @@ def _way_to_nodes(profile: Cluster, site: Site) -> tuple[str | None, bool]:
     """
     names = (profile.partition or "").split(",")
     chosen = [partition for partition in site.partitions if partition.name in names]
-    groups = [nodes for partition in chosen or site.partitions for nodes in partition.nodes]
+    groups = chain.from_iterable(partition.nodes for partition in chosen or site.partitions)
     hosts = next((nodes.names for nodes in groups if nodes.names), None)
     if hosts is None:
         return None, False
@@ -171,7 +171,7 @@ def folders(profile: Cluster, run: RunFolder) -> tuple[FolderFacts, ...]:
         paths["logs"] = Path(profile.logs)
     if profile.scratch:
         paths["scratch"] = Path(profile.scratch)
-    return tuple(folder(what, path.absolute()) for what, path in paths.items())
+    return tuple(folder(purpose, path.absolute()) for purpose, path in paths.items())
 
 
 def folder(what: str, path: Path) -> FolderFacts:
@@ -189,7 +189,9 @@ def folder(what: str, path: Path) -> FolderFacts:
     except OSError as error:
         return FolderFacts(what, path, f"is not writable ({error.strerror})", kind=kind)
     # some file systems do not count files
-    free_files = space.f_favail if space.f_files else space.f_favail or 2**40
+    free_files = space.f_favail
+    if not space.f_files:
+        free_files = free_files or 2**40
     return FolderFacts(what, path, None, space.f_bavail * space.f_frsize, free_files, kind)
 
 
@@ -250,11 +252,10 @@ def hub_facts(config: Config | None, suites: SuiteFacts | None) -> HubFacts | No
         return None
     required = tuple(model for model in config.models if model.source and is_hub_id(model.source))
     sources = {model.name: model.source for model in required}
-    missing = [
-        f"{sources[located.suite.model]}@{revision}"
-        for located in suites.located
-        for revision in located.to_fetch
-    ]
+    missing: list[str] = []
+    for located in suites.located:
+        source = sources.get(located.suite.model)
+        missing += [f"{source}@{revision}" for revision in located.to_fetch]
     home = Path(constants.HF_HUB_CACHE)
     problem = folder("hub", home).problem
     return HubFacts(home, required, tuple(missing), constants.HF_HUB_OFFLINE, problem)

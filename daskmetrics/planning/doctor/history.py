@@ -47,10 +47,11 @@ def no_faults(fault: str, status: str, remedy: str) -> Check:
         if lost:
             units = plural(len(lost), "unit")
             message = f"{units} failed permanently ({status}), the first: {lost[0].name}"
-            again = f"daskmetrics runs retry {history.folder} --only {status}"
-            return failure(message, f"{remedy}; then: {again}")
-        failed = [entry for entry in history.entries if isinstance(entry, AttemptFailed)]
-        attempts = sum(entry.fault == fault for entry in failed)
+            retry = f"daskmetrics runs retry {history.folder} --only {status}"
+            return failure(message, f"{remedy}; then: {retry}")
+        attempts = sum(
+            isinstance(entry, AttemptFailed) and entry.fault == fault for entry in history.entries
+        )
         if attempts:
             message = f"{plural(attempts, 'attempt')} failed ({fault}), but all units succeeded"
             return warning(message, remedy)
@@ -84,7 +85,9 @@ def failed_units(facts: Facts) -> Finding | None:
 
 def slow_node(facts: Facts) -> Finding | None:
     """No node is much slower than the others at the same kind of unit."""
-    ratios = pace(facts.history) if facts.history else {}
+    if facts.history is None:
+        return None
+    ratios = pace(facts.history)
     if len(ratios) < 2:
         return None
     slowest = max(ratios, key=ratios.__getitem__)

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import chain
 
 from daskmetrics.core.events import WorkerJoined
 from daskmetrics.core.text import plural, shortened, size_text
 from daskmetrics.planning.doctor.facts import (
     Facts,
     Finding,
-    MachineFacts,
     failure,
     good,
     warning,
@@ -93,8 +93,11 @@ def infiniband(facts: Facts) -> Finding | None:
     """
     machine = facts.here
     if not machine.infiniband:
-        return good("no InfiniBand: NCCL connects nodes by sockets") if machine.gpus else None
-    if reasons := _socket_reasons(facts, machine):
+        if not machine.gpus:
+            return None
+        return good("no InfiniBand: NCCL connects nodes by sockets")
+    reasons = _socket_reasons(facts)
+    if reasons:
         problems = "; ".join(reasons)
         remedies = "; ".join(reasons.values())
         return warning(
@@ -105,8 +108,9 @@ def infiniband(facts: Facts) -> Finding | None:
     return good(f"NCCL can use InfiniBand: {ports}")
 
 
-def _socket_reasons(facts: Facts, machine: MachineFacts) -> dict[str, str]:
-    """Why NCCL would not use the InfiniBand of a machine, each with its remedy."""
+def _socket_reasons(facts: Facts) -> dict[str, str]:
+    """Why NCCL would not use the InfiniBand of this machine, each with its remedy."""
+    machine = facts.here
     reasons = {}
     if _variable(facts, "NCCL_IB_DISABLE") not in ("", "0"):
         reasons["NCCL_IB_DISABLE is set"] = "unset NCCL_IB_DISABLE"
@@ -159,8 +163,11 @@ def python(facts: Facts) -> Finding | None:
 
 def same_versions(facts: Facts) -> Finding | None:
     """The workers of a run have the driver's versions."""
-    entries = facts.history.entries if facts.history else ()
-    workers = [entry for entry in entries if isinstance(entry, WorkerJoined)]
+    if facts.history is None:
+        return None
+    workers = [entry for entry in facts.history.entries if isinstance(entry, WorkerJoined)]
+    if not workers:
+        return None
     for worker in workers:
         differing = skew(facts.here.versions, worker.versions)
         if differing:
@@ -169,7 +176,7 @@ def same_versions(facts: Facts) -> Finding | None:
             )
             remedy = "start workers from this environment, or from one with the same packages"
             return failure(f"worker {worker.name}: {versions}", remedy)
-    return good("workers have the versions of this machine") if workers else None
+    return good("workers have the versions of this machine")
 
 
 def skew(ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, tuple[str, str]]:
@@ -181,13 +188,14 @@ def skew(ours: Mapping[str, str], theirs: Mapping[str, str]) -> dict[str, tuple[
     """
 
     def plain(name: str, version: str) -> str:
-        return ".".join(version.split(".")[:2]) if name == "python" else version.partition("+")[0]
+        if name == "python":
+            return ".".join(version.split(".")[:2])
+        return version.partition("+")[0]
 
-    both = {name: (version, theirs[name]) for name, version in ours.items() if name in theirs}
     return {
-        name: versions
-        for name, versions in both.items()
-        if plain(name, versions[0]) != plain(name, versions[1])
+        name: (version, theirs[name])
+        for name, version in ours.items()
+        if name in theirs and plain(name, version) != plain(name, theirs[name])
     }
 
 
@@ -232,11 +240,13 @@ def gpu_driver(facts: Facts) -> Finding | None:
 def gpu_memory(facts: Facts) -> Finding | None:
     """No other process uses the GPUs' memory."""
     shares = facts.here.gpu_used
+    if not shares:
+        return None
     busy = [f"GPU {number}: {share:.0%}" for number, share in enumerate(shares) if share > 0.1]
     if busy:
         remedy = "see: nvidia-smi; other users' processes, or your own left over from a crash"
         return warning(f"memory in use: {', '.join(busy)}", remedy)
-    return good("the GPUs' memory is free") if shares else None
+    return good("the GPUs' memory is free")
 
 
 def writable(facts: Facts) -> Finding | None:
@@ -245,7 +255,9 @@ def writable(facts: Facts) -> Finding | None:
         return None
     unwritable = [folder for folder in facts.folders if folder.problem]
     if unwritable:
-        problems = "; ".join(f"{each.what} {each.path}: {each.problem}" for each in unwritable)
+        problems = "; ".join(
+            f"{folder.what} {folder.path}: {folder.problem}" for folder in unwritable
+        )
         remedies = "; ".join(REMEDIES[folder.what] for folder in unwritable)
         return failure(problems, remedies)
     return good(f"{', '.join(folder.what for folder in facts.folders)} are writable")
@@ -254,13 +266,15 @@ def writable(facts: Facts) -> Finding | None:
 def room(facts: Facts) -> Finding | None:
     """There is free space for what the run writes, and for its files."""
     folders = [folder for folder in facts.folders if not folder.problem]
+    if not folders:
+        return None
     for folder in folders:
         if folder.free < LEAST_SPACE or folder.free_files < LEAST_FILES:
             free = f"{size_text(folder.free)} and {folder.free_files:,} files"
             needed = f"{size_text(LEAST_SPACE)} and {LEAST_FILES:,}"
             message = f"{folder.what} folder {folder.path}: room for {free}, needs {needed}"
             return failure(message, f"free some, or {REMEDIES[folder.what]}")
-    return good("there is room for a run") if folders else None
+    return good("there is room for a run")
 
 
 def quota(facts: Facts) -> Finding | None:
@@ -277,8 +291,11 @@ def shared(facts: Facts) -> Finding | None:
     """Nodes can see the folders of run, logs and cache."""
     if facts.slurm is None:
         return None
-    needed = [folder for folder in facts.folders if folder.what != "scratch"]
-    names = [f"{each.what} {each.path} ({each.kind})" for each in needed if each.kind in LOCAL]
+    names = [
+        f"{folder.what} {folder.path} ({folder.kind})"
+        for folder in facts.folders
+        if folder.what != "scratch" and folder.kind in LOCAL
+    ]
     if names:
         message = f"on a local disk of this machine: {'; '.join(names)}"
         return warning(message, "if nodes do not see it, use a shared file system")
@@ -314,9 +331,9 @@ def checkpoints(facts: Facts) -> Finding | None:
         remedy = "correct 'models:' in the configuration, or provide the files"
         return failure(facts.suites.problems[0], remedy)
     located = facts.suites.located
-    warnings = [text for suite in located for text in suite.warnings]
+    warnings = "; ".join(chain.from_iterable(suite.warnings for suite in located))
     if warnings:
         remedy = "check that these revisions hold the weights of their steps"
-        return warning("; ".join(warnings), remedy)
+        return warning(warnings, remedy)
     count = sum(len(suite.suite.revisions) for suite in located)
     return good(f"{count:,} checkpoints of different content")

@@ -24,7 +24,9 @@ def answers(facts: Facts) -> Finding | None:
         return failure(f"not on PATH: {', '.join(slurm.missing)}", remedy)
     if slurm.problem:
         return failure(slurm.problem, "see: scontrol ping; if this lasts, ask the site's support")
-    return good(f"Slurm {slurm.site.version} answers" if slurm.site else "Slurm answers")
+    if slurm.site is None:
+        return good("Slurm answers")
+    return good(f"Slurm {slurm.site.version} answers")
 
 
 def partition_of(facts: Facts) -> Partition | None:
@@ -38,8 +40,7 @@ def partition_of(facts: Facts) -> Partition | None:
         candidates = [by_name[name] for name in names if name in by_name]
     else:
         candidates = [partition for partition in partitions if partition.default]
-    up = [partition for partition in candidates if partition.up]
-    return next(iter([*up, *candidates]), None)
+    return max(candidates, key=lambda partition: partition.up, default=None)
 
 
 def partition(facts: Facts) -> Finding | None:
@@ -47,9 +48,9 @@ def partition(facts: Facts) -> Finding | None:
     if facts.slurm is None or facts.slurm.site is None:
         return None
     names = [partition.name for partition in facts.slurm.site.partitions]
-    remedy = f"--set cluster.partition={names[0] if names else 'NAME'}"
-    requested = facts.profile.partition.split(",") if facts.profile.partition else []
-    for name in requested:
+    remedy = f"--set cluster.partition={next(iter(names), 'NAME')}"
+    requested = facts.profile.partition
+    for name in requested.split(",") if requested else ():
         if name not in names:
             return failure(str(unknown("partition", name, names)), remedy)
     chosen = partition_of(facts)
@@ -114,7 +115,10 @@ def gres(facts: Facts) -> Finding | None:
         message = f"partition {chosen.name} has no {kind or 'GPUs'}; its GPUs: {kinds or 'none'}"
         return failure(message, remedy)
     usable = [nodes.gpus for nodes in chosen.nodes if nodes.is_usable]
-    counts = [gpus.get(kind, 0) if kind else sum(gpus.values()) for gpus in usable]
+    if kind:
+        counts = [gpus.get(kind, 0) for gpus in usable]
+    else:
+        counts = [sum(gpus.values()) for gpus in usable]
     largest = max(counts, default=0)
     if profile.gpus_per_job > largest:
         message = (
@@ -190,7 +194,9 @@ def task_layout(facts: Facts) -> Finding | None:
             f"directives request {count} tasks, but the script starts one program, without srun",
             "drop --ntasks: gpus_per_job sets the number of workers on a node",
         )
-    return good(f"{plural(workers)} per job") if profile.kind == "slurm" else None
+    if profile.kind != "slurm":
+        return None
+    return good(f"{plural(workers)} per job")
 
 
 def _requested_gpus(directives: Iterable[str]) -> int:
