@@ -68,14 +68,14 @@ class Budget:
 
     def within(self, exhaustive: float) -> float:
         """The budget as a cost, at most the exhaustive one."""
-        share = exhaustive if self.share is None else self.share * exhaustive
-        return min(share, exhaustive if self.cost is None else self.cost, exhaustive)
+        return min(exhaustive * (self.share or 1.0), self.cost or exhaustive)
 
     def require_cover(self, problem: Problem) -> None:
         """Check that the budget pays for a score of each model on each kind of task; a
         `ConfigError` otherwise.
         """
-        costs, exhaustive = covering_costs(problem), problem.exhaustive_cost
+        costs = covering_costs(problem)
+        exhaustive = problem.exhaustive_cost
         allowed = self.within(exhaustive) / exhaustive
         needed = least_budget(problem) / exhaustive
         models, kinds = costs.shape
@@ -221,7 +221,8 @@ class Learner:
         spend: float = 0.0,
         free_running: bool = False,
     ) -> None:
-        limits = budget if isinstance(budget, Budget) else Budget(share=budget)
+        if not isinstance(budget, Budget):
+            budget = Budget(share=budget)
         if window < 1:
             raise ConfigError(f"A search needs a window of at least 1 decision, got {window}.")
         if confidence is not None and not 0 < confidence < 1:
@@ -232,19 +233,27 @@ class Learner:
             raise ConfigError(
                 f"The share that a search is to spend must be between 0 and 1, got {spend}."
             )
-        self.problem, self.seed, self.window = problem, seed, window
-        self.budget = limits.within(problem.exhaustive_cost)  # from here on in units of cost
+        self.problem = problem
+        self.seed = seed
+        self.window = window
+        self.budget = budget.within(problem.exhaustive_cost)  # from here on in units of cost
         if not decided:
-            limits.require_cover(problem)
-        self.confidence, self.within, self.free_running = confidence, within, free_running
+            budget.require_cover(problem)
+        self.confidence = confidence
+        self.within = within
+        self.free_running = free_running
         is_whole = (
-            limits.share == 1 and self.budget >= problem.exhaustive_cost and confidence is None
+            budget.share == 1 and self.budget >= problem.exhaustive_cost and confidence is None
         )
-        # loading a checkpoint twice may cost more than the exhaustive cost, in which it counts once
-        self._least = math.inf if is_whole or spend == 1 else spend * problem.exhaustive_cost
-        self._max_cells = math.inf if limits.cells is None else limits.cells
+        self._least_cost = spend * problem.exhaustive_cost
+        if is_whole or spend == 1:
+            # loading a checkpoint twice may cost more than the exhaustive cost, in which it counts
+            # once
+            self._least_cost = math.inf
+        self._max_cells = budget.cells or math.inf
         self._policy = policy
-        self._costs, self._workers = PaidCosts(problem), AssumedWorkers(window)
+        self._costs = PaidCosts(problem)
+        self._workers = AssumedWorkers(window)
         # three sets of outcomes grow at different times: those of decisions, of `state` and of the
         # confidence
         self._deciding, self._reporting, self._checking = (
@@ -373,7 +382,8 @@ class Learner:
             if self._arrived < len(needed) or len(self._picks) - len(needed) >= self.window:
                 return None
             if self._decided_on != len(needed):
-                self._choice, self._decided_on = self._decide(needed), len(needed)
+                self._choice = self._decide(needed)
+                self._decided_on = len(needed)
             elif self.free_running or not self._workers.advance():
                 return None
         return self._choice
@@ -387,35 +397,36 @@ class Learner:
             self._arrived += 1
         return needed
 
-    def _add(self, posterior: IncrementalPosterior, known: Sequence[int]) -> None:
-        posterior.update([self._cells[i] for i in known], [self._outcomes[i] for i in known])
+    def _add(self, posterior: IncrementalPosterior, finished: Sequence[int]) -> None:
+        posterior.update([self._cells[i] for i in finished], [self._outcomes[i] for i in finished])
 
-    def _decide(self, known: Sequence[int]) -> tuple[Stage, Choice] | None:
-        """The next decision: a pure function of the ``known`` outcomes and of the decisions so far."""
+    def _decide(self, finished: Sequence[int]) -> tuple[Stage, Choice] | None:
+        """The next decision: a pure function of all decisions and of the finished ones' outcomes."""
         if len(self._picks) >= self._max_cells:
             return None
-        state = self._state(known)
-        looks, kept = MissingLooks.of(state), self.kept_for_looks(state)
-        if choice := cover(state, looks.first, kept):
+        state = self._state(finished)
+        looks = MissingLooks.of(state)
+        kept = self.kept_for_looks(state)
+        if choice := cover(state, looks.of_new_models, kept):
             return "cover", choice
-        is_confident = self._has_confidence(known, state)
-        if not is_confident and (
-            choice := ask(self._policy, replace(state, remaining=state.remaining - kept))
-        ):
-            return "search", choice
+        is_confident = self._has_confidence(finished, state)
+        if not is_confident:
+            choice = ask(self._policy, replace(state, remaining=state.remaining - kept))
+            if choice:
+                return "search", choice
         if choice := cover(state, looks.all, kept):
             return "cover", choice
         if is_confident:
             return None
         if choice := _confirmation(state):
             return "confirm", choice
-        if self._insists and (
-            choice := ask(self._policy, replace(state, insists=True)) or _cheapest(state)
-        ):
-            return "search", replace(
-                choice, why={**choice.why, "spend": "although no rival is worth its cost"}
-            )
-        return None
+        if not self._insists:
+            return None
+        choice = ask(self._policy, replace(state, insists=True)) or _cheapest(state)
+        if choice is None:
+            return None
+        why = {**choice.why, "spend": "although no rival is worth its cost"}
+        return "search", replace(choice, why=why)
 
     def kept_for_looks(self, state: State) -> float:
         """What a state may not spend: the cost of the scores of models on kinds of task that are
@@ -426,47 +437,52 @@ class Learner:
     @property
     def _insists(self) -> bool:
         """Whether the search is to spend more, however sure it is."""
-        return self.spent < self._least * (1 - 1e-9)
+        return self.spent < self._least_cost * (1 - 1e-9)
 
-    def _has_confidence(self, known: Sequence[int], state: State) -> bool:
+    def _has_confidence(self, finished: Sequence[int], state: State) -> bool:
         """Whether the required confidence was reached after the last multiple of `CHECK` outcomes."""
-        count = len(known) // CHECK * CHECK
+        count = len(finished) // CHECK * CHECK
         if self.confidence is None or not count or self._insists:
             return False
         if count not in self._is_confident:
-            then = state if count == len(known) else self._state(known[:count], self._checking)
-            is_scored = len(then.observations) > 0
+            if count < len(finished):
+                state = self._state(finished[:count], self._checking)
+            is_scored = len(state.observations) > 0
             self._is_confident[count] = (
-                is_scored and leader_confidence(then, self.within).within >= self.confidence
+                is_scored and leader_confidence(state, self.within).within >= self.confidence
             )
         return self._is_confident[count]
 
-    def _state(self, known: Sequence[int], cache: IncrementalPosterior | None = None) -> State:
-        whole = self.budget >= self.problem.exhaustive_cost
+    def _state(self, finished: Sequence[int], cache: IncrementalPosterior | None = None) -> State:
+        budget = self.budget
+        if budget >= self.problem.exhaustive_cost:
+            budget = math.inf
         pending = np.ones(len(self._cells), dtype=bool)
-        pending[list(known)] = False
+        pending[list(finished)] = False
         return State(
             problem=self.problem,
-            cells=[self._cells[i] for i in (*known, *np.flatnonzero(pending).tolist())],
-            outcomes=[self._outcomes[i] for i in known],
+            cells=[self._cells[i] for i in (*finished, *np.flatnonzero(pending).tolist())],
+            outcomes=[self._outcomes[i] for i in finished],
             paid=self._costs.paid,
             cost=self._costs.cost(self._workers.held),
-            remaining=math.inf if whole else self.budget - self.spent,
+            remaining=budget - self.spent,
             seed=self.seed,
-            budget=math.inf if whole else self.budget,
+            budget=budget,
             cache=cache or self._deciding,
         )
 
-    def _commit(self, stage: Stage, choice: Choice, known: int) -> Pick:
+    def _commit(self, stage: Stage, choice: Choice, outcome_count: int) -> Pick:
         needs_encoding = self._costs.needs_encoding(choice.arm, choice.task)
         cost = self._costs.charge(choice.arm, choice.task, self._workers.held)
         checkpoint = int(self.problem.checkpoint_index[choice.arm])
-        self._workers.assign(checkpoint, math.inf if self.free_running else cost, needs_encoding)
+        duration = math.inf if self.free_running else cost
+        self._workers.assign(checkpoint, duration, needs_encoding)
         cell = self.problem.cell(choice.arm, choice.task)
-        pick = Pick(len(self._picks), cell, stage, cost, choice.why, known)
+        pick = Pick(len(self._picks), cell, stage, cost, choice.why, outcome_count)
         self._picks.append(pick)
         self._cells.append((choice.arm, choice.task))
-        self._decided_on, self._choice = -1, None
+        self._decided_on = -1
+        self._choice = None
         return pick
 
     def _repeat(self, pick: Pick) -> None:
@@ -492,21 +508,18 @@ def _confirmation(state: State) -> Choice | None:
     for arm in (state.leader, int(state.problem.default_arms[state.recommended])):
         missing = np.flatnonzero(~state.paid[arm] & needed)
         if len(missing) and state.usable[arm]:
-            affordable = (
-                state.cost[arm, needed].sum()
-                <= state.remaining + 1e-9 * state.problem.exhaustive_cost
-            )
+            affordable = state.remaining + 1e-9 * state.problem.exhaustive_cost
+            if state.cost[arm, needed].sum() > affordable:
+                return None
             # expensive cells come last: they are saved if the leader changes before
-            return (
-                Choice(arm, int(missing[np.argmin(state.cost[arm, missing])]))
-                if affordable
-                else None
-            )
+            return Choice(arm, int(missing[np.argmin(state.cost[arm, missing])]))
     return None
 
 
 def _cheapest(state: State) -> Choice | None:
     """The cheapest open cell, or None."""
+    if not state.open.any():
+        return None
     cost = np.where(state.open, state.cost, np.inf)
     arm, task = np.unravel_index(int(cost.argmin()), cost.shape)
-    return Choice(int(arm), int(task)) if state.open.any() else None
+    return Choice(int(arm), int(task))

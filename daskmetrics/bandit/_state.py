@@ -172,7 +172,9 @@ class State:
         if self.remaining > 2 * share:  # far from the end the leader need not be computed
             return self.remaining - share
         missing = float(self.cost[self.leader, self.problem.in_objective].sum())
-        return self.remaining - missing if missing <= share else self.remaining
+        if missing > share:
+            return self.remaining
+        return self.remaining - missing
 
     @cached_property
     def corrected_cost(self) -> Floats:
@@ -208,8 +210,10 @@ def recommended_arm(posterior: Posterior, seen: Observations, usable: Bools) -> 
     if is_complete.any():
         return first_max(measured_objectives(problem, seen), is_complete)
     has_score = np.isin(np.arange(len(problem.arms)), seen.arm)
-    is_candidate = has_score & usable
-    return first_max(posterior.mean, is_candidate if is_candidate.any() else has_score)
+    candidates = has_score & usable
+    if not candidates.any():
+        candidates = has_score
+    return first_max(posterior.mean, candidates)
 
 
 def _all_scored(problem: Problem, seen: Observations) -> Bools:
@@ -276,7 +280,7 @@ class MissingLooks:
     A model on which `TRIES` cells of a kind failed is given up there.
     """
 
-    first: Bools  # of the models that have no score and no pending cell at all
+    of_new_models: Bools  # of the models that have no score and no pending cell at all
     all: Bools
 
     @classmethod
@@ -298,7 +302,8 @@ def cover(state: State, looks: Bools, kept: float) -> Choice | None:
     """
     if not looks.any():
         return None
-    problem, failed_encodings = state.problem, np.zeros_like(state.paid)
+    problem = state.problem
+    failed_encodings = np.zeros_like(state.paid)
     for arm, task in np.argwhere(_failed(state)):
         failed_encodings[problem.checkpoint_index == problem.checkpoint_index[arm], task] = True
     wanted = looks[problem.model_index] @ _kinds_to_cover(problem).T
@@ -334,13 +339,16 @@ def _comparable(state: State, candidates: Bools) -> Bools:
         most_scores = scores_of_arm[cells.any(axis=1)].max()
         cells &= (scores_of_arm == most_scores)[:, None]
         shared_cells = cells & (has_score & ~is_of_model).any(axis=0)
-        comparable |= shared_cells if shared_cells.any() else cells
+        if shared_cells.any():
+            cells = shared_cells
+        comparable |= cells
     return comparable
 
 
 def _failed(state: State) -> Bools:
     """Cells that gave no score (A, T)."""
-    failed, finished = np.zeros_like(state.paid), state.finished
+    failed = np.zeros_like(state.paid)
+    finished = state.finished
     failed[finished.arm[finished.failed], finished.task[finished.failed]] = True
     return failed
 
@@ -378,13 +386,15 @@ def check_rivals(state: State) -> Choice | None:
         return None
     cheapest = int(np.where(missing, state.cost[arms], np.inf).argmin())
     row, task = np.unravel_index(cheapest, missing.shape)
-    leader, kind = str(state.problem.arms[state.leader]), state.problem.kind_names[task]
+    leader = str(state.problem.arms[state.leader])
+    kind = state.problem.kind_names[task]
     return Choice(int(arms[row]), int(task), {"leader": leader, "check": kind})
 
 
 def is_covered(state: State) -> bool:
     """Whether all contenders have a score on every kind of task in the objective."""
-    problem, seen = state.problem, np.zeros_like(state.paid)
+    problem = state.problem
+    seen = np.zeros_like(state.paid)
     seen[state.observations.arm, state.observations.task] = True
     arms = contenders(state.posterior.without_pending(), state.leader, state.usable)
     return bool(_kinds_seen(problem, seen[arms])[:, _kinds_of_objective(problem)].all())

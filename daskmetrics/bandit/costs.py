@@ -67,7 +67,8 @@ class PaidCosts:
         cost = float(problem.score_cost[arm, task])
         if self.needs_encoding(arm, task):
             cost += float(problem.encode_cost[arm, task])
-            cost += 0.0 if checkpoint in held else float(problem.load_costs[arm])
+            if checkpoint not in held:
+                cost += float(problem.load_costs[arm])
         self._paid[arm, task] = True
         # where encoding is free, there are no embeddings to share: each score needs the model
         self._encoded[problem.checkpoint_index == checkpoint, task] = (
@@ -209,5 +210,5 @@ class AssumedWorkers:
         self._until[self._worker[number]] = -math.inf
 
     def _free(self) -> list[int]:
-        now = self.now
-        return [worker for worker, until in enumerate(self._until) if until <= now]
+        clock = self.now
+        return [worker for worker, until in enumerate(self._until) if until <= clock]

@@ -41,18 +41,14 @@ def arm_features(suites: Sequence[Suite], metrics: Floats | None = None) -> Floa
            [1. , 0.5, 1. ],
            [1. , 0.5, 1. ]])
     """
-    rows = [
-        [time, place, *(float(suite is other) for other in suites)]
-        for suite in suites
-        for places in [
-            [
-                fmean(Readout.parse(name).layers_of(layer)) / suite.depth
-                for layer, name in suite.rows
-            ]
+    rows: list[list[float]] = []
+    for suite in suites:
+        models = [float(suite is other) for other in suites]
+        depths = [
+            fmean(Readout.parse(name).layers_of(layer)) / suite.depth for layer, name in suite.rows
         ]
-        for time in _training_times(suite)
-        for place in places
-    ]
+        for time in _training_times(suite):
+            rows += [[time, depth, *models] for depth in depths]
     position = np.array(rows, dtype=float)
     if metrics is None:
         return position
@@ -66,13 +62,12 @@ def metrics_of_arms(suites: Sequence[Suite], by_layer: Floats) -> Floats:
 
     Layers that are read together have those of the deepest.
     """
-    starts = np.cumsum([0, *(len(suite.revisions) * len(suite.layers) for suite in suites)])
-    rows = [
-        start + number * len(suite.layers) + suite.layers.index(layer)
-        for suite, start in zip(suites, starts, strict=False)
-        for number in range(len(suite.revisions))
-        for layer, _ in suite.rows
-    ]
+    rows: list[int] = []
+    start = 0
+    for suite in suites:
+        for _ in suite.revisions:
+            rows += [start + suite.layers.index(layer) for layer, _ in suite.rows]
+            start += len(suite.layers)
     return np.asarray(by_layer[rows])
 
 
@@ -82,29 +77,32 @@ def measured(
     """The suites with those of their checkpoints that have values, layer by layer, and the metrics
     of their arms.
     """
-    kept = [
-        replace(suite, revisions=names)
-        for suite in suites
-        if (names := tuple(each.revision for each in suite.checkpoints() if each in values))
-    ]
-    blocks = [np.array(values[each], dtype=float) for suite in kept for each in suite.checkpoints()]
-    return kept, metrics_of_arms(kept, np.concatenate(blocks)) if blocks else np.empty((0, 0))
+    kept, blocks = [], []
+    for suite in suites:
+        checkpoints = [checkpoint for checkpoint in suite.checkpoints() if checkpoint in values]
+        if checkpoints:
+            revisions = tuple(checkpoint.revision for checkpoint in checkpoints)
+            kept.append(replace(suite, revisions=revisions))
+            blocks += [np.array(values[checkpoint], dtype=float) for checkpoint in checkpoints]
+    if not kept:
+        return [], np.empty((0, 0))
+    return kept, metrics_of_arms(kept, np.concatenate(blocks))
 
 
 def _training_times(suite: Suite) -> list[float]:
     steps = [checkpoint.step for checkpoint in suite.checkpoints()]
-    last = max((step for step in steps if step), default=1)
+    last_step = max(filter(None, steps), default=1)
     return [
-        float(np.log2(step + 1) / np.log2(last + 1)) if step is not None else 1.0 for step in steps
+        1.0 if step is None else float(np.log2(step + 1) / np.log2(last_step + 1)) for step in steps
     ]
 
 
 def _standardised(columns: Floats) -> Floats:
-    known = np.isfinite(columns)
-    count = np.maximum(known.sum(axis=0), 1)
-    centred = np.where(known, columns, 0.0)
-    centred = np.where(known, columns - centred.sum(axis=0) / count, 0.0)
+    present = np.isfinite(columns)
+    count = np.maximum(present.sum(axis=0), 1)
+    filled = np.where(present, columns, 0.0)
+    centred = np.where(present, columns - filled.sum(axis=0) / count, 0.0)
     sd = np.sqrt((centred**2).sum(axis=0) / count)
     # a constant column has a tiny spread from rounding
-    varies = sd > 1e-9 * np.abs(np.where(known, columns, 0.0)).max(axis=0, initial=0.0)
+    varies = sd > 1e-9 * np.abs(filled).max(axis=0, initial=0.0)
     return np.asarray(centred[:, varies] / sd[varies])

@@ -157,7 +157,9 @@ def reward_scale(problem: Problem, seen: Observations) -> RewardScale:
     medians = [_median_and_spread(seen.take(seen.task == task)) for task in tasks]
     centre, spread = np.array(medians, dtype=float).T
     estimated = spread[np.isfinite(spread)]
-    typical = float(np.median(estimated)) if len(estimated) else 1.0
+    typical = 1.0
+    if len(estimated):
+        typical = float(np.median(estimated))
     return LinearScale(centre, np.where(np.isfinite(spread), spread, typical), CLIP)
 
 
@@ -175,7 +177,7 @@ def _median_and_spread(of_task: Observations) -> tuple[float, float]:
     width = float(NORMAL * np.median(np.abs(of_task.score - centre)))
     noise = float(np.median(of_task.stderr))
     spread = max(width, noise, FLAT * abs(centre))
-    return centre, spread if spread > 0 else np.nan
+    return centre, spread or np.nan
 
 
 def measured_objectives(problem: Problem, seen: Observations) -> Floats:
@@ -308,7 +310,10 @@ class ArmKernel:
     @property
     def variance(self) -> float:
         """Variance of every single arm."""
-        return (1 + NUGGET) ** 2 + (METRIC if self._metrics.shape[1] else 0.0)
+        variance = (1 + NUGGET) ** 2
+        if self._metrics.shape[1]:
+            variance += METRIC
+        return variance
 
     @property
     def _metrics(self) -> Floats:
@@ -348,11 +353,13 @@ def _matern(values: Floats, left: Ints, right: Ints) -> Floats:
     """Matern 5/2 with a nugget between two sets of indices of the values (L, R); equal pairs are
     computed once.
     """
-    rows, left = np.unique(left, return_inverse=True)
-    columns, right = np.unique(right, return_inverse=True)
+    rows, row_of = np.unique(left, return_inverse=True)
+    columns, column_of = np.unique(right, return_inverse=True)
     r = np.sqrt(5.0) * np.abs(values[rows][:, None] - values[columns])
     table = (1.0 + r + r * r / 3.0) * np.exp(-r) + NUGGET * (rows[:, None] == columns)
-    return np.asarray(table[:, right][left])  # copying whole rows is faster than single numbers
+    return np.asarray(
+        table[:, column_of][row_of]
+    )  # copying whole rows is faster than single numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -391,8 +398,9 @@ class CovarianceModel:
     @property
     def _variances(self) -> tuple[float, float, float]:
         """The three parts of the prior variance of a cell."""
-        parts = self.hyperparameters.parts(np.array(self.kernel.variance), np.array(True))
-        return float(parts[0]), float(parts[1]), float(parts[2])
+        variance = np.array(self.kernel.variance)
+        common, of_kind, of_task = self.hyperparameters.parts(variance, np.array(True))
+        return float(common), float(of_kind), float(of_task)
 
     def cells(self, left: Ints, left_mix: Floats, right: Ints, right_mix: Floats) -> Floats:
         """Prior covariance of two sets of rows (L, R); a row averages an arm's tasks with the
@@ -419,13 +427,13 @@ class CovarianceModel:
         squares = [((self.weights @ group) ** 2).sum() for group in self.problem.task_groups]
         return float(np.dot(self._variances, squares))
 
-    def _mixed(self, parts: Sequence[Floats], left_mix: Floats, right_mix: Floats) -> Floats:
-        """Sum of the parts, each times what the mixtures of tasks, (L, T) or (T,), share of its
+    def _mixed(self, covariances: Sequence[Floats], left_mix: Floats, right_mix: Floats) -> Floats:
+        """Sum of the covariances, each times what the mixtures of tasks, (L, T) or (T,), share of its
         groups (L, R).
         """
         mixed = np.zeros(())
-        for part, group in zip(parts, self.problem.task_groups, strict=True):
-            mixed = mixed + part * (left_mix @ group @ (right_mix @ group).T)
+        for covariance, group in zip(covariances, self.problem.task_groups, strict=True):
+            mixed = mixed + covariance * (left_mix @ group @ (right_mix @ group).T)
         return np.asarray(mixed)
 
 
@@ -477,14 +485,15 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
     yield best
     if len(seen) < FEWEST:
         return
-    (greatest,), tried = _log_posteriors(scores, [best]), {best.hyperparameters}
+    (greatest,) = _log_posteriors(scores, [best])
+    tried = {best.hyperparameters}
     improved = True
     names = [field.name for field in fields(Hyperparameters)]
     if len(problem.readouts) == 1:
         names.remove("readout_scale")
     while improved:
-        current, improved = best.hyperparameters, False
-        options = _changes(current, names, tried)
+        improved = False
+        options = _changes(best.hyperparameters, names, tried)
         for start in range(0, len(options), TRIALS):
             models = _standardised(scores, options[start : start + TRIALS])
             for model, density in zip(models, _log_posteriors(scores, models), strict=True):
@@ -519,8 +528,9 @@ def _standardised(
     task, values, count = scores.seen.task, scores.values, scores.count
     no_error = scores.noise == 0  # of the tasks (T,)
     diagonal = np.arange(len(task))
-    # any scale fits equal values
-    overall = float(values.var()) if len(values) and np.ptp(values) > 0 else 1.0
+    overall = 1.0  # any scale fits equal values
+    if len(values) and np.ptp(values) > 0:
+        overall = float(values.var())
     freedom = np.maximum(count - 1, 0)
     free = float(freedom.sum())
     noise = np.zeros((len(options), len(count)))
@@ -547,7 +557,8 @@ def _standardised(
             np.median(noise[:, count > 0], axis=1, keepdims=True), UNSEEN
         )
     else:
-        level[:], noise[:] = 0.0, 0.0
+        level[:] = 0.0
+        noise[:] = 0.0
     return [
         CovarianceModel(
             scores.problem, h, scores.scale, level[i], spread[i], noise[i], max(free, 1.0)
@@ -635,7 +646,8 @@ class CholeskyFactor:
         """Append rows: a block update of the inverse factor."""
         if not len(more):
             return
-        model, rows = self.model, self._rows
+        model = self.model
+        rows = self._rows
         n, m = len(self), len(more)
         self._reserve(n + m)
         inverse = self._inverse[:n, :n]
@@ -657,7 +669,9 @@ class CholeskyFactor:
         n = min(len(self), len(rows))
         same_arm = self._rows.arm[:n] == rows.arm[:n]
         same = same_arm & (self._rows.mix[:n] == rows.mix[:n]).all(axis=1)
-        return n if same.all() else int(np.argmin(same))
+        if same.all():
+            return n
+        return int(np.argmin(same))
 
     def posterior(self, values: Floats) -> Posterior:
         """Condition on the values of the first rows; the values of an earlier call must be the
@@ -665,7 +679,9 @@ class CholeskyFactor:
         """
         old, n = len(self._white), len(values)
         if n < old:
-            self._white, self._mean, old = np.zeros(0), np.zeros_like(self._mean), 0
+            self._white = np.zeros(0)
+            self._mean = np.zeros_like(self._mean)
+            old = 0
         new = self._inverse[old:n, :n] @ values
         self._white = np.append(self._white, new)
         self._mean = self._mean + new @ self._cross[old:n]
@@ -675,7 +691,7 @@ class CholeskyFactor:
             mean=model.problem.objective_weights @ model.level + self._mean,
             variance=model.objective_variance - self._explained,
             rows=self._rows,
-            known=n,
+            scored=n,
             inverse=self._inverse[:size, :size],
             cross=self._cross[:size],
         )
@@ -687,8 +703,10 @@ class CholeskyFactor:
             capacity = max(n, size + RESERVE)
             inverse = np.empty((capacity, capacity))
             cross = np.empty((capacity, self._cross.shape[1]))
-            inverse[:size, :size], cross[:size] = self._inverse, self._cross
-            self._inverse, self._cross = inverse, cross
+            inverse[:size, :size] = self._inverse
+            cross[:size] = self._cross
+            self._inverse = inverse
+            self._cross = cross
 
 
 @dataclass(frozen=True, eq=False)
@@ -701,13 +719,13 @@ class Posterior:
     mean: Floats  # (A,), of the weighted mean over tasks
     variance: Floats  # (A,); pending cells count as observed
     rows: ObservationRows  # the observations, pending cells last
-    known: int  # number of rows with a value; they come first
+    scored: int  # number of rows with a value; they come first
     inverse: Floats  # (n, n), inverse Cholesky factor of the rows' covariance matrix
     cross: Floats  # (n, A), whitened covariances of the rows with the objectives
 
     def without_pending(self) -> Posterior:
         """The posterior given the known scores only."""
-        n = self.known
+        n = self.scored
         variance = self.variance + (self.cross[n:] ** 2).sum(axis=0)
         rows, inverse, cross = self.rows.take(slice(n)), self.inverse[:n, :n], self.cross[:n]
         return replace(self, variance=variance, rows=rows, inverse=inverse, cross=cross)
@@ -849,7 +867,8 @@ def greatest(values: Floats, n: int) -> Ints:
     if n >= len(values):
         return np.arange(len(values))
     threshold = np.partition(values, -n)[-n] if n else np.inf
-    above, equal = np.flatnonzero(values > threshold), np.flatnonzero(values == threshold)
+    above = np.flatnonzero(values > threshold)
+    equal = np.flatnonzero(values == threshold)
     return np.sort(np.append(above, equal[: n - len(above)]))
 
 
@@ -960,9 +979,13 @@ class IncrementalPosterior:
         elif is_due(len(seen)):
             model = self._basis.model if len(seen) > REFIT else None
             self._building = _build_basis(self._problem, seen, model)
-        finished = next(self._building) if self._building else None
-        if finished is not None:
-            self._basis, self._building, self._since = finished, None, self._scores
+        if self._building is None:
+            return
+        basis = next(self._building)
+        if basis is not None:
+            self._basis = basis
+            self._building = None
+            self._since = self._scores
 
 
 def is_due(scores: int) -> bool:
@@ -982,13 +1005,14 @@ def _build_basis(
         for model in fit_model_steps(problem, seen):  # noqa: B007
             yield None
     assert model is not None
-    old = seen.take(slice(len(seen) if len(seen) >= LIMIT else 0))
-    rows, values = pooled(model, old, LIMIT // 2)
-    new_rows = ObservationRows.of(model, seen.arm[len(old) :], seen.task[len(old) :])
-    all_rows = rows.append(new_rows)
+    count = 0  # of the scores to pool
+    if len(seen) >= LIMIT:
+        count = len(seen)
+    rows, values = pooled(model, seen.take(slice(count)), LIMIT // 2)
+    all_rows = rows.append(ObservationRows.of(model, seen.arm[count:], seen.task[count:]))
     factor = CholeskyFactor(model)
     for start in range(0, len(all_rows), ROWS):
         if start:
             yield None
         factor.extend(all_rows.take(slice(start, start + ROWS)))
-    yield Basis(model, factor, rows, values, len(old))
+    yield Basis(model, factor, rows, values, count)

@@ -64,8 +64,10 @@ def race(state: State) -> Choice | None:
     leader = state.leader
     negligible = 0.0 if state.insists else NEGLIGIBLE
     all_rivals = rivals(state.posterior, leader, state.usable, negligible)
-    if all_rivals.better.max(initial=0.0) <= UNLIKELY and (choice := check_rivals(state)):
-        return choice
+    if all_rivals.better.max(initial=0.0) <= UNLIKELY:
+        choice = check_rivals(state)
+        if choice:
+            return choice
     if not len(all_rivals):
         return None
     drawn = _draw_rivals(all_rivals, state.random())
@@ -98,7 +100,9 @@ def random(state: State) -> Choice | None:
 def sweep(state: State) -> Choice | None:
     """Choose the first open cell: arm by arm, task by task."""
     arm, task = divmod(int(np.argmax(state.open)), len(state.problem.tasks))
-    return Choice(arm, task) if state.open[arm, task] else None
+    if not state.open[arm, task]:
+        return None
+    return Choice(arm, task)
 
 
 GROUP = "daskmetrics.policies"
@@ -151,8 +155,8 @@ def policy_path(policy: Policy) -> str:
     >>> policy_path(race)
     'daskmetrics.bandit.policies:race'
     """
-    named = policy if hasattr(policy, "__qualname__") else type(policy)
-    return f"{named.__module__}:{named.__qualname__}"
+    definition = policy if hasattr(policy, "__qualname__") else type(policy)
+    return f"{definition.__module__}:{definition.__qualname__}"
 
 
 # --- the values of race
@@ -187,59 +191,65 @@ def _draw_rivals(all_rivals: Rivals, rng: np.random.Generator) -> Rivals:
     return all_rivals.take(np.append(top, drawn))
 
 
-def _value_per_cost(state: State, leader: int, field: Rivals) -> Floats:
+def _value_per_cost(state: State, leader: int, drawn: Rivals) -> Floats:
     """Reduction of the differences' weighted variances per cost (2, S + 1, T): by single cells, and
     by duels.
     """
-    posterior, model = state.posterior, state.posterior.model
-    arms, last = np.append(field.arms, leader), len(field)
+    posterior = state.posterior
+    model = posterior.model
+    arms = np.append(drawn.arms, leader)
+    leader_row = len(drawn)
     cross = posterior.cross[:, arms]
     groups = []
     for white in posterior.whitened(arms):
-        with_last = np.einsum("an,n->a", white, white[last])
-        groups.append((_product(white, cross), (white**2).sum(axis=1), with_last))
+        with_leader = np.einsum("an,n->a", white, white[leader_row])
+        groups.append((_product(white, cross), (white**2).sum(axis=1), with_leader))
     explained, variance_explained, with_leader = (
         np.stack(columns, axis=1)[:, posterior.task_group] for columns in zip(*groups, strict=True)
     )
-    parts = model.parts(arms, arms)
+    priors = model.parts(arms, arms)
     covariance = -explained  # of every cell with the objectives
-    for part, group in zip(parts, state.problem.task_groups, strict=True):
-        covariance += part[:, None, :] * (group @ (model.weights @ group))[None, :, None]
+    for prior, group in zip(priors, state.problem.task_groups, strict=True):
+        covariance += prior[:, None, :] * (group @ (model.weights @ group))[None, :, None]
     difference = covariance[..., :-1] - covariance[..., -1:]  # with (rival - leader)
-    weight = field.loss / field.spread**2
+    weight = drawn.loss / drawn.spread**2
     open_ = state.open[arms]
     noise = np.where(state.paid[arms], 0.0, model.noise + NOISE)
     variance = np.maximum(model.cell_variance - variance_explained, 0.0) + noise
     cost = _shared_cost(state, arms) + 1e-12 * state.problem.exhaustive_cost
     single = np.where(open_, (difference**2 @ weight) / np.maximum(variance, 1e-12) / cost, 0.0)
     # a duel measures the rival's cell less the leader's
-    prior = np.sum(parts, axis=0)[:, -1:]
-    shared = prior - with_leader
-    spread = variance + variance[last] - 2 * shared
-    both = np.where(open_, cost, 0.0) + np.where(open_[last], cost[last], 0.0)
-    possible = (open_ | state.paid[arms]) & (open_[last] | state.paid[arms][last]) & (both > 0)
-    duel = ((difference - difference[last]) ** 2 @ weight) / np.maximum(spread, 1e-9)
-    duel = np.where(possible, duel / np.maximum(both, 1e-300), 0.0)
-    duel[last] = 0.0
+    shared = np.sum(priors, axis=0)[:, -1:] - with_leader
+    spread = variance + variance[leader_row] - 2 * shared
+    duel_cost = np.where(open_, cost, 0.0)
+    duel_cost = duel_cost + duel_cost[leader_row]
+    measurable = open_ | state.paid[arms]
+    possible = measurable & measurable[leader_row] & (duel_cost > 0)
+    duel = ((difference - difference[leader_row]) ** 2 @ weight) / np.maximum(spread, 1e-9)
+    duel = np.where(possible, duel / np.maximum(duel_cost, 1e-300), 0.0)
+    duel[leader_row] = 0.0
     return np.stack([single, duel]) * _success_rate(state)
 
 
-def _product(left: Floats, right: Floats) -> Floats:
+def _product(rows: Floats, columns: Floats) -> Floats:
     """The matrix product with all rows rounded alike: BLAS rounds a last odd row differently, which
     breaks ties.
     """
-    even = np.vstack([left, left[-1:]]) if len(left) % 2 else left
-    return np.asarray((even @ right)[: len(left)])
+    count = len(rows)
+    if count % 2:
+        rows = np.vstack([rows, rows[-1:]])
+    return np.asarray((rows @ columns)[:count])
 
 
 def _shared_cost(state: State, arms: Ints) -> Floats:
     """Cost of some arms' cells (a, T); the arms of one checkpoint share the cost of a new encoding."""
-    problem, whole = state.problem, state.cost[arms]
-    alone = np.minimum(problem.score_cost[arms], whole)
+    problem = state.problem
+    cost = state.cost[arms]
+    scoring = np.minimum(problem.score_cost[arms], cost)
     checkpoint = problem.checkpoint_index[arms]
     sharing = (checkpoint[:, None] == checkpoint).sum(axis=1)[:, None]
-    shared = np.where(problem.encode_cost[arms] > 0, alone + (whole - alone) / sharing, whole)
-    return np.asarray(state.corrected_cost[arms] * shared / np.maximum(whole, 1e-300))
+    shared = np.where(problem.encode_cost[arms] > 0, scoring + (cost - scoring) / sharing, cost)
+    return np.asarray(state.corrected_cost[arms] * shared / np.maximum(cost, 1e-300))
 
 
 def _success_rate(state: State) -> Floats:

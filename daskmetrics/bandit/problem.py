@@ -123,13 +123,13 @@ class Problem:
 
     def _check_tasks(self) -> None:
         tasks = len(self.tasks)
-        weights = (1.0,) * tasks if self.weights is None else self.weights
-        are_valid = all(0 <= weight < math.inf for weight in weights) and sum(weights) > 0
-        if len(weights) != tasks or not are_valid:
-            raise DataError(
-                f"weights must be {tasks} numbers, none negative and at least one positive; got "
-                f"{self.weights}."
-            )
+        if self.weights is not None:
+            are_valid = all(0 <= weight < math.inf for weight in self.weights)
+            if len(self.weights) != tasks or not are_valid or not sum(self.weights) > 0:
+                raise DataError(
+                    f"weights must be {tasks} numbers, none negative and at least one positive; "
+                    f"got {self.weights}."
+                )
         if self.kinds is not None and len(self.kinds) != tasks:
             raise DataError(
                 f"kinds must name the kind of each of the {tasks} tasks; got {len(self.kinds)}."
@@ -138,8 +138,9 @@ class Problem:
     @cached_property
     def objective_weights(self) -> Floats:
         """Weights of the tasks in the objective, summing to one (T,)."""
-        given = np.ones(len(self.tasks)) if self.weights is None else self.weights
-        weights = np.array(given, dtype=float)
+        weights = np.ones(len(self.tasks))
+        if self.weights is not None:
+            weights = np.array(self.weights, dtype=float)
         return np.asarray(weights / weights.sum())
 
     @cached_property
@@ -175,8 +176,9 @@ class Problem:
     @cached_property
     def load_costs(self) -> Floats:
         """Cost of loading every arm's checkpoint (A,)."""
-        load = np.zeros(len(self.arms)) if self.load_cost is None else self.load_cost
-        return np.asarray(load, dtype=float)
+        if self.load_cost is None:
+            return np.zeros(len(self.arms))
+        return np.asarray(self.load_cost, dtype=float)
 
     @cached_property
     def models(self) -> tuple[str, ...]:
@@ -213,8 +215,8 @@ class Problem:
     @cached_property
     def first_of_checkpoint(self) -> Ints:
         """Index of the first arm of every arm's checkpoint (A,)."""
-        _, first = np.unique(self.checkpoint_index, return_index=True)
-        return first[self.checkpoint_index]
+        _, arms = np.unique(self.checkpoint_index, return_index=True)
+        return arms[self.checkpoint_index]
 
     @cached_property
     def arm_index(self) -> dict[Arm, int]:
@@ -412,7 +414,8 @@ class OutcomeHistory:
         cells, outcomes = list(cells[: len(outcomes)]), list(outcomes)
         same = min(len(cells), len(self._cells))
         if cells[:same] != self._cells[:same] or outcomes[:same] != self._outcomes[:same]:
-            same, self._arrays = 0, OutcomeArrays.of([])
+            same = 0
+            self._arrays = OutcomeArrays.of([])
         if same == len(cells) < len(self._cells):
             return self._arrays.take(slice(same))
         self._arrays = self._arrays.append(
@@ -447,18 +450,19 @@ def task_weights(
     >>> task_weights({"order": "pairs", "package": "classes", "module": "classes"}, "classes", {"module": 2})
     [0.0, 1.0, 2.0]
     """
-    given = dict(weights or {})
-    for name in given:
+    weights = weights or {}
+    for name in weights:
         if name not in kinds:
             raise unknown("task in 'search.weights':", name, kinds)
-    if objective not in {ALL, *kinds, *kinds.values()}:
-        raise unknown("objective", objective, {ALL, *kinds, *kinds.values()})
+    objectives = {ALL, *kinds, *kinds.values()}
+    if objective not in objectives:
+        raise unknown("objective", objective, objectives)
     result = [
-        float(given.get(name, 1.0)) if objective in (ALL, name, kind) else 0.0
+        float(weights.get(name, 1.0)) if objective in (ALL, name, kind) else 0.0
         for name, kind in kinds.items()
     ]
     if not sum(result) > 0:
         raise ConfigError(
-            f"No task of the objective '{objective}' has a positive weight: {given}. Increase a weight."
+            f"No task of the objective '{objective}' has a positive weight: {dict(weights)}. Increase a weight."
         )
     return result

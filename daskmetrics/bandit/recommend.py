@@ -26,7 +26,7 @@ from daskmetrics.bandit.problem import (
     Reward,
 )
 from daskmetrics.core.errors import UndefinedError
-from daskmetrics.core.names import Arm, Cell, Suite, seed_of, step_of, without_default
+from daskmetrics.core.names import Arm, Cell, Suite, grid, seed_of, step_of, without_default
 
 TOP = 10  #: number of arms listed in the recommendation
 WITHIN = 0.01  #: default margin for "nearly the best", as a share of the best arm's mean score
@@ -128,7 +128,8 @@ class Recommendation:
     def as_dict(self) -> dict[str, Any]:
         """The recommendation as plain JSON values."""
         plain = asdict(self, dict_factory=without_default)
-        plain["top"], plain["credible"] = list(plain["top"]), list(plain["credible"])
+        plain["top"] = list(plain["top"])
+        plain["credible"] = list(plain["credible"])
         for name, summary in (("best", self.best), ("default", self.default)):
             plain[name]["interval"] = list(summary.interval)
         return plain
@@ -180,19 +181,24 @@ def _ranking(state: State) -> Ints:
 
 
 def _summary(
-    state: State, posterior: Posterior, arm: int, common: Ints | None = None
+    state: State, posterior: Posterior, arm: int, common: Ints | tuple[()] = ()
 ) -> ArmSummary:
-    problem, seen = state.problem, state.observations
-    rows, names = np.flatnonzero(seen.arm == arm), problem.tasks
+    problem = state.problem
+    seen = state.observations
+    rows = np.flatnonzero(seen.arm == arm)
     scores = {
-        names[seen.task[i]]: ScoreEstimate(float(seen.score[i]), float(seen.stderr[i]))
+        problem.tasks[seen.task[i]]: ScoreEstimate(float(seen.score[i]), float(seen.stderr[i]))
         for i in rows
     }
-    shared = rows[np.isin(seen.task[rows], common)] if common is not None else rows[:0]
-    mean = _weighted_mean(problem, seen.take(shared)) if len(shared) else None
-    value, sd = float(posterior.mean[arm]), float(posterior.sd[arm])
-    measured = float(state.measured[arm]) if state.scored[arm] else None
-    return ArmSummary(problem.arms[arm], value, sd, scores, mean, measured)
+    summary = ArmSummary(
+        problem.arms[arm], float(posterior.mean[arm]), float(posterior.sd[arm]), scores
+    )
+    shared = rows[np.isin(seen.task[rows], common)]
+    if len(shared):
+        summary = replace(summary, mean=_weighted_mean(problem, seen.take(shared)))
+    if state.scored[arm]:
+        summary = replace(summary, measured=float(state.measured[arm]))
+    return summary
 
 
 def _weighted_mean(problem: Problem, seen: Observations) -> ScoreEstimate:
@@ -325,16 +331,16 @@ def champions(state: State, kinds: Mapping[str, str]) -> tuple[Champion, ...]:
     distinct = sorted({kinds[task] for task in state.problem.tasks})
     if len(distinct) < 2 or not len(state.observations):
         return ()
-    return tuple(
-        _champion(state, np.array([kinds[t] == kind for t in state.problem.tasks]), kind)
-        for kind in distinct
-    )
+    return tuple(_champion(state, kinds, kind) for kind in distinct)
 
 
-def _champion(state: State, of_kind: Bools, kind: str) -> Champion:
-    problem, seen = state.problem, state.observations
-    weighted = (of_kind & problem.in_objective).any()
-    weights = of_kind * problem.objective_weights if weighted else of_kind.astype(float)
+def _champion(state: State, kinds: Mapping[str, str], kind: str) -> Champion:
+    problem = state.problem
+    seen = state.observations
+    of_kind = np.array([kinds[task] == kind for task in problem.tasks])
+    weights = of_kind * problem.objective_weights
+    if not weights.any():
+        weights = of_kind.astype(float)
     posterior = fit_posterior(replace(problem, weights=tuple(weights.tolist())), seen)
     arm = recommended_arm(posterior, seen, state.usable)
     of_arm = seen.take((seen.arm == arm) & (weights[seen.task] > 0))
@@ -439,20 +445,21 @@ def rise_forecast(
         None with fewer than `FEWEST` scored checkpoints of the model, or if the best one has no
         step.
     """
-    known = {
+    scored_cells = {
         cell: outcome
         for cell, outcome in scores.items()
         if outcome.score is not None and cell.task in tasks
     }
     revisions = next((suite.revisions for suite in suites if suite.model == best.model), ())
-    scored = {cell.arm.revision for cell in known if cell.arm.model == best.model}
+    scored = {cell.arm.revision for cell in scored_cells if cell.arm.model == best.model}
     scored_steps = sum(step_of(name) is not None for name in scored)
-    steps, now = next_steps(revisions, ahead), step_of(best.revision)
-    if now is None or not steps or scored_steps < FEWEST:
+    steps = next_steps(revisions, ahead)
+    best_step = step_of(best.revision)
+    if best_step is None or not steps or scored_steps < FEWEST:
         return None
     latest = max(step_of(name) or 0 for name in revisions)
-    spans = np.array([_span(step, steps[0] - latest) for step in (now, *steps)])
-    arms = tuple(arm for suite in suites for arm in suite.arms())
+    spans = np.array([_span(step, steps[0] - latest) for step in (best_step, *steps)])
+    arms = grid(suites)
     features = arm_features(suites)
     # at the model and depth of the best arm, and a time as in `arm_features`
     rows = np.tile(features[arms.index(best)], (spans.size, 1))
@@ -469,7 +476,7 @@ def rise_forecast(
         weights=tuple(tasks.values()),
         kinds=tuple(kinds[task] for task in tasks),
     )
-    seen = problem.observe(known.items())
+    seen = problem.observe(scored_cells.items())
     posterior = fit_posterior(problem, seen)
     future_index = np.arange(len(arms), len(problem.arms)).reshape(spans.shape)
     rise = _rises(posterior, future_index, seed)

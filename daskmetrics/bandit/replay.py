@@ -12,6 +12,7 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import product
 from statistics import median_low
 from typing import Any, Literal
 
@@ -163,8 +164,10 @@ def simulate(
                 marks.pop()
                 is_marked = True
             state = learner.state
-            is_stated = is_marked and len(state.observations)
-            record(state.recommended, learner.recommendation() if is_stated else None)
+            stated = None
+            if is_marked and len(state.observations):
+                stated = learner.recommendation()
+            record(state.recommended, stated)
     result = learner.recommendation()
     record(problem.arm_index[result.arm], result)
     return SimulatedSearch(learner.picks, result, tuple(trace), pool.utilisation, pool.deciding)
@@ -176,7 +179,8 @@ class _SimulatedWorkers:
     """
 
     def __init__(self, problem: Problem, workers: int) -> None:
-        self._problem, self._workers = problem, workers
+        self._problem = problem
+        self._workers = workers
         self._held: list[int | None] = [None] * workers
         self.idle = list(range(workers))
         self.running: list[tuple[float, int, int, Pick]] = []  # end, number, worker
@@ -187,14 +191,20 @@ class _SimulatedWorkers:
 
     @property
     def utilisation(self) -> float:
-        return self._worked / (self._workers * self.now) if self.now else 1.0
+        return self._share(self._worked)
+
+    def _share(self, used: float) -> float:
+        if not self.now:
+            return 1.0
+        return used / (self._workers * self.now)
 
     def start(self, pick: Pick, cell: tuple[int, int]) -> None:
         """Start on an idle worker: one that holds the checkpoint, else one that holds none, else
         the first.
         """
-        problem, (arm, task) = self._problem, cell
-        self.deciding = self._occupied / (self._workers * self.now) if self.now else 1.0
+        problem = self._problem
+        arm, task = cell
+        self.deciding = self._share(self._occupied)
         checkpoint = int(problem.checkpoint_index[arm])
         worker = min(
             self.idle, key=lambda w: (self._held[w] != checkpoint, self._held[w] is not None, w)
@@ -204,7 +214,9 @@ class _SimulatedWorkers:
         scoring = float(problem.score_cost[arm, task])
         encoded = self._encoded.get((checkpoint, task))
         if encoded is None:
-            load = 0.0 if self._held[worker] == checkpoint else float(problem.load_costs[arm])
+            load = 0.0
+            if self._held[worker] != checkpoint:
+                load = float(problem.load_costs[arm])
             self._held[worker] = checkpoint
             encoded = self.now + load + encoding
             self._worked += load + encoding
@@ -216,7 +228,8 @@ class _SimulatedWorkers:
 
     def finish(self) -> Pick:
         """Move the clock to the end of the next cell and return its decision."""
-        busy, before = len(self.running), self.now
+        busy = len(self.running)
+        before = self.now
         self.now, _, worker, pick = heapq.heappop(self.running)
         self._occupied += busy * (self.now - before)
         self.idle.append(worker)
@@ -227,10 +240,10 @@ def true_objectives(problem: Problem, table: Mapping[Cell, float]) -> Floats:
     """True objective of every arm, in units of the reward: weighted mean over the tasks with a
     known score (A,).
     """
+    indices = product(range(len(problem.arms)), range(len(problem.tasks)))
     rows = [
         (arm, task, table[cell], 0.0)
-        for arm in range(len(problem.arms))
-        for task in range(len(problem.tasks))
+        for arm, task in indices
         if (cell := problem.cell(arm, task)) in table
     ]
     return measured_objectives(problem, Observations.of(rows))
@@ -415,7 +428,9 @@ class Setting:
         restore_state(self, state)
 
     def __str__(self) -> str:
-        return f"{self.policy}, {self.workers} workers" if self.workers > 1 else self.policy
+        if self.workers > 1:
+            return f"{self.policy}, {self.workers} workers"
+        return self.policy
 
 
 @dataclass(frozen=True)
@@ -473,7 +488,10 @@ class ReplayTrial:
         """The first step from which on all steps are good."""
         start = None
         for step in self.path:
-            start = (start or step) if good(step) else None
+            if not good(step):
+                start = None
+            elif start is None:
+                start = step
         return start
 
 
@@ -523,7 +541,7 @@ def run_trials(
     """
     for setting in settings:
         policy_named(setting.policy)  # an unknown name fails here, and not in another process
-    work = [(setting, seed) for setting in settings for seed in seeds]
+    work = list(product(settings, seeds))
     if jobs == 1:
         yield from (run_trial(plan, setting, seed) for setting, seed in work)
         return
@@ -600,6 +618,6 @@ def curve(trials: Sequence[ReplayTrial], shares: Sequence[float]) -> list[CurveP
     for share in shares:
         steps = [trial.after(share) for trial in trials]
         losses = [step.loss if step else math.inf for step in steps]
-        found = sum(loss <= WITHIN for loss in losses)
-        points.append(CurvePoint(share, found, len(losses), median_low(losses)))
+        near_best = sum(loss <= WITHIN for loss in losses)
+        points.append(CurvePoint(share, near_best, len(losses), median_low(losses)))
     return points

@@ -66,7 +66,9 @@ class ScoreTable:
 
     @cached_property
     def arms(self) -> tuple[Arm, ...]:
-        return grid(self.suites) if self.chosen is None else self.chosen
+        if self.chosen is None:
+            return grid(self.suites)
+        return self.chosen
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -87,10 +89,11 @@ class ScoreTable:
 
     def is_complete(self, tasks: Iterable[str] | None = None) -> Bools:
         """Arms with a score on each of these tasks, by default on all (A,)."""
-        needed = set(self.tasks if tasks is None else tasks)
-        return np.asarray(
-            np.isfinite(self.scores[:, [task in needed for task in self.tasks]]).all(axis=1)
-        )
+        scores = self.scores
+        if tasks is not None:
+            needed = set(tasks)
+            scores = scores[:, [task in needed for task in self.tasks]]
+        return np.asarray(np.isfinite(scores).all(axis=1))
 
     def complete(self, tasks: Iterable[str] | None = None) -> ScoreTable:
         """The table without the arms that lack a score on one of these tasks, by default on any.
@@ -109,7 +112,9 @@ class ScoreTable:
         models = {arm.model for arm in arms}
         suites = tuple(suite for suite in self.suites if suite.model in models)
         arrays = {name: getattr(self, name)[kept] for name in ARRAYS}
-        metrics = None if self.metrics is None else self.metrics[kept]
+        metrics = self.metrics
+        if metrics is not None:
+            metrics = metrics[kept]
         return replace(self, suites=suites, metrics=metrics, chosen=arms, **arrays)
 
     def features(self) -> Floats:
@@ -200,4 +205,6 @@ def _columns(metrics: Metrics, row_of: Mapping[Arm, int]) -> tuple[tuple[str, ..
     for arm, values in of_arms.items():
         columns[row_of[arm]] = [values.get(name, np.nan) for name in names]
     kept = np.flatnonzero(2 * np.isfinite(columns).sum(axis=0) >= len(row_of))
-    return tuple(names[i] for i in kept), columns[:, kept] if len(kept) else None
+    if not len(kept):
+        return (), None
+    return tuple(names[i] for i in kept), columns[:, kept]

@@ -24,7 +24,8 @@ def eigenvalues(matrix: Tensor) -> Tensor:
     """
     # one bad prompt must not fail a batch: eigvalsh raises on NaN
     finite = matrix.abs().amax((-2, -1), keepdim=True).isfinite()
-    matrix = matrix if finite.all() else matrix.where(finite, 0)
+    if not finite.all():
+        matrix = matrix.where(finite, 0)
     if not matrix.is_cuda:
         values: Tensor = torch.linalg.eigvalsh(matrix)
     else:
@@ -49,7 +50,9 @@ def solver(size: int, version: str, has_cupy: bool) -> Solver:
 
 def processors() -> int:
     """Number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def by_cupy(matrix: Tensor) -> Tensor:
@@ -69,8 +72,8 @@ def by_lapack(matrix: Tensor) -> Tensor:
     """By LAPACK on all processors, each with a part of the batch; on the device of the matrices."""
     flat = matrix.reshape(-1, *matrix.shape[-2:]).cpu()
     with ThreadPoolExecutor(processors()) as pool:
-        parts = list(pool.map(torch.linalg.eigvalsh, flat.chunk(processors())))
-    return torch.cat(parts).reshape(matrix.shape[:-1]).to(matrix.device)
+        values = torch.cat(list(pool.map(torch.linalg.eigvalsh, flat.chunk(processors()))))
+    return values.reshape(matrix.shape[:-1]).to(matrix.device)
 
 
 SOLVERS: Mapping[Solver, Callable[[Tensor], Tensor]] = {

@@ -191,13 +191,16 @@ class Metric:
     @property
     def views(self) -> int:
         """Number of views of every prompt that it reads."""
-        return int(self.values.get("views", 2)) if self.takes == "views" else 1
+        if self.takes != "views":
+            return 1
+        return int(self.values.get("views", 2))
 
     @property
     def identity(self) -> str:
         """The name, for keys; with the function for a metric of another package."""
-        is_builtin = self.function.startswith("daskmetrics.metrics.")
-        return self.name if is_builtin else f"{self.name}@{self.function}"
+        if self.function.startswith("daskmetrics.metrics."):
+            return self.name
+        return f"{self.name}@{self.function}"
 
     def load(self) -> Callable[..., Any]:
         """Import the function, with its parameters set; this imports torch.
@@ -232,23 +235,23 @@ class Metric:
         >>> catalogue()["curvature"].with_settings({"k": 2}).name
         'curvature(k=2)'
         """
-        known = {parameter.name: parameter for parameter in self.parameters}
+        parameters = {parameter.name: parameter for parameter in self.parameters}
         for name in values:
-            if not known:
+            if not parameters:
                 raise ConfigError(f"Metric '{self.name}' has no parameters, got '{name}'.")
-            if name not in known:
-                raise unknown(f"parameter of metric '{self.name}'", name, known)
-        checked = {name: known[name].check(value, self.name) for name, value in values.items()}
+            if name not in parameters:
+                raise unknown(f"parameter of metric '{self.name}'", name, parameters)
+        checked = {name: parameters[name].check(value, self.name) for name, value in values.items()}
         # in the order of the parameters, so that equal settings give equal names
         chosen = [
-            (p.name, checked[p.name])
-            for p in self.parameters
-            if checked.get(p.name, p.default) != p.default
+            (name, checked[name])
+            for name, parameter in parameters.items()
+            if checked.get(name, parameter.default) != parameter.default
         ]
+        if not chosen:
+            return self
         call = ", ".join(f"{name}={text(value)}" for name, value in chosen)
-        return (
-            replace(self, name=f"{self.name}({call})", settings=tuple(chosen)) if chosen else self
-        )
+        return replace(self, name=f"{self.name}({call})", settings=tuple(chosen))
 
 
 def text(value: Value) -> str:
@@ -259,7 +262,9 @@ def text(value: Value) -> str:
     """
     if isinstance(value, bool):
         return str(value).lower()
-    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0")
+    return str(value)
 
 
 def parse_call(call: str) -> tuple[str, dict[str, Value]]:

@@ -26,9 +26,13 @@ class Spectra:
     """
 
     def __init__(self, rows: Tensor, keep: Tensor | None = None, eps: float | None = None) -> None:
+        if keep is None:
+            keep = rows.new_ones(rows.shape[:-1], dtype=torch.bool)
+        if eps is None:
+            eps = torch.finfo(rows.dtype).eps
         self.rows = rows
-        self.eps = torch.finfo(rows.dtype).eps if eps is None else eps
-        self.keep = rows.new_ones(rows.shape[:-1], dtype=torch.bool) if keep is None else keep
+        self.eps = eps
+        self.keep = keep
         self._grams: dict[tuple[Step, ...], Tensor] = {}
         self._values: dict[tuple[Step, ...], Tensor] = {}
 
@@ -47,11 +51,10 @@ class Spectra:
         else:
             prepared = self.rows.where(self.keep[..., None], 0)
             for step in steps:
-                prepared = (
-                    unit_rows(prepared)
-                    if step == "unit"
-                    else centred(prepared, self.keep, self.eps)
-                )
+                if step == "unit":
+                    prepared = unit_rows(prepared)
+                else:
+                    prepared = centred(prepared, self.keep, self.eps)
             matrix = gram(prepared)
         self._grams[steps] = matrix
         return matrix
@@ -96,7 +99,9 @@ def of_pooled(vectors: Tensor | Spectra, eps: float | None = None) -> Spectra:
     """Spectra of one vector per prompt, in float64; ``eps`` as in `Spectra`."""
     if isinstance(vectors, Spectra):
         return vectors
-    return Spectra(vectors.double(), eps=torch.finfo(vectors.dtype).eps if eps is None else eps)
+    if eps is None:
+        eps = torch.finfo(vectors.dtype).eps
+    return Spectra(vectors.double(), eps=eps)
 
 
 def of_covariance(
@@ -113,8 +118,9 @@ def of_covariance(
     precision (`Spectra.noise`).
     """
     spectra = of_pooled(vectors)
+    values = spectra.values("centred") if centre else spectra.values()
     # a root would turn rounding of 1e-16 into singular values of 1e-8
-    values = above_rounding(spectra.values("centred") if centre else spectra.values())
+    values = above_rounding(values)
     values = values.where(values > above * spectra.noise(), 0)
     return torch.where(values.sum() > 0, function(values), torch.nan)
 
@@ -159,8 +165,9 @@ def normalised(value: Tensor, norm: str, spectra: Spectra) -> Tensor:
     if norm == "none":
         return value
     log_n = spectra.keep.sum(-1).to(value.dtype).log()
-    most = NORMS[norm](log_n, log_n.new_full((), float(spectra.rows.shape[-1])).log())
-    return torch.where(most > 0, value / most, torch.nan)
+    log_d = log_n.new_full((), float(spectra.rows.shape[-1])).log()
+    divisor = NORMS[norm](log_n, log_d)
+    return torch.where(divisor > 0, value / divisor, torch.nan)
 
 
 NUMBERS = 2**20  # of a block: 8 MiB in float64, of which a few are held at a time
@@ -208,24 +215,26 @@ def centred(rows: Tensor, keep: Tensor | None = None, eps: float = 0.0) -> Tenso
     tensor([[-1.,  0.],
             [ 1.,  0.]])
     """
-    kept = rows.new_ones(rows.shape[:-1], dtype=torch.bool) if keep is None else keep
-    rows = rows.where(kept[..., None], 0)
-    mean = rows.sum(-2, keepdim=True) / kept.sum(-1).clamp(min=1)[..., None, None]
-    rest = rows - mean
+    if keep is None:
+        keep = rows.new_ones(rows.shape[:-1], dtype=torch.bool)
+    rows = rows.where(keep[..., None], 0)
+    mean = rows.sum(-2, keepdim=True) / keep.sum(-1).clamp(min=1)[..., None, None]
+    deviations = rows - mean
     rounding = 32 * torch.finfo(rows.dtype).eps * rows.abs().amax((-2, -1), keepdim=True)
-    differs = kept[..., None] & (rest.abs().amax(-1, keepdim=True) > rounding)
+    differs = keep[..., None] & (deviations.abs().amax(-1, keepdim=True) > rounding)
     if eps > HALF:
-        differs &= (rest.abs() > 2 * eps * rows.abs()).any(-1, keepdim=True) | ~rest.isfinite().all(
-            -1, keepdim=True
-        )
-    return rest * differs  # a product, unlike a choice, keeps NaN
+        is_large = (deviations.abs() > 2 * eps * rows.abs()).any(-1, keepdim=True)
+        differs &= is_large | ~deviations.isfinite().all(-1, keepdim=True)
+    return deviations * differs  # a product, unlike a choice, keeps NaN
 
 
 def gram(rows: Tensor) -> Tensor:
     """The smaller of rows (..., N, D) times their transpose and the other way round, (..., m, m), m
     = min(N, D).
     """
-    return rows @ rows.mT if rows.shape[-2] <= rows.shape[-1] else rows.mT @ rows
+    if rows.shape[-2] <= rows.shape[-1]:
+        return rows @ rows.mT
+    return rows.mT @ rows
 
 
 def unit_gram(rows: Tensor, keep: Tensor, centre: bool, eps: float = 0.0) -> Tensor:
@@ -242,8 +251,10 @@ def unit_gram(rows: Tensor, keep: Tensor, centre: bool, eps: float = 0.0) -> Ten
     """
     matrix, careful = _quick_unit_gram(rows, keep, centre, eps)
     if careful.any():
-        chosen, kept = rows[careful], keep[careful]
-        chosen = centred(chosen, kept, eps) if centre else chosen.where(kept[..., None], 0)
+        kept = keep[careful]
+        chosen = rows[careful].where(kept[..., None], 0)
+        if centre:
+            chosen = centred(chosen, kept, eps)
         matrix[careful] = gram(unit_rows(chosen))
     return matrix
 
@@ -252,18 +263,18 @@ def _quick_unit_gram(
     rows: Tensor, keep: Tensor, centre: bool, half: float
 ) -> tuple[Tensor, Tensor]:
     """The matrices, and which of them (B,) may have lost digits."""
-    rest, mean = rows, rows.new_zeros(len(rows), 1, rows.shape[-1])
+    mean = rows.new_zeros(len(rows), 1, rows.shape[-1])
+    deviations = rows
     if centre:
         weights = keep[:, None].to(rows.dtype)
         mean = weights @ rows / weights.sum(-1, keepdim=True).clamp(min=1)
-        rest = rows - mean  # also of rows that do not count, which get the weight zero below
+        deviations = rows - mean  # also of rows that do not count, which get the weight zero below
     wide = rows.shape[-2] <= rows.shape[-1]
-    matrix = gram(rest) if wide else rest
-    squared = (
-        matrix.diagonal(dim1=-2, dim2=-1)
-        if wide
-        else torch.linalg.vector_norm(rest, dim=-1).square()
-    )
+    if wide:
+        matrix = gram(deviations)
+        squared = matrix.diagonal(dim1=-2, dim2=-1)
+    else:
+        squared = torch.linalg.vector_norm(deviations, dim=-1).square()
     scale = squared.where(keep, 0).amax(-1, keepdim=True) + mean.square().sum(-1)
     eps, tiny = torch.finfo(rows.dtype).eps, torch.finfo(rows.dtype).tiny
     sound = (squared > (32 * eps) ** 2 * scale) & (squared > tiny / eps) & (squared < eps / tiny)
@@ -273,7 +284,7 @@ def _quick_unit_gram(
     if wide:
         matrix *= inverse[..., None] * inverse[..., None, :]
     else:
-        matrix = gram(rest * inverse[..., None])
+        matrix = gram(deviations * inverse[..., None])
     return matrix, (keep & ~sound | ~squared.isfinite()).any(-1)
 
 

@@ -42,8 +42,8 @@ def cka_next(here: Tensor, following: Tensor, *, debiased: bool = False) -> Tens
     1.0
     """
     x, y = _scaled(here), _scaled(following)
-    product = _unbiased if debiased else _biased
-    if len(x) < (4 if debiased else 2):
+    product, fewest = (_unbiased, 4) if debiased else (_biased, 2)
+    if len(x) < fewest:
         return x.new_full((), torch.nan)
     norms = product(x, x) * product(y, y)
     return torch.where(norms > 0, product(x, y) / norms.sqrt(), torch.nan)
@@ -54,10 +54,10 @@ def _scaled(vectors: Tensor) -> Tensor:
     rounding becomes zero.
     """
     rows = vectors.double()
-    rest = rows - rows.mean(0)
+    deviations = rows - rows.mean(0)
     rounding = 32 * torch.finfo(rows.dtype).eps * rows.abs().max()
-    largest = rest.abs().max()
-    return torch.where(largest > rounding, rest / largest, 0 * rest)
+    largest = deviations.abs().max()
+    return torch.where(largest > rounding, deviations / largest, 0 * deviations)
 
 
 def _biased(x: Tensor, y: Tensor) -> Tensor:

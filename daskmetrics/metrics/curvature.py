@@ -110,6 +110,6 @@ def _packed(rows: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
 
 def _angles(before: Tensor, after: Tensor) -> Tensor:
     """Angles (...) between unit rows (..., D)."""
-    apart = torch.linalg.vector_norm(after - before, dim=-1)
+    across = torch.linalg.vector_norm(after - before, dim=-1)
     along = torch.linalg.vector_norm(after + before, dim=-1)
-    return 2 * torch.atan2(apart, along)
+    return 2 * torch.atan2(across, along)

@@ -97,6 +97,6 @@ def _of_histogram(rows: Tensor, alpha: float, bins: int) -> Tensor:
         cosines = (
             units[block] @ units[block.start :].mT
         )  # of the pairs whose first prompt is in the block
-        first, second = torch.triu_indices(len(cosines), cosines.shape[1], 1, device=units.device)
-        counts += torch.histc(cosines[first, second].clamp(-1, 1), bins, -1, 1)
+        earlier, later = torch.triu_indices(len(cosines), cosines.shape[1], 1, device=units.device)
+        counts += torch.histc(cosines[earlier, later].clamp(-1, 1), bins, -1, 1)
     return entropy(counts, alpha)

@@ -88,8 +88,10 @@ def _difference(
     >>> round(_difference(torch.eye(2), torch.eye(2), [torch.tensor([1, 0])]).item(), 6)
     0.0
     """
-    apart = [_joint_entropy(first_gram, second_gram[order][:, order], alpha) for order in orders]
-    return torch.stack(apart).mean() - _joint_entropy(first_gram, second_gram, alpha)
+    entropies = [
+        _joint_entropy(first_gram, second_gram[order][:, order], alpha) for order in orders
+    ]
+    return torch.stack(entropies).mean() - _joint_entropy(first_gram, second_gram, alpha)
 
 
 def _joint_entropy(first_gram: Tensor, second_gram: Tensor, alpha: float) -> Tensor:

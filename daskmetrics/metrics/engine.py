@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain, product
 
 import numpy as np
 import torch
@@ -32,7 +33,7 @@ class _Layer:
     values: dict[str, Tensor]  # by token metric, (P,)
 
     def to(self, device: str) -> _Layer:
-        values = {name: each.to(device) for name, each in self.values.items()}
+        values = {name: column.to(device) for name, column in self.values.items()}
         return _Layer(self.vectors.to(device), self.seen.to(device), self.finite.to(device), values)
 
 
@@ -102,10 +103,9 @@ class Reducer:
             spectra = of_tokens(states, mask)
             for metric in self._metrics:
                 if metric.takes == "tokens":
-                    arguments = (spectra,) if metric.spectral else (states, mask)
-                    kept.values[metric.name][rows] = self._functions[metric.name](
-                        *arguments
-                    ).double()
+                    function = self._functions[metric.name]
+                    values = function(spectra) if metric.spectral else function(states, mask)
+                    kept.values[metric.name][rows] = values.double()
 
     def finish(self) -> Reduced:
         """Compute the metrics of all layers; of states on a GPU, on all processors of this machine.
@@ -116,22 +116,24 @@ class Reducer:
         if any(kept.vectors.is_cuda for kept in self._kept.values()):
             self._kept = {layer: kept.to("cpu") for layer, kept in self._kept.items()}
             with ThreadPoolExecutor(processors()) as pool:
-                found = list(pool.map(self._entries, self._layers))
+                by_layer = list(pool.map(self._entries, self._layers))
         else:
-            found = [self._entries(layer) for layer in self._layers]
-        entries = [entry for each in found for entry in each]
-        places = [(layer, metric.name) for layer in self._layers for metric in self._metrics]
-        shape = (len(self._layers), len(self._metrics))
+            by_layer = [self._entries(layer) for layer in self._layers]
+        entries = list(chain.from_iterable(by_layer))
+        names = tuple(metric.name for metric in self._metrics)
+        shape = (len(self._layers), len(names))
         return Reduced(
             layers=self._layers,
-            metrics=tuple(metric.name for metric in self._metrics),
+            metrics=names,
             values=np.array([entry.value for entry in entries], np.float64).reshape(shape),
             stderr=np.array([entry.stderr for entry in entries], np.float64).reshape(shape),
             counts=np.array([entry.count for entry in entries], np.int64).reshape(shape),
             status=np.array([entry.status for entry in entries], np.uint8).reshape(shape),
             reasons={
-                place: entry.reason
-                for place, entry in zip(places, entries, strict=True)
+                layer_and_metric: entry.reason
+                for layer_and_metric, entry in zip(
+                    product(self._layers, names), entries, strict=True
+                )
                 if entry.reason
             },
         )
@@ -163,28 +165,28 @@ class Reducer:
         return [self._entry(layer, metric, spectra) for metric in self._metrics]
 
     def _entry(self, layer: int, metric: Metric, spectra: Spectra | None) -> _Entry:
-        read = [layer]
+        layers = [layer]
         if metric.takes == "layers":
-            read += sorted(other for other in self._layers if other > layer)[:1]
-            if len(read) == 1:
+            layers += sorted(other for other in self._layers if other > layer)[:1]
+            if len(layers) == 1:
                 return _Entry(status=Status.NOT_APPLICABLE)
-        for each in read:
-            if problem := self._problem(each, metric):
-                return _undefined(each, problem)
-        kept, function = [self._kept[each] for each in read], self._functions[metric.name]
+        for number in layers:
+            if problem := self._problem(number, metric):
+                return _undefined(number, problem)
+        kept = [self._kept[number] for number in layers]
+        function = self._functions[metric.name]
         if metric.takes == "tokens":
             entry = _mean(kept[0].values[metric.name])
         elif metric.takes == "layers":
-            entry = _Entry(
-                float(function(*(each.vectors[0] for each in kept))), count=self._prompts
-            )
+            vectors = [states.vectors[0] for states in kept]
+            entry = _Entry(float(function(*vectors)), count=self._prompts)
         elif metric.spectral:
             entry = _Entry(float(function(spectra)), count=self._prompts)
         else:
             views = kept[0].vectors[: metric.views]
-            stderr = (
-                _jackknife(function(*views, leave_one_out=True)) if metric.jackknife else math.nan
-            )
+            stderr = math.nan
+            if metric.jackknife:
+                stderr = _jackknife(function(*views, leave_one_out=True))
             entry = _Entry(float(function(*views)), stderr, self._prompts)
         if math.isfinite(entry.value):
             return entry
@@ -196,7 +198,7 @@ class Reducer:
             return "no states were added"
         kept = self._kept[layer]
         for view in range(metric.views):
-            which = "" if view == 0 else " of the second view" if view == 1 else f" of view {view}"
+            which = {0: "", 1: " of the second view"}.get(view, f" of view {view}")
             if missing := int((~kept.seen[view]).sum()):
                 hint = f" ({_NO_VIEW})" if view and missing == self._prompts else ""
                 return f"states{which} are missing for {missing} of {self._prompts} prompts{hint}"
@@ -232,8 +234,9 @@ def _jackknife(leave_one_out: Tensor) -> float:
     """Standard error from the values (P,) without each prompt in turn (Efron & Stein, 1981,
     equation 1.2).
     """
-    rest = leave_one_out - leave_one_out.mean()
-    return float(((len(rest) - 1) / len(rest) * rest.square().sum()).sqrt())
+    deviations = leave_one_out - leave_one_out.mean()
+    count = len(deviations)
+    return float(((count - 1) / count * deviations.square().sum()).sqrt())
 
 
 def _mean(values: Tensor) -> _Entry:
@@ -242,5 +245,7 @@ def _mean(values: Tensor) -> _Entry:
     count = len(defined)
     if count == 0:
         return _Entry()
-    stderr = float(defined.std()) / math.sqrt(count) if count > 1 else math.nan
+    stderr = math.nan
+    if count > 1:
+        stderr = float(defined.std()) / math.sqrt(count)
     return _Entry(float(defined.mean()), stderr, count)

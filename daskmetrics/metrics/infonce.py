@@ -62,12 +62,15 @@ def infonce(
     5.0
     """
     prompts = len(first)
+    shape = (prompts,) if leave_one_out else ()
     units = torch.cat([first, second]).double()
     if prompts < 2 + leave_one_out or not units.isfinite().all():
-        return units.new_full((prompts,) if leave_one_out else (), torch.nan)
-    units = less_mean(units) if centred else units
-    units = units if variant == "paper" else unit_rows(units)
-    total = units.new_zeros((prompts,) if leave_one_out else ())
+        return units.new_full(shape, torch.nan)
+    if centred:
+        units = less_mean(units)
+    if variant != "paper":
+        units = unit_rows(units)
+    total = units.new_zeros(shape)
     for block in blocks(2 * prompts, 2 * prompts):
         total += _losses(units, block, temperature, leave_one_out)
     return total / (2 * (prompts - leave_one_out))
@@ -79,17 +82,17 @@ def _losses(units: Tensor, block: slice, temperature: float, leave_one_out: bool
     """
     prompts = len(units) // 2
     rows = torch.arange(block.start, block.stop, device=units.device)
-    here = torch.arange(len(rows), device=units.device)
+    anchors = torch.arange(len(rows), device=units.device)
     similarity = units[rows] @ units.mT / temperature
-    similarity[here, rows] = -torch.inf
+    similarity[anchors, rows] = -torch.inf
     all_others = similarity.logsumexp(1)
-    partner = similarity[here, (rows + prompts) % len(units)]
+    partner = similarity[anchors, (rows + prompts) % len(units)]
     if not leave_one_out:
         return (all_others - partner).sum()
     shares = (similarity - all_others[:, None]).exp().view(-1, 2, prompts).sum(1)
     without = (all_others - partner)[:, None] + torch.log1p(-shares)
     largest = shares.argmax(1)  # the one prompt whose absence could cancel nearly everything
-    similarity.view(-1, 2, prompts)[here, :, largest] = -torch.inf
-    without[here, largest] = similarity.logsumexp(1) - partner
-    without[here, rows % prompts] = 0  # its two vectors are not anchors either
+    similarity.view(-1, 2, prompts)[anchors, :, largest] = -torch.inf
+    without[anchors, largest] = similarity.logsumexp(1) - partner
+    without[anchors, rows % prompts] = 0  # its two vectors are not anchors either
     return without.sum(0)

@@ -58,17 +58,17 @@ def intrinsic_dimension(
     if spectra.eps > HALF:
         points = _apart(points, spectra.eps / 12**0.5)
     points = points - points.mean(0)
-    largest = points.abs().max() if len(points) else points.sum()
-    if len(points) < 3 or largest == 0:
+    if len(points) < 3 or not points.any():
         return points.new_full((), torch.nan)
-    points = points / largest  # no square may overflow or vanish
+    points = points / points.abs().max()  # no square may overflow or vanish
     ratios = points.new_empty(len(points))
     for block in blocks(len(points), len(points)):
         ratios[block] = _log_ratios(points, block)
     ratios = ratios[~ratios.isnan()].sort().values
-    dimension = (
-        (len(ratios) - 1) / ratios.sum() if fit == "likelihood" else _slope(ratios, discarded)
-    )
+    if fit == "likelihood":
+        dimension = (len(ratios) - 1) / ratios.sum()
+    else:
+        dimension = _slope(ratios, discarded)
     return torch.where(dimension.isfinite(), dimension, torch.nan)
 
 
@@ -76,20 +76,20 @@ def _apart(points: Tensor, share: float) -> Tensor:
     """The points (N, D) without those that are closer to an earlier one than a share of their
     length.
     """
-    near = points.new_zeros(len(points), dtype=torch.bool)
+    is_close = points.new_zeros(len(points), dtype=torch.bool)
     for block in blocks(len(points), len(points)):
         distances = torch.cdist(points[block], points, compute_mode="donot_use_mm_for_euclid_dist")
         close = distances < share * torch.linalg.vector_norm(points[block], dim=1)[:, None]
-        near[block] = close.tril(block.start - 1).any(1)
-    return points[~near]
+        is_close[block] = close.tril(block.start - 1).any(1)
+    return points[~is_close]
 
 
 def _log_ratios(points: Tensor, block: slice) -> Tensor:
     """ln(r2 / r1) of the points in one block; NaN where r1 = 0."""
     rows = points[block]
     squared = rows.square().sum(1)[:, None] + points.square().sum(1) - 2 * rows @ points.mT
-    here = torch.arange(len(rows), device=points.device)
-    squared[here, here + block.start] = torch.inf
+    positions = torch.arange(len(rows), device=points.device)
+    squared[positions, positions + block.start] = torch.inf
     # squares that cancel find the neighbours; the differences themselves give the distances
     nearest = squared.topk(min(4, len(points) - 1), largest=False).indices
     distances = torch.linalg.vector_norm(rows[:, None] - points[nearest], dim=-1).sort(1).values

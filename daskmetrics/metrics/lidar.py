@@ -65,14 +65,15 @@ def lidar(
     stacked = torch.stack(views).double()
     if len(stacked) < 2 or not stacked.isfinite().all():
         return stacked.new_full((), torch.nan)
-    stacked = unit_rows(stacked) if unit else stacked
+    if unit:
+        stacked = unit_rows(stacked)
     means = stacked.mean(0)
     between = means - means.mean(0)
     between = between * (between.abs() > 32 * torch.finfo(between.dtype).eps * means.abs().max())
-    rest = (stacked - means).flatten(0, 1)
-    scatter = rest.mT @ rest / len(rest)
+    deviations = (stacked - means).flatten(0, 1)
+    scatter = deviations.mT @ deviations / len(deviations)
     ridge = delta * scatter.diagonal().mean() if relative else delta
-    within = scatter + ridge * torch.eye(len(scatter), dtype=rest.dtype, device=rest.device)
+    within = scatter + ridge * torch.eye(len(scatter), dtype=scatter.dtype, device=scatter.device)
     factor, failed = torch.linalg.cholesky_ex(within)
     if failed:
         return stacked.new_full((), torch.nan)

@@ -52,11 +52,11 @@ def operations(metrics: Iterable[Metric], prompts: int, width: int, length: floa
         elif name == "prompt_entropy":
             spectra.add(("tokens", _is_centred(metric)))
         elif metric.spectral:
-            spectra.add(
-                ("directions" if name == "dataset_entropy" else "prompts", _is_centred(metric))
-            )
-    each = {"tokens": prompts * _spectrum(length, width), "prompts": _spectrum(prompts, width)}
-    return total + sum(each["tokens" if rows == "tokens" else "prompts"] for rows, _ in spectra)
+            rows = "directions" if name == "dataset_entropy" else "prompts"
+            spectra.add((rows, _is_centred(metric)))
+    of_tokens = {"tokens": prompts * _spectrum(length, width)}
+    of_prompts = _spectrum(prompts, width)
+    return total + sum(of_tokens.get(rows, of_prompts) for rows, _ in spectra)
 
 
 def _spectrum(rows: float, width: int) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -90,28 +92,30 @@ def prompt_entropy(
     spectra = of_tokens(states, mask)
     if variant == "paper":
         # prompt by prompt: which matrix is the smaller one depends on the tokens that count
-        prompts = (rows[keep] for rows, keep in zip(spectra.rows, spectra.keep, strict=True))
-        prepared = (
-            unit_rows(less_mean(rows) if centred and len(rows) else rows) for rows in prompts
-        )
-        value = torch.stack([published_entropy(rows, alpha) for rows in prepared])
+        values = []
+        for rows in _prompts(spectra):
+            tokens = less_mean(rows) if centred and len(rows) else rows
+            values.append(published_entropy(unit_rows(tokens), alpha))
+        value = torch.stack(values)
     elif variant == "histogram":
-        prompts = (rows[keep] for rows, keep in zip(spectra.rows, spectra.keep, strict=True))
-        value = torch.stack([_of_histogram(rows, alpha, bins) for rows in prompts])
+        value = torch.stack([_of_histogram(rows, alpha, bins) for rows in _prompts(spectra)])
     else:
         value = matrix_entropy(spectra, ("centred", "unit") if centred else ("unit",), alpha)
     return normalised(value, norm, spectra)
 
 
+def _prompts(spectra: Spectra) -> Iterator[Tensor]:
+    return (rows[keep] for rows, keep in zip(spectra.rows, spectra.keep, strict=True))
+
+
 def _of_histogram(rows: Tensor, alpha: float, bins: int) -> Tensor:
     if not len(rows):
         return rows.new_full((), torch.nan)
-    rest = less_mean(rows)
-    rest = rest / rest.abs().max()  # no square may overflow
-    if not rest.isfinite().all():
+    rows = less_mean(rows)
+    rows = rows / rows.abs().max()  # no square may overflow
+    if not rows.isfinite().all():
         return rows.new_full((), torch.nan)
-    first = torch.linalg.eigh(gram(rest)).eigenvectors[:, -1]
-    along = (
-        first if len(rest) <= rest.shape[1] else rest @ first
-    )  # up to a factor, which no histogram shows
+    along = torch.linalg.eigh(gram(rows)).eigenvectors[:, -1]
+    if len(rows) > rows.shape[1]:
+        along = rows @ along  # up to a factor, which no histogram shows
     return entropy(torch.histc(along, bins, along.min().item(), along.max().item()), alpha)

@@ -36,20 +36,19 @@ def _metric(
     takes: Takes,
     name: str,
     units: str,
-    what: str,
+    description: str,
     formula: str,
     source: str,
     *parameters: Parameter,
     cost: str,
     shared: bool = False,
 ) -> Metric:
-    place, jackknife = f"daskmetrics.metrics.{name}:{name}", name in _JACKKNIFE
     return Metric(
         name,
         takes,
         units,
-        what,
-        place,
+        description,
+        f"daskmetrics.metrics.{name}:{name}",
         family,
         formula,
         source,
@@ -57,7 +56,7 @@ def _metric(
         parameters,
         (),
         shared,
-        jackknife,
+        name in _JACKKNIFE,
     )
 
 
@@ -198,25 +197,28 @@ def resolve(names: Sequence[str | Metric]) -> tuple[Metric, ...]:
     >>> [metric.name for metric in resolve(["curvature(k=2)", "infonce(temperature=0.1)", "curvature(k=2)"])]
     ['curvature(k=2)', 'infonce']
     """
-    known = catalogue()
+    metrics = catalogue()
     chosen: dict[str, Metric] = {}
-    for metric in (metric for name in names for metric in _named(name, known)):
-        if chosen.setdefault(metric.name, metric) != metric:
-            raise ConfigError(f"Two different metrics have the name '{metric.name}'. Rename one.")
+    for name in names:
+        for metric in _named(name, metrics):
+            if chosen.setdefault(metric.name, metric) != metric:
+                raise ConfigError(
+                    f"Two different metrics have the name '{metric.name}'. Rename one."
+                )
     return tuple(chosen.values())
 
 
-def _named(name: str | Metric, known: Mapping[str, Metric]) -> Sequence[Metric]:
+def _named(name: str | Metric, metrics: Mapping[str, Metric]) -> Sequence[Metric]:
     if isinstance(name, Metric):
         return (name,)
     if "(" in name or ":" not in name:
         word, settings = parse_call(name)
-        groups = families(known.values())
-        if word in known:
-            return (known[word].with_settings(settings),)
+        groups = families(metrics.values())
+        if word in metrics:
+            return (metrics[word].with_settings(settings),)
         if word in groups and not settings:
             return groups[word]
-        raise unknown("metric", word, (*groups, *known))
+        raise unknown("metric", word, (*groups, *metrics))
     try:
         metric = pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:

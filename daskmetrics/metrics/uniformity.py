@@ -61,6 +61,9 @@ def uniformity(vectors: Tensor, *, t: float = 2.0, leave_one_out: bool = False) 
         return value
     without = value.repeat(len(vectors))
     # a prompt is in as many pairs as the first one as it is as the second
-    rest = total + torch.log1p(-2 * (potentials - total).exp())
-    without[directed] = rest - math.log((count - 1) * (count - 2)) if count > 2 else torch.nan
+    remaining = total + torch.log1p(-2 * (potentials - total).exp())
+    if count > 2:
+        without[directed] = remaining - math.log((count - 1) * (count - 2))
+    else:
+        without[directed] = torch.nan
     return without

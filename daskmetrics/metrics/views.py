@@ -53,14 +53,16 @@ def view(text: str, seed: int, number: int) -> str:
     >>> [view("one two", 0, number) for number in range(4)]
     ['one two', 'two one', 'two', 'one']
     """
-    made = [text, second_view(text, seed)]
-    while len(made) <= number and made[1] != text:
-        candidates = _candidates(text, seed, len(made))
+    texts = [text, second_view(text, seed)]
+    while len(texts) <= number and texts[1] != text:
+        candidates = _candidates(text, seed, len(texts))
         # only words count: other white space does not make another view
-        made.append(
-            next((new for new in candidates if new.split() not in map(str.split, made)), made[1])
+        texts.append(
+            next((new for new in candidates if new.split() not in map(str.split, texts)), texts[1])
         )
-    return made[number] if number < len(made) else text
+    if number < len(texts):
+        return texts[number]
+    return text
 
 
 def _candidates(text: str, seed: int, number: int) -> Iterator[str]:

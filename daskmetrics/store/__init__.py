@@ -64,19 +64,19 @@ __all__ = [
 ]
 
 _MODULES = {
-    "_verify": ["Damage", "DamageKind", "check_files", "repair", "verify"],
-    "_zarr": [
-        "create",
-        "files_of",
-        "finish",
-        "lay_out",
-        "open_tree",
-        "read_block",
-        "restore",
-        "write",
-    ],
+    "Damage": "_verify",
+    "DamageKind": "_verify",
+    "check_files": "_verify",
+    "repair": "_verify",
+    "verify": "_verify",
+    "create": "_zarr",
+    "files_of": "_zarr",
+    "finish": "_zarr",
+    "lay_out": "_zarr",
+    "open_tree": "_zarr",
+    "read_block": "_zarr",
+    "restore": "_zarr",
+    "write": "_zarr",
 }
-_PLACES = {
-    name: f"{__name__}.{module}:{name}" for module, names in _MODULES.items() for name in names
-}
+_PLACES = {name: f"{__name__}.{module}:{name}" for name, module in _MODULES.items()}
 __getattr__ = on_first_use(__name__, _PLACES)  # a dry run does not import zarr

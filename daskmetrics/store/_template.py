@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,11 @@ class Axis:
     names: tuple[str, ...]
     units: tuple[str, ...]
     descriptions: tuple[str, ...]
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Sequence[str]]) -> Axis:
+        """From plain JSON values."""
+        return cls(tuple(plain["names"]), tuple(plain["units"]), tuple(plain["descriptions"]))
 
 
 @dataclass(frozen=True)
@@ -70,14 +76,10 @@ class Template:
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Template:
         """The inverse of `as_json`."""
-        metrics, tasks = (
-            Axis(*(tuple(plain[name][part]) for part in ("names", "units", "descriptions")))
-            for name in ("metrics", "tasks")
-        )
         return cls(
             tuple(map(Suite.of, plain["suites"])),
-            metrics,
-            tasks,
+            Axis.of(plain["metrics"]),
+            Axis.of(plain["tasks"]),
             plain["meaning"],
             plain["attributes"],
         )
@@ -155,28 +157,32 @@ class StorePlan:
         if not names:
             return {}
         by_key = {record.key: record for record in records if record.kind == "measure"}
-        return {
-            checkpoint: _metrics(by_key[key], (len(suite.layers), names))
-            for suite in self.template.suites
-            for checkpoint in suite.checkpoints()
-            if (key := self.measure[str(checkpoint)]) in by_key
-        }
+        blocks = {}
+        for suite in self.template.suites:
+            for checkpoint in suite.checkpoints():
+                key = self.measure[str(checkpoint)]
+                if key in by_key:
+                    blocks[checkpoint] = _metrics(by_key[key], (len(suite.layers), names))
+        return blocks
 
     def score_blocks(self, records: Iterable[Record]) -> dict[Checkpoint, Block]:
         """The scores of every checkpoint of which at least one cell has a record."""
         by_key = {record.key: record for record in records if record.kind == "score"}
-        suites, tasks = self.template.suites, self.template.tasks.names
-        cells = {
-            (arm, task): _cell(by_key[key])
-            for arm in (grid(suites) if by_key else ())
-            for task in tasks
-            if (key := self.key_of(Cell(arm, task))) in by_key
-        }
+        if not by_key:
+            return {}
+        suites = self.template.suites
+        tasks = self.template.tasks.names
+        cells = {}
+        for arm, task in product(grid(suites), tasks):
+            key = self.key_of(Cell(arm, task))
+            if key in by_key:
+                cells[arm, task] = _cell(by_key[key])
         return blocks_of_cells(suites, tasks, cells)
 
     def key_of(self, cell: Cell) -> Key | None:
         """The key of the unit that scores a cell; None if the plan has no such cell."""
-        tasks, encode = self.template.tasks.names, self.encode.get(str(cell.arm.checkpoint))
+        tasks = self.template.tasks.names
+        encode = self.encode.get(str(cell.arm.checkpoint))
         if encode is None or cell.task not in tasks:
             return None
         corpus = self.template.attributes.get("corpus", {}).get("key", "")
@@ -189,10 +195,10 @@ class StorePlan:
     @classmethod
     def latest(cls, entries: Iterable[Event]) -> StorePlan | None:
         """The plan that a journal holds last, or None."""
-        entry = next(
-            (entry for entry in reversed(list(entries)) if isinstance(entry, StorePlanned)), None
-        )
-        return None if entry is None else cls.of(entry)
+        for entry in reversed(list(entries)):
+            if isinstance(entry, StorePlanned):
+                return cls.of(entry)
+        return None
 
     @classmethod
     def of(cls, entry: StorePlanned) -> StorePlan:
@@ -221,7 +227,8 @@ def blocks_of_cells(
     by_suite = {suite.model: suite for suite in suites}
     columns = {task: i for i, task in enumerate(tasks)}
     for (arm, task), (value, stderr, status) in cells.items():
-        suite, row = by_suite.get(arm.model), (arm.layer, arm.readout)
+        suite = by_suite.get(arm.model)
+        row = (arm.layer, arm.readout)
         if (
             suite is None
             or task not in columns
@@ -231,7 +238,9 @@ def blocks_of_cells(
             continue  # of an earlier configuration of this run
         block = blocks.setdefault(arm.checkpoint, Block.empty(len(suite.rows), len(tasks)))
         at = suite.rows.index(row), columns[task]
-        block.values[at], block.stderr[at], block.status[at] = value, stderr, status
+        block.values[at] = value
+        block.stderr[at] = stderr
+        block.status[at] = status
     return blocks
 
 

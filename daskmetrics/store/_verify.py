@@ -68,25 +68,28 @@ def verify(path: Path, plan: StorePlan, records: Iterable[Record], finished: boo
     """
     if not path.is_dir():
         return [Damage(DamageKind.METADATA, str(path), "it is missing")]
-    found = list(check_files(path, plan.files))
+    damages = list(check_files(path, plan.files))
     blocks = _blocks(plan, list(records))
     for suite in plan.template.suites:
         try:
             reader = Reader(path, suite.model)
         except DataError as error:
-            found.append(Damage(DamageKind.METADATA, suite.model, str(error)))
+            damages.append(Damage(DamageKind.METADATA, suite.model, str(error)))
             continue
-        for what, expected in blocks.items():
+        for array, expected in blocks.items():
             for checkpoint in suite.checkpoints():
-                found += _chunk(reader, what, checkpoint, expected.get(checkpoint), finished)
-    return found
+                damages += _chunk(reader, array, checkpoint, expected.get(checkpoint), finished)
+    return damages
 
 
 def _blocks(plan: StorePlan, records: Iterable[Record]) -> dict[str, dict[Checkpoint, Block]]:
     """What the journal holds of each checkpoint, for each axis that the store has."""
-    scores = {"scores": plan.score_blocks(records)} if plan.template.tasks.names else {}
-    metrics = {"metrics": plan.metric_blocks(records)} if plan.template.metrics.names else {}
-    return {**metrics, **scores}
+    blocks = {}
+    if plan.template.metrics.names:
+        blocks["metrics"] = plan.metric_blocks(records)
+    if plan.template.tasks.names:
+        blocks["scores"] = plan.score_blocks(records)
+    return blocks
 
 
 def repair(
@@ -102,31 +105,32 @@ def repair(
         The plan with the new digests of metadata and coordinates.
     """
     records = list(records)
-    found, blocks = verify(path, plan, records, finished), _blocks(plan, records)
-    if any(damage.kind is DamageKind.METADATA for damage in found):
+    damages = verify(path, plan, records, finished)
+    blocks = _blocks(plan, records)
+    if any(damage.kind is DamageKind.METADATA for damage in damages):
         lay_out(path, plan.template)
     else:  # remove the chunks that have no record, damaged or not
-        for damage in found:
-            what = damage.where.rpartition(" ")[2]
-            if damage.checkpoint is not None and damage.checkpoint not in blocks[what]:
-                for file in Reader(path, damage.checkpoint.model).files(what, damage.checkpoint):
+        for damage in damages:
+            array = damage.where.rpartition(" ")[2]
+            if damage.checkpoint is not None and damage.checkpoint not in blocks[array]:
+                for file in Reader(path, damage.checkpoint.model).files(array, damage.checkpoint):
                     file.unlink(missing_ok=True)
-    for what, recorded in blocks.items():
-        restore(path, what, recorded)
+    for array, recorded in blocks.items():
+        restore(path, array, recorded)
     if finished:
         finish(path, {})
-    return found, dataclasses.replace(plan, files=files_of(path))
+    return damages, dataclasses.replace(plan, files=files_of(path))
 
 
 def check_files(path: Path, files: Mapping[str, str]) -> Iterator[Damage]:
     """Compare metadata and coordinates with the digests of what was laid out."""
-    there = files_of(path)
+    digests = files_of(path)
     for name, digest in files.items():
-        if name not in there:
+        if name not in digests:
             yield Damage(DamageKind.METADATA, name, "it is missing")
-        elif there[name] != digest:
+        elif digests[name] != digest:
             yield Damage(DamageKind.METADATA, name, "it was changed")
-    for name in there.keys() - files.keys():
+    for name in digests.keys() - files.keys():
         yield Damage(DamageKind.METADATA, name, "it is not part of this store")
     for name in stale_copies(path):
         yield Damage(
@@ -135,34 +139,34 @@ def check_files(path: Path, files: Mapping[str, str]) -> Iterator[Damage]:
 
 
 def _chunk(
-    reader: Reader, what: str, checkpoint: Checkpoint, expected: Block | None, finished: bool
+    reader: Reader, array: str, checkpoint: Checkpoint, expected: Block | None, finished: bool
 ) -> Iterator[Damage]:
-    where = f"{checkpoint} {what}"
+    where = f"{checkpoint} {array}"
     try:
-        missing = [file for file in reader.files(what, checkpoint) if not file.is_file()]
+        missing = [file for file in reader.files(array, checkpoint) if not file.is_file()]
         if len(missing) == len(PARTS):
             if expected is not None:
-                yield _absent(where, checkpoint, what, expected, finished)
+                yield _absent(where, checkpoint, array, expected, finished)
             return
-        found = reader.block(what, checkpoint)
+        block = reader.block(array, checkpoint)
     except DataError as error:
         yield Damage(DamageKind.CHUNK, where, str(error), checkpoint)
         return
     if expected is None:
-        if missing or (found.status != Status.MISSING).any():
+        if missing or (block.status != Status.MISSING).any():
             yield Damage(DamageKind.UNVOUCHED, where, "the journal has no record of it", checkpoint)
     elif missing:
         yield Damage(DamageKind.CHUNK, where, f"its file {missing[0]} is missing", checkpoint)
-    elif found.values.shape != expected.values.shape:
+    elif block.values.shape != expected.values.shape:
         yield Damage(
             DamageKind.CHUNK,
             where,
-            f"shape {found.values.shape}, not {expected.values.shape}",
+            f"shape {block.values.shape}, not {expected.values.shape}",
             checkpoint,
         )
     else:
         yield from _cells(
-            where, checkpoint, found, expected, may_miss=what == "scores" and not finished
+            where, checkpoint, block, expected, may_miss=array == "scores" and not finished
         )
 
 
@@ -193,11 +197,11 @@ def _cells(
 
 
 def _absent(
-    where: str, checkpoint: Checkpoint, what: str, expected: Block, finished: bool
+    where: str, checkpoint: Checkpoint, array: str, expected: Block, finished: bool
 ) -> Damage:
     # a worker writes metrics before they are committed; a failure and the scores are written at the
     # end
-    written_at_once = what == "metrics" and np.isin(expected.status, (Status.OK, Status.NAN)).any()
+    written_at_once = array == "metrics" and np.isin(expected.status, (Status.OK, Status.NAN)).any()
     if finished or written_at_once:
         return Damage(DamageKind.CHUNK, where, "it is missing", checkpoint)
     return Damage(DamageKind.PENDING, where, "it is written when the run ends", checkpoint)

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,8 @@ def lay_out(path: Path, template: Template) -> None:
     building = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         with private():
-            about = {**template.attributes, "template": template.key, "format": FORMAT}
-            root = zarr.open_group(building, mode="w", attributes=about)
+            attributes = {**template.attributes, "template": template.key, "format": FORMAT}
+            root = zarr.open_group(building, mode="w", attributes=attributes)
             for suite in template.suites:
                 _create_group(root, suite, template)
         if path.exists():
@@ -101,27 +102,30 @@ def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
         _coordinate(
             group, "readout", "arm", np.array(readouts, np.dtypes.StringDType()), about_readout
         )
-    for dimension, what, axis in (
-        ("metric", "metrics", template.metrics),
-        ("task", "scores", template.tasks),
-    ):
-        _create_axis(group, suite, dimension, what, axis)
+    _create_axis(group, suite, "metric", "metrics", template.metrics)
+    _create_axis(group, suite, "task", "scores", template.tasks)
 
 
 def _create_axis(group: zarr.Group, suite: Suite, dimension: str, what: str, axis: Axis) -> None:
     if not axis.names:
         return
-    about = {"units": dict(zip(axis.names, axis.units, strict=True))}
-    about["descriptions"] = dict(zip(axis.names, axis.descriptions, strict=True))
-    _coordinate(group, dimension, dimension, np.array(axis.names, np.dtypes.StringDType()), about)
-    rows = "arm" if what == "scores" and suite.has_readouts else "layer"
-    shape = (
-        len(suite.revisions),
-        len(suite.rows if rows == "arm" else suite.layers),
-        len(axis.names),
+    about_axis = {
+        "units": dict(zip(axis.names, axis.units, strict=True)),
+        "descriptions": dict(zip(axis.names, axis.descriptions, strict=True)),
+    }
+    _coordinate(
+        group, dimension, dimension, np.array(axis.names, np.dtypes.StringDType()), about_axis
     )
+    rows = "layer"
+    row_count = len(suite.layers)
+    coordinates = "step"
+    if what == "scores" and suite.has_readouts:
+        rows = "arm"
+        row_count = len(suite.rows)
+        coordinates = "step arm_layer readout"
+    shape = (len(suite.revisions), row_count, len(axis.names))
     kinds: tuple[tuple[str, str, Any, dict[str, Any]], ...] = (
-        ("", "float64", float("nan"), about),
+        ("", "float64", float("nan"), about_axis),
         ("_stderr", "float64", float("nan"), {"description": "standard error"}),
         ("_status", "uint8", 0, dict(FLAGS)),
     )
@@ -133,10 +137,7 @@ def _create_axis(group: zarr.Group, suite: Suite, dimension: str, what: str, axi
             dtype=dtype,
             fill_value=fill,
             dimension_names=("checkpoint", rows, dimension),
-            attributes={
-                "coordinates": "step arm_layer readout" if rows == "arm" else "step",
-                **attributes,
-            },
+            attributes={"coordinates": coordinates, **attributes},
             compressors=_COMPRESSORS,
         )
 
@@ -171,17 +172,18 @@ def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:
                 f"'{path}' does not plan {checkpoint}; it plans {', '.join(revisions)}."
             )
         row = revisions.index(checkpoint.revision)
-        for suffix, part in PARTS.items():
-            array, values = group[what + suffix], getattr(block, part)
+        for suffix, name in PARTS.items():
+            array = group[what + suffix]
+            values = getattr(block, name)
             if values.shape != array.chunks[1:]:
                 raise DataError(
                     f"{checkpoint}: {what}{suffix} has shape {values.shape}, its chunk "
                     f"{array.chunks[1:]}."
                 )
-            # one of the many NaN values, so that equal values give equal files
-            array[row] = (
-                np.where(np.isnan(values), np.nan, values) if values.dtype.kind == "f" else values
-            )
+            if values.dtype.kind == "f":
+                # one of the many NaN values, so that equal values give equal files
+                values = np.where(np.isnan(values), np.nan, values)
+            array[row] = values
 
 
 class Reader:
@@ -208,11 +210,11 @@ class Reader:
     def files(self, what: str, checkpoint: Checkpoint) -> list[Path]:
         """The files of the values, standard errors and status of a checkpoint; they may be missing."""
         with readable(f"{checkpoint}: {what}", self._folder):
-            place = (self._rows[checkpoint.revision], 0, 0)
-            arrays = {what + suffix: self._array(what + suffix) for suffix in PARTS}
+            chunk = (self._rows[checkpoint.revision], 0, 0)
+            names = [what + suffix for suffix in PARTS]
             return [
-                self._folder / name / array.metadata.encode_chunk_key(place)
-                for name, array in arrays.items()
+                self._folder / name / self._array(name).metadata.encode_chunk_key(chunk)
+                for name in names
             ]
 
     def holds(self, what: str, checkpoint: Checkpoint, block: Block) -> bool:
@@ -239,7 +241,8 @@ def read_block(path: Path, what: str, checkpoint: Checkpoint) -> Block:
 
 def restore(path: Path, what: str, blocks: Mapping[Checkpoint, Block]) -> list[Checkpoint]:
     """Write the blocks that the store does not hold; returns their checkpoints."""
-    readers = {model: Reader(path, model) for model in {checkpoint.model for checkpoint in blocks}}
+    models = {checkpoint.model for checkpoint in blocks}
+    readers = {model: Reader(path, model) for model in models}
     wrong = [c for c, block in blocks.items() if not readers[c.model].holds(what, c, block)]
     for checkpoint in wrong:
         write(path, what, checkpoint, blocks[checkpoint])
@@ -265,7 +268,8 @@ def files_of(path: Path) -> dict[str, str]:
 
     Consolidated metadata is a copy and not included; see `stale_copies`.
     """
-    values, digests = {what + suffix for what in ("metrics", "scores") for suffix in PARTS}, {}
+    values = {name + suffix for name, suffix in product(("metrics", "scores"), PARTS)}
+    digests = {}
     for file in sorted(path.rglob("*")):
         _, *inside = file.relative_to(path).parts
         is_chunk = len(inside) > 1 and inside[0] in values and inside[1] == "c"
