@@ -10,7 +10,7 @@ end without these.
 
 The cheapest tasks are often of one kind. Where the kinds disagree, a search that dismisses a rival
 or a whole model on a few cheap scores is wrong, and sure. Searches of tables of several model
-families (docs/figures/policies.md) show what protects from that: every kind seen at the leader, at
+families (docs/figures/search.md) show what protects from that: every kind seen at the leader, at
 its nearest rivals, and at the best arm of every other model.
 """
 

@@ -30,7 +30,7 @@ a task was scored carries no information about these arms.
 How much kinds and tasks deviate differs between families of models by a factor of ten and more, so
 their variances have wide priors. The default `Hyperparameters` have one significant digit; they and
 the form of the kernel were chosen after looking at published scores of several families
-(docs/figures/policies.md). `fit_model` estimates the hyperparameters of a search by their maximum a
+(docs/figures/search.md). `fit_model` estimates the hyperparameters of a search by their maximum a
 posteriori value on a grid with factors of `STEP`.
 
 **The posterior.** The covariance matrix of the observed cells is factored once (Cholesky) and grows

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from daskmetrics.planning.plan import Proposal
     from daskmetrics.planning.trials import Runner
 
-PROBES = ("allreduce", "loader", "precision")  # workloads of `planning._rank_bench`
+PROBES = ("allreduce", "loader", "precision")  # workloads of `planning.rank_bench`
 NO_OPTION = 1  # exit code of a plan in which no option can be used
 
 

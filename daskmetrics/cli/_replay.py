@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -102,7 +103,7 @@ def replay(
     truth = ground_truth(table, plan.scenario.build_problem(table))
     best = str(table.arms[truth.best])
     sentence = (
-        f"With {budget:.3g} of the cost of every score, {points[-1].found} of {seeds} searches by "
+        f"With a share of {budget:.3g} of the cost of every score, {points[-1].found} of {seeds} searches by "
         f"{policy} recommended a candidate within 1 % of the best, {best}."
     )
     document = {
@@ -115,13 +116,15 @@ def replay(
     }
 
     def show() -> None:
-        rows = tuple(
-            (f"{100 * p.share:.3g} %", f"{p.found} of {p.searches}", f"{100 * p.loss:.2f} %")
-            for p in points
-        )
+        rows = []
+        for point in points:
+            loss = "no answer yet"
+            if math.isfinite(point.loss):
+                loss = f"{100 * point.loss:.2f} %"
+            rows.append((f"{100 * point.share:.3g} %", f"{point.found} of {point.searches}", loss))
         grid = f"{len(table.arms):,} candidates x {len(table.tasks)} tasks"
         title = f"{grid}, {table.known:,} scores known"
-        Table(("cost", "within 1 % of the best", "median loss"), rows, title).show()
+        Table(("cost", "within 1 % of the best", "median loss"), tuple(rows), title).show()
         say()
         say(sentence)
 

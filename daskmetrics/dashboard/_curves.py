@@ -42,7 +42,7 @@ class TrainingCurves:
         Other events are ignored: they come from other code.
         """
         model = event.get("model")
-        names = [model] if model else []
+        names = [model] if isinstance(model, str) and model else []
         if "rank" in event:
             names.append(f"rank {event['rank']}")
         name = " ".join(names)

@@ -157,8 +157,9 @@ def _problem(workers: int, device: str, partition: Partition, nodes: Sequence[No
     """Why a partition can never give so many workers."""
     available = sum(node.has(device) for node in nodes)
     if not available:
-        kinds = set(chain.from_iterable(node.gpus for node in nodes)) or ["no GPUs"]
-        return f"partition {partition.name} has no {device}, but {', '.join(sorted(kinds))}"
+        kinds = set(chain.from_iterable(node.gpus for node in nodes)) - {""}
+        others = ", ".join(sorted(kinds)) or "no GPUs of a known type"
+        return f"partition {partition.name} has no {device}, but {others}"
     if available < workers:
         return f"partition {partition.name} has only {available} {device}"
     if not partition.up:

@@ -86,7 +86,13 @@ def test_a_dry_run_of_the_real_grid_counts_and_starts_nothing(tmp_path):
         tmp_path, "run", "--dry-run", str(Path(__file__).parents[2] / "configs" / "pythia.yaml")
     )
     assert done.returncode == 0, done.stderr
-    for text in ("5,184 in 432 checkpoints", "165,888 cells", "432 units", "32 (slurm)", "assumed"):
+    for text in (
+        "5,184 in 432 checkpoints",
+        "165,888 scores",
+        "432 units",
+        "32 (slurm)",
+        "assumed",
+    ):
         assert text in done.stdout
     assert not (tmp_path / "runs").exists()
 

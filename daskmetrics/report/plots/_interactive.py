@@ -26,7 +26,7 @@ from daskmetrics.report.plots._fields import Field
 # those of Okabe and Ito (2008), of which the first is lighter, so that it is seen on dark pages
 COLOURS = ("#2b8cc4", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#7f7f7f")
 MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "plus", "x")
-STAGES = {"baseline": "#7f7f7f", "search": COLOURS[0], "confirm": "#d55e00"}
+STAGES = {"cover": "#7f7f7f", "search": COLOURS[0], "confirm": "#d55e00"}
 NO_VALUE = "#e9ecef"
 FIRST = 75  # shade of the first line, which is seen on dark and on light pages
 LINES = 8  # checkpoints of a model that have a line

@@ -39,7 +39,7 @@ MOST_LAYERS = 9  # labelled below one panel
 MOST_CHECKPOINTS = 26  # labelled beside the search's path
 MOST_LOSSES = 48  # points of a line of losses; more show only noise
 STAGES = {
-    "baseline": ("#7f7f7f", "o", 14),
+    "cover": ("#7f7f7f", "o", 14),
     "search": ("#0072b2", ".", 34),
     "confirm": ("#d55e00", "D", 16),
 }
