@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -52,8 +51,9 @@ MOST_NAMED = 16  # ranks that the legend of a training names
 
 def plain_figure(title: str, x_label: str, y_label: str, **options: Any) -> Any:
     """An empty figure in the style of the pages."""
-    options = {"height": 230, "tools": "save", **options}
-    fig = figure(title=title, min_width=340, sizing_mode="stretch_width", **options)
+    fig = figure(
+        title=title, height=230, min_width=340, sizing_mode="stretch_width", tools="save", **options
+    )
     fig.toolbar.logo = None
     fig.toolbar.autohide = True
     fig.title.text_font_size = "14px"
@@ -98,13 +98,13 @@ class CostLine:
     def update(self, live: LiveState) -> None:
         """Show the live's curve."""
         curve = np.array(live.curve, dtype=float).reshape(-1, 3)
-        unit, axis_label = live.exhaustive / 100, COST
-        if math.isnan(live.exhaustive):
-            unit, axis_label = 1.0, "cost spent, assumed seconds"
+        known = live.exhaustive == live.exhaustive
+        unit = live.exhaustive / 100 if known else 1.0
         cost, best, regret = curve[:, 0] / unit, curve[:, 1], curve[:, 2]
         self.source.data = {"cost": cost, "best": best, "regret": regret}
-        self.figure.xaxis.axis_label = axis_label
-        self.figure.x_range.end = np.nanmax([live.budget / unit, *cost], initial=0.0) or 100
+        self.figure.xaxis.axis_label = COST if known else "cost spent, assumed seconds"
+        whole = live.budget / unit if live.budget == live.budget else 0.0
+        self.figure.x_range.end = max(whole, cost.max(initial=0.0)) or 100
         low, high = span(best, LEAST_SCORE)
         self.figure.y_range.update(start=low, end=high)
         self.figure.extra_y_ranges["regret"].end = max(
@@ -118,10 +118,10 @@ def span(values: NDArray[Any], least: float, margin: float = 0.12) -> tuple[floa
     >>> span(np.array([0.5, 0.5001, np.nan]), least=0.1, margin=0.0)
     (0.45005, 0.55005)
     """
-    finite = values[np.isfinite(values)]
-    if not len(finite):
+    known = values[np.isfinite(values)]
+    if not len(known):
         return 0.0, 1.0
-    low, high = float(finite.min()), float(finite.max())
+    low, high = float(known.min()), float(known.max())
     half = max((0.5 + margin) * (high - low), least / 2)
     return (low + high) / 2 - half, (low + high) / 2 + half
 
@@ -163,21 +163,21 @@ class BusyLines:
 
     def update(self, busy: Sequence[WorkerLoad]) -> None:
         """Add the new measurements."""
-        loads = [load for load in busy if load.time > self._last]
-        if not loads:
+        new = [one for one in busy if one.time > self._last]
+        if not new:
             return
-        self._last = loads[-1].time
-        if not all(math.isnan(load.gpu) for load in loads):
+        first, self._last = busy[0].time, new[-1].time
+        if any(one.gpu == one.gpu for one in new):
             self._show_gpu(True)
+        added = {name: [getattr(one, name) / self._unit for one in new] for name in self._names}
         offset = time.localtime(self._last).tm_gmtoff  # bokeh shows Universal Time
-        start = max(busy[0].time, self._last - SHOWN)
+        start = max(first, self._last - SHOWN)
         self.figure.x_range.update(
             start=(start + offset) * 1000, end=(max(self._last, start + 60) + offset) * 1000
         )
-        columns = {"time": [(load.time + offset) * 1000 for load in loads]}
-        for name in self._names:
-            columns[name] = [getattr(load, name) / self._unit for load in loads]
-        self.source.stream(columns, rollover=900)
+        self.source.stream(
+            {"time": [(one.time + offset) * 1000 for one in new], **added}, rollover=900
+        )
 
     def _show_gpu(self, visible: bool) -> None:
         line = self._lines.get("gpu")
@@ -214,15 +214,15 @@ class TrainingLines:
             self._set_ranges()
 
     def _set_ranges(self) -> None:
-        def joined(name: str) -> NDArray[Any]:
-            return np.concatenate([source.data[name] for source in self._sources.values()])
-
-        low, high = span(joined("loss"), LEAST_LOSS)
+        columns = [source.data for source in self._sources.values()]
+        step, loss, speed = (
+            np.concatenate([data[name] for data in columns]) for name in ("step", "loss", "speed")
+        )
+        low, high = span(loss, LEAST_LOSS)
         self.loss.y_range.update(start=low, end=high)
-        self.speed.y_range.end = 1.1 * np.nanmax(joined("speed"), initial=0.0) or 1.0
-        last_step = max(joined("step").max(), 1)
+        self.speed.y_range.end = 1.1 * np.nanmax(speed, initial=0.0) or 1.0
         for fig in (self.loss, self.speed):
-            fig.x_range.end = last_step
+            fig.x_range.end = max(step.max(), 1)
             fig.visible = True
 
     def _add(self, name: str) -> None:

@@ -42,16 +42,16 @@ class TrainingCurves:
         Other events are ignored: they come from other code.
         """
         model = event.get("model")
-        names = [model] if isinstance(model, str) and model else []
-        if "rank" in event:
-            names.append(f"rank {event['rank']}")
-        name = " ".join(names)
+        name = " ".join(
+            [*([model] if model else []), *([f"rank {event['rank']}"] if "rank" in event else [])]
+        )
         if "step" not in event or not name:
             return
-        loss, speed = _number(event.get("loss")), _number(event.get("tokens_per_second"))
+        loss, speed = (_number(event.get(part)) for part in ("loss", "tokens_per_second"))
         point = RankPoint(int(event["step"]), loss, speed, now)
-        # perhaps with fewer ranks
-        is_again = name in self.last and point.step <= self.last[name].step
+        is_again = (
+            name in self.last and point.step <= self.last[name].step
+        )  # perhaps with fewer ranks
         for other, latest in list(self.last.items()):
             if now - latest.time > RECENT or (is_again and self._models[other] == model):
                 del self.last[other]

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from bokeh import models
 from bokeh.palettes import Cividis256
+from bokeh.plotting import figure
 from numpy.typing import NDArray
 
 from daskmetrics.core.names import Suite
 from daskmetrics.core.steps import AxisScale, edges, fitting, ticks
-from daskmetrics.dashboard._charts import plain_figure, span
+from daskmetrics.dashboard._charts import span
 from daskmetrics.dashboard._state import SCORED, LiveState
 
 NUMBERED = 5  # latest decisions that are numbered
@@ -64,17 +65,16 @@ class Heatmap:
         self.figure = self._figure()
 
     def _figure(self) -> Any:
-        fig = plain_figure(
-            "",
-            "training step",
-            "layer",
+        fig = figure(
             height=330,
+            min_width=340,
+            sizing_mode="stretch_width",
             tools="pan,box_zoom,reset,save",
             x_range=(0, 1),
             y_range=(0, 1),
         )
         fig.toolbar_location = "above"
-        fig.toolbar.autohide = False
+        fig.toolbar.logo = None
         color: Any = {"field": "value", "transform": self.mapper}
         cells = fig.quad(
             "left", "right", "bottom", "top", source=self.cells, fill_color=color, line_color=color
@@ -116,82 +116,89 @@ class Heatmap:
             title_text_font_style="normal",
         )  # fmt: skip
         fig.add_layout(self.bar, "right")
+        fig.xaxis.axis_label, fig.yaxis.axis_label = "training step", "layer"
         fig.grid.visible = False
+        fig.title.text_font_size = "14px"
+        for axis in (fig.xaxis, fig.yaxis):
+            axis.axis_label_text_font_style = "normal"
         return fig
 
     def update(self, live: LiveState, model: str, name: str, scale: str) -> None:
         """Show one quantity of one model; a scale other than ``log`` and ``even`` selects the one
         that fits.
         """
-        suite, arms = live.grid.suite(model)
+        suite, part = live.grid.suite(model)
         fitted: AxisScale = scale if scale in ("log", "even") else fitting(suite.revisions)  # type: ignore[assignment]
         if self._drawn != (live, model, fitted):
             self._drawn = live, model, fitted
             self._lay_out(suite, fitted)
-        values = live.values(name)[arms]
+        values = live.values(name)[part]
         self._set_colours(values, name, live)
-        mean, sd = live.posterior[:, arms]
-        numbers = live.last[arms]
+        mean, sd = live.posterior[:, part]
         self.cells.data.update(
             value=values,
             mean=mean,
             sd=sd,
-            first=live.first[arms],
-            last=numbers,
-            paid=live.paid[arms],
+            first=live.first[part],
+            last=live.last[part],
+            paid=live.paid[part],
         )
-        paid = np.flatnonzero(live.paid[arms])
-        latest = paid[np.argsort(-numbers[paid])][:NUMBERED]
+        paid, last = np.flatnonzero(live.paid[part]), live.last[part]
+        latest = paid[np.argsort(-last[paid])][:NUMBERED]
         self.marks.data = {"x": self.x[paid], "y": self.y[paid]}
         self.numbers.data = {
             "x": self.x[latest],
             "y": self.y[latest],
-            "text": list(map(str, numbers[latest])),
+            "text": [str(number) for number in last[latest]],
         }
-        leader = live.grid.index.get(live.leader, -1) - arms.start
+        leader = live.grid.index.get(live.leader, -1) - part.start
         leaders = [leader] if 0 <= leader < len(self.x) else []
         self.star.data = {"x": self.x[leaders], "y": self.y[leaders]}
 
     def _lay_out(self, suite: Suite, scale: AxisScale) -> None:
         borders = np.array(edges(suite.revisions, scale))
         rows = len(suite.rows)
-        start, end = np.repeat(borders[:-1], rows), np.repeat(borders[1:], rows)
+        left, right = np.repeat(borders[:-1], rows), np.repeat(borders[1:], rows)
         bottom = np.tile(np.arange(rows) - 0.5, len(suite.revisions))
-        self.x, self.y = (start + end) / 2, bottom + 0.5
-        blank = np.full(len(start), np.nan, np.float32)
-        none = np.zeros(len(start), int)
-        names = list(map(str, suite.arms()))
+        self.x, self.y = (left + right) / 2, bottom + 0.5
+        blank = np.full(len(left), np.nan, np.float32)
+        none = np.zeros(len(left), int)
+        names = [str(arm) for arm in suite.arms()]
         self.cells.data = {
-            "left": start, "right": end, "bottom": bottom, "top": bottom + 1, "name": names, "value": blank,
+            "left": left, "right": right, "bottom": bottom, "top": bottom + 1, "name": names, "value": blank,
             "mean": blank, "sd": blank, "first": none, "last": none, "paid": none,
         }  # fmt: skip
-        fig = self.figure
-        labels = ticks(suite.revisions, scale, MOST_STEPS)
-        fig.xaxis.ticker = models.FixedTicker(ticks=list(labels))
-        fig.xaxis.major_label_overrides = labels
+        fig, labels = self.figure, ticks(suite.revisions, scale, MOST_STEPS)
+        fig.xaxis.ticker, fig.xaxis.major_label_overrides = (
+            models.FixedTicker(ticks=list(labels)),
+            labels,
+        )
         stride = -(-rows // MOST_LAYERS)
         shown = {
             i: f"{layer} {name}".strip()
             for i, (layer, name) in enumerate(suite.rows)
             if i % stride == 0
         }
-        fig.yaxis.ticker = models.FixedTicker(ticks=list(shown))
-        fig.yaxis.major_label_overrides = shown
-        _set_range(fig.x_range, borders[0], borders[-1])
-        _set_range(fig.y_range, -0.5, rows - 0.5)
+        fig.yaxis.ticker, fig.yaxis.major_label_overrides = (
+            models.FixedTicker(ticks=list(shown)),
+            shown,
+        )
+        for range_, start, end in (
+            (fig.x_range, borders[0], borders[-1]),
+            (fig.y_range, -0.5, rows - 0.5),
+        ):
+            range_.update(start=start, end=end, reset_start=start, reset_end=end)
 
     def _set_colours(self, values: NDArray[np.float32], name: str, live: LiveState) -> None:
-        finite = values[np.isfinite(values)]
-        smallest_span = LEAST_SHARE * float(np.abs(finite).max(initial=0.0)) or 1.0
-        low, high = span(finite, smallest_span, margin=0.0)
-        if name == SCORED:
-            low, high = 0.0, float(len(live.grid.tasks))
+        known = values[np.isfinite(values)]
+        least = LEAST_SHARE * float(np.abs(known).max(initial=0.0)) or 1.0
+        low, high = (
+            (0.0, float(len(live.grid.tasks))) if name == SCORED else span(known, least, margin=0.0)
+        )
         self.mapper.update(low=low, high=high)
         units = live.units(name)
-        title = name if units in name else f"{name}, {units}"
-        self.figure.title.text = f"{title}: {len(finite):,} of {len(values):,} arms"
+        share = f"{len(known):,} of {len(values):,} arms"
+        self.figure.title.text = (
+            f"{name}: {share}" if units in name else f"{name}, {units}: {share}"
+        )
         self.bar.title = units if len(units) < 14 else ""
-
-
-def _set_range(axis_range: Any, start: float, end: float) -> None:
-    axis_range.update(start=start, end=end, reset_start=start, reset_end=end)

@@ -4,11 +4,9 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from itertools import chain
 from typing import Any
 
 from bokeh.layouts import column, row
@@ -20,7 +18,7 @@ from daskmetrics.dashboard._charts import TRAFFIC, BusyLines, CostLine, Training
 from daskmetrics.dashboard._curves import TrainingCurves
 from daskmetrics.dashboard._heatmap import Heatmap
 from daskmetrics.dashboard._plugin import DashboardPlugin, plugin_of
-from daskmetrics.dashboard._state import POSTERIOR_MEAN, SCORED, Decision, LiveState
+from daskmetrics.dashboard._state import KINDS, POSTERIOR_MEAN, SCORED, Decision, LiveState
 
 WIDE = ("reason", "first")  # columns whose text may need more than one line
 INTERVAL = 1000  # milliseconds between updates
@@ -132,8 +130,8 @@ class Page:
             select.on_change("value", self._on_select)
         wide: dict[str, Any] = {"sizing_mode": "stretch_width"}
         rows = [
-            row(*views, styles=WRAPPED, **wide)
-            for views in (
+            row(*parts, styles=WRAPPED, **wide)
+            for parts in (
                 (self.model, self.quantity, self.scale, self.heat.legend),
                 (self.heat.figure,),
                 (self.training.loss, self.training.speed),
@@ -154,13 +152,16 @@ class Page:
         self.workers.text = _workers(self.plugin.readings())
         self.training.update(self.plugin.training)
         live = self.plugin.live
-        for view in self._of_runs:
-            view.visible = live is not None
+        for part in self._of_runs:
+            part.visible = live is not None
         if live is None:
-            items, title = self.plugin.items, "Waiting for a run"
-            if items:
-                counts = (f"{count} {status}" for status, count in items["counts"].items())
-                title = f"Map of {items['items']} items: {', '.join(counts)}"
+            items = self.plugin.items
+            counts = (
+                ", ".join(f"{count} {status}" for status, count in items["counts"].items())
+                if items
+                else ""
+            )
+            title = f"Map of {items['items']} items: {counts}" if items else "Waiting for a run"
             self.head.text = f'<p class="title">{title}</p>'
             return
         self.head.text = _head(live, self.plugin)
@@ -179,21 +180,27 @@ class Page:
             self._show(self._live)
 
     def _show(self, live: LiveState) -> None:
-        name = self.quantity.value
-        if name == FOLLOW:
-            name = _current(live)
+        name = _current(live) if self.quantity.value == FOLLOW else self.quantity.value
         self.heat.update(live, self.model.value, name, self.scale.value)
         self.cost.update(live)
         self.cost.figure.visible = self.decisions.visible = bool(live.curve or live.latest)
         latest = [live.latest[index] for index in sorted(live.latest, reverse=True)]
-        header = ("number", "cell", "stage", "score", "cost")
-        self.decisions.text = _table("Latest decisions", header, map(_decision_row, latest))
-        header = ("count", "what", "status", "reason", "first")
-        failures = [
-            (f"{group.count:,}", group.kind, group.status, group.reason, group.example)
-            for group in live.failures
-        ]
-        self.failures.text = _table("Failures", header, failures)
+        self.decisions.text = _table(
+            "Latest decisions",
+            ("number", "cell", "stage", "score", "cost"),
+            [
+                (f"{one.index:,}", one.name, one.stage, _score_text(one), duration(one.cost))
+                for one in latest
+            ],
+        )
+        self.failures.text = _table(
+            "Failures",
+            ("count", "what", "status", "reason", "first"),
+            [
+                (f"{one.count:,}", one.kind, one.status, one.reason, one.example)
+                for one in live.failures
+            ],
+        )
 
 
 def _current(live: LiveState) -> str:
@@ -203,10 +210,10 @@ def _current(live: LiveState) -> str:
     return POSTERIOR_MEAN if (live.posterior == live.posterior).any() else SCORED
 
 
-def _table(title: str, header: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table that scrolls, as HTML; its text is escaped, since it may come from foreign code."""
     head = "".join(f"<th>{name}</th>" for name in header)
-    body = "".join(f"<tr>{''.join(map(_cell, header, texts))}</tr>" for texts in rows)
+    body = "".join(f"<tr>{''.join(map(_cell, header, one))}</tr>" for one in rows)
     body = body or f'<tr><td colspan="{len(header)}">none</td></tr>'
     return f'<p class="title">{title}</p><div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
 
@@ -229,31 +236,34 @@ MOST_WORKERS = 100  # rows of the table of workers
 
 def _workers(readings: Mapping[str, Mapping[str, float]]) -> str:
     """What each worker uses now, as HTML; a quantity that none reports has no column."""
-    reported = set(chain.from_iterable(readings.values()))
-    columns = {name: column for name, column in USED.items() if column[0] in reported}
-
-    def table_row(worker: str) -> Iterator[str]:
-        yield worker
-        for quantity, unit, form in columns.values():
-            number = readings[worker].get(quantity)
-            yield "" if number is None else form.format(number / unit)
-
+    reported = {quantity for own in readings.values() for quantity in own}
+    columns = {name: part for name, part in USED.items() if part[0] in reported}
     shown = sorted(readings, key=lambda name: (len(name), name))[:MOST_WORKERS]
-    title = "Workers now"
-    if len(readings) > MOST_WORKERS:
-        title += f", the first {MOST_WORKERS} of {len(readings):,}"
-    title += " (network and disk: of the machine)"
-    return _table(title, ("worker", *columns), map(table_row, shown))
+    more = (
+        f", the first {MOST_WORKERS} of {len(readings):,}" if len(readings) > MOST_WORKERS else ""
+    )
+    return _table(
+        f"Workers now{more} (network and disk: of the machine)",
+        ("worker", *columns),
+        [
+            (
+                name,
+                *(
+                    form.format(own[q] / unit) if q in own else ""
+                    for q, unit, form in columns.values()
+                ),
+            )
+            for name, own in ((name, readings[name]) for name in shown)
+        ],
+    )
 
 
 def _cell(name: str, text: str) -> str:
     return f'<td class="{"wide" if name in WIDE else "narrow"}">{escape(text)}</td>'
 
 
-def _decision_row(decision: Decision) -> tuple[str, ...]:
-    score = "open" if math.isnan(decision.score) else f"{decision.score:.3f}"
-    cost = duration(decision.cost)
-    return f"{decision.index:,}", decision.name, decision.stage, score, cost
+def _score_text(decision: Decision) -> str:
+    return "open" if decision.score != decision.score else f"{decision.score:.3f}"
 
 
 def _head(live: LiveState, plugin: DashboardPlugin) -> str:
@@ -262,13 +272,10 @@ def _head(live: LiveState, plugin: DashboardPlugin) -> str:
     if live.best == live.best:
         facts.append((f"{live.best:.3f}", "best mean score so far"))
     if live.leader:
-        label = "leading arm"
-        if live.phase == "finished":
-            label = "best arm" if live.confirmed else "expected to be the best arm"
-        facts.append((escape(live.leader), label))
-    remaining = live.left(time.monotonic())
-    if remaining:
-        facts.append((duration(remaining), f"left of {escape(live.phase)}"))
+        ended = "best arm" if live.confirmed else "expected to be the best arm"
+        facts.append((escape(live.leader), ended if live.phase == "finished" else "leading arm"))
+    if left := live.left(time.monotonic()):
+        facts.append((duration(left), f"left of {escape(live.phase)}"))
     facts.append((f"{len(plugin.scheduler.workers)}", "workers"))
     tiles = "".join(f"<div><b>{value}</b><span>{label}</span></div>" for value, label in facts)
     cluster = f'<div class="line">{escape(plugin.cluster)}</div>' if plugin.cluster else ""
@@ -278,20 +285,18 @@ def _head(live: LiveState, plugin: DashboardPlugin) -> str:
 def _progress(live: LiveState) -> list[tuple[str, str]]:
     """Values and labels of the finished units and of the cost."""
     facts = []
-    labels = {
+    words = {
         "train": "checkpoints trained",
         "measure": "checkpoints measured",
         "score": "cells scored",
     }
-    if not live.grid.metrics:
-        del labels["measure"]
-    for kind, label in labels.items():
+    for kind in (kind for kind in KINDS if kind != "measure" or live.grid.metrics):
         done, total = live.counts[kind, "ok"], live.planned.get(kind, 0)
         failed = live.done(kind) - done
-        if failed:
-            label += f", {failed:,} failed"
         if total or done:
-            facts.append((f"{done:,} of {total:,}", label))
+            facts.append(
+                (f"{done:,} of {total:,}", words[kind] + (f", {failed:,} failed" if failed else ""))
+            )
     if live.budget == live.budget:
         shares = f"{live.spent / live.exhaustive:.1%} of {live.budget / live.exhaustive:.1%}"
         facts.append((shares.replace("%", " %"), "of the exhaustive cost spent"))
@@ -320,15 +325,18 @@ class TrainingPage:
         self.head.text = f'<p class="title">{self._summary()}</p>'
 
     def _summary(self) -> str:
-        points = self.curves.last
+        last = self.curves.last
         if not self.curves.points:
             return "No training has reported yet. Suites that an earlier run has trained are not trained again."
-        if not points:
+        if not last:
             return "The training has ended."
-        speeds = (point.tokens_per_second for point in points.values())
-        total = sum(speed for speed in speeds if speed > 0)
-        steps = ", ".join(f"{escape(name)}: step {point.step:,}" for name, point in points.items())
-        if len(points) > 2:
-            greatest = max(point.step for point in points.values())
-            steps = f"{plural(len(points), 'rank')}, step {greatest:,}"
+        steps = ", ".join(f"{escape(name)}: step {point.step:,}" for name, point in last.items())
+        total = sum(
+            point.tokens_per_second for point in last.values() if point.tokens_per_second > 0
+        )
+        steps = (
+            steps
+            if len(last) < 3
+            else f"{plural(len(last), 'rank')}, step {max(p.step for p in last.values()):,}"
+        )
         return f"{steps}, {total:,.0f} tokens per second in total"

@@ -96,10 +96,11 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         workers = list(self.scheduler.workers.values())
         processors = sum(worker.nthreads for worker in workers)
         used = self.readings()
-        cpu = sum(numbers.get("cpu", 0.0) for numbers in used.values())
-        gpu = [numbers["gpu"] for numbers in used.values() if "gpu" in numbers]
-        # each worker reports the traffic of its host
-        hosts = {worker.host: used[str(worker.name)] for worker in workers}
+        cpu = sum(each.get("cpu", 0.0) for each in used.values())
+        gpu = [each["gpu"] for each in used.values() if "gpu" in each]
+        hosts = {
+            worker.host: used[str(worker.name)] for worker in workers
+        }  # whose traffic each of its workers reports
         load = WorkerLoad(
             time=time.time(),
             workers=len(workers),
@@ -107,11 +108,11 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
             cpu_slots=_used_share(workers, "CPU"),
             cpu=cpu / 100 / processors if processors else math.nan,
             gpu=sum(gpu) / len(gpu) / 100 if gpu else math.nan,
-            memory=sum(numbers.get("memory", 0.0) for numbers in used.values()),
+            memory=sum(each.get("memory", 0.0) for each in used.values()),
             network=sum(
-                host.get("received", 0.0) + host.get("sent", 0.0) for host in hosts.values()
+                each.get("received", 0.0) + each.get("sent", 0.0) for each in hosts.values()
             ),
-            disk=sum(host.get("read", 0.0) + host.get("written", 0.0) for host in hosts.values()),
+            disk=sum(each.get("read", 0.0) + each.get("written", 0.0) for each in hosts.values()),
         )
         self.load.append(load)
 

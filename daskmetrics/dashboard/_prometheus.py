@@ -61,30 +61,27 @@ REGISTRY.register(COLLECTOR)
 def _load(plugin: DashboardPlugin) -> Iterator[MetricFamily]:
     yield _gauge("workers", "Workers of the scheduler", len(plugin.scheduler.workers))
     if plugin.load:
-        load = plugin.load[-1]
-        names = ("gpu_slots", "cpu_slots", "cpu", "gpu")
-        busy = {(name,): getattr(load, name) for name in names}
+        now = plugin.load[-1]
+        busy = {(part,): getattr(now, part) for part in ("gpu_slots", "cpu_slots", "cpu", "gpu")}
         yield _labelled("busy_ratio", "Used share of the workers' resources", busy, "of")
     reported = plugin.readings()
-    for quantity, (name, description) in USED.items():
-        values = {
-            (worker,): readings[quantity]
-            for worker, readings in reported.items()
-            if quantity in readings
-        }
-        if values:
-            yield _labelled(f"worker_{name}", description, values, "worker")
+    for quantity, (name, about) in USED.items():
+        if values := {
+            (worker,): own[quantity] for worker, own in reported.items() if quantity in own
+        }:
+            yield _labelled(f"worker_{name}", about, values, "worker")
 
 
 def _training(plugin: DashboardPlugin) -> Iterator[MetricFamily]:
-    for field, name, description in (
-        ("step", "step", "Latest training step"),
-        ("loss", "loss_nats", "Latest training loss, nats per token"),
-        ("tokens_per_second", "tokens_per_second", "Latest training throughput"),
+    last = {(rank,): point for rank, point in plugin.training.last.items()}
+    for place, name, about in (
+        (0, "step", "Latest training step"),
+        (1, "loss_nats", "Latest training loss, nats per token"),
+        (2, "tokens_per_second", "Latest training throughput"),
     ):
-        points = plugin.training.last.items()
-        values = {(rank,): getattr(point, field) for rank, point in points}
-        yield _labelled(f"training_{name}", description, values, "rank")
+        yield _labelled(
+            f"training_{name}", about, {rank: point[place] for rank, point in last.items()}, "rank"
+        )
 
 
 def _run(live: LiveState) -> Iterator[MetricFamily]:
@@ -119,20 +116,18 @@ def _run(live: LiveState) -> Iterator[MetricFamily]:
     yield _gauge(
         "cost_exhaustive_seconds", "Assumed seconds of scoring every cell", live.exhaustive
     )
-    remaining = live.left(time.monotonic())
-    if remaining is None:
-        remaining = math.nan
-    yield _gauge("eta_seconds", "Remaining seconds of the current phase", remaining)
+    left = live.left(time.monotonic())
+    yield _gauge(
+        "eta_seconds", "Remaining seconds of the current phase", math.nan if left is None else left
+    )
 
 
-def _gauge(name: str, description: str, value: float) -> MetricFamily:
-    return GaugeMetricFamily(f"daskmetrics_{name}", description, value=value)
+def _gauge(name: str, about: str, value: float) -> MetricFamily:
+    return GaugeMetricFamily(f"daskmetrics_{name}", about, value=value)
 
 
-def _labelled(
-    name: str, description: str, values: Mapping[Any, float], *labels: str
-) -> MetricFamily:
-    family = GaugeMetricFamily(f"daskmetrics_{name}", description, labels=list(labels))
+def _labelled(name: str, about: str, values: Mapping[Any, float], *labels: str) -> MetricFamily:
+    family = GaugeMetricFamily(f"daskmetrics_{name}", about, labels=list(labels))
     for names, value in values.items():
         family.add_metric([str(label) for label in names], value)
     return family

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.core import events
+from daskmetrics.core import events as events
 from daskmetrics.core.names import Arm, Cell, Suite, grid
 from daskmetrics.core.results import Measured, Scored
 from daskmetrics.core.status import cause
@@ -53,10 +53,10 @@ class Grid:
     @cached_property
     def of_layer(self) -> dict[str, list[int]]:
         """Indices of the arms of each layer of a checkpoint, which share its metrics."""
-        arms: dict[str, list[int]] = {}
+        found: dict[str, list[int]] = {}
         for i, arm in enumerate(grid(self.suites)):
-            arms.setdefault(f"{arm.checkpoint}/{arm.layer}", []).append(i)
-        return arms
+            found.setdefault(f"{arm.checkpoint}/{arm.layer}", []).append(i)
+        return found
 
     def suite(self, model: str) -> tuple[Suite, slice]:
         """A model's suite and the slice of its arms: checkpoint by checkpoint, layer by layer."""
@@ -129,22 +129,26 @@ class LiveState:
         self.name, self.phase, self.version = "", "measuring", 0
         self.counts: Counter[tuple[str, str]] = Counter()
         self.planned: dict[str, int] = {}
-        # (M, A); NaN: no value
-        self.metrics = np.full((len(grid.metrics), arms), np.nan, np.float32)
+        self.metrics = np.full(
+            (len(grid.metrics), arms), np.nan, np.float32
+        )  # (M, A); NaN: no value
         self.scores = np.full((len(grid.tasks), arms), np.nan, np.float32)  # (T, A)
         self.posterior = np.full((2, arms), np.nan, np.float32)  # mean and standard deviation
         # first and last decision for an arm, numbered from 1, and the number of its decisions
         self.first, self.last, self.paid = (np.zeros(arms, int) for _ in range(3))
         self.latest: dict[int, Decision] = {}
-        # cost spent, best mean score, possible regret
-        self.curve: list[tuple[float, float, float]] = []
+        self.curve: list[
+            tuple[float, float, float]
+        ] = []  # cost spent, best mean score, possible regret
         self.best = self.shortfall = math.nan
         self.leader = ""
         self.confirmed = False  # whether the recommended arm was scored on every task
         self.spent, self.budget, self.exhaustive = 0.0, math.nan, math.nan
         self.weights = np.ones(len(grid.tasks))  # of the tasks in the objective (T,)
-        self._metric_rows = {name: i for i, name in enumerate(grid.metrics)}
-        self._task_rows = {name: i for i, name in enumerate(grid.tasks)}
+        self._rows = {
+            part: {name: i for i, name in enumerate(getattr(grid, part))}
+            for part in ("metrics", "tasks")
+        }
         self._failures: dict[tuple[str, str, str], FailureGroup] = {}
         self._units: dict[tuple[str, str], UnitRecord] = {}
         self._searched: str | None = None
@@ -173,7 +177,7 @@ class LiveState:
                 self._ask(message)
             case events.UnitsRetried():
                 keys = set(message.keys)
-                for unit in [unit for unit, record in self._units.items() if record.key in keys]:
+                for unit in [unit for unit, known in self._units.items() if known.key in keys]:
                     self._forget(unit)
             case events.Record():
                 self._record(message)
@@ -199,12 +203,8 @@ class LiveState:
 
     def names(self) -> dict[str, list[str]]:
         """All quantities that a heat map can show, by group."""
-        names = {}
-        if self.grid.tasks:
-            names = {"Search": list(UNITS), "Scores": list(self.grid.tasks)}
-        if self.grid.metrics:
-            names["Metrics"] = list(self.grid.metrics)
-        return names
+        search = {"Search": list(UNITS), "Scores": list(self.grid.tasks)} if self.grid.tasks else {}
+        return {**search, "Metrics": list(self.grid.metrics)} if self.grid.metrics else search
 
     def units(self, name: str) -> str:
         """The unit of a quantity."""
@@ -220,16 +220,18 @@ class LiveState:
         if name == MEAN:
             return self._means(self.scores)
         if name in self.grid.tasks:
-            return np.asarray(self.scores[self._task_rows[name]])
-        return np.asarray(self.metrics[self._metric_rows[name]])
+            return np.asarray(self.scores[self._rows["tasks"][name]])
+        return np.asarray(self.metrics[self._rows["metrics"][name]])
 
     def _means(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
         """The objective of arms, from their scores (T, ...); NaN for an arm that lacks one of its
         tasks.
         """
-        tasks = self.weights > 0
-        shares = self.weights[tasks] / self.weights[tasks].sum()
-        return np.asarray(np.tensordot(shares, scores[tasks], axes=1), np.float32)
+        part = self.weights > 0
+        return np.asarray(
+            np.tensordot(self.weights[part] / self.weights[part].sum(), scores[part], axes=1),
+            np.float32,
+        )
 
     @property
     def failures(self) -> list[FailureGroup]:
@@ -275,8 +277,7 @@ class LiveState:
         self.latest[decision.index] = decision
         if len(self.latest) > LATEST:
             del self.latest[next(iter(self.latest))]
-        i = self.grid.index.get(arm)
-        if i is not None:
+        if (i := self.grid.index.get(arm)) is not None:
             self.first[i] = self.first[i] or decision.index
             self.last[i], self.paid[i] = decision.index, self.paid[i] + 1
 
@@ -298,14 +299,13 @@ class LiveState:
 
     def _forget(self, unit: tuple[str, str]) -> None:
         """Subtract the record of a unit that is reset or computed again."""
-        record = self._units.pop(unit, None)
-        if record is not None:
-            self.counts[unit[0], record.status] -= 1
-            if record.failed is not None:
-                record.failed.count -= 1
+        if (known := self._units.pop(unit, None)) is not None:
+            self.counts[unit[0], known.status] -= 1
+            if known.failed is not None:
+                known.failed.count -= 1
 
     def _measured(self, checkpoint: str, measured: Measured) -> None:
-        columns = [self._metric_rows.get(name) for name in measured.names]
+        columns = [self._rows["metrics"].get(name) for name in measured.names]
         for layer, row in zip(measured.layers, measured.values, strict=True):
             arms = self.grid.of_layer.get(f"{checkpoint}/{layer}", [])
             for column, value in zip(columns, row, strict=True):
@@ -316,7 +316,7 @@ class LiveState:
         decision = self._open.pop(record.key, None)
         self.spent += decision.cost if decision else 0.0
         cell = Cell.parse(record.name)
-        i, row = self.grid.index.get(str(cell.arm)), self._task_rows.get(cell.task)
+        i, row = self.grid.index.get(str(cell.arm)), self._rows["tasks"].get(cell.task)
         if i is None or row is None or not isinstance(record.value, Scored):
             return
         score = record.value.score

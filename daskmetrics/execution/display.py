@@ -131,7 +131,9 @@ class Display:
 
     def as_html(self) -> str:
         """Bars and latest messages for a notebook."""
-        console = Console(record=True, file=io.StringIO(), width=WIDE, force_terminal=True)
+        console = Console(
+            record=True, file=io.StringIO(), width=WIDE, force_terminal=True, force_jupyter=False
+        )
         for text in self.messages:
             console.print(Text(text))
         console.print(self._bars.get_renderable())
