@@ -39,11 +39,12 @@ import numpy as np
 METRICS = ("prompt_entropy", "curvature")
 BASE = ("prompt_entropy", "curvature", "dataset_entropy", "effective_rank", "anisotropy")
 ALL = ("all",)
+# by width: for short texts, and for 256 tokens
 GOALS = {
     512: (1.05, 1.10),
     256: (1.16, 1.30),
     128: (1.30, 1.30),
-}  # by width: for short texts, and for 256 tokens
+}
 PYTHIA = {"14m": (6, 128, 4), "70m": (6, 512, 8), "410m": (24, 1024, 16)}  # blocks, width, heads
 REVISIONS = 144  # times the 36 blocks of the three shapes: 5,184 arms
 
@@ -260,9 +261,8 @@ def against_replaced(
     """
     from daskmetrics.config import Protocol
 
-    protocol = Protocol(
-        pooling="mean", state_norm="hidden_states"
-    )  # as the replaced code reads them
+    # as the replaced code reads them
+    protocol = Protocol(pooling="mean", state_norm="hidden_states")
     layers, sampled = list(range(shape.depth + 1)), (1, shape.depth)
     with tempfile.TemporaryDirectory() as folder:
         locations = build(Path(folder), shape, 2)
@@ -278,10 +278,11 @@ def against_replaced(
                         lambda: replaced(locations[0], texts, layer, BASE, protocol, size)  # noqa: B023
                     )
                     ratios[i].append(one * len(layers) / (ours / len(locations)))
+                    # takes a minute at d=512
                     if own is not None and (size, layer) == (
                         sizes[0],
                         sampled[-1],
-                    ):  # takes a minute at d=512
+                    ):
                         one, _ = cpu_seconds(
                             lambda: replaced(locations[0], texts, layer, BASE, protocol, size, own)  # noqa: B023
                         )

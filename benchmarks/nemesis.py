@@ -172,9 +172,8 @@ class Site:
         """Do what the message of a driver that ended says; Broken if it says nothing known."""
         if code < 0:
             return "killed"
-        traceback = (
-            "Traceback (most" in text and "daskmetrics/__main__.py" in text
-        )  # else it is the log of a worker
+        # else it is the log of a worker
+        traceback = "Traceback (most" in text and "daskmetrics/__main__.py" in text
         require(not traceback, f"exit code {code} and a traceback:\n{text}")
         if found := re.search(r"remove its lock with: daskmetrics runs unlock (\S+)", text):
             self.spawn("daskmetrics", "runs", "unlock", found[1]).wait()
@@ -330,9 +329,8 @@ class Nemesis:
             if second.poll() is None:
                 site.driver = second
             elif site.driver.poll() is None:
-                complete = (
-                    len(recorded(site.journal)) == ITEMS
-                )  # the first driver only closes its workers
+                # the first driver only closes its workers
+                complete = len(recorded(site.journal)) == ITEMS
                 require(
                     complete or second.returncode == 2,
                     f"a second driver ends with {second.returncode}",
@@ -411,9 +409,8 @@ class Nemesis:
             len(rows) == ITEMS and not wrong,
             f"{len(rows)} results, of which these are wrong: {wrong}",
         )
-        if not size(
-            items := self.site.folder / "items.jsonl"
-        ):  # it was deleted, and no driver has started since
+        # it was deleted, and no driver has started since
+        if not size(items := self.site.folder / "items.jsonl"):
             self.site.driver = self.site.start()
             self.settle(until_end=True)
             require(size(items), "the file of the items is missing after a further start")

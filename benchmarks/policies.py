@@ -189,9 +189,8 @@ def thompson(state: State) -> Choice | None:
     bound = np.where(state.usable, posterior.mean + 3 * posterior.sd, -np.inf)
     arms = greatest(bound, THOMPSON_ARMS)
     values, vectors = np.linalg.eigh(posterior.covariance(arms, arms))
-    root = vectors * np.sqrt(
-        np.maximum(values, 0.0)
-    )  # rounding makes the smallest eigenvalues negative
+    # rounding makes the smallest eigenvalues negative
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
     draws = posterior.mean[arms] + rng.standard_normal((THOMPSON_DRAWS, len(arms))) @ root.T
     drawn = arms[draws.argmax(axis=1)]
     _, first = np.unique(drawn, return_index=True)

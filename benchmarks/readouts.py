@@ -57,9 +57,8 @@ class Timed:
     def row(self, best: float) -> list[str]:
         """What it scored and found, and what that took."""
         records = [record for record in self.run.records if record.kind == "score" and record.ok]
-        encoding = {
-            r.value.encode_seconds for r in records
-        }  # each encoding has the time of its own
+        # each encoding has the time of its own
+        encoding = {r.value.encode_seconds for r in records}
         scoring, arm = sum(record.seconds for record in records), self.run.best().arm
         (task,) = self.run.tasks
         loss = 1 - self.run.recorded[arm][task].score / best

@@ -96,9 +96,8 @@ class ConfidenceBand:
     high: float  # included if 1
     mean: float  # of the stated confidence
     correct: Rate  # over all moments
-    interval: tuple[
-        float, float
-    ]  # 95 %, of `correct` by search, since moments of one search are not independent
+    # 95 %, of `correct` by search, since moments of one search are not independent
+    interval: tuple[float, float]
     first: Rate  # over the first such moment of each search
     expected_loss: float  # mean of the stated one ...
     loss: float  # ... and of the true one, where the arm is complete

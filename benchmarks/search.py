@@ -432,9 +432,8 @@ def resident() -> float:
 def at_scale(chosen: Chosen) -> None:
     """Claim 4: an ask at 5,184 arms x 32 tasks and at 50,000 x 50, and the memory of the process."""
     size, decisions = ((72, 4), 20) if chosen.small else ((5184, 32), 2000)
-    all_but_certain = Load(
-        *size, decisions, confidence=1 - 1e-9
-    )  # never reached, computed at every 8th decision
+    # never reached, computed at every 8th decision
+    all_but_certain = Load(*size, decisions, confidence=1 - 1e-9)
     loads = (
         Load(*size, decisions),
         Load(*size, decisions, 32),

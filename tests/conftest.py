@@ -14,9 +14,10 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    # missing on a bare machine with a GPU, where `pytest -m cuda` runs
     from distributed import (
         Client,
-    )  # missing on a bare machine with a GPU, where `pytest -m cuda` runs
+    )
 
 TESTS = Path(__file__).parent
 

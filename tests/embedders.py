@@ -64,9 +64,8 @@ def network_of(kind: str, folder: Path) -> Path:
     sizes = {**SHAPE, "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     if kind == "qwen3":
         network: Any = Qwen3Model(Qwen3Config(num_key_value_heads=2, head_dim=8, **sizes))
-        torch.nn.init.normal_(
-            network.norm.weight, 1.0, 0.2
-        )  # a final norm must not be the identity
+        # a final norm must not be the identity
+        torch.nn.init.normal_(network.norm.weight, 1.0, 0.2)
     else:
         network = BertModel(BertConfig(**sizes))
     network.save_pretrained(folder)

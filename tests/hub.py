@@ -52,9 +52,8 @@ class Hub:
     token: str | None = None  # without which no file is served
     faults: list[Fault] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)  # paths
-    seen: list[tuple[str, str, Mapping[str, str]]] = field(
-        default_factory=list
-    )  # method, path and headers
+    # method, path and headers
+    seen: list[tuple[str, str, Mapping[str, str]]] = field(default_factory=list)
     sent: int = 0  # bytes of files
 
     def environment(self, home: Path) -> dict[str, str]:

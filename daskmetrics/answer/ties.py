@@ -84,9 +84,8 @@ class MeanScores:
     def tied(self, level: float = LEVEL) -> Tie:
         """The arms that are within the error of the best."""
         arms = np.arange(len(self.mean))
-        if (
-            len(arms) > FEW
-        ):  # the bound rejects what is clearly worse, so that fewer pairs are drawn
+        # the bound rejects what is clearly worse, so that fewer pairs are drawn
+        if len(arms) > FEW:
             arms = np.flatnonzero(self._ahead.max(axis=1) <= self._most_critical(level))
         critical = self._critical(arms, level)
         while not (kept := self._ahead[np.ix_(arms, arms)].max(axis=1) <= critical).all():

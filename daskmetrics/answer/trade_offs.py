@@ -79,9 +79,8 @@ class LayerWeights:
 
     whole: int
     attention: int  # width
-    layers: Mapping[
-        int, Sequence[int]
-    ]  # for each layer those that must be kept, and those that are computed with
+    # for each layer those that must be kept, and those that are computed with
+    layers: Mapping[int, Sequence[int]]
 
 
 @dataclass(frozen=True)

@@ -357,9 +357,8 @@ def _matern(values: Floats, left: Ints, right: Ints) -> Floats:
     columns, column_of = np.unique(right, return_inverse=True)
     r = np.sqrt(5.0) * np.abs(values[rows][:, None] - values[columns])
     table = (1.0 + r + r * r / 3.0) * np.exp(-r) + NUGGET * (rows[:, None] == columns)
-    return np.asarray(
-        table[:, column_of][row_of]
-    )  # copying whole rows is faster than single numbers
+    # copying whole rows is faster than single numbers
+    return np.asarray(table[:, column_of][row_of])
 
 
 @dataclass(frozen=True, eq=False)

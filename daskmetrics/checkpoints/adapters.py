@@ -15,6 +15,7 @@ from daskmetrics.core.serialization import readable
 from daskmetrics.core.text import listed
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+# others change the weights of the base when they begin
 _PLAIN = (
     True,
     False,
@@ -22,7 +23,7 @@ _PLAIN = (
     "gaussian",
     "eva",
     "orthogonal",
-)  # others change the weights of the base when they begin
+)
 _KNOWN = (
     *(
         "peft_type",

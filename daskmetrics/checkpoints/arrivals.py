@@ -54,9 +54,8 @@ class Follower:
                     "or the hub id as 'source', or use daskmetrics run, which measures what it trains."
                 )
         self._models, self._settle = models, settle
-        self._seen: dict[
-            Path, tuple[Stamps, float]
-        ] = {}  # the files of a folder, and since when they are so
+        # the files of a folder, and since when they are so
+        self._seen: dict[Path, tuple[Stamps, float]] = {}
         # of a repository, when it was asked, and why it did not answer
         self._branches: dict[str, tuple[tuple[str, ...], float, dict[str, str]]] = {}
 

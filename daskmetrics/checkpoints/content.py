@@ -67,9 +67,8 @@ _NOT_READ = (
     "*_results.json",
     "requirements*.txt",
 )
-_MODULE = re.compile(
-    r"\d+_\w+/[^/]+"
-)  # a file of a module of sentence-transformers, such as 1_Pooling/config.json
+# a file of a module of sentence-transformers, such as 1_Pooling/config.json
+_MODULE = re.compile(r"\d+_\w+/[^/]+")
 _OF_A_MODEL = ("*", "[0-9]*_*/*")  # patterns of its files, and of those of its modules
 _BESIDE_TOKENIZER = ("special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -146,9 +145,8 @@ def files_of(folder: Path, pickled: bool = False) -> tuple[str, ...]:
     paths = _files(folder, _OF_A_MODEL)
     names = relevant((path.relative_to(folder).as_posix() for path in paths), pickled)
     for index in (name for name in names if name.endswith(".index.json")):
-        with suppress(
-            ValueError, KeyError, TypeError, AttributeError
-        ):  # a foreign file: the loader says what is wrong
+        # a foreign file: the loader says what is wrong
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
             if not set(parse((folder / index).read_bytes())["weight_map"].values()) <= set(names):
                 return ()
     return names

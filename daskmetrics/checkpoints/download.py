@@ -39,12 +39,13 @@ _INPUTS = (
     "word_embeddings.weight",
     "shared.weight",
 )
+# dimensions of each
 _BUFFERS = {
     "attention.bias": 4,
     "attn.bias": 4,
     "masked_bias": 0,
     "rotary_emb.inv_freq": 1,
-}  # dimensions of each
+}
 
 OnWait = Callable[[str, float], None]
 
@@ -135,9 +136,8 @@ class Remote:
         beginning.
         """
         skip = 0 if response.status_code == 206 else start
-        for (
-            chunk
-        ) in response.iter_bytes():  # as they arrive: a buffer would be lost with the connection
+        # as they arrive: a buffer would be lost with the connection
+        for chunk in response.iter_bytes():
             dropped = min(skip, len(chunk))
             skip -= dropped
             if len(chunk) > dropped:

@@ -47,9 +47,8 @@ class _CheckpointFiles:
         self.reserved = folder / ".reserved"  # bytes of the download that has begun
         beside = folder.parent / ".state"
         self.lock = beside / f"{folder.name}.lock"
-        self.wanted = (
-            beside / f"{folder.name}.wanted"
-        )  # written by a worker that waits for the driver
+        # written by a worker that waits for the driver
+        self.wanted = beside / f"{folder.name}.wanted"
         self.failed = beside / f"{folder.name}.failed"  # why the driver could not download it
 
     @property
@@ -67,9 +66,8 @@ class _CheckpointFiles:
         """Remove the files, unless the checkpoint is in use."""
         with _locked(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_free:
             if is_free:
-                self.complete.unlink(
-                    missing_ok=True
-                )  # first: what is left of a killed removal is not complete
+                # first: what is left of a killed removal is not complete
+                self.complete.unlink(missing_ok=True)
                 shutil.rmtree(self.folder, ignore_errors=True)
         return is_free
 
@@ -121,9 +119,8 @@ def _ask_driver(location: Location, entry: _CheckpointFiles) -> None:
         while not entry.complete.is_file():
             if entry.failed.is_file():
                 raise DataError(entry.failed.read_text(encoding="utf-8"))
-            if (
-                not entry.wanted.is_file()
-            ):  # again, if a download that began before this one was wanted has failed
+            # again, if a download that began before this one was wanted has failed
+            if not entry.wanted.is_file():
                 entry.wanted.touch()
             time.sleep(POLL)
     finally:

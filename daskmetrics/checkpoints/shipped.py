@@ -36,20 +36,22 @@ _TRANSFORMER_FILES = tuple(
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
 _LAST_STATES = ("last_hidden_state", ["last_hidden_state"])
+# of a loader's options
 _HARMLESS = {
     "torch_dtype",
     "dtype",
     "attn_implementation",
     "device_map",
     "trust_remote_code",
-}  # of a loader's options
+}
 
 
+# the last is CANINE's, which reads characters
 _VOCABULARY = (
     "vocab_size",
     "n_words",
     "num_hash_buckets",
-)  # the last is CANINE's, which reads characters
+)
 _OTHER_INPUTS = {"image_size": "images", "num_mel_bins": "sound", "feat_extract_norm": "sound"}
 
 

@@ -167,8 +167,7 @@ def _submit(config: Config, run_folder: RunFolder) -> None:
     if config.cluster.kind in ("local", "allocation"):
         raise ConfigError(
             "--submit runs the driver in a small job, and a local cluster would share that job: "
-            "name a Slurm profile "
-            "with --cluster. 'daskmetrics list profiles' shows them."
+            "name a Slurm profile with --cluster. 'daskmetrics list profiles' shows them."
         )
     run_folder.create()
     text = yaml.safe_dump(config.as_dict(), sort_keys=False)

@@ -91,10 +91,8 @@ class Cluster(Section):
     kind: Literal["local", "slurm", "allocation", "existing", "factory"] = Field(
         "local",
         description="`local` for this machine, `slurm` for jobs that are submitted, `allocation` "
-        "for the Slurm job "
-        "that this process runs in, `existing` for a scheduler that is already running, `factory` "
-        "for a cluster of any "
-        "class.",
+        "for the Slurm job that this process runs in, `existing` for a scheduler that is already "
+        "running, `factory` for a cluster of any class.",
         examples=["slurm"],
     )
     workers: int = Field(
@@ -157,8 +155,7 @@ class Cluster(Section):
         1,
         ge=0,
         description="GPUs of a job, with one worker process for each. The number of GPUs of a "
-        "node gives whole-node "
-        "jobs; 0 gives CPU workers.",
+        "node gives whole-node jobs; 0 gives CPU workers.",
         examples=[4],
     )
     gpu_type: Word | None = Field(
@@ -209,8 +206,7 @@ class Cluster(Section):
         ge=1,
         le=65535,
         description="Port of the dashboard and of /metrics, below a private path that stays the "
-        "same for your runs. "
-        "Refused if the port is taken. By default a free port and a new path.",
+        "same for your runs. Refused if the port is taken. By default a free port and a new path.",
         examples=[8790],
     )
     poll_seconds: float = Field(
@@ -232,8 +228,7 @@ class Cluster(Section):
     downloads: Literal["driver", "workers"] = Field(
         "driver",
         description="Who downloads the checkpoints of models with `disk`: the machine that drives "
-        "the run, such as a "
-        "login node, or the workers, if they have a network.",
+        "the run, such as a login node, or the workers, if they have a network.",
         examples=["workers"],
     )
     unit_minutes: float | None = Field(

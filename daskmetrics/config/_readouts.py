@@ -42,34 +42,29 @@ class Readouts(Section):
         ("protocol",),
         min_length=1,
         description="How token states become one vector: as the task or the protocol says, as a "
-        "folder of "
-        "sentence-transformers says, their mean, the last or the first token, a mean weighted by "
-        "position, or the "
-        "maximum.",
+        "folder of sentence-transformers says, their mean, the last or the first token, a mean "
+        "weighted by position, or the maximum.",
         examples=[["mean", "last", "cls", "weighted", "max"]],
     )
     layers: tuple[Joined, ...] = Field(
         (EACH,),
         min_length=1,
         description="Which layers are read: `each` alone, or several together, by their mean or "
-        "one after the other. "
-        "As in Python, `3:6` leaves out 6, and -1 is the last layer.",
+        "one after the other. As in Python, `3:6` leaves out 6, and -1 is the last layer.",
         examples=[[EACH, "mean(-4:)", "concat(3, 7)"]],
     )
     dimensions: tuple[Count | Components, ...] = Field(
         ("all",),
         min_length=1,
         description="Which dimensions are kept: `all`, the first so many, or so many principal "
-        "components, `pca128`, "
-        "fitted on the corpus.",
+        "components, `pca128`, fitted on the corpus.",
         examples=[["all", 256, "pca128"]],
     )
     whitening: tuple[bool, ...] = Field(
         (False,),
         min_length=1,
         description="Whether vectors are whitened: centred, rotated and scaled to the identity as "
-        "covariance of the "
-        "corpus.",
+        "covariance of the corpus.",
         examples=[[False, True]],
     )
     storage: tuple[Literal["float32", "float16", "int8", "binary"], ...] = Field(

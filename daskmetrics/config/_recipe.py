@@ -90,8 +90,7 @@ class Recipe(Section):
     ) = Field(
         "log",
         description="Steps at which a checkpoint is saved: `log` for 0, 1, 2, 4, 8, ..., a number "
-        "N for every N steps, "
-        "or a list of steps. The last step is always saved.",
+        "N for every N steps, or a list of steps. The last step is always saved.",
         examples=[1000, [0, 100, 1000]],
     )
     learning_rate: float = Field(1e-2, gt=0, description="Peak learning rate.", examples=[1e-3])

@@ -19,10 +19,11 @@ from daskmetrics.config.section import Section
 from daskmetrics.core.errors import ConfigError, unknown
 
 _DEEPEST = 100  # brackets in brackets
+# the key of a section for which a name stands
 _NAMED = {
     "protocol": "preset",
     "cluster": "profile",
-}  # the key of a section for which a name stands
+}
 _MOST = 100_000  # values of a YAML file; nested aliases can stand for any number
 
 

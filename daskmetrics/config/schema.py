@@ -54,16 +54,14 @@ class Model(Section):
     source: Source | None = Field(
         None,
         description="A folder with one sub-folder per revision (`step1000`, or a trainer's "
-        "`checkpoint-1000`), a "
-        "folder of one model, or a hub id. "
-        "A model needs either `source` or `train`.",
+        "`checkpoint-1000`), a folder of one model, or a hub id. A model needs either `source` or "
+        "`train`.",
         examples=["EleutherAI/pythia-70m"],
     )
     base: Source | None = Field(
         None,
         description="For a folder of LoRA adapters: the folder or hub id of their base model. By "
-        "default the one that "
-        "their `adapter_config.json` names.",
+        "default the one that their `adapter_config.json` names.",
         examples=["EleutherAI/pythia-70m"],
     )
     train: Recipe | None = Field(
@@ -74,8 +72,7 @@ class Model(Section):
     revisions: Revision | tuple[Revision, ...] = Field(
         "all",
         description="Revisions to compare: a list of names, or a range: `all`, `log`, `every N`, "
-        "each with an optional "
-        "`to STEP`.",
+        "each with an optional `to STEP`.",
         examples=["every 1000 to 143000", ["step0", "step512"]],
     )
     layers: Literal["all", "blocks"] | tuple[int, ...] = Field(
@@ -105,16 +102,14 @@ class Model(Section):
     disk: Size | None = Field(
         None,
         description="Disk space for the checkpoints of a hub id: each is downloaded when it is "
-        "needed, and removed "
-        "when its space is. By default nothing is removed.",
+        "needed, and removed when its space is. By default nothing is removed.",
         examples=["10GB"],
     )
 
     tensors: Literal["needed", "all"] = Field(
         "needed",
         description="With `disk`: download only the tensors that a layer needs, which are checked "
-        "by their size, or "
-        "whole files, which are also checked by the hub's hashes.",
+        "by their size, or whole files, which are also checked by the hub's hashes.",
         examples=["all"],
     )
     pooling: Pooling | None = Field(
@@ -125,10 +120,8 @@ class Model(Section):
     prompts: str | dict[str, str] | None = Field(
         None,
         description="What is put before every text: one prompt for all, or prompts by role "
-        "(`query`, `document`, "
-        "`default` for neither), kind of task or task. By default those of a folder of "
-        "sentence-transformers that is "
-        "read as shipped.",
+        "(`query`, `document`, `default` for neither), kind of task or task. By default those of a "
+        "folder of sentence-transformers that is read as shipped.",
         examples=[{"query": "query: ", "document": "passage: "}],
     )
     max_length: int | None = Field(
@@ -195,10 +188,8 @@ class Protocol(Section):
     pooling: Pooling = Field(
         "as_shipped",
         description="How token states become one vector: their mean, the last or the first token; "
-        "or `as_shipped`, as "
-        "a folder of sentence-transformers says (pooling, dense layers, normalisation, prompts, "
-        "length, padding), and "
-        "the mean for other models.",
+        "or `as_shipped`, as a folder of sentence-transformers says (pooling, dense layers, "
+        "normalisation, prompts, length, padding), and the mean for other models.",
         examples=["last"],
     )
     padding: Literal["right", "left"] = Field(
@@ -212,8 +203,7 @@ class Protocol(Section):
     state_norm: Literal["raw", "final_ln", "hidden_states"] = Field(
         "final_ln",
         description="How a layer is read: `raw` as the block returns it, `final_ln` after the "
-        "final layer norm of the "
-        "model, `hidden_states` as transformers returns it.",
+        "final layer norm of the model, `hidden_states` as transformers returns it.",
         examples=["raw"],
     )
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
@@ -243,10 +233,8 @@ class Search(Section):
     budget: Annotated[float, Field(ge=1e-6, le=1)] | Literal["auto"] = Field(
         "auto",
         description="Share of the cost of every score that may be spent. `auto` computes every "
-        "score where there are "
-        "few checkpoints, where all scores take less than five minutes (assumed), or where a "
-        "first look at every model "
-        "takes half of that, and else allows 30 %.",
+        "score where there are few checkpoints, where all scores take less than five minutes "
+        "(assumed), or where a first look at every model takes half of that, and else allows 30 %.",
         examples=[0.01],
     )
     spend: float | None = Field(
@@ -254,8 +242,7 @@ class Search(Section):
         gt=0,
         le=1,
         description="Share of that cost to spend even if the search is sure earlier; at most "
-        "`budget`. With "
-        "`budget: 1` and no `confidence` every cell is scored.",
+        "`budget`. With `budget: 1` and no `confidence` every cell is scored.",
         examples=[0.2],
     )
     cells: int | None = Field(
@@ -379,9 +366,8 @@ class Config(Section):
     metrics: Names = Field(
         ("prompt_entropy", "curvature", "effective_rank"),
         description="Label-free metrics: names, families, or `all` of them; `[]` measures "
-        "nothing. The default ones "
-        "are cheap, and about different things: the tokens of a prompt, their order, and the "
-        "prompts.",
+        "nothing. The default ones are cheap, and about different things: the tokens of a prompt, "
+        "their order, and the prompts.",
         examples=["all", ["prompt_entropy", "infonce"], []],
     )
     tasks: tuple[str, ...] = Field(

@@ -126,7 +126,6 @@ class Section(BaseModel):
             if isinstance(value, bool) and field is not None and field.annotation is not bool:
                 raise ValueError(
                     f"'{name}' is {value}, because YAML reads on, off, yes and no as true or "
-                    "false. "
-                    "Write a number, or put the word in quotes"
+                    "false. Write a number, or put the word in quotes"
                 )
         return data

@@ -91,14 +91,12 @@ def room_for(what: str) -> Iterator[None]:
         if error.errno in NO_ROOM:
             raise DiskFullError(
                 f"No room for {what} ({error.strerror}). Recorded results are safe: free some "
-                "space and run the same "
-                "command again."
+                "space and run the same command again."
             ) from error
         if error.errno in UNWRITABLE:
             raise StorageError(
                 f"Cannot write {what} ({error.strerror}). Recorded results are safe: make the "
-                "place writable and run "
-                "the same command again."
+                "place writable and run the same command again."
             ) from error
         raise
 

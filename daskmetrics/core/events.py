@@ -37,9 +37,8 @@ class RunStarted:
     environment: Mapping[str, str]  # versions and machine
     # revisions of equal content, which are measured as one, by the name of that checkpoint
     aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    warnings: Sequence[
-        str
-    ] = ()  # what is doubtful about the weights of a model or the data of a task
+    # what is doubtful about the weights of a model or the data of a task
+    warnings: Sequence[str] = ()
     config: Plain = field(default_factory=dict)  # the whole configuration
 
 
@@ -175,18 +174,16 @@ class SearchEnded:
     spent: float
     budget: float
     exhaustive: float
-    order: Sequence[
-        Any
-    ]  # of the observations, from which the posterior is computed again to the last bit
+    # of the observations, from which the posterior is computed again to the last bit
+    order: Sequence[Any]
     kinds: Sequence[Plain]  # the best arm of every kind of task
     expected_loss: float = (
         0.0  # of the recommended arm against the best one, in units of the reward
     )
     score_unit: float = 0.0  # units of the reward that correspond to its whole mean score
     ending: str = ""  # why it ended (`bandit.Learner.ending`)
-    fresh: Sequence[
-        str
-    ] = ()  # the arms that were scored on items kept back from the search, the best arm first
+    # the arms that were scored on items kept back from the search, the best arm first
+    fresh: Sequence[str] = ()
 
     @property
     def best_arm(self) -> Arm:

@@ -139,8 +139,7 @@ def _projection(readout: Readout, corpus: Vectors) -> tuple[Vectors, Vectors] | 
     if varied < kept:
         raise UndefinedError(
             f"Readout '{readout}' needs {kept} components, but the vectors of the {len(corpus)} "
-            "texts of the corpus "
-            f"vary in {varied} directions."
+            f"texts of the corpus vary in {varied} directions."
         )
     largest = np.abs(rows).argmax(axis=1)
     basis = (rows * np.sign(rows[np.arange(len(rows)), largest])[:, None])[:kept].T

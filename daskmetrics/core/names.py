@@ -228,9 +228,8 @@ class Suite:
             if unread := set(readout.together) - set(self.layers):
                 raise ConfigError(
                     f"Readout '{readout}' of model '{self.model}' reads layers {sorted(unread)}, "
-                    "which are not among "
-                    f"its layers {list(self.layers)}. Add them to its 'layers', or read others "
-                    "together."
+                    f"which are not among its layers {list(self.layers)}. Add them to its "
+                    "'layers', or read others together."
                 )
         if not self.rows:
             raise ConfigError(f"Model '{self.model}' needs at least one readout.")
@@ -412,9 +411,8 @@ def _check_exist(names: tuple[str, ...], available: Sequence[str] | None) -> tup
     missing = [name for name in names if available is not None and name not in available]
     if missing:
         raise ConfigError(
-            f"Revision {', '.join(repr(name) for name in missing)} does not exist. "
-            f"Available: {', '.join(available or ())}; or a range such as 'all', 'log' or 'every "
-            "1000'."
+            f"Revision {', '.join(repr(name) for name in missing)} does not exist. Available: "
+            f"{', '.join(available or ())}; or a range such as 'all', 'log' or 'every 1000'."
         )
     return names
 

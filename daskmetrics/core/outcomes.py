@@ -84,8 +84,7 @@ def pack(outcomes: ArrayLike, score: float, items: Key) -> Outcomes:
     if len(values) and abs(values.mean() - score) > TOLERANCE * max(1.0, abs(score)):
         raise DataError(
             f"The mean of the outcomes is {values.mean():.6g}, but the score is {score:.6g}. "
-            "Return outcomes whose "
-            "mean is the score, or none."
+            "Return outcomes whose mean is the score, or none."
         )
     if values.dtype == bool and len(values) <= 8 * MOST_BYTES:
         return Outcomes(items, len(values), bits=_text(np.packbits(values).tobytes()))

@@ -89,10 +89,8 @@ class Readout:
             if field is None or field in fields:
                 raise ConfigError(
                     f"'{name}' is not a readout, because of '{text}'. Write parts in this order: "
-                    "pooling "
-                    f"({', '.join(POOLINGS)}), layers (mean3-6, concat3+7), dimensions (256d, "
-                    "pca128), whitened, and "
-                    f"storage ({', '.join(STORAGES)})."
+                    f"pooling ({', '.join(POOLINGS)}), layers (mean3-6, concat3+7), dimensions "
+                    f"(256d, pca128), whitened, and storage ({', '.join(STORAGES)})."
                 )
             fields[field] = value
         readout = cls(**fields)

@@ -122,9 +122,8 @@ class _Unpacked(io.RawIOBase):
         self._size += count
         if self._size > self._most:
             raise ConfigError(
-                f"'{self._path}' unpacks to more than {_GREATEST_RATIO} times its size. If this "
-                "is meant, unpack it "
-                "with gunzip first."
+                f"'{self._path}' unpacks to more than {_GREATEST_RATIO} times its size. If this is "
+                "meant, unpack it with gunzip first."
             )
         return count
 
@@ -140,9 +139,8 @@ def _opened(path: Path, newline: str | None = None) -> Iterator[IO[str]]:
                 yield text
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"'{path}' is not UTF-8 text ({error.reason} at byte {error.start}). Convert it "
-            "first, for instance with: "
-            f"iconv -f latin1 -t utf-8 '{path}'"
+            f"'{path}' is not UTF-8 text ({error.reason} at byte {error.start}). Convert it first, "
+            f"for instance with: iconv -f latin1 -t utf-8 '{path}'"
         ) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ConfigError(
@@ -172,8 +170,7 @@ def _csv(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:
                 if len(row) != len(names):
                     raise ConfigError(
                         f"'{path}', line {reader.line_num} has {len(row)} fields, but the header "
-                        f"has {len(names)}. Put "
-                        "texts with commas into double quotes."
+                        f"has {len(names)}. Put texts with commas into double quotes."
                     )
                 values = (value.replace(_RETURN, "\r") for value in row)
                 yield f"line {reader.line_num}", dict(zip(names, values, strict=True))

@@ -18,10 +18,11 @@ from typing import Any
 
 from daskmetrics.core.files import atomic_write
 
+# our own metrics of a worker; the others are Dask's
 GPU, RANK = (
     "daskmetrics_gpu",
     "daskmetrics_rank",
-)  # our own metrics of a worker; the others are Dask's
+)
 PLACES: Mapping[str, tuple[str, ...]] = {
     "cpu": ("cpu",),  # per cent of one CPU
     "memory": ("memory",),  # bytes, as all that follow, or bytes per second

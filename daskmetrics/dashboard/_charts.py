@@ -22,6 +22,7 @@ from daskmetrics.dashboard._curves import TrainingCurves
 from daskmetrics.dashboard._plugin import WorkerLoad
 from daskmetrics.dashboard._state import LiveState
 
+# Okabe and Ito (2008)
 COLOURS = (
     "#0072b2",
     "#e69f00",
@@ -30,7 +31,7 @@ COLOURS = (
     "#d55e00",
     "#56b4e9",
     "#000000",
-)  # Okabe and Ito (2008)
+)
 COST = "cost spent, % of the exhaustive sweep (assumed)"
 SHOWN = 1800.0  # latest seconds that are shown
 DASHES = ("solid", "dashed", "dotdash", "dotted")
@@ -41,11 +42,12 @@ LOADS = {
     "gpu": "GPU utilisation",
 }
 TRAFFIC = {"network": "network, both directions", "disk": "disk, both directions"}
+# smallest spans of axes: less is noise, not a finding
 LEAST_SCORE, LEAST_REGRET, LEAST_LOSS = (
     0.05,
     0.02,
     0.5,
-)  # smallest spans of axes: less is noise, not a finding
+)
 MOST_NAMED = 16  # ranks that the legend of a training names
 
 

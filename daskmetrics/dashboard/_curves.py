@@ -49,9 +49,8 @@ class TrainingCurves:
             return
         loss, speed = (_number(event.get(part)) for part in ("loss", "tokens_per_second"))
         point = RankPoint(int(event["step"]), loss, speed, now)
-        is_again = (
-            name in self.last and point.step <= self.last[name].step
-        )  # perhaps with fewer ranks
+        # perhaps with fewer ranks
+        is_again = name in self.last and point.step <= self.last[name].step
         for other, latest in list(self.last.items()):
             if now - latest.time > RECENT or (is_again and self._models[other] == model):
                 del self.last[other]

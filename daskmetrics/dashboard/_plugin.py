@@ -98,9 +98,8 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         used = self.readings()
         cpu = sum(each.get("cpu", 0.0) for each in used.values())
         gpu = [each["gpu"] for each in used.values() if "gpu" in each]
-        hosts = {
-            worker.host: used[str(worker.name)] for worker in workers
-        }  # whose traffic each of its workers reports
+        # whose traffic each of its workers reports
+        hosts = {worker.host: used[str(worker.name)] for worker in workers}
         load = WorkerLoad(
             time=time.time(),
             workers=len(workers),

@@ -27,9 +27,8 @@ SHOWN = (
     | events.SearchEnded
     | events.RunFinished
 )
-FIRST = (
-    events.StorePlanned | events.ObjectiveSet
-)  # what a page needs to know before the first record
+# what a page needs to know before the first record
+FIRST = events.StorePlanned | events.ObjectiveSet
 HIDDEN = ("worker", "attempts", "seconds")  # fields of records that no page shows ...
 HIDDEN_VALUES = ("outcomes", "detail")  # ... and the large parts of their values
 

@@ -129,17 +129,15 @@ class LiveState:
         self.name, self.phase, self.version = "", "measuring", 0
         self.counts: Counter[tuple[str, str]] = Counter()
         self.planned: dict[str, int] = {}
-        self.metrics = np.full(
-            (len(grid.metrics), arms), np.nan, np.float32
-        )  # (M, A); NaN: no value
+        # (M, A); NaN: no value
+        self.metrics = np.full((len(grid.metrics), arms), np.nan, np.float32)
         self.scores = np.full((len(grid.tasks), arms), np.nan, np.float32)  # (T, A)
         self.posterior = np.full((2, arms), np.nan, np.float32)  # mean and standard deviation
         # first and last decision for an arm, numbered from 1, and the number of its decisions
         self.first, self.last, self.paid = (np.zeros(arms, int) for _ in range(3))
         self.latest: dict[int, Decision] = {}
-        self.curve: list[
-            tuple[float, float, float]
-        ] = []  # cost spent, best mean score, possible regret
+        # cost spent, best mean score, possible regret
+        self.curve: list[tuple[float, float, float]] = []
         self.best = self.shortfall = math.nan
         self.leader = ""
         self.confirmed = False  # whether the recommended arm was scored on every task

@@ -48,6 +48,5 @@ __all__ = [
     "run",
 ]
 
-__getattr__ = on_first_use(
-    __name__, {"run": "daskmetrics.execution.runner:run"}
-)  # a journal needs no Dask
+# a journal needs no Dask
+__getattr__ = on_first_use(__name__, {"run": "daskmetrics.execution.runner:run"})

@@ -32,9 +32,8 @@ class Holder:
     pid: int
     host: str
     since: str  # local time of the lock with the offset from UTC
-    born: (
-        str | None
-    )  # its start as the kernel counts it: tells it from a later process of this number
+    # its start as the kernel counts it: tells it from a later process of this number
+    born: str | None
     nonce: str
 
     def __str__(self) -> str:
@@ -121,9 +120,8 @@ class RunLock:
 
     def release(self) -> None:
         """Release the lock for the next driver."""
-        with suppress(
-            LockedError, OSError
-        ):  # this process ends, so its lock does not count any more
+        # this process ends, so its lock does not count any more
+        with suppress(LockedError, OSError):
             self.check()
             self.path.unlink(missing_ok=True)
         os.close(self._lock)

@@ -93,9 +93,8 @@ class Sweep:
         self._missing = {
             number: set(unit.requires) for number, unit in self._open.items() if unit.requires
         }
-        self._ready = [
-            number for number in self._open if number not in self._missing
-        ]  # sorted, and so a heap
+        # sorted, and so a heap
+        self._ready = [number for number in self._open if number not in self._missing]
         self._dependents: defaultdict[Key, list[int]] = defaultdict(list)
         for number, missing in self._missing.items():
             for key in missing:

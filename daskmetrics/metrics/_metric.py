@@ -29,15 +29,12 @@ class Reduced:
     layers: tuple[int, ...]  # of the rows
     metrics: tuple[str, ...]  # names of the columns
     values: NDArray[np.float64]  # (L, M), in the units of the metric; NaN if there is no value
-    stderr: NDArray[
-        np.float64
-    ]  # (L, M), over prompts; NaN for functions of a spectrum and a single prompt
-    counts: NDArray[
-        np.int64
-    ]  # (L, M), prompts in the value: a prompt of one token has no curvature
-    status: NDArray[
-        np.uint8
-    ]  # (L, M), of `Status`: OK, NAN, or NOT_APPLICABLE without a next layer
+    # (L, M), over prompts; NaN for functions of a spectrum and a single prompt
+    stderr: NDArray[np.float64]
+    # (L, M), prompts in the value: a prompt of one token has no curvature
+    counts: NDArray[np.int64]
+    # (L, M), of `Status`: OK, NAN, or NOT_APPLICABLE without a next layer
+    status: NDArray[np.uint8]
     reasons: Mapping[tuple[int, str], str]  # by layer and metric: why a value is NaN
 
 

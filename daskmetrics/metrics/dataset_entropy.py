@@ -94,9 +94,8 @@ def _of_histogram(rows: Tensor, alpha: float, bins: int) -> Tensor:
         return rows.new_full((), torch.nan)
     counts = units.new_zeros(bins)
     for block in blocks(len(units), len(units)):
-        cosines = (
-            units[block] @ units[block.start :].mT
-        )  # of the pairs whose first prompt is in the block
+        # of the pairs whose first prompt is in the block
+        cosines = units[block] @ units[block.start :].mT
         earlier, later = torch.triu_indices(len(cosines), cosines.shape[1], 1, device=units.device)
         counts += torch.histc(cosines[earlier, later].clamp(-1, 1), bins, -1, 1)
     return entropy(counts, alpha)

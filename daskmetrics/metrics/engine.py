@@ -213,9 +213,8 @@ class Reducer:
 
 def _are_finite(states: Tensor, mask: Tensor) -> Tensor:
     """Whether all tokens that count are finite (B,)."""
-    finite = (
-        states.sum(-1).isfinite() | ~mask
-    )  # the fastest, but a sum may overflow where its terms do not
+    # the fastest, but a sum may overflow where its terms do not
+    finite = states.sum(-1).isfinite() | ~mask
     if not finite.all():
         finite = states.abs().amax(-1).isfinite() | ~mask
     return finite.all(-1)

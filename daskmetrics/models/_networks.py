@@ -28,12 +28,13 @@ from daskmetrics.models._parts import NetworkParts, parts_of
 from daskmetrics.models._tokens import InMemory, import_transformers
 from daskmetrics.models._weights import Prefetch, Weights, open_weights
 
+# do not change a network
 _VOLATILE = (
     "_name_or_path",
     "transformers_version",
     "dtype",
     "torch_dtype",
-)  # do not change a network
+)
 _IDLE = 2  # networks kept while not in use
 SAFE_UNPICKLING = (2, 10)  # earlier torch has known holes in weights_only
 
@@ -50,17 +51,14 @@ class Network:
     key: str  # of the architecture, dtype and device
     dtype: torch.dtype
     layout: Layout  # of the files that the weights came from
-    names: (
-        dict[str, str] | None
-    )  # in the files, by parameter; None if weights cannot be copied into the module
+    # in the files, by parameter; None if weights cannot be copied into the module
+    names: dict[str, str] | None
     location: Location | InMemory  # of the checkpoint whose weights it has
     base: Location | None = None  # whose weights an adapter has changed
-    _of_base: dict[str, Tensor] = field(
-        default_factory=dict
-    )  # parameters of the base that the adapters changed
-    _numbering: dict[str, bool | None] = field(
-        default_factory=dict
-    )  # of these weights, by side of the padding
+    # parameters of the base that the adapters changed
+    _of_base: dict[str, Tensor] = field(default_factory=dict)
+    # of these weights, by side of the padding
+    _numbering: dict[str, bool | None] = field(default_factory=dict)
 
     def numbering(self, side: str) -> bool | None:
         """Whether positions are passed with padded texts; None if texts of different lengths must
@@ -90,10 +88,11 @@ class Network:
         changed = changes(self.module, weights, adapters.read(Path(location.path)), location.path)
         parameters = dict(self.module.named_parameters())
         with torch.no_grad():
+            # subtracting an adapter would leave errors of rounding
             for (
                 name,
                 tensor,
-            ) in self._of_base.items():  # subtracting an adapter would leave errors of rounding
+            ) in self._of_base.items():
                 parameters[name].copy_(tensor)
             for name, change in changed.items():
                 tensor = self._of_base.setdefault(name, parameters[name].clone())

@@ -29,9 +29,8 @@ class NetworkParts:
 
     reader: Any  # the network that reads texts: a model, or the encoder of an encoder-decoder model
     depth: int
-    blocks: tuple[
-        nn.Module, ...
-    ]  # in the order of their calls; ALBERT calls one block again and again
+    # in the order of their calls; ALBERT calls one block again and again
+    blocks: tuple[nn.Module, ...]
     final_norm: nn.Module | None
     problem: str = ""  # why the final norm is not known; empty if it is
     first_position: int = 0  # RoBERTa and its kin number tokens from 2

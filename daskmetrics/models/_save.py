@@ -105,9 +105,8 @@ def _cut(module: Any, layer: int, depth: int) -> Any:
     """A copy of the network with its first blocks only."""
     config = deepcopy(module.config)
     for name, value in vars(config).items():
-        if (
-            isinstance(value, list) and len(value) == depth > 1
-        ):  # one entry for each block, such as layer_types
+        # one entry for each block, such as layer_types
+        if isinstance(value, list) and len(value) == depth > 1:
             setattr(config, name, value[:layer])
     config.num_hidden_layers = layer
     network = type(module)(config).to(dtype=module.dtype, device=module.device).eval()

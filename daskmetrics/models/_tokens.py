@@ -21,12 +21,13 @@ from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError
 
 _CHUNK = 1024  # texts per call of the tokenizer: what it returns is ten times as large as the ids
+# config.json may name its class
 _FILES = (
     *TOKENIZER,
     "config.json",
     "special_tokens_map.json",
     "added_tokens.json",
-)  # config.json may name its class
+)
 _SANE = (8, 1_000_000)  # other lengths stand for no limit
 _ORDINARY = 2  # tokens that are not special, at least; a tokenizer without vocabulary has none
 _LOST = 0.1  # share of texts that may have the tokens of another text
@@ -227,9 +228,8 @@ def _plain(text: str) -> str:
 
 def import_transformers() -> Any:
     """The transformers library, without its progress bars and log lines."""
-    os.environ.setdefault(
-        "TOKENIZERS_PARALLELISM", "false"
-    )  # its threads would compete with those of other workers
+    # its threads would compete with those of other workers
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     import transformers
 
     transformers.utils.logging.set_verbosity_error()

@@ -163,9 +163,8 @@ def _trial(
             client.wait_for_workers(profile.workers, timeout=profile.patience)
         except TimeoutError:
             raise DaskmetricsError(
-                f"Not all {profile.workers} workers arrived within {profile.patience:.0f} s. "
-                "Use fewer with --workers, or allow more time with "
-                "--set cluster.arrive_within=SECONDS."
+                f"Not all {profile.workers} workers arrived within {profile.patience:.0f} s. Use "
+                "fewer with --workers, or allow more time with --set cluster.arrive_within=SECONDS."
             ) from None
         if on_start is not None:
             client.run(on_start)

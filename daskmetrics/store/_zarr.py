@@ -273,9 +273,8 @@ def files_of(path: Path) -> dict[str, str]:
     for file in sorted(path.rglob("*")):
         _, *inside = file.relative_to(path).parts
         is_chunk = len(inside) > 1 and inside[0] in values and inside[1] == "c"
-        if (
-            file.is_file() and not is_chunk and file.suffix != ".partial"
-        ):  # a killed writer leaves such files
+        # a killed writer leaves such files
+        if file.is_file() and not is_chunk and file.suffix != ".partial":
             digests[str(file.relative_to(path))] = _digest(file)
     return digests
 
@@ -283,9 +282,8 @@ def files_of(path: Path) -> dict[str, str]:
 def _digest(file: Path) -> str:
     content = file.read_bytes()
     if file.name == "zarr.json":
-        with suppress(
-            ValueError, AttributeError
-        ):  # damaged: use the digest of its bytes, which differs
+        # damaged: use the digest of its bytes, which differs
+        with suppress(ValueError, AttributeError):
             content = json.dumps(_bare(parse(content)), sort_keys=True).encode()
     return hashlib.sha256(content).hexdigest()[:32]
 

@@ -57,12 +57,10 @@ class FileTask(ExampleTask):
     path: str  # absolute; workers must see it, too
     columns: tuple[tuple[str, str], ...]  # (role, column)
     content: Key  # of the file when the task was resolved
-    warnings: tuple[str, ...] = field(
-        default=(), compare=False
-    )  # about the data, as in `daskmetrics.tasks.Task`
-    held: Examples | None = field(
-        default=None, repr=False, compare=False
-    )  # of a table in memory, which has no file
+    # about the data, as in `daskmetrics.tasks.Task`
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+    # of a table in memory, which has no file
+    held: Examples | None = field(default=None, repr=False, compare=False)
 
     @property
     def key(self) -> Key:

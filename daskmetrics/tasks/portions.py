@@ -52,9 +52,8 @@ class ExampleTask(ABC):
     kind: str
     description: str
     pooling: Pooling | None = field(default=None, kw_only=True)
-    scoring: TaskKind | None = field(
-        default=None, kw_only=True
-    )  # by default, as all tasks of its kind
+    # by default, as all tasks of its kind
+    scoring: TaskKind | None = field(default=None, kw_only=True)
     probe: str = field(default=DEFAULT, kw_only=True)
     portion: Portion | None = field(default=None, kw_only=True)  # None: all items
 

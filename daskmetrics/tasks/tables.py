@@ -208,9 +208,8 @@ def _judged_pairs(reader: _RoleReader) -> Examples:
     for (position, query), (relevance_position, relevance), document in zip(
         reader.values("query"), relevances, reader.texts("document"), strict=False
     ):
-        if (
-            query is not None and query != ""
-        ):  # a row without a query is a document without a judgement
+        # a row without a query is a document without a judgement
+        if query is not None and query != "":
             row = queries.setdefault(_text(position, query), len(queries))
             judgements[row, documents[document]] = _number(relevance_position, relevance)
     if not queries:

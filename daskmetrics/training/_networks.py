@@ -88,9 +88,8 @@ def _started_from(recipe: Recipe, corpus: Path) -> Any:
         raise DataError(
             f"Cannot load the model in '{recipe.init_from}' (init_from): {error}"
         ) from error
-    if (
-        model.config.pad_token_id is None
-    ):  # the classifier of a decoder reads the last token before the padding
+    # the classifier of a decoder reads the last token before the padding
+    if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.end_of(tokenizer.load(corpus))
     return model
 

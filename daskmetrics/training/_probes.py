@@ -30,10 +30,11 @@ from daskmetrics.training.traffic import SIZES, scopes, typical
 Probe = Callable[[Recipe, Path, World, Sequence[str]], Mapping[str, Any]]
 
 LONGEST = 0.3  # seconds for the repetitions of one message
+# steps with and without an exchange, and seconds after which fewer are enough
 PAIRS, PATIENCE = (
     16,
     30.0,
-)  # steps with and without an exchange, and seconds after which fewer are enough
+)
 
 
 def allreduce(
@@ -222,9 +223,8 @@ def precision(
     results: dict[str, dict[str, float | None]] = {}
     with threads(recipe.threads):
         with suppress(torch.OutOfMemoryError):
-            _timed(
-                recipe, corpus, world
-            )  # else what libraries keep for good would count for the first variant
+            # else what libraries keep for good would count for the first variant
+            _timed(recipe, corpus, world)
         for name, changes in variants.items():
             gc.collect()
             before = _start_peak(world)
@@ -254,9 +254,8 @@ def _start_peak(world: World) -> int | None:
         torch.cuda.reset_peak_memory_stats(world.device)
         return int(torch.cuda.memory_allocated(world.device))
     with suppress(OSError, AttributeError):  # not Linux with glibc
-        ctypes.CDLL(None).malloc_trim(
-            0
-        )  # else the next model would use memory that the last one left
+        # else the next model would use memory that the last one left
+        ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")
         return int(psutil.Process().memory_info().rss)
     return None

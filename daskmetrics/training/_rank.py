@@ -117,9 +117,8 @@ def main() -> None:
         with reporter.heartbeat():
             _train(spec, reporter)
     except BaseException as error:
-        reporter.failed(
-            error
-        )  # before the sockets close, so that the errors of the other ranks come later
+        # before the sockets close, so that the errors of the other ranks come later
+        reporter.failed(error)
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)  # threads that wait for the other ranks would keep the process alive

@@ -42,13 +42,14 @@ def test_an_encoding_is_counted_once_for_all_its_layers(finished):
 def test_suites_and_losses_are_in_order_of_training(finished):
     tiny, small = analysis.suites(finished)
     assert (tiny.model, tiny.layers, small.layers) == ("tiny", (0, 1, 2), (0, 1, 2, 3))
+    # the failed one is included
     assert tiny.revisions == (
         "step0",
         "step1",
         "step2",
         "step4",
         "step8",
-    )  # the failed one is included
+    )
     assert [step for step, _ in analysis.losses(finished)["tiny"]] == [0, 1, 2, 4, 8]
 
 

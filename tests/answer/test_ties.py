@@ -42,9 +42,8 @@ def test_all_of_several_equal_arms_are_in_the_set_and_a_far_worse_one_is_not(
     kept = np.zeros((200, arms), dtype=bool)
     for draw in kept:
         draw[drawn(rng, merit, items).tied().arms] = True
-    assert (
-        kept[:, :best].all(axis=1).mean() >= 0.95 - 3 * 0.0154
-    )  # three standard errors of a share of 200
+    # three standard errors of a share of 200
+    assert kept[:, :best].all(axis=1).mean() >= 0.95 - 3 * 0.0154
     assert best == arms or not kept[:, -1].any()
 
 

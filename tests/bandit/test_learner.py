@@ -439,9 +439,8 @@ def test_a_search_that_could_go_on_was_stopped_from_outside(world):
 @pytest.mark.parametrize("policy", BUILT_IN)
 def test_a_budget_of_one_scores_every_cell(world, policy):
     small = world(revisions=2, layers=3, tasks=3)
-    loading = replace(
-        small.problem, load_cost=50.0 + 0 * small.problem.features[:, 0]
-    )  # loads may be paid for twice
+    # loads may be paid for twice
+    loading = replace(small.problem, load_cost=50.0 + 0 * small.problem.features[:, 0])
     learner = finish(replace(small, problem=loading), policy, budget=1.0, window=2)
     assert len(learner.picks) == small.scores.size and learner.ending == "complete"
 

@@ -92,9 +92,8 @@ def test_errors_of_ranks_are_in_units_of_ranks(world):
     rng = np.random.default_rng(1)
     rows = [(arm, 0, float(score), 0.01) for arm, score in enumerate(rng.uniform(size=48))]
     seen = Observations.of(rows)
-    assert reward_scale(problem, seen).errors(seen) == pytest.approx(
-        np.full(48, 0.01), rel=0.2
-    )  # ranks of uniform scores
+    # ranks of uniform scores
+    assert reward_scale(problem, seen).errors(seen) == pytest.approx(np.full(48, 0.01), rel=0.2)
 
 
 def test_harmonic_orders_arms_as_the_harmonic_mean_does(world):
@@ -340,9 +339,8 @@ def test_the_choice_of_arms_for_a_task_says_nothing_about_them(world):
     without = [i for i in range(len(seen)) if seen.task[i] != task]
     rows = [(int(seen.arm[i]), int(seen.task[i]), float(seen.score[i]), 0.01) for i in without]
     before = fit_posterior(small.problem, Observations.of(rows))
-    after = fit_posterior(
-        small.problem, Observations.of([*rows, (best, task, 0.1, 0.01)])
-    )  # however low that is
+    # however low that is
+    after = fit_posterior(small.problem, Observations.of([*rows, (best, task, 0.1, 0.01)]))
     lead = [
         posterior.mean[best] - np.delete(posterior.mean, best).max()
         for posterior in (before, after)
@@ -399,9 +397,8 @@ def test_with_few_scores_the_model_is_estimated_from_all_of_them(world, scores):
     rows = [(*cell, one.score, one.stderr) for cell, one in zip(cells, outcomes, strict=True)]
     model = fit_model(small.problem, Observations.of(rows[:scores]))
     for n in range(1, len(cells) + 1):
-        posterior = growing.posterior(
-            cells[:n], outcomes[: min(n, scores)]
-        )  # later ones are pending
+        # later ones are pending
+        posterior = growing.posterior(cells[:n], outcomes[: min(n, scores)])
         if n >= scores:
             assert posterior.model.hyperparameters == model.hyperparameters
             np.testing.assert_allclose(posterior.model.spread, model.spread, rtol=1e-10)

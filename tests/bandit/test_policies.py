@@ -37,9 +37,8 @@ def test_race_stops_without_rivals(world, after, draw):
     small = world()
     every = draw(small, small.scores.size)
     runner_up = [cell for cell in every if cell != (int(small.scores.mean(axis=1).argmin()), 0)]
-    assert (
-        policy_named("race")(after(small, runner_up)) is None
-    )  # the worst arm's last cell is not worth buying
+    # the worst arm's last cell is not worth buying
+    assert policy_named("race")(after(small, runner_up)) is None
 
 
 def test_race_prefers_the_cheaper_of_two_similar_tasks(world, after, draw):

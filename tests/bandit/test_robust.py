@@ -127,9 +127,8 @@ def test_a_needle_without_neighbours_is_not_excluded_with_near_certainty() -> No
 
 
 def test_noise_that_is_not_told_is_estimated() -> None:
-    results = searches(smooth, 0.3, noise=0.02) + searches(
-        smooth, 0.3, noise=0.04
-    )  # as the differences between arms
+    # as the differences between arms
+    results = searches(smooth, 0.3, noise=0.02) + searches(smooth, 0.3, noise=0.04)
     wrong = [lost for lost, stated in results if lost > 0.01 and stated >= 0.9]
     assert len(wrong) <= 0.2 * len(results)  # of 32 with other seeds 0.12
     quiet = [stated for _, stated in searches(smooth, 0.3)]
@@ -141,9 +140,8 @@ def test_independent_winners_of_each_task_are_not_called_certain_on_a_few() -> N
         return np.asarray(0.5 + 0.05 * rng.standard_normal((len(features), len(KINDS))))
 
     results = searches(independent, 0.2)
-    assert (
-        len([result for result in results if result[0] > 0.01 and result[1] >= 0.9]) <= 1
-    )  # of 16 others one
+    # of 16 others one
+    assert len([result for result in results if result[0] > 0.01 and result[1] >= 0.9]) <= 1
 
 
 @pytest.mark.parametrize("seed", SEEDS)

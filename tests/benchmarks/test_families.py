@@ -18,9 +18,8 @@ def test_what_transfers_and_what_is_stated_is_compared_with_the_truth():
     loss = {
         line[:44].strip(): line[44:].split()[0] for line in rules.splitlines() if "%" in line[44:]
     }
-    assert (
-        loss["depth fitted on other families"] == "0.0%"
-    )  # its made-up tables are best in the middle
+    # its made-up tables are best in the middle
+    assert loss["depth fitted on other families"] == "0.0%"
     assert loss["the last layer"] == "18.1%"
     for policy in ("race", "rivals:tpe", "60 % depth"):
         assert rest.count(f"{policy} ") >= 9  # three tables under three costs

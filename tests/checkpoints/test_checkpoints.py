@@ -152,9 +152,8 @@ def test_a_folder_without_a_tokenizer_is_refused_with_the_remedy(tmp_path, file)
         ConfigError, match=r"step8' has no tokenizer.*Copy tokenizer\.json.*save_pretrained"
     ):
         checkpoints.locate(model(tmp_path))
-    assert (
-        checkpoints.locate(model(tmp_path, revisions=["step0"])).width == 8
-    )  # the one that is not used
+    # the one that is not used
+    assert checkpoints.locate(model(tmp_path, revisions=["step0"])).width == 8
 
 
 @pytest.mark.parametrize(

@@ -127,9 +127,8 @@ def test_what_was_used_makes_room_first_and_what_is_in_use_never_does(hub):
         assert not rolling.download(third, wait=False)
     assert rolling.download(third, wait=False)
     assert checkpoints.folder_of(first) is None and checkpoints.folder_of(second)
-    with rolling.held(
-        second
-    ):  # a worker waits for the fourth: the third is removed, although nobody has used it
+    # a worker waits for the fourth: the third is removed, although nobody has used it
+    with rolling.held(second):
         assert rolling.download(fourth)
     assert checkpoints.folder_of(third) is None
 

@@ -222,9 +222,8 @@ def test_a_network_in_a_sub_folder_is_one_revision(tmp_path: Path) -> None:
 def test_a_hub_model_is_refused_if_how_to_read_it_is_on_the_hub_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        "huggingface_hub.HfApi.file_exists", lambda *_, **__: True
-    )  # there is no hub here
+    # there is no hub here
+    monkeypatch.setattr("huggingface_hub.HfApi.file_exists", lambda *_, **__: True)
     with pytest.raises(ConfigError, match="hf download org/name --revision step1"):
         require_known(Protocol(), model(), ["step1"])
     require_known(Protocol(), model(), [])

@@ -67,9 +67,8 @@ def test_a_map_runs_writes_its_results_and_resumes(place):
     pd.testing.assert_series_equal(pd.read_csv(place / "results.csv")["loss"], results["loss"][:13])
     command = [sys.executable, "-m", "daskmetrics", "status", "runs/step"]
     status = subprocess.run(command, cwd=place, capture_output=True, text=True, check=True)
-    assert (
-        "30 items: 29 ok, 1 failed." in status.stdout
-    )  # of the last run that had items to compute
+    # of the last run that had items to compute
+    assert "30 items: 29 ok, 1 failed." in status.stdout
     checked = call(place, "bench.py:step", "--verify", "10")
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "Run again: 10 items, 0 differ." in checked.stdout

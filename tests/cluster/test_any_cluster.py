@@ -242,9 +242,8 @@ def test_a_factory_for_ssh(ssh, expected, tmp_path):
         "args": [["127.0.0.1", "127.0.0.1"]],
         "kwargs": kwargs,
     }
-    found, _ = run(
-        tmp_path / "run", kind="factory", factory=factory, workers=4
-    )  # its hosts fix the number of workers
+    # its hosts fix the number of workers
+    found, _ = run(tmp_path / "run", kind="factory", factory=factory, workers=4)
     assert found.scores.equals(expected.scores)
 
 

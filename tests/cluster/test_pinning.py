@@ -130,9 +130,8 @@ def test_more_than_the_machine_has_is_refused(monkeypatch):
 
 @pytest.mark.skipif(CPUS < 2, reason="needs two CPUs")
 def test_workers_keep_their_cpus_and_gpus_also_after_a_restart(monkeypatch, tmp_path):
-    monkeypatch.setenv(
-        "CUDA_VISIBLE_DEVICES", "0,1"
-    )  # no GPU is used: the variable only names them
+    # no GPU is used: the variable only names them
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
     def pinned(dask_worker):

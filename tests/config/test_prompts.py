@@ -37,9 +37,8 @@ def test_the_choice_is_that_of_mteb_and_sentence_transformers(
     ).get_prompt_name
     from mteb.types import PromptType
 
-    texts = {"query": "", "document": ""} | {
-        name: f"<{name}>" for name in names
-    }  # both roles are always there
+    # both roles are always there
+    texts = {"query": "", "document": ""} | {name: f"<{name}>" for name in names}
     metadata = type("Metadata", (), {"name": task[0], "type": task[1]})
     name = get_prompt_name(texts, metadata, PromptType(role) if role else None)
     expected = texts[name] if name else texts.get(default or "", "") if role is None else ""

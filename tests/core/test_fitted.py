@@ -67,9 +67,8 @@ def test_int8_agrees_with_the_quantisation_of_sentence_transformers_within_a_lev
     from sentence_transformers.util.quantization import quantize_embeddings
 
     corpus = vectors(100, 6)
-    theirs = quantize_embeddings(
-        corpus, "int8", calibration_embeddings=corpus
-    )  # which rounds towards zero
+    # which rounds towards zero
+    theirs = quantize_embeddings(corpus, "int8", calibration_embeddings=corpus)
     ours = fit(Readout(storage="int8"), corpus).stored(corpus)
     assert np.abs(ours.astype(int) - theirs.astype(int)).max() <= 1
 

@@ -83,23 +83,20 @@ class Disk:
         self.random, self.faults = rng, faults
         self.names: dict[str, Inode] = {}
         self.durable_names: dict[str, Inode] = {}
-        self.renames: list[
-            tuple[tuple[str, Inode | None], ...]
-        ] = []  # changes of names that are not on the disk yet
+        # changes of names that are not on the disk yet
+        self.renames: list[tuple[tuple[str, Inode | None], ...]] = []
         self.processes: list[Process] = []
         self.now = Process("outside")
-        self.is_network = (
-            rng.random() < 0.4
-        )  # attributes may be old, and a removed file is stale at once
+        # attributes may be old, and a removed file is stale at once
+        self.is_network = rng.random() < 0.4
         self.shares_locks = not self.is_network or rng.random() < 0.5
         self.trouble: tuple[int, int] | None = (
             None  # an error number, and for how many operations it stays
         )
         self.seen: dict[tuple[str, str], tuple[int, int]] = {}  # old attributes of a name, by host
         self.next_fault = rng.randint(1, 60)
-        self.actors: tuple[
-            Callable[[], None], ...
-        ] = ()  # what people and programs do to the folder meanwhile
+        # what people and programs do to the folder meanwhile
+        self.actors: tuple[Callable[[], None], ...] = ()
         self.happened: Counter[str] = Counter()
         self.is_hurt: Callable[[], bool] = lambda: False
         self.steps, self.truncates = 0, False
@@ -149,9 +146,8 @@ class Disk:
                 if isinstance(write, tuple) and self.random.random() < 0.3:
                     at, text = write
                     part = text[: self.random.randint(0, len(text))]
-                    grows = (
-                        at >= len(inode.durable) and self.random.random() < 0.5
-                    )  # then zeros may follow
+                    # then zeros may follow
+                    grows = at >= len(inode.durable) and self.random.random() < 0.5
                     write = at, part + bytes(len(text) - len(part)) * grows
                 if self.random.random() < 0.6:
                     _apply(inode.durable, write)

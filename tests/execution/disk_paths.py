@@ -26,9 +26,8 @@ class SimPath(PurePosixPath):
     def stat(self) -> SimpleNamespace:
         self.disk.step(writes=False)
         old = self.disk.seen.pop((self.disk.now.host, str(self)), None)
-        if (
-            old and self.disk.random.random() < 0.5
-        ):  # a slow network file system: attributes of a moment ago
+        # a slow network file system: attributes of a moment ago
+        if old and self.disk.random.random() < 0.5:
             self.disk.happened["old attributes"] += 1
             return SimpleNamespace(st_dev=0, st_ino=old[0], st_size=old[1], st_mtime=0.0)
         inode = self._inode()

@@ -226,9 +226,8 @@ class DiskWorld(World):
             case DataError():
                 assert "backup" in text
                 self._put(self.backup)
-                MARK.unlink(
-                    missing_ok=True
-                )  # it may count an entry that was not reported as committed
+                # it may count an entry that was not reported as committed
+                MARK.unlink(missing_ok=True)
             case LockedError() if "daskmetrics runs unlock /run" in text:
                 assert "unknown machine" not in text or self.disk.happened["trouble"], (
                     "the owner is not known"

@@ -79,9 +79,8 @@ class Worker:
         begun = [
             run for run in self.queue if run.started and not run.heard and run.submit.task in sent
         ]
-        return (
-            begun[-1:] if self.threads == 1 else begun
-        )  # two starts at once may be reported in any order
+        # two starts at once may be reported in any order
+        return begun[-1:] if self.threads == 1 else begun
 
 
 class World:
@@ -284,9 +283,8 @@ class World:
     def _freeze(self, worker: Worker) -> None:
         worker.frozen = True
         self.after(self.random.choice([5.0, 40.0, 200.0]), lambda: self._thaw(worker))
-        self.after(
-            300.0, lambda: self._die(worker) if worker.frozen else None
-        )  # the scheduler's worker-ttl
+        # the scheduler's worker-ttl
+        self.after(300.0, lambda: self._die(worker) if worker.frozen else None)
 
     def _thaw(self, worker: Worker) -> None:
         worker.frozen = False

@@ -88,9 +88,8 @@ def noticed(module: ModuleType, old: str, new: str) -> int | None:
     changed = module_of(module, source.replace(old, new))
     modules = {module.__name__.rpartition(".")[2].lstrip("_"): changed}
     if module in (lock, files):
-        modules["journal"] = bound = module_of(
-            journal, source_of(journal)
-        )  # the journal with this lock, or these files
+        # the journal with this lock, or these files
+        modules["journal"] = bound = module_of(journal, source_of(journal))
         vars(bound).update(
             {
                 name: vars(changed)[name]

@@ -230,9 +230,8 @@ def test_a_second_driver_is_refused_and_told_who(paths):
 
 def test_a_journal_of_an_earlier_version_is_told_as_such(tmp_path):
     path = tmp_path / "journal.jsonl"
-    path.write_bytes(
-        encode({"type": "start"}) + encode({"type": "note"})
-    )  # no line knew of the one before it
+    # no line knew of the one before it
+    path.write_bytes(encode({"type": "start"}) + encode({"type": "note"}))
     with pytest.raises(DataError, match="earlier version"):
         list(read(path))
 

@@ -88,9 +88,8 @@ def test_the_figure_of_a_map_is_written_and_status_names_the_idle_gpu(watched, m
     assert done.exit_code == 0 and (folder / "report" / "telemetry.png").stat().st_size > 20_000
     monkeypatch.setattr("daskmetrics.core.telemetry.FRESH", 1e9)  # the test may run late
     telemetry = folder / "telemetry.jsonl"
-    *_, last = (
-        line for line in telemetry.read_text().splitlines() if '"batch"' in line
-    )  # while it ran
+    # while it ran
+    *_, last = (line for line in telemetry.read_text().splitlines() if '"batch"' in line)
     telemetry.write_text(f"{last}\n")
     said = CliRunner().invoke(main, ["status", str(folder)], catch_exceptions=False).output
     assert re.search(r"Worker 0: GPU at [234] %: its unit \(batch\) computes on the CPU\.", said)

@@ -164,9 +164,8 @@ def end(world: World) -> None:
     blamed = Counter(entry.key for entry in deaths if entry.blamed)
     assert blamed <= world.alone, "blamed for a death with which it was not alone"
     poisons = [key for key, nature in world.nature.items() if nature == "poison"]
-    lives = (
-        1 + world.crashes + world.stops
-    )  # that an input is to blame is not recorded: each life finds it out again
+    # that an input is to blame is not recorded: each life finds it out again
+    lives = 1 + world.crashes + world.stops
     assert max((blamed[key] for key in poisons), default=0) < 6 + lives
 
 

@@ -133,9 +133,8 @@ def test_a_run_without_metrics_searches_at_once_and_adds_metrics_later(
     bare = prepared(**changes, metrics=[], corpus={"source": str(tmp_path / "no such file")})
     assert (bare.views, bare.prompts) == (0, ())
     rows = dict(preview(bare, folder).rows)
-    assert (
-        rows["metrics"] == "none" and rows["measuring"] == "3 units, 3 to do"
-    )  # those of the training
+    # those of the training
+    assert rows["metrics"] == "none" and rows["measuring"] == "3 units, 3 to do"
     experiment.run(bare, folder, Display())
     run = Run(folder.path)
     assert not any(record.value.size for record in run.records if record.kind == "measure")

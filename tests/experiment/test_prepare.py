@@ -38,9 +38,8 @@ def test_a_change_of_the_numbers_changes_the_keys(prepared, changes):
         second.suites[0], checkpoint
     )
     assert first.key != second.key
-    assert (
-        first.template({}).key != second.template({}).key
-    )  # old and new numbers never stand in one store
+    # old and new numbers never stand in one store
+    assert first.template({}).key != second.template({}).key
 
 
 @pytest.mark.parametrize(

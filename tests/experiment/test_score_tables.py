@@ -44,9 +44,8 @@ def test_a_csv_file_with_the_published_columns_compressed(tmp_path):
         )
         file.write("Pythia,14m,main,0,BIOSSES,sts,0.5,7.5,1\nPythia,14m,main,1,BIOSSES,sts,,8,1\n")
     found = read(path)
-    assert [str(arm) for arm in found.arms] == [
-        "Pythia-14m@main/0"
-    ]  # a row without a score is no row
+    # a row without a score is no row
+    assert [str(arm) for arm in found.arms] == ["Pythia-14m@main/0"]
     assert found.kinds == {"BIOSSES": "sts"}
     assert found.scores.tolist() == [[0.5]] and found.seconds.tolist() == [[7.5]]
 

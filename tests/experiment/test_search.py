@@ -156,9 +156,8 @@ def test_a_search_resumes_from_the_journal(prepared, stop_after):
     quiet.drive()
     asked = broken.drive(stop_after=stop_after)
     resumed = Bench(prepared(), decided=search.decided(broken.entries, broken.key))
-    known = {
-        unit.key for unit in asked[: stop_after // 2]
-    }  # what was recorded before the interruption
+    # what was recorded before the interruption
+    known = {unit.key for unit in asked[: stop_after // 2]}
     again = resumed.drive(seed=stop_after, known=known)
     assert not {unit.key for unit in again} & known
     assert resumed.learner.picks == quiet.learner.picks
@@ -373,9 +372,8 @@ def test_a_search_that_chooses_its_budget_scores_everything_where_the_grid_is_sm
 
 def test_everything_is_scored_where_a_first_look_takes_half_of_it():
     problem = problem_of(4, 1e6, loading=1000.0)
-    factor = np.where(problem.model_index == 1, 50.0, 1.0)[
-        :, None
-    ]  # the model of a single checkpoint
+    # the model of a single checkpoint
+    factor = np.where(problem.model_index == 1, 50.0, 1.0)[:, None]
     encode, score = (factor * problem.encode_cost)[:, :1], problem.score_cost[:, :1]
     single_task = replace(problem, tasks=("s",), kinds=None, encode_cost=encode, score_cost=score)
     chosen = search.automatic_budget(single_task)

@@ -71,9 +71,8 @@ def until(condition, seconds: float = 400.0):
 
 def events(run: Path, kind: str = "") -> list[dict]:
     file = run / "events.jsonl"
-    whole = (
-        file.read_text().rpartition("\n")[0] if file.exists() else ""
-    )  # the last line may be being written
+    # the last line may be being written
+    whole = file.read_text().rpartition("\n")[0] if file.exists() else ""
     lines = [json.loads(line) for line in whole.splitlines()]
     return [line for line in lines if kind in ("", line["event"])]
 

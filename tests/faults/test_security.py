@@ -256,9 +256,8 @@ def test_pickled_weights_are_refused_unless_they_are_allowed_and_then_run_no_cod
     good = load_file(place / "model.safetensors")
     protocol = config.Protocol(max_length=16)
     model = config.Model(name="a", source=str(place), pickled=True)
-    with LoadedModel(
-        checkpoints.locate(model).locations[0], protocol
-    ) as loaded:  # safetensors first
+    # safetensors first
+    with LoadedModel(checkpoints.locate(model).locations[0], protocol) as loaded:
         expected = loaded.encode(["some text"], [1], "mean")
     (place / "model.safetensors").unlink()
     with pytest.raises(ConfigError, match="pickled: true"):

@@ -139,9 +139,8 @@ def test_a_scheduler_that_is_killed_ends_the_run_with_a_clear_message(tmp_path, 
     def kill(record) -> None:
         seen.append(record.key)
         if len(seen) == 3:
-            assert not logging.getLogger("distributed.client").isEnabledFor(
-                logging.ERROR
-            )  # it prints a traceback
+            # it prints a traceback
+            assert not logging.getLogger("distributed.client").isEnabledFor(logging.ERROR)
             scheduler.kill()
 
     with (
@@ -217,9 +216,10 @@ def test_clocks_that_jump_change_nothing():
     execution = ROOT / "daskmetrics" / "execution"
     for name in ("loop", "_placement", "runner", "_worker"):
         source = (execution / f"{name}.py").read_text(encoding="utf-8")
+        # read by people, and by no decision
         for stamp in (
             "round(time.time(), 2)",
             "telemetry.add(time.time(),",
-        ):  # read by people, and by no decision
+        ):
             source = source.replace(stamp, "")
         assert "time.time(" not in source and "datetime" not in source, name

@@ -167,9 +167,8 @@ def test_a_hang_is_stopped_at_its_deadline_with_a_traceback(client, journal, han
     check(journal, {"hang": "timeout"})
     assert len(attempts(journal)) == 2
     assert all(hang.__name__ in entry.trace for entry in attempts(journal))
-    run(
-        Sweep([unit(f"after{i}", work.nap, 2.0, i) for i in range(8)]), client, journal, Settings()
-    )  # both are back
+    # both are back
+    run(Sweep([unit(f"after{i}", work.nap, 2.0, i) for i in range(8)]), client, journal, Settings())
     assert {record.worker for record in journal.records() if record.key.startswith("after")} == {
         "0",
         "1",

@@ -130,9 +130,8 @@ def test_a_layer_that_is_not_finite_has_reasons_and_does_not_change_others(state
     assert (reduced.status[1] == Status.NAN).all()
     assert (reduced.counts[1] == 0).all()
     assert set(reduced.reasons) == {(2, name) for name in CATALOGUE} | {(0, "cka_next")}
-    assert (
-        reduced.reasons[0, "cka_next"] == reduced.reasons[2, "cka_next"]
-    )  # it names the layer to blame
+    # it names the layer to blame
+    assert reduced.reasons[0, "cka_next"] == reduced.reasons[2, "cka_next"]
     assert reduced.reasons[2, "curvature"] == "layer 2: states are not finite for 1 of 8 prompts"
     others = [name != "cka_next" for name in CATALOGUE]
     np.testing.assert_array_equal(
@@ -206,15 +205,13 @@ def test_equal_vectors_of_a_layer_are_a_status_and_not_a_number(states):
     assert (reduced.status[1, ofvectors] == Status.NAN).all() and np.isnan(
         reduced.values[1, ofvectors]
     ).all()
-    assert np.isfinite(
-        reduced.values[1, np.logical_not(ofvectors)]
-    ).all()  # tokens differ within each prompt
+    # tokens differ within each prompt
+    assert np.isfinite(reduced.values[1, np.logical_not(ofvectors)]).all()
     assert {reduced.reasons[2, name] for name in ("anisotropy", "lidar", "cka_next")} == {
         "layer 2: the vectors of all 8 prompts are equal"
     }
-    assert (reduced.status[0, ofvectors] == Status.OK).sum() == sum(
-        ofvectors
-    ) - 1  # all but the CKA with layer 2
+    # all but the CKA with layer 2
+    assert (reduced.status[0, ofvectors] == Status.OK).sum() == sum(ofvectors) - 1
 
 
 def test_a_single_prompt_has_no_standard_error():
@@ -282,9 +279,8 @@ def test_a_custom_metric_can_be_sent_to_a_worker(states, monkeypatch):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_widened_vectors_keep_the_floor_of_the_states(dtype):
-    rows = torch.randn(64, 3, generator=torch.Generator().manual_seed(0)) @ torch.randn(
-        3, 32
-    )  # of rank 3
+    # of rank 3
+    rows = torch.randn(64, 3, generator=torch.Generator().manual_seed(0)) @ torch.randn(3, 32)
     half, mask, index = (
         rows.to(getattr(torch, dtype)),
         torch.ones(64, 1, dtype=torch.bool),

@@ -136,9 +136,8 @@ def test_histogram_is_the_loop_over_projections(tokens, width, seed, bins):
     states = np.random.default_rng(seed).normal(1, 1, size=(tokens, width))
     rest = states - states.mean(0)
     along = rest @ np.linalg.svd(rest)[2][0]
-    flipped = [
-        np.histogram(sign * along, bins)[0] / tokens for sign in (1, -1)
-    ]  # a direction has no sign
+    # a direction has no sign
+    flipped = [np.histogram(sign * along, bins)[0] / tokens for sign in (1, -1)]
     expected = [
         -sum(share * math.log(share) for share in shares if share > 0) for shares in flipped
     ]

@@ -178,9 +178,8 @@ def expected(folder: Path, state_norm: str, texts: list[str] = TEXTS) -> np.ndar
         with torch.no_grad():
             ids = tokenizer(text, return_tensors="pt")["input_ids"]
             states = list(network(ids, output_hidden_states=True).hidden_states)
-            if (
-                "mamba" in kind
-            ):  # transformers leaves the embeddings out and appends the last block after the norm
+            # transformers leaves the embeddings out and appends the last block after the norm
+            if "mamba" in kind:
                 states = [network.embeddings(ids), *states[:-1]]
             if norm is not None:
                 states[-1] = raw[0]

@@ -177,9 +177,8 @@ def test_the_base_of_a_suite_is_loaded_once_and_never_worn_by_rounding(tmp_path,
         first = first or state
         pool.give_back(network)
     assert loaded == [str(neox)] and opened.count(str(neox)) == 1
-    assert all(
-        torch.equal(first[name], state[name]) for name in first
-    )  # bit by bit, after seven others
+    # bit by bit, after seven others
+    assert all(torch.equal(first[name], state[name]) for name in first)
     (base,) = located(neox).locations
     plain = pool.borrow(base, torch.float32, CPU)
     assert loaded == [str(neox)]

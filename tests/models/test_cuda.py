@@ -46,9 +46,8 @@ def test_a_batch_without_enough_memory_is_read_in_parts(suite, fresh_pool, monke
     expected = vectors(suite[0], texts, batch_tokens=4096)
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction(
-        (torch.cuda.memory_reserved() + 2**27) / total
-    )  # one layer takes twice it
+    # one layer takes twice it
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 2**27) / total)
     try:
         found = vectors(suite[0], texts, batch_tokens=tokens)
     finally:

@@ -64,9 +64,8 @@ def test_vectors_are_those_that_a_worker_scores(folder: Path, tmp_path: Path, re
     assert vectors.dtype == np.float32 and vectors.shape == scored.shape
     step = 0.0 if encoder.fitted.step is None else float(encoder.fitted.step.max())
     np.testing.assert_allclose(vectors, scored, atol=1e-5 * np.abs(scored).max() + 1.01 * step)
-    assert (
-        np.abs(vectors - scored) > 1e-5 * np.abs(scored).max()
-    ).mean() < 0.001  # of int8, some are rounded apart
+    # of int8, some are rounded apart
+    assert (np.abs(vectors - scored) > 1e-5 * np.abs(scored).max()).mean() < 0.001
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,11 @@ def borrowed(pool, folder, dtype=torch.float32):
 def assert_equal_to_transformers(network, folder, dtype=torch.float32):
     expected = AutoModel.from_pretrained(folder, dtype=dtype).eval()
     own = {**dict(network.module.named_parameters()), **dict(network.module.named_buffers())}
+    # also those that are not saved
     wanted = {
         **dict(expected.named_parameters()),
         **dict(expected.named_buffers()),
-    }  # also those that are not saved
+    }
     assert own.keys() == wanted.keys()
     assert all(
         torch.equal(own[name], wanted[name]) and own[name].dtype == wanted[name].dtype

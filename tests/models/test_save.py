@@ -172,9 +172,8 @@ def test_what_a_model_ships_comes_before_the_rest_of_a_readout(
     vectors = encoder.encode(TEXTS)
     assert vectors.shape == (4, width)
     np.testing.assert_allclose(saved.encode(TEXTS), vectors, atol=1e-5)
-    assert (np.linalg.norm(vectors, axis=1) < 1.001).all() == (
-        readout != "mean"
-    )  # it ships a normalisation
+    # it ships a normalisation
+    assert (np.linalg.norm(vectors, axis=1) < 1.001).all() == (readout != "mean")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from daskmetrics.models._tokens import Tokenizer
 from .architectures import at
 
 RESIDUES = "LAGVSERTIDPKQNFYMHWC"
+# those of ESM-2
 TOKENS = [
     "<cls>",
     "<pad>",
@@ -31,7 +32,7 @@ TOKENS = [
     *"XBUZO.-",
     "<null_1>",
     "<mask>",
-]  # those of ESM-2
+]
 DEPTH = 2
 
 

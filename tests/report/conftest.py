@@ -71,9 +71,8 @@ class Story:
     flat: bool = False
     key: str = "k" * 32
     trained: bool = True
-    subsets: tuple[
-        str, ...
-    ] = ()  # of tasks of mteb: names of languages, each 0.1 better than the one before
+    # of tasks of mteb: names of languages, each 0.1 better than the one before
+    subsets: tuple[str, ...] = ()
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     outcomes: bool = False
@@ -93,9 +92,8 @@ class Story:
             "attention": 8,
         }
 
-    merits: Mapping[str, Sequence[float]] = field(
-        default_factory=dict
-    )  # exact scores by task and layer
+    # exact scores by task and layer
+    merits: Mapping[str, Sequence[float]] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the search, beside the budget
     n: int = 100  # items of a task
 
@@ -147,9 +145,8 @@ class Story:
         if not self.outcomes:
             return Scored(**value)
         items, own = (np.random.default_rng(list(seed.encode())) for seed in (cell.task, str(cell)))
-        noise = items.normal(0, 0.098, self.n) + own.normal(
-            0, 0.02, self.n
-        )  # most of it is common to all arms
+        # most of it is common to all arms
+        noise = items.normal(0, 0.098, self.n) + own.normal(0, 0.02, self.n)
         packed = pack(score + noise - noise.mean(), score, cell.task)
         return Scored(**value, outcomes=packed)
 

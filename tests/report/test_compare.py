@@ -96,9 +96,8 @@ class TestSubsets:
     def test_a_run_of_more_subsets_is_reduced_to_those_of_the_other(self, runs):
         text = compare_text(runs("one", "eng"), runs("two", "eng", "deu"))
         assert "higher by -0.050 on average" in text and "Left out" not in text
-        assert (
-            "other subsets" in text
-        )  # in the table of best arms, whose scores are means of different subsets
+        # in the table of best arms, whose scores are means of different subsets
+        assert "other subsets" in text
 
     def test_a_run_that_lacks_a_subset_is_left_out_with_an_example(self, runs, tmp_path):
         text = compare_text(runs("one", "eng", "deu"), runs("two", "eng"))

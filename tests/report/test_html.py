@@ -151,9 +151,8 @@ def test_a_run_without_tasks_has_a_page(a_run):
 def test_a_run_without_measured_checkpoints_has_a_page(a_run):
     names = tuple(f"{model}@step{step}" for model in ("tiny", "small") for step in (0, 1, 2, 4, 8))
     text = write(a_run(tasks=(), failing=names, trained=False)).read_text(encoding="utf-8")
-    assert (
-        Checker(text) and "<figure" not in text and len(scripts(text)) == 1
-    )  # no library without figures
+    # no library without figures
+    assert Checker(text) and "<figure" not in text and len(scripts(text)) == 1
 
 
 def test_without_matplotlib_the_page_is_whole_and_says_what_is_not_written(finished, monkeypatch):
@@ -216,9 +215,8 @@ def test_the_cards_of_a_notebook(finished):
     card = best._repr_html_()
     assert str(best.arm) in card and ".best().save(" in card
     assert Checker(card) and Checker(finished._repr_html_())
-    assert "color: inherit" in card and not re.search(
-        r"https?:", card
-    )  # the colours of the theme, and no network
+    # the colours of the theme, and no network
+    assert "color: inherit" in card and not re.search(r"https?:", card)
 
 
 def test_a_page_is_written_again_only_after_new_entries(finished):
@@ -341,9 +339,8 @@ def test_the_figures_follow_a_change_to_dark_mode(finished):
         light = view.evaluate(colour)
         view.emulate_media(color_scheme="dark")
         frame = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-        dark = view.evaluate(
-            f"{frame}.then(() => {colour})"
-        )  # a page learns of the change with its next frame
+        # a page learns of the change with its next frame
+        dark = view.evaluate(f"{frame}.then(() => {colour})")
         assert light == "#1c2128" and dark == "#e3e7ec"
 
 

@@ -54,9 +54,8 @@ def test_the_driver_of_a_running_run_is_named(finished):
 
 def test_scores_of_another_protocol_do_not_count(a_run):
     before = a_run(budget=1.0)
-    again = a_run(
-        budget=0.1, key="n" * 32
-    )  # every checkpoint is measured again, so no earlier score is comparable
+    # every checkpoint is measured again, so no earlier score is comparable
+    again = a_run(budget=0.1, key="n" * 32)
     assert again.counts["score", "ok"] == len(again.picks) < before.counts["score", "ok"]
     assert again.counts["measure", "ok"] == 10
 

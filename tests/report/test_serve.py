@@ -55,9 +55,8 @@ def link(folder):
         yield re.fullmatch(r"Runs: (http://127\.0\.0\.1:\d+/[\w-]{30,}/)\n", line)[1]
         server.send_signal(signal.SIGINT)
         rest = server.communicate(timeout=30)[0]
-    assert (
-        server.returncode == 0 and rest == ""
-    )  # no traceback, whatever was asked and whichever browser closed
+    # no traceback, whatever was asked and whichever browser closed
+    assert server.returncode == 0 and rest == ""
 
 
 def get(url: str) -> tuple[int, str]:

@@ -62,18 +62,16 @@ def test_a_node_is_lost_and_the_weights_are_the_same(slurm: Path, tmp_path: Path
             observer,
         )
     assert observer.lost
-    subprocess.run(
-        ["scontrol", "update", f"NodeName={observer.lost}", "State=RESUME"], check=False
-    )  # for other tests
+    # for other tests
+    subprocess.run(["scontrol", "update", f"NodeName={observer.lost}", "State=RESUME"], check=False)
     tables = [line for line in observer.lines if line.startswith("rank")]
     assert len(tables) >= 2 and len(set(re.findall(r"gpu-\d+", "".join(tables)))) >= 3, (
         observer.lines
     )
     assert any("its worker was lost" in line for line in observer.lines), observer.lines
     assert any("with 2 of 2 ranks" in line for line in observer.lines)
-    train_to(
-        recipe, tmp_path / "here", "step150"
-    )  # one process: two halves of a step give the same sums
+    # one process: two halves of a step give the same sums
+    train_to(recipe, tmp_path / "here", "step150")
     last = revisions(recipe)[-1]
     ours, theirs = (tmp_path / name / last / "model.safetensors" for name in ("suite", "here"))
     assert ours.read_bytes() == theirs.read_bytes()

@@ -147,7 +147,6 @@ def test_paired_errors_have_the_size_of_the_differences_between_draws() -> None:
             )
     for name, rows in found.items():
         value, paired, alone = np.array(rows).T
-        assert 0.5 < np.median(paired) / value.std() < 2, (
-            name
-        )  # clusters: too large, starting points count in full
+        # clusters: too large, starting points count in full
+        assert 0.5 < np.median(paired) / value.std() < 2, name
         assert np.median(paired) < np.median(alone), name

@@ -82,9 +82,8 @@ def test_a_probe_is_fitted_to_the_items_of_the_search_and_tested_on_the_others(b
     perfect = fresh["stdlib:package"].evaluate(np.eye(12)[labels], seed=1)
     assert perfect.value == 1.0
     misled = np.eye(12)[labels]
-    misled[fresh["stdlib:package"].examples().fitted :] = np.eye(12)[
-        0
-    ]  # all test texts look like the first class
+    # all test texts look like the first class
+    misled[fresh["stdlib:package"].examples().fitted :] = np.eye(12)[0]
     assert fresh["stdlib:package"].evaluate(misled, seed=1).value == pytest.approx(1 / 12)
 
 

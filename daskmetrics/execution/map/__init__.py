@@ -42,6 +42,5 @@ __all__ = [
     "write",
 ]
 
-__getattr__ = on_first_use(
-    __name__, {"map": "daskmetrics.execution.map.api:map"}
-)  # results need no Dask
+# results need no Dask
+__getattr__ = on_first_use(__name__, {"map": "daskmetrics.execution.map.api:map"})

@@ -24,9 +24,10 @@ COST_OF: dict[str, Callable[[ArmCost], float]] = {
     "dimensions of a vector": lambda cost: cost.dimensions,
     "bytes of a vector": lambda cost: cost.bytes,
 }
+# in Python
 COST_NAMES = dict(
     zip(("layers", "parameters", "flops", "dimensions", "bytes"), COST_OF, strict=True)
-)  # in Python
+)
 EXPECTED = "expected score"
 SPARSE = 0.5  # a field that fewer of the arms have is stored with their indices
 

@@ -63,9 +63,8 @@ def heat_maps(quantities: Sequence[Quantity], suites: Sequence[Suite], marks: Ma
     row_height = float(np.clip(0.19 * max(len(suite.layers) for suite in suites), 0.75, 1.6))
     figure = blank(1.0 + len(quantities) * (row_height + 0.36))
     counts = np.array([len(suite.revisions) for suite in suites], dtype=float)
-    shares = np.maximum(
-        counts, 0.4 * counts.mean()
-    )  # no map is too narrow for the name of its model
+    # no map is too narrow for the name of its model
+    shares = np.maximum(counts, 0.4 * counts.mean())
     axes = figure.subplots(
         len(quantities), len(suites), squeeze=False, width_ratios=shares.tolist()
     )

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 T = TypeVar("T")
 WIDTH = 10.0  # inches
 DPI = 150
+# Okabe and Ito (2008)
 COLOURS = (
     "#0072b2",
     "#e69f00",
@@ -21,7 +22,7 @@ COLOURS = (
     "#d55e00",
     "#56b4e9",
     "#000000",
-)  # Okabe and Ito (2008)
+)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",

@@ -33,12 +33,13 @@ PANELS = (
 )
 """Label, unit, quantities (the second one dashed), and whether they are those of the whole machine."""
 
+# colours of units, none of which is a worker's
 KINDS = (
     "#6b7580",
     "#b9c2cb",
     "#8c6bb1",
     "#2b2f33",
-)  # colours of units, none of which is a worker's
+)
 MOST_WORKERS = 24  # that have a row of units
 MOST_NAMED = 10  # that the legend names
 GAP = 4  # median intervals without a sample: the run was not running

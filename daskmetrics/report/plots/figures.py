@@ -61,9 +61,8 @@ class Picture:
 def pictures(run: RecordedRun) -> Iterator[Picture]:
     """All figures for which the run has data."""
     suites, scored = analysis.suites(run), bool(analysis.scores(run))
-    are_mapped = any(
-        len(suite.revisions) > 1 for suite in suites
-    )  # the map of one checkpoint is a stripe
+    # the map of one checkpoint is a stripe
+    are_mapped = any(len(suite.revisions) > 1 for suite in suites)
     if suites and scored:
         if are_mapped:
             yield _scores(run)

@@ -92,9 +92,8 @@ def test_the_disk_is_waited_for_once_an_interval(client, tmp_path, monkeypatch):
         )
     )
     assert by_item(results) == {i: ("ok", 2 * i) for i in range(40)}
-    assert (
-        len(waited) <= 9
-    )  # two to open, the items, the header, two intervals, the end; 20 batches
+    # two to open, the items, the header, two intervals, the end; 20 batches
+    assert len(waited) <= 9
     length = int((tmp_path / "journal.mark").read_text().split()[0], 16)
     assert length == (tmp_path / "journal.jsonl").stat().st_size
 

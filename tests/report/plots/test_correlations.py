@@ -30,9 +30,10 @@ def test_the_table_has_the_strongest_metric_at_the_top():
         "strong": {"all tasks": (-0.9, 9)},
     }
     (ax,) = correlation_table(table).axes
+    # from below
     assert [label.get_text() for label in ax.get_yticklabels()] == [
         "none",
         "weak",
         "strong",
-    ]  # from below
+    ]
     assert [text.get_text() for text in ax.texts] == ["too few", "+0.10  (9)", "−0.90  (9)"]

@@ -148,9 +148,8 @@ class Planted:
         """Rank processes of this test, by rank: on one machine the local number is the rank."""
         ranks = {}
         for process in psutil.Process().children(recursive=True):
-            with suppress(
-                psutil.Error, ProcessLookupError, KeyError
-            ):  # it ends, or begins, meanwhile
+            # it ends, or begins, meanwhile
+            with suppress(psutil.Error, ProcessLookupError, KeyError):
                 if (
                     process.status() != "zombie"
                     and "daskmetrics.training._rank" in process.cmdline()

@@ -98,9 +98,8 @@ def test_what_ranks_use_counts_as_use_of_their_workers_and_is_drawn(client, undi
         for sample in read_samples(undisturbed.telemetry)
         if PROCESS_GROUP in sample.doing.values()
     ]
-    alone = {
-        str(each["name"]): each["metrics"]["memory"] for each in workers(client).values()
-    }  # no rank is left
+    # no rank is left
+    alone = {str(each["name"]): each["metrics"]["memory"] for each in workers(client).values()}
     for name, own in alone.items():
         assert max(sample.readings[name]["memory"] for sample in samples) > own + 50 * 2**20
         assert max(sample.readings[name]["cpu"] for sample in samples) > 1
