@@ -12,6 +12,7 @@ and numpy.
 `lazy`          names that a package imports on first use
 `fitted`        readouts applied to pooled vectors
 `steps`         training steps along an axis
+`colours`       the colours of figures
 `text`          durations, counts and lists as text, and durations read from text
 `serialization` results as one JSON document
 `table`         tables for a terminal, a spreadsheet and a page

@@ -18,20 +18,11 @@ from bokeh.models import (
 from bokeh.plotting import figure
 from numpy.typing import NDArray
 
+from daskmetrics.core.colours import COLOURS
 from daskmetrics.dashboard._curves import TrainingCurves
 from daskmetrics.dashboard._plugin import WorkerLoad
 from daskmetrics.dashboard._state import LiveState
 
-# Okabe and Ito (2008)
-COLOURS = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#cc79a7",
-    "#d55e00",
-    "#56b4e9",
-    "#000000",
-)
 COST = "cost spent, % of the exhaustive sweep (assumed)"
 SHOWN = 1800.0  # latest seconds that are shown
 DASHES = ("solid", "dashed", "dotdash", "dotted")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from daskmetrics.core.colours import COLOURS
 from daskmetrics.core.costs import Interval
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, listed, plural, size_text
@@ -309,7 +310,7 @@ def law_text(law: Amdahl | None) -> str:
     return f"{share}; beyond {plural(law.knee)}, less than half of an added worker is used"
 
 
-MEASURED, LAW, SIMULATED = "#0072b2", "#999999", "#e69f00"  # Okabe and Ito (2008)
+MEASURED, LAW, SIMULATED = COLOURS[0], "#999999", COLOURS[1]
 
 
 def draw(bench: Bench, path: Path, simulate: int | None = None, units: int | None = None) -> Path:

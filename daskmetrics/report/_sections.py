@@ -13,6 +13,7 @@ from daskmetrics.answer.answer import Answer
 from daskmetrics.answer.fresh import FreshItems
 from daskmetrics.answer.verdict import CheaperArm, Standing
 from daskmetrics.answer.worth import Worth
+from daskmetrics.core.outcomes import WITHIN_ERROR
 from daskmetrics.core.table import Table, printable
 from daskmetrics.core.text import listed, plural
 from daskmetrics.report._format import (
@@ -245,7 +246,7 @@ def readouts_section(worths: tuple[Worth, ...], weights: Mapping[str, float]) ->
     """What each choice of a readout is worth."""
     rows = []
     for worth in worths:
-        effect = "within the error"
+        effect = WITHIN_ERROR
         if worth.beyond:
             effect = "gains" if worth.difference.value > 0 else "loses"
         single = f"{number(worth.low, sign=True)} to {number(worth.high, sign=True)}"

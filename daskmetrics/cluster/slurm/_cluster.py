@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from distributed import Scheduler, SpecCluster
+from distributed import Scheduler, Security, SpecCluster
 
 from daskmetrics.cluster._certificates import KeyFolder, cluster_security
 from daskmetrics.cluster.links import PrivateDashboard
@@ -21,6 +21,20 @@ from daskmetrics.cluster.slurm.partitions import require_interface
 from daskmetrics.cluster.slurm.script import LaunchInfo
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ClusterLostError, ConfigError
+
+
+def private_scheduler(profile: Cluster, prefix: str, security: Security) -> dict[str, Any]:
+    """What a `SpecCluster` starts as its scheduler: encrypted, with its pages behind a prefix of
+    this machine.
+    """
+    options = {
+        "protocol": "tls://",
+        "security": security,
+        "interface": profile.interface,
+        "dashboard_address": f"127.0.0.1:{profile.dashboard_port or 0}",
+        "http_prefix": prefix,
+    }
+    return {"cls": Scheduler, "options": options}
 
 
 class SlurmCluster(PrivateDashboard, SpecCluster):  # type: ignore[misc]  # distributed has no types
@@ -45,16 +59,9 @@ class SlurmCluster(PrivateDashboard, SpecCluster):  # type: ignore[misc]  # dist
         self._on_message = on_message
         self._supervision: asyncio.Task[None] | None = None
         self._keys = KeyFolder(logs, security)
-        options = {
-            "protocol": "tls://",
-            "security": security,
-            "interface": profile.interface,
-            "dashboard_address": f"127.0.0.1:{profile.dashboard_port or 0}",
-            "http_prefix": prefix,
-        }
         try:
             super().__init__(
-                scheduler={"cls": Scheduler, "options": options},
+                scheduler=private_scheduler(profile, prefix, security),
                 security=security,
                 silence_logs="error",
             )

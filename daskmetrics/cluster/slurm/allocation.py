@@ -15,12 +15,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from distributed import Client, Scheduler, SpecCluster
+from distributed import Client, SpecCluster
 from distributed.deploy.spec import ProcessInterface
 
 from daskmetrics.cluster._certificates import INHERITED, cluster_security, inherited_settings
 from daskmetrics.cluster._dask_config import worker_command
 from daskmetrics.cluster.links import PrivateDashboard
+from daskmetrics.cluster.slurm._cluster import private_scheduler
 from daskmetrics.cluster.slurm.commands import parse_pairs, slurm, time_of
 from daskmetrics.cluster.slurm.partitions import parse_gpus, require_interface
 from daskmetrics.config import Cluster
@@ -117,20 +118,12 @@ def allocation_client(
     logs = Path(profile.logs).absolute()
     logs.mkdir(mode=0o700, parents=True, exist_ok=True)
     steps = JobSteps(profile, allocation, environment, logs, on_message)
-    options = {
-        "protocol": "tls://",
-        "security": security,
-        "interface": profile.interface,
-        "dashboard_address": f"127.0.0.1:{profile.dashboard_port or 0}",
-        "http_prefix": prefix,
-    }
+    scheduler = private_scheduler(profile, prefix, security)
     workers = {
         f"step-{i}": {"cls": JobStep, "options": {"steps": steps}} for i in range(profile.workers)
     }
     with (
-        AllocationCluster(
-            workers=workers, scheduler={"cls": Scheduler, "options": options}, security=security
-        ) as cluster,
+        AllocationCluster(workers=workers, scheduler=scheduler, security=security) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         cluster.prefix = prefix

@@ -15,9 +15,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from daskmetrics.answer.trade_offs import ArmCost, TradeOff, TradeOffs
+from daskmetrics.core.colours import COLOURS
 from daskmetrics.report._format import si
 from daskmetrics.report.plots._fields import COST_OF, telling
-from daskmetrics.report.plots._style import COLOURS, STYLE, axes_for, blank, look
+from daskmetrics.report.plots._style import STYLE, axes_for, blank, look
 
 MOST_ARMS = 24  # in the list
 POINT: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 5.5, "color": COLOURS[0]}

@@ -10,19 +10,11 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from daskmetrics.core.colours import COLOURS
+
 T = TypeVar("T")
 WIDTH = 10.0  # inches
 DPI = 150
-# Okabe and Ito (2008)
-COLOURS = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#cc79a7",
-    "#d55e00",
-    "#56b4e9",
-    "#000000",
-)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",

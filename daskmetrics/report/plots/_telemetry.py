@@ -12,9 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from daskmetrics.core.colours import COLOURS
 from daskmetrics.core.events import Event, Record, WorkerJoined
 from daskmetrics.core.telemetry import PROCESS_GROUP, TelemetrySample
-from daskmetrics.report.plots._style import COLOURS, STYLE, blank, thinned
+from daskmetrics.report.plots._style import STYLE, blank, thinned
 
 PANELS = (
     ("CPU, % of one", 1.0, ("cpu",), False),

@@ -18,12 +18,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from daskmetrics.answer.analysis import DecisionPoint
+from daskmetrics.core.colours import COLOURS
 from daskmetrics.core.files import atomic_write
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.steps import spread, step_label
 from daskmetrics.report.plots._heatmaps import Quantity
 from daskmetrics.report.plots._style import (
-    COLOURS,
     STYLE,
     axes_for,
     blank,

@@ -1,11 +1,21 @@
 from __future__ import annotations
 
 import json
+from typing import get_args, get_type_hints
 
 import pytest
 
+from daskmetrics.bandit import Pick
 from daskmetrics.core.steps import spread
-from daskmetrics.report.plots.lines import LINES, MOST_LOSSES, averaged, read_losses, write_losses
+from daskmetrics.report.plots import _interactive
+from daskmetrics.report.plots.lines import (
+    LINES,
+    MOST_LOSSES,
+    STAGES,
+    averaged,
+    read_losses,
+    write_losses,
+)
 
 pytest.importorskip("matplotlib")
 
@@ -48,3 +58,8 @@ def test_averaged_points_keep_the_first_and_the_last_step():
 
 def test_a_suite_without_losses_has_no_figure(tmp_path):
     assert write_losses(tmp_path) is None
+
+
+def test_every_stage_of_a_search_is_shown_on_its_path():
+    stages = set(get_args(get_type_hints(Pick)["stage"]))
+    assert stages == STAGES.keys() == _interactive.STAGES.keys()
