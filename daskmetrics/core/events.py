@@ -417,10 +417,11 @@ def message_from_json(plain: Plain) -> LiveMessage:
     return _read(plain, _LIVE)
 
 
-#: fields that earlier versions wrote
-_REMOVED: Mapping[type, frozenset[str]] = {
-    RunStarted: frozenset({"likeness"}),
-    SearchEnded: frozenset({"outlook", "without_metrics"}),
+_NO_FIELD = frozenset({"type"})
+#: by class, with the fields that earlier versions wrote
+_NO_FIELDS: Mapping[type, frozenset[str]] = {
+    RunStarted: _NO_FIELD | {"likeness"},
+    SearchEnded: _NO_FIELD | {"outlook", "without_metrics"},
 }
 
 
@@ -429,8 +430,8 @@ def _read(plain: Plain, kinds: Mapping[str, type[M]]) -> M:
     cls = kinds.get(str(kind))
     if cls is None:
         raise ValueError(f"unknown kind of entry {kind!r}")
-    removed = _REMOVED.get(cls, frozenset()) | {"type"}
-    fields = {name: value for name, value in plain.items() if name not in removed}
+    no_fields = _NO_FIELDS.get(cls, _NO_FIELD)
+    fields = {name: value for name, value in plain.items() if name not in no_fields}
     try:
         if cls is Record:
             fields["value"] = result_of(str(fields.get("kind")), fields.get("value"))
