@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+# two processes of tests that each start a thread per core take twice the CPU time; workers of Dask
+# have one thread, too. It is read when numpy is first imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 if TYPE_CHECKING:
     # missing on a bare machine with a GPU, where `pytest -m cuda` runs
