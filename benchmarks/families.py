@@ -250,13 +250,14 @@ def signs(every: Sequence[Model]) -> Table:
     )
 
 
-def joined(known: Mapping[str, ScoreTable]) -> dict[str, ScoreTable]:
+def joined(known: Mapping[str, ScoreTable], reverse: bool = False) -> dict[str, ScoreTable]:
     """Every table with several arms, and the tables of several models."""
     found = dict(known)
     for name, members in JOINED.items():
         if known.keys() >= set(members):
+            ordered = members[::-1] if reverse else members
             found[name] = score_table(
-                row for member in members for row in _last_checkpoint(known[member])
+                row for member in ordered for row in _last_checkpoint(known[member])
             )
     return found
 
@@ -280,7 +281,7 @@ def policies(
     default policy.
     """
     stated: list[ReplayTrial] = []
-    for name, table in joined(known).items():
+    for name, table in joined(known, chosen.reverse).items():
         for label, costs in COSTS.items():
             plan = ReplayPlan(table, replace(costs, subset=subset), budget, 2)
             own = list(run_trials(plan, [Setting(chosen.policy)], range(seeds), chosen.jobs))
@@ -339,6 +340,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--rival-seeds", type=int, default=10, help="seeds of the other policies, at most"
     )
     parser.add_argument("--policy", default="race")
+    parser.add_argument(
+        "--reverse",
+        action="store_true",
+        help="list the models of a joined table the other way round",
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--small", action="store_true")
     chosen = parser.parse_args(arguments)
