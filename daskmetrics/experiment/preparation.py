@@ -27,8 +27,7 @@ from daskmetrics.metrics import Metric
 from daskmetrics.metrics.views import AUGMENTATION
 from daskmetrics.store import Axis, Template, score_key
 from daskmetrics.tasks import Task
-from daskmetrics.tasks.examples import KINDS
-from daskmetrics.tasks.portions import divide
+from daskmetrics.tasks.examples import KINDS, divide
 
 VERSION = 3  # of the computation: increase it when equal inputs no longer give equal numbers
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from daskmetrics.tasks.tables import read_table
+from daskmetrics.core.rows import read_rows
 
 # everything that UTF-8 can hold, except NUL; line ends of all kinds, separators and quotes more
 # often than chance
@@ -26,7 +26,7 @@ def read_back(name: str, content: str) -> list[tuple[str, ...]]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_text(content, encoding="utf-8", newline="")
-        return [tuple(row.values()) for row in read_table(path).rows]
+        return [tuple(row.values()) for _, row in read_rows(path)]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
@@ -49,7 +49,7 @@ def test_a_csv_file_gives_the_texts_that_were_written(
             delimiter = "\t" if suffix == "tsv" else ","
             writer = csv.writer(file, delimiter=delimiter, quoting=quoting, lineterminator=end)  # type: ignore[arg-type]
             writer.writerows([("text", "label"), *rows])
-        assert [tuple(row.values()) for row in read_table(path).rows] == rows
+        assert [tuple(row.values()) for _, row in read_rows(path)] == rows
 
 
 @pytest.mark.parametrize("ascii_only", [True, False])
