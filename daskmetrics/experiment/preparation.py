@@ -13,7 +13,7 @@ from daskmetrics.bandit import Policy, policy_named, policy_path, task_weights
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.content import OnMessage
 from daskmetrics.checkpoints.locations import LocatedSuite, Location
-from daskmetrics.checkpoints.protocol import ModelProtocol, protocol_of
+from daskmetrics.checkpoints.shipped import ModelProtocol, protocol_of
 from daskmetrics.config import Config, Model
 from daskmetrics.config.prompts import check_names
 from daskmetrics.core import corpus as corpus

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from daskmetrics.checkpoints.adapters import Adapter
+from daskmetrics.checkpoints.folders import Adapter
 from daskmetrics.core.errors import DataError
 
 _PREFIX = "base_model.model."  # of all names in the files

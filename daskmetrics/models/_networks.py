@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from daskmetrics.checkpoints import adapters as adapters
+from daskmetrics.checkpoints.folders import read_adapter
 from daskmetrics.checkpoints.locations import Location, folder_of, source_of
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.serialization import parse
@@ -85,7 +85,7 @@ class Network:
 
     def adapt(self, location: Location, weights: Weights) -> None:
         """Add an adapter to the weights of its base, which are kept where an adapter changes them."""
-        changed = changes(self.module, weights, adapters.read(Path(location.path)), location.path)
+        changed = changes(self.module, weights, read_adapter(Path(location.path)), location.path)
         parameters = dict(self.module.named_parameters())
         with torch.no_grad():
             # subtracting an adapter would leave errors of rounding

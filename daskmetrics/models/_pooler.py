@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from daskmetrics.checkpoints.protocol import ModelProtocol
-from daskmetrics.checkpoints.shipped import NORMALIZE, Dense
+from daskmetrics.checkpoints.shipped import NORMALIZE, Dense, ModelProtocol
 from daskmetrics.core.errors import DataError
 from daskmetrics.models._hooks import HookedModel
 from daskmetrics.models._model import LoadedModel

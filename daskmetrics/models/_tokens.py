@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from daskmetrics.checkpoints.content import TOKENIZER
+from daskmetrics.checkpoints.folders import TOKENIZER
 from daskmetrics.checkpoints.locations import Location, folder_of, source_of, tokenizer_of
 from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError

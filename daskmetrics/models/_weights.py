@@ -11,7 +11,7 @@ from threading import Thread
 import torch
 from torch import Tensor
 
-from daskmetrics.checkpoints.adapters import WEIGHTS as ADAPTER
+from daskmetrics.checkpoints.folders import WEIGHTS as ADAPTER
 from daskmetrics.checkpoints.locations import Location, folder_of
 from daskmetrics.core.serialization import parse
 

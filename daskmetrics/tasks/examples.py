@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.names import content_key
+from daskmetrics.core.names import Key, content_key
 from daskmetrics.core.text import listed, plural
 from daskmetrics.tasks import _measures as measures
 from daskmetrics.tasks import _probes as probes
@@ -129,6 +129,11 @@ class ExampleTask(ABC):
     def main_score(self) -> str:
         return self._scoring.main_score
 
+    @property
+    @abstractmethod
+    def key(self) -> Key:
+        """Content key of the data and the settings."""
+
     @abstractmethod
     def whole(self) -> Examples:
         """All examples."""
@@ -147,10 +152,11 @@ class ExampleTask(ABC):
     def roles(self) -> Sequence[Role | None]:
         """First the queries of a retrieval or reranking, then its documents; else no roles."""
         examples = self.examples()
-        if self.kind not in _SEARCHES:
-            return [None] * len(examples.texts)
-        documents = len(examples.texts) - examples.first
-        return ["query"] * examples.first + ["document"] * documents
+        roles: list[Role | None] = [None] * len(examples.texts)
+        if self.kind in _SEARCHES:
+            roles[: examples.first] = ["query"] * examples.first
+            roles[examples.first :] = ["document"] * (len(roles) - examples.first)
+        return roles
 
     def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
         examples = self.examples()
