@@ -61,16 +61,6 @@ SENSELESS = {
         "",
         "are equal",
     ),
-    "one class": (
-        "text,label\n" + "".join(f"text {i},x\n" for i in range(9)),
-        "",
-        "has only one label, 'x'",
-    ),
-    "an id column": (
-        "text,label\n" + "".join(f"text {i},{i}\n" for i in range(20)),
-        "",
-        "has 1 text with the label '0', and 20 labels in all",
-    ),
 }
 
 
