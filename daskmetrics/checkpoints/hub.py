@@ -170,7 +170,9 @@ def offered(
     kinds: dict[str, list[str]] = {"safetensors": [], "only pickled weights": [], "no weights": []}
     for name, commit in commits.items():
         if commit in listed:
-            kinds[_kind(listed[commit])].append(name)
+            suffixes = {Path(file).suffix for file in listed[commit] if "/" not in file}
+            kind = "only pickled weights" if ".bin" in suffixes else "no weights"
+            kinds["safetensors" if ".safetensors" in suffixes else kind].append(name)
     if not any(kinds.values()):
         return "", ""
     safe = kinds.pop("safetensors")
@@ -188,13 +190,6 @@ def offered(
         f"of {plural(total, 'revision')} of {source} {', '.join(texts)}",
         f": {', or '.join(remedy)}" if remedy else "",
     )
-
-
-def _kind(names: Iterable[str]) -> str:
-    suffixes = {Path(name).suffix for name in names if "/" not in name}
-    if ".safetensors" in suffixes:
-        return "safetensors"
-    return "only pickled weights" if ".bin" in suffixes else "no weights"
 
 
 def sizes(source: str, commits: Iterable[str], ask: bool) -> dict[str, Mapping[str, int]]:
