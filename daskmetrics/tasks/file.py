@@ -251,8 +251,9 @@ def _frame(placed_rows: Iterable[PlacedRow]) -> pd.DataFrame:
     ``line 7``, ``row 7`` or a file name.
     """
     places, rows = zip(*placed_rows, strict=True)
-    names = dict.fromkeys(chain.from_iterable(rows))
-    values = {name: [row.get(name) for row in rows] for name in names}
+    values = {}
+    for name in dict.fromkeys(chain.from_iterable(rows)):
+        values[name] = [row.get(name) for row in rows]
     return pd.DataFrame(values, index=list(places), dtype=object)
 
 

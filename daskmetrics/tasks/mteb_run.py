@@ -316,7 +316,10 @@ class Columns(dict[str, list[Any]]):
 
     def select(self, rows: Sequence[int]) -> Columns:
         """These rows, in this order."""
-        return Columns((name, [values[row] for row in rows]) for name, values in self.items())
+        selected = Columns()
+        for name, values in self.items():
+            selected[name] = [values[row] for row in rows]
+        return selected
 
 
 def import_mteb() -> Any:
