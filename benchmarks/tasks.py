@@ -68,7 +68,7 @@ def tasks(folder: Path, texts: int) -> Sequence[Any]:
 def seconds(task: Any, layers: Sequence[int], scratch: Path) -> tuple[float, float]:
     """Seconds of encoding, and of scoring these layers."""
     from daskmetrics.checkpoints.locations import Location
-    from daskmetrics.checkpoints.protocol import ModelProtocol
+    from daskmetrics.checkpoints.shipped import ModelProtocol
     from daskmetrics.config import Protocol
     from daskmetrics.experiment import _worker as worker
     from daskmetrics.models import _tokens as tokens
@@ -124,7 +124,7 @@ def encode_many(folder: Path, texts: int, budget: int) -> None:
     from transformers import AutoTokenizer, GPTNeoXConfig, GPTNeoXModel
 
     from daskmetrics.checkpoints.locations import Location
-    from daskmetrics.checkpoints.protocol import ModelProtocol
+    from daskmetrics.checkpoints.shipped import ModelProtocol
     from daskmetrics.config import Protocol
     from daskmetrics.experiment import _worker as worker
     from daskmetrics.experiment._embeddings import memory_budget

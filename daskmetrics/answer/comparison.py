@@ -18,7 +18,7 @@ from daskmetrics.core.events import scored
 from daskmetrics.core.names import Cell
 from daskmetrics.experiment.score_tables import KnownScore
 from daskmetrics.tasks import mteb_results
-from daskmetrics.tasks.mteb_subsets import Selection
+from daskmetrics.tasks.mteb_run import Selection
 
 Scores = Mapping[Cell, float]
 

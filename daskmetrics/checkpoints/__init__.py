@@ -2,13 +2,12 @@
 
 =========== ==============================================================================================
 `locations` where the checkpoints of a model are, and which of them are equal
+`folders`   what the folder of a model holds: which files decide its numbers, whether they are complete
+`content`   digests of these files
+`shipped`   how the texts of one checkpoint become vectors, by its folder and the configuration
 `arrivals`  those of a suite that grows: which can be read, and whether more will come
-`adapters`  what the configuration of a LoRA adapter says
-`content`   which of a checkpoint's files decide its numbers, their digests, and whether they are complete
 `hub`       branches and files of a hub repository; checkpoints that are here only while needed
 `download`  the download of one checkpoint: only what is needed, resumed and checked
 `rolling`   checkpoints on a disk that is smaller than the suite
-`protocol`  how the texts of one checkpoint become vectors
-`shipped`   what the folder of a model says about it
 =========== ==============================================================================================
 """

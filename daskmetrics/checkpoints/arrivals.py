@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daskmetrics.checkpoints import hub
-from daskmetrics.checkpoints.content import STATE, fault, tokenizer_folder
+from daskmetrics.checkpoints.folders import STATE, fault, tokenizer_folder, transformer_folder
 from daskmetrics.checkpoints.hub import HubUnreachable
 from daskmetrics.checkpoints.locations import is_hub_id
-from daskmetrics.checkpoints.shipped import transformer_folder
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import select_revisions, step_of, training_order

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.checkpoints.content import digest_of
+from daskmetrics.checkpoints.hub import HubUnreachable, client_errors
 from daskmetrics.checkpoints.locations import Location
-from daskmetrics.core.errors import DataError
+from daskmetrics.core.errors import DaskmetricsError, DataError
 from daskmetrics.core.files import SUFFIX
 from daskmetrics.core.retry import Fault, GiveUp, RetryPolicy
 
@@ -50,10 +51,6 @@ _BUFFERS = {
 OnWait = Callable[[str, float], None]
 
 
-class _RefusedError(DataError):
-    """The hub refused a request, and would refuse it again."""
-
-
 @dataclass
 class Remote:
     """The files of a repository of the hub at one commit; failed requests are made again."""
@@ -65,8 +62,7 @@ class Remote:
     sleep: Callable[[float], None] = time.sleep
     serves_ranges: bool | None = field(default=None, init=False)  # None: no part was asked for yet
 
-    @property
-    def label(self) -> str:
+    def __str__(self) -> str:
         """The repository and the commit, in messages."""
         return f"{self.source} at {self.commit[:7]}"
 
@@ -80,7 +76,7 @@ class Remote:
             before = start
             wait = 0.0
             try:
-                with self._open(name, start, end) as response:
+                with client_errors(), self._open(name, start, end) as response:
                     self._check(response, name)
                     for chunk in self._body(response, start):
                         self.on_chunk()
@@ -90,12 +86,10 @@ class Remote:
                         if start >= end:
                             return
                 reason = "the connection ended early"
-            except (_RefusedError, DownloadStopped):
-                raise
             except _TransientError as error:
                 reason, wait = str(error), error.wait
-            except Exception as error:  # of the network: each client has its own
-                reason = f"{type(error).__name__}"
+            except HubUnreachable as error:
+                reason = str(error)
             if start > before:
                 failures = 0
             failures += 1
@@ -123,13 +117,13 @@ class Remote:
             self.serves_ranges = status == 206
             return
         if status in (401, 403):
-            raise _RefusedError(
-                f"The hub refuses {name} of {self.label} ({status}): accept its terms on the hub's page, and log in with "
+            raise DataError(
+                f"The hub refuses {name} of {self} ({status}): accept its terms on the hub's page, and log in with "
                 "'hf auth login' or set HF_TOKEN where the downloads run."
             )
         if status in (408, 425, 429) or status >= 500:
             raise _TransientError(f"the hub answers {status}", _retry_after(response.headers))
-        raise _RefusedError(f"The hub has no {name} of {self.label} ({status}).")
+        raise DataError(f"The hub has no {name} of {self} ({status}).")
 
     def _body(self, response: Any, start: int) -> Iterator[bytes]:
         """The bytes from ``start``: a server that serves no parts sends the file from its
@@ -147,19 +141,19 @@ class Remote:
         decision = TRIES.after(Fault.EXCEPTION, failures)
         if isinstance(decision, GiveUp):
             raise DataError(
-                f"{name} of {self.label} could not be downloaded: {failures} attempts in a row "
+                f"{name} of {self} could not be downloaded: {failures} attempts in a row "
                 f"failed, the last because {reason}. 'daskmetrics runs retry' and the same command try again."
             )
         seconds = min(LONGEST_WAIT, max(decision.delay, wait))
-        self.on_wait(f"{name} of {self.label}: {reason}", seconds)
+        self.on_wait(f"{name} of {self}: {reason}", seconds)
         self.sleep(seconds)
 
 
-class DownloadStopped(Exception):
+class DownloadStopped(DaskmetricsError):
     """The run ends: downloads stop where they are."""
 
 
-class _TransientError(Exception):
+class _TransientError(DaskmetricsError):
     def __init__(self, reason: str, wait: float) -> None:
         super().__init__(reason)
         self.wait = wait
@@ -335,6 +329,6 @@ def fetch(part: Part, remote: Remote, folder: Path) -> None:
             return
         partial.unlink()
     raise DataError(
-        f"{part.name} of {remote.label} was downloaded twice, and its hash is not the one that "
+        f"{part.name} of {remote} was downloaded twice, and its hash is not the one that "
         "the hub lists: something between here and the hub changes files. 'daskmetrics runs retry' tries again."
     )

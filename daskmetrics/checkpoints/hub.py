@@ -8,15 +8,16 @@ files.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from daskmetrics.checkpoints.content import Content, keep, recall
 from daskmetrics.config.schema import Model
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.files import cache_folder
 from daskmetrics.core.names import Key, content_key, select_revisions, training_order
 from daskmetrics.core.text import plural, shortened, size_text
@@ -26,6 +27,19 @@ REQUESTS = 8  # at once
 
 class HubUnreachable(ConfigError):
     """The hub does not answer, or must not be asked; the message says why."""
+
+
+@contextmanager
+def client_errors() -> Iterator[None]:
+    """Turn what the hub's client raises into `HubUnreachable`: versions of it take their errors
+    from different libraries, and a proxy or a firewall can raise anything. Our own errors stay.
+    """
+    try:
+        yield
+    except DaskmetricsError:
+        raise
+    except Exception as error:
+        raise HubUnreachable(f"the hub cannot be reached ({type(error).__name__})") from None
 
 
 @dataclass(frozen=True)
@@ -56,17 +70,16 @@ def ask_refs(source: str) -> Refs:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
-    try:
-        listed = HfApi().list_repo_refs(source)
-    except RepositoryNotFoundError:
-        raise ConfigError(
-            f"The hub has no repository '{source}', or shows it to members only: log in with 'hf auth login' or set "
-            "HF_TOKEN."
-        ) from None
-    except HfHubHTTPError as error:
-        raise HubUnreachable(f"the hub answers {error.response.status_code}") from None
-    except Exception as error:  # a missing network can raise anything: proxy, firewall, client
-        raise HubUnreachable(f"the hub cannot be reached ({type(error).__name__})") from None
+    with client_errors():
+        try:
+            listed = HfApi().list_repo_refs(source)
+        except RepositoryNotFoundError:
+            raise ConfigError(
+                f"The hub has no repository '{source}', or shows it to members only: log in with 'hf auth login' or "
+                "set HF_TOKEN."
+            ) from None
+        except HfHubHTTPError as error:
+            raise HubUnreachable(f"the hub answers {error.response.status_code}") from None
     branches = {ref.name: ref.target_commit for ref in listed.branches}
     tags = {ref.name: ref.target_commit for ref in listed.tags}
     keep(_place("refs", source), {"branches": branches, "tags": tags})
@@ -157,7 +170,9 @@ def offered(
     kinds: dict[str, list[str]] = {"safetensors": [], "only pickled weights": [], "no weights": []}
     for name, commit in commits.items():
         if commit in listed:
-            kinds[_kind(listed[commit])].append(name)
+            suffixes = {Path(file).suffix for file in listed[commit] if "/" not in file}
+            kind = "only pickled weights" if ".bin" in suffixes else "no weights"
+            kinds["safetensors" if ".safetensors" in suffixes else kind].append(name)
     if not any(kinds.values()):
         return "", ""
     safe = kinds.pop("safetensors")
@@ -175,13 +190,6 @@ def offered(
         f"of {plural(total, 'revision')} of {source} {', '.join(texts)}",
         f": {', or '.join(remedy)}" if remedy else "",
     )
-
-
-def _kind(names: Iterable[str]) -> str:
-    suffixes = {Path(name).suffix for name in names if "/" not in name}
-    if ".safetensors" in suffixes:
-        return "safetensors"
-    return "only pickled weights" if ".bin" in suffixes else "no weights"
 
 
 def sizes(source: str, commits: Iterable[str], ask: bool) -> dict[str, Mapping[str, int]]:
@@ -208,8 +216,9 @@ def _listing(source: str, commit: str, ask: bool, kind: str) -> Mapping[str, Any
     from huggingface_hub.hf_api import RepoFile
 
     try:
-        entries = list(HfApi().list_repo_tree(source, revision=commit, recursive=True))
-    except Exception:  # of the network or the hub: the checkpoint is then named by its commit
+        with client_errors():
+            entries = list(HfApi().list_repo_tree(source, revision=commit, recursive=True))
+    except HubUnreachable:  # the checkpoint is then named by its commit
         return None
     files = [entry for entry in entries if isinstance(entry, RepoFile)]
     by_kind: dict[str, dict[str, Any]] = {

@@ -7,22 +7,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from daskmetrics.checkpoints import adapters as adapters
 from daskmetrics.checkpoints import hub
-from daskmetrics.checkpoints.adapters import is_adapter
-from daskmetrics.checkpoints.content import (
-    CHECKPOINT,
-    Content,
-    OnMessage,
-    contents,
-    fault,
+from daskmetrics.checkpoints.content import Content, OnMessage, contents
+from daskmetrics.checkpoints.folders import (
+    Incomplete,
+    check_weights,
     files_of,
+    is_adapter,
+    read_adapter,
     relevant,
+    revision_folders,
+    root_of,
+    shape_of,
     tokenizer_folder,
-    weights_fault,
 )
 from daskmetrics.checkpoints.hub import Rolling, rolling
-from daskmetrics.checkpoints.shipped import root_of, shape_of, transformer_folder
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import (
@@ -85,7 +84,7 @@ class LocatedSuite:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Revision:
     """A revision, where it is, and what it holds."""
 
     name: str
@@ -175,12 +174,6 @@ def shipped_folder(location: Location) -> Path | None:
     return folder
 
 
-def is_model(folder: Path) -> bool:
-    """Whether a folder is itself that of a model or an adapter, and not one of folders of models."""
-    network = transformer_folder(folder)
-    return is_adapter(network) or (network / "config.json").is_file()
-
-
 def is_hub_id(source: str) -> bool:
     """Whether a source is ORGANISATION/NAME, and not a folder of this machine."""
     looks_local = source.startswith((".", "/", "~")) or source.count("/") != 1
@@ -205,7 +198,7 @@ def layers_of(model: Model, depth: int) -> tuple[int, ...]:
 
 
 def _find_folder(model: Model, folder: Path, on_message: OnMessage | None) -> LocatedSuite:
-    folders, incomplete = _revision_folders(folder)
+    folders, incomplete = revision_folders(folder)
     listed_names = model.revisions
     if isinstance(listed_names, str):
         listed_names = (listed_names,)
@@ -225,46 +218,24 @@ def _find_folder(model: Model, folder: Path, on_message: OnMessage | None) -> Lo
     assert network is not None
     shape = shape_of(network / "config.json")
     for path, base in zip(chosen, bases, strict=True):
-        _check_tokenizer(Location(str(path), None, "", base=base))
-    checkpoints = [
-        _Found(name, _placed(path, content, base, model.pickled), content, path)
-        for name, path, content, base in zip(
-            revisions, chosen, contents(chosen, model.pickled, on_message), bases, strict=True
-        )
-    ]
+        if tokenizer_of(Location(str(path), None, "", base=base)) is None:
+            raise ConfigError(
+                f"'{path}' has no tokenizer: no tokenizer.json, tokenizer_config.json or vocabulary. Copy tokenizer.json "
+                "and tokenizer_config.json of the base model into it, or write them with "
+                f"AutoTokenizer.from_pretrained(BASE).save_pretrained('{path}')."
+            )
+    checkpoints = []
+    for name, path, content, base in zip(
+        revisions, chosen, contents(chosen, model.pickled, on_message), bases, strict=True
+    ):
+        key = content_key("adapter", base.identity, content.key) if base else content.key
+        location = Location(str(path.resolve()), None, key, model.pickled, base=base)
+        checkpoints.append(_Revision(name, location, content, path))
     left_out = [
         f"{name} is left out, since it is not complete: {incomplete[name]}"
         for name in training_order(incomplete)
     ]
     return _located(model, checkpoints, *shape, left_out)
-
-
-def _revision_folders(folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
-    """The model folders of a suite by revision, and why checkpoints of a trainer are not complete.
-
-    A trainer's checkpoints may be beside the model with which it ended, which is then ``main``.
-    """
-    trained = {
-        path.name: path
-        for path in folder.iterdir()
-        if CHECKPOINT.fullmatch(path.name) and path.is_dir()
-    }
-    faults = {name: fault(path) for name, path in trained.items()}
-    incomplete = {name: reason for name, reason in faults.items() if reason}
-    inside = {"main": folder, **trained}
-    if not is_model(folder):
-        inside = {path.name: path for path in folder.iterdir()}
-    networks = {
-        name: transformer_folder(path) for name, path in inside.items() if name not in incomplete
-    }
-    return {name: path for name, path in networks.items() if is_model(path)}, incomplete
-
-
-def _placed(folder: Path, content: Content, base: Location | None, pickled: bool) -> Location:
-    key = content.key
-    if base:
-        key = content_key("adapter", base.identity, key)
-    return Location(str(folder.resolve()), None, key, pickled, base=base)
 
 
 def _bases(model: Model, folders: Sequence[Path]) -> list[Location | None]:
@@ -288,7 +259,7 @@ def _bases(model: Model, folders: Sequence[Path]) -> list[Location | None]:
 
 def _base(model: Model, folder: Path, by_source: dict[tuple[str, str], Location]) -> Location:
     """The location of the base model of an adapter, which has to be on this machine."""
-    adapter = adapters.read(folder)
+    adapter = read_adapter(folder)
     source, revision = adapter.base, adapter.revision
     if model.base:
         source, revision = model.base, "main"
@@ -325,7 +296,15 @@ def _find_on_hub(model: Model, on_message: OnMessage | None, number: int) -> Loc
         (name, try_to_load_from_cache(source, "config.json", revision=name)) for name in names
     )
     configs = {name: Path(path) for name, path in cached if isinstance(path, str)}
-    shape = _hub_shape(model, configs)
+    if configs:
+        depth, width = shape_of(next(iter(configs.values())))
+    elif model.depth is None or model.width is None:
+        raise ConfigError(
+            f"Model '{model.name}' ({source}) is not in the hub's cache on this machine, so its shape is not "
+            "known: write 'depth:' and 'width:' into the configuration, or use a local folder as 'source'."
+        )
+    else:
+        depth, width = model.depth, model.width
     folders = {
         name: path.parent for name, path in configs.items() if files_of(path.parent, model.pickled)
     }
@@ -359,22 +338,10 @@ def _find_on_hub(model: Model, on_message: OnMessage | None, number: int) -> Loc
         if model.disk and name not in folders and name in commits and not silence:
             files = rolling(model, identity, commit, content, sizes.get(commit))
             location = replace(location, rolling=files)
-        checkpoints.append(_Found(name, location, content, folders.get(name)))
+        checkpoints.append(_Revision(name, location, content, folders.get(name)))
     warnings = [offered + remedy] if "pickled:" in remedy else []
-    located = _located(model, checkpoints, *shape, warnings)
+    located = _located(model, checkpoints, depth, width, warnings)
     return replace(located, offered=offered)
-
-
-def _hub_shape(model: Model, configs: Mapping[str, Path]) -> tuple[int, int]:
-    """Number of blocks and hidden size, from a cached revision or the configuration."""
-    if configs:
-        return shape_of(next(iter(configs.values())))
-    if model.depth is None or model.width is None:
-        raise ConfigError(
-            f"Model '{model.name}' ({model.source}) is not in the hub's cache on this machine, so its shape is not "
-            "known: write 'depth:' and 'width:' into the configuration, or use a local folder as 'source'."
-        )
-    return model.depth, model.width
 
 
 def _hub_contents(
@@ -410,17 +377,21 @@ def _hub_contents(
 
 
 def _located(
-    model: Model, revisions: Sequence[_Found], depth: int, width: int, warnings: Sequence[str] = ()
+    model: Model,
+    revisions: Sequence[_Revision],
+    depth: int,
+    width: int,
+    warnings: Sequence[str] = (),
 ) -> LocatedSuite:
     """The suite of these revisions, with one of those of equal content."""
-    groups: dict[Key, list[_Found]] = {}
+    groups: dict[Key, list[_Revision]] = {}
     for revision in revisions:
         groups.setdefault(revision.location.identity, []).append(revision)
     named = {}
     for group in groups.values():
         named[max((revision.name for revision in group), key=_precedence)] = group
     names = [revision.name for revision in revisions if revision.name in named]
-    chosen: dict[str, _Found] = {}
+    chosen: dict[str, _Revision] = {}
     aliases: dict[str, tuple[str, ...]] = {}
     for name in names:
         # any of them that is on this machine, else the one that names the group
@@ -429,7 +400,17 @@ def _located(
         others = tuple(revision.name for revision in named[name] if revision.name != name)
         if others:
             aliases[name] = others
-    texts = (*warnings, *_unreadable(chosen), *_equal_weights(chosen))
+    texts = list(warnings)
+    for name, revision in chosen.items():
+        try:
+            if revision.folder:
+                check_weights(revision.folder)
+        except Incomplete as problem:
+            texts.append(
+                f"{name} cannot be read and will be recorded as an error: {problem}; copy its "
+                "weights again"
+            )
+    texts += _equal_weights(chosen)
     return LocatedSuite(
         suite=Suite(model.name, tuple(names), layers_of(model, depth), depth),
         locations=tuple(revision.location for revision in chosen.values()),
@@ -446,18 +427,7 @@ def _precedence(name: str) -> tuple[int, bool]:
     return -1 if step is None else step, name == "main"
 
 
-def _unreadable(revisions: Mapping[str, _Found]) -> Iterator[str]:
-    """A warning for each checkpoint whose weights cannot be read."""
-    for name, revision in revisions.items():
-        reason = revision.folder and weights_fault(revision.folder)
-        if reason:
-            yield (
-                f"{name} cannot be read and will be recorded as an error: {reason}; copy its "
-                "weights again"
-            )
-
-
-def _equal_weights(revisions: Mapping[str, _Found]) -> Iterator[str]:
+def _equal_weights(revisions: Mapping[str, _Revision]) -> Iterator[str]:
     """A warning for each group of checkpoints with equal weights beside other files."""
     groups: dict[Key, dict[str, Content]] = {}
     for name, revision in revisions.items():
@@ -472,13 +442,3 @@ def _equal_weights(revisions: Mapping[str, _Found]) -> Iterator[str]:
                 f"{equal_names(name, others)} in weights, but not in {listed(sorted(different))}; "
                 "each is measured"
             )
-
-
-def _check_tokenizer(location: Location) -> None:
-    if tokenizer_of(location) is None:
-        folder = location.path
-        raise ConfigError(
-            f"'{folder}' has no tokenizer: no tokenizer.json, tokenizer_config.json or vocabulary. Copy tokenizer.json "
-            "and tokenizer_config.json of the base model into it, or write them with "
-            f"AutoTokenizer.from_pretrained(BASE).save_pretrained('{folder}')."
-        )

@@ -1,5 +1,5 @@
-"""What the folder of a model says: depth and width, and how texts become vectors; read without
-torch.
+"""How the texts of one checkpoint become vectors: what its folder says, and its protocol, which is
+that of the configuration, what its model overrides, and what its folder says.
 
 The files are ``config.json`` and those that sentence-transformers 2 to 6 writes: ``modules.json``,
 a configuration for each module, and ``config_sentence_transformers.json``. What is not read here,
@@ -9,19 +9,18 @@ such as a module with code of its own, is an error.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 
-from daskmetrics.config.section import DEEPEST, WIDEST
-from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.names import Key
-from daskmetrics.core.serialization import parse, readable
+from daskmetrics.checkpoints.folders import MODULES, modules_of, read_json, root_of
+from daskmetrics.config.prompts import NO_PROMPTS, Prompts, configured
+from daskmetrics.config.schema import Model, Protocol
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.names import Key, content_key
+from daskmetrics.core.serialization import readable
 
-T = TypeVar("T")
-
-MODULES = "modules.json"
 _LIBRARY = "sentence_transformers."
 _MODES = {  # earlier names, in the order in which several are joined
     "pooling_mode_cls_token": "cls",
@@ -44,15 +43,6 @@ _HARMLESS = {
     "device_map",
     "trust_remote_code",
 }
-
-
-# the last is CANINE's, which reads characters
-_VOCABULARY = (
-    "vocab_size",
-    "n_words",
-    "num_hash_buckets",
-)
-_OTHER_INPUTS = {"image_size": "images", "num_mel_bins": "sound", "feat_extract_norm": "sound"}
 
 
 @dataclass(frozen=True)
@@ -118,24 +108,6 @@ class Shipped:
         return ", ".join(modules)
 
 
-def transformer_folder(folder: Path) -> Path:
-    """The folder with the weights of a model's network: a sub-folder in some sentence-transformers
-    folders.
-    """
-    modules = _modules(folder)
-    return folder / str(modules[0].get("path", "")) if modules else folder
-
-
-def root_of(folder: Path) -> Path | None:
-    """The sentence-transformers folder of a network: its own folder, the one around it, or None."""
-    roots = (
-        root
-        for root in (folder, folder.parent)
-        if _modules(root) and transformer_folder(root) == folder
-    )
-    return next(roots, None)
-
-
 def read(folder: Path, pickled: bool = False) -> Shipped | None:
     """What the folder of a network says about its vectors; None unless it is one of
     sentence-transformers.
@@ -196,7 +168,7 @@ def _read(root: Path, network: Path, pickled: bool) -> Shipped:
 
 def _named(root: Path) -> list[tuple[str, str]]:
     """Class name and sub-folder of each module; only classes of the library are known."""
-    modules = [(str(module["type"]), str(module.get("path", ""))) for module in _modules(root)]
+    modules = [(str(module["type"]), str(module.get("path", ""))) for module in modules_of(root)]
     for kind, _ in modules:
         if not kind.startswith(_LIBRARY):
             raise _refused(root, f"its module '{kind}' has code of its own, which is not run")
@@ -321,32 +293,12 @@ def _max_length(
     return int(min(limits)) if limits else None
 
 
-def _modules(folder: Path) -> list[dict[str, Any]]:
-    file = folder / MODULES
-    modules = read_json(file, list) if file.is_file() else []
-    for module in modules:
-        path = PurePath(str(module.get("path", ""))) if isinstance(module, dict) else None
-        if path is None or path.is_absolute() or ".." in path.parts:
-            raise DataError(
-                f"'{file}' is no list of modules in folders below it. Copy the whole folder again."
-            )
-    return modules
-
-
 def _json(file: Path, required: bool = False) -> dict[str, Any]:
     if not file.is_file():
         if required:
             raise _incomplete(file)
         return {}
     return read_json(file, dict)
-
-
-def read_json(file: Path, kind: Callable[[Any], T]) -> T:
-    """The content of a JSON file as a dict or a list; a `DataError` if it is not one."""
-    try:
-        return kind(parse(file.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, OSError) as error:
-        raise DataError(f"'{file}' cannot be read as JSON: {error}") from None
 
 
 def _refused(root: Path, reason: str) -> ConfigError:
@@ -363,32 +315,93 @@ def _incomplete(file: Path) -> ConfigError:
     )
 
 
-def shape_of(config: Path) -> tuple[int, int]:
-    """Number of blocks and hidden size of a model that reads text."""
-    data = read_json(config, dict)
-    other = next((medium for name, medium in _OTHER_INPUTS.items() if name in data), None)
-    if other or not any(name in data for name in _VOCABULARY):
-        kind = data.get("model_type", "model of an unknown type")
-        reason = f"it reads {other}" if other else "it has no vocabulary (vocab_size)"
+@dataclass(frozen=True)
+class ModelProtocol:
+    """How the texts of one checkpoint become vectors.
+
+    ``base`` has the length, padding and pooling that hold for the checkpoint; the pooling is
+    ``as_shipped`` exactly if ``shipped`` is given, which is what a sentence-transformers folder
+    says.
+    """
+
+    base: Protocol
+    prompts: Prompts = NO_PROMPTS
+    shipped: Shipped | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain JSON values; those of the protocol alone if there are neither prompts nor
+        modules.
+        """
+        values = self.base.model_dump(mode="json")
+        if self.shipped:
+            values["shipped"] = self.shipped.as_dict()
+        return values | self.prompts.as_dict()
+
+    @property
+    def key(self) -> Key:
+        return content_key(self.as_dict())
+
+    @property
+    def summary(self) -> str:
+        """In a few words, such as ``as shipped (mean, normalize), 256 tokens, prompts: none``."""
+        pooling = f"as shipped ({self.shipped.summary})" if self.shipped else self.base.pooling
+        return f"{pooling}, {self.base.max_length:,} tokens, prompts: {self.prompts.summary}"
+
+
+def protocol_of(protocol: Protocol, model: Model, folder: Path | None) -> ModelProtocol:
+    """The protocol of a checkpoint of this model, with its weights in this folder (None: not on
+    this machine).
+
+    Raises
+    ------
+    ConfigError
+        If the model is to be read as shipped and is not a sentence-transformers folder, or is one
+        that cannot be applied here.
+    """
+    pooling = model.pooling or protocol.pooling
+    modules = None
+    if folder and pooling == "as_shipped":
+        modules = read(folder, model.pickled)
+    changes: dict[str, Any] = {"pooling": pooling}
+    if modules:
+        changes |= {
+            "padding": modules.padding,
+            "max_length": modules.max_length or protocol.max_length,
+        }
+    elif pooling == "as_shipped":
+        if model.pooling:
+            reason = f"'{folder}' has no {MODULES}"
+            if model.train:
+                reason = "it is trained here"
+            elif folder is None:
+                reason = f"{model.source} is not in the hub's cache on this machine, so what it ships is not known"
+            raise ConfigError(
+                f"Model '{model.name}' has 'pooling: as_shipped', but {reason}. "
+                "Give a folder of sentence-transformers, or choose 'pooling: mean' (or last, cls)."
+            )
+        changes["pooling"] = "mean"
+    if model.max_length:
+        changes["max_length"] = model.max_length
+    prompts = Prompts(modules.prompts, modules.default_prompt) if modules else NO_PROMPTS
+    if model.prompts is not None:
+        prompts = configured(model.prompts)
+    return ModelProtocol(protocol.model_copy(update=changes), prompts, modules)
+
+
+def require_known(protocol: Protocol, model: Model, missing: Sequence[str]) -> None:
+    """Check that revisions that are not in the hub's cache are no sentence-transformers folders to
+    be read as shipped.
+
+    Their files are read when a run is prepared, so that they must be on this machine before; a
+    `ConfigError` otherwise.
+    """
+    if not missing or (model.pooling or protocol.pooling) != "as_shipped":
+        return
+    from huggingface_hub import HfApi
+
+    if HfApi().file_exists(str(model.source), MODULES, revision=missing[0]):
         raise ConfigError(
-            f"'{config}' is of a {kind}, which is no model that reads text: {reason}."
+            f"Model '{model.name}': {model.source} is of sentence-transformers, but {missing[0]} is not in the hub's "
+            f"cache, so how it is to be read is not known. Fetch it: hf download {model.source} --revision "
+            f"{missing[0]}. Or choose 'pooling: mean' (or last, cls) for the model."
         )
-    depth = _count(
-        data, DEEPEST, "num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers"
-    )
-    width = _count(data, WIDEST, "hidden_size", "n_embd", "d_model", "dim", "emb_dim")
-    if depth is None or width is None:
-        raise DataError(
-            f"'{config}' has no depth and width of the model (num_hidden_layers, hidden_size), numbers from 1 to "
-            f"{DEEPEST:,} and {WIDEST:,}."
-        )
-    return depth, width
-
-
-def _count(config: Mapping[str, Any], greatest: int, *names: str) -> int | None:
-    """The first of these entries that is a whole number from 1 to the greatest; None without one."""
-    for name in names:
-        count = config.get(name)
-        if type(count) is int and 0 < count <= greatest:
-            return count
-    return None

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from daskmetrics import config as configuration
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints import shipped as shipped
+from daskmetrics.checkpoints.folders import MODULES, is_model
 from daskmetrics.checkpoints.locations import Location
-from daskmetrics.checkpoints.protocol import ModelProtocol, protocol_of
+from daskmetrics.checkpoints.shipped import ModelProtocol, protocol_of
 from daskmetrics.config import Config, Protocol
 from daskmetrics.config.prompts import Prompts
 from daskmetrics.config.schema import name_of
@@ -114,8 +115,8 @@ def _from_source(
         source, _, revision = model.partition("@")
     on_hub = checkpoints.is_hub_id(source)
     # a trainer's checkpoints may lie in the folder of the model with which it ended
-    is_model = on_hub or checkpoints.is_model(Path(source).expanduser())
-    revisions = revision or (_MAIN if is_model else "all")
+    is_one = on_hub or is_model(Path(source).expanduser())
+    revisions = revision or (_MAIN if is_one else "all")
     settings = _settings(name_of(source), source, revisions, layers, protocol)
     if on_hub and checkpoints.folder_of(Location(source, revision or _MAIN, "")) is None:
         _download(source, revision or _MAIN)
@@ -225,7 +226,7 @@ def _shipped_by(
         library = type(module).__module__.partition(".")[0]
         kind = f"{library}.models.{type(module).__name__}"
         entries.append({"idx": i, "path": str(i or ""), "type": kind})
-    (folder / shipped.MODULES).write_text(json.dumps(entries), encoding="utf-8")
+    (folder / MODULES).write_text(json.dumps(entries), encoding="utf-8")
     settings = {
         "prompts": dict(model.prompts or {}),
         "default_prompt_name": model.default_prompt_name,

@@ -25,7 +25,7 @@ from daskmetrics.bandit import (
 from daskmetrics.checkpoints import rolling
 from daskmetrics.checkpoints.hub import require_on_hub
 from daskmetrics.checkpoints.locations import recorded
-from daskmetrics.checkpoints.protocol import require_known
+from daskmetrics.checkpoints.shipped import require_known
 from daskmetrics.cluster.connection import connect
 from daskmetrics.core.errors import room_for
 from daskmetrics.core.events import (

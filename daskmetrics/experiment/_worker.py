@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from daskmetrics.checkpoints import rolling
 from daskmetrics.checkpoints.locations import Location
-from daskmetrics.checkpoints.protocol import ModelProtocol
+from daskmetrics.checkpoints.shipped import ModelProtocol
 from daskmetrics.config import Recipe
 from daskmetrics.config.prompts import Prompts
 from daskmetrics.core import events

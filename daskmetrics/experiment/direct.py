@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,6 @@ from daskmetrics.experiment.preparation import check_readouts
 from daskmetrics.metrics import Metric
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.file import table_task
-from daskmetrics.tasks.tables import TextTable
 
 if TYPE_CHECKING:
     import xarray
@@ -252,13 +250,8 @@ def tasks_of(data: Any, columns: Mapping[str, str]) -> tuple[Task, ...]:
     rows = _rows(data)
     if not rows:
         raise ConfigError("The data have no rows.")
-    table = TextTable(
-        Path("data"),
-        tuple(dict.fromkeys(chain.from_iterable(rows))),
-        tuple(rows),
-        tuple(f"row {number}" for number in range(1, len(rows) + 1)),
-    )
-    return (table_task(table, columns, "data", in_memory=True),)
+    placed_rows = [(f"row {number}", row) for number, row in enumerate(rows, start=1)]
+    return (table_task(Path("data"), placed_rows, columns, "data", in_memory=True),)
 
 
 def _names_task(data: str | Path) -> bool:

@@ -13,7 +13,7 @@ from daskmetrics.bandit import Policy, policy_named, policy_path, task_weights
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.content import OnMessage
 from daskmetrics.checkpoints.locations import LocatedSuite, Location
-from daskmetrics.checkpoints.protocol import ModelProtocol, protocol_of
+from daskmetrics.checkpoints.shipped import ModelProtocol, protocol_of
 from daskmetrics.config import Config, Model
 from daskmetrics.config.prompts import check_names
 from daskmetrics.core import corpus as corpus
@@ -27,8 +27,7 @@ from daskmetrics.metrics import Metric
 from daskmetrics.metrics.views import AUGMENTATION
 from daskmetrics.store import Axis, Template, score_key
 from daskmetrics.tasks import Task
-from daskmetrics.tasks.examples import KINDS
-from daskmetrics.tasks.portions import divide
+from daskmetrics.tasks.examples import KINDS, divide
 
 VERSION = 3  # of the computation: increase it when equal inputs no longer give equal numbers
 

@@ -20,7 +20,7 @@ from daskmetrics.core.rows import check_names, read_rows
 from daskmetrics.core.serialization import readable
 from daskmetrics.execution.journal import read as read_journal
 from daskmetrics.tasks import mteb_results as results
-from daskmetrics.tasks import mteb_subsets as subsets
+from daskmetrics.tasks import mteb_run as benchmark
 from daskmetrics.tasks.mteb import LAYER_BY_LAYER, MtebTask
 from daskmetrics.tasks.mteb_results import BenchmarkResult
 
@@ -378,7 +378,7 @@ def _from_mteb(folder: Path) -> Iterator[ScoreRow]:
     for arm, result in _mteb_results(folder):
         task = result.task
         try:
-            if task in LAYER_BY_LAYER or subsets.declared(task):
+            if task in LAYER_BY_LAYER or benchmark.declared(task):
                 selection = MtebTask(task).selection
             else:
                 selection = results.usual(result.content)

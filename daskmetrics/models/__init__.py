@@ -6,10 +6,8 @@
 `_model`    a loaded checkpoint that reads texts
 `_hooks`    any network, read by forward hooks
 `_networks` networks of this process, into which the weights of the next checkpoint are copied
-`_adapters` what LoRA adapters make of the weights of their base model
-`_weights`  the tensors of safetensors files, read in the background if wanted
-`_forward`  one forward pass that hands out the states of each layer
-`_parts`    blocks, final norm and positions of a network, found by what they do
+`_weights`  the tensors of safetensors files, and what LoRA adapters make of those of their base
+`_parts`    blocks, final norm and positions of a network; a pass that hands out each layer's states
 `_tokens`   texts as token ids, cached by tokenizer; batches, padding and pooling
 `_pooler`   states as vectors: pooling, prompts, and the modules of a sentence-transformers folder
 =========== ===========================================================================================

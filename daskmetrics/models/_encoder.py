@@ -18,7 +18,7 @@ from torch import Tensor
 
 from daskmetrics.checkpoints import shipped as shipped
 from daskmetrics.checkpoints.locations import Location, shipped_folder
-from daskmetrics.checkpoints.protocol import ModelProtocol
+from daskmetrics.checkpoints.shipped import ModelProtocol
 from daskmetrics.config import Protocol
 from daskmetrics.config.prompts import NO_PROMPTS, Prompts
 from daskmetrics.core.errors import DataError, unknown

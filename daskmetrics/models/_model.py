@@ -16,7 +16,7 @@ from daskmetrics.checkpoints.locations import Location
 from daskmetrics.config import Protocol
 from daskmetrics.core.errors import is_out_of_memory
 from daskmetrics.core.results import NetworkSize
-from daskmetrics.models import _forward as forward
+from daskmetrics.models import _parts as forward
 from daskmetrics.models._networks import NETWORKS, Network
 from daskmetrics.models._tokens import (
     InMemory,

@@ -18,15 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from daskmetrics.checkpoints import adapters as adapters
+from daskmetrics.checkpoints.folders import read_adapter
 from daskmetrics.checkpoints.locations import Location, folder_of, source_of
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.serialization import parse
-from daskmetrics.models._adapters import changes
-from daskmetrics.models._forward import numbering
-from daskmetrics.models._parts import NetworkParts, parts_of
+from daskmetrics.models._parts import NetworkParts, numbering, parts_of
 from daskmetrics.models._tokens import InMemory, import_transformers
-from daskmetrics.models._weights import Prefetch, Weights, open_weights
+from daskmetrics.models._weights import Prefetch, Weights, changes, loading, open_weights
 
 # do not change a network
 _VOLATILE = (
@@ -85,7 +83,7 @@ class Network:
 
     def adapt(self, location: Location, weights: Weights) -> None:
         """Add an adapter to the weights of its base, which are kept where an adapter changes them."""
-        changed = changes(self.module, weights, adapters.read(Path(location.path)), location.path)
+        changed = changes(self.module, weights, read_adapter(Path(location.path)), location.path)
         parameters = dict(self.module.named_parameters())
         with torch.no_grad():
             # subtracting an adapter would leave errors of rounding
@@ -263,11 +261,17 @@ def load_module(location: Location, dtype: torch.dtype) -> Any:
     """A network of transformers in evaluation mode, with every weight from the files."""
     if location.pickled and tuple(map(int, torch.__version__.split(".")[:2])) < SAFE_UNPICKLING:
         raise ConfigError(f"Pickled weights need torch 2.10 or later, this is {torch.__version__}.")
-    try:
+    with loading("the weights", location.path):
         transformers = import_transformers()
         source = {**source_of(location), "trust_remote_code": False}
         config = transformers.AutoConfig.from_pretrained(**source)
-        module, info = _auto_class(transformers, config).from_pretrained(
+        # of an encoder-decoder model only the encoder, where transformers can; by the class, since
+        # a T5 that was saved as an encoder says of itself that it has no decoder
+        auto_class = transformers.AutoModel
+        has_decoder = type(config).is_encoder_decoder or config.is_encoder_decoder
+        if has_decoder and type(config) in transformers.MODEL_FOR_TEXT_ENCODING_MAPPING:
+            auto_class = transformers.AutoModelForTextEncoding
+        module, info = auto_class.from_pretrained(
             **source,
             dtype=dtype,
             # None: safetensors where there are some
@@ -275,8 +279,6 @@ def load_module(location: Location, dtype: torch.dtype) -> Any:
             weights_only=True,
             output_loading_info=True,
         )
-    except Exception as error:  # foreign files can fail in any way
-        raise DataError(f"Cannot load the weights in '{location.path}': {error}") from error
     # the loader draws missing weights at random; only those of a pooler, which no layer reads, are
     # harmless
     missing = sorted(name for name in info["missing_keys"] if "pooler" not in name)
@@ -285,13 +287,3 @@ def load_module(location: Location, dtype: torch.dtype) -> Any:
             f"The weights in '{location.path}' lack {len(missing)} parameters, such as {missing[0]}."
         )
     return module.eval()
-
-
-def _auto_class(transformers: Any, config: Any) -> Any:
-    """The class that loads a model: of an encoder-decoder model only the encoder, where
-    transformers can.
-    """
-    # the class, since a T5 that was saved as an encoder says of itself that it has no decoder
-    has_decoder = type(config).is_encoder_decoder or config.is_encoder_decoder
-    loads_encoder = has_decoder and type(config) in transformers.MODEL_FOR_TEXT_ENCODING_MAPPING
-    return transformers.AutoModelForTextEncoding if loads_encoder else transformers.AutoModel

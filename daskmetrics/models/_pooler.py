@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from daskmetrics.checkpoints.protocol import ModelProtocol
-from daskmetrics.checkpoints.shipped import NORMALIZE, Dense
+from daskmetrics.checkpoints.shipped import NORMALIZE, Dense, ModelProtocol
 from daskmetrics.core.errors import DataError
 from daskmetrics.models._hooks import HookedModel
 from daskmetrics.models._model import LoadedModel
 from daskmetrics.models._tokens import pool
+from daskmetrics.models._weights import loading
 
 OnVectors = Callable[[NDArray[np.intp], Sequence[NDArray[np.float32]], NDArray[np.int64]], None]
 """Receives rows (B,), for each pooling the vectors (L, B, D) of these texts, and their numbers of tokens (B,)."""
@@ -225,11 +225,9 @@ def _dense(step: Dense, device: torch.device) -> Callable[[Tensor], Tensor]:
 
 def load_dense(step: Dense) -> dict[str, Tensor]:
     """The weights of a dense module, by their names."""
-    try:
+    with loading("the dense layer", step.weights):
         if step.weights.endswith(".safetensors"):
             from safetensors.torch import load_file
 
             return dict(load_file(step.weights))
         return dict(torch.load(step.weights, map_location="cpu", weights_only=True))
-    except Exception as error:  # foreign files can fail in any way
-        raise DataError(f"Cannot load the dense layer in '{step.weights}': {error}") from error

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from daskmetrics.checkpoints.folders import MODULES
 from daskmetrics.checkpoints.locations import Location
-from daskmetrics.checkpoints.protocol import ModelProtocol
-from daskmetrics.checkpoints.shipped import MODULES, NORMALIZE, Dense, Shipped
+from daskmetrics.checkpoints.shipped import NORMALIZE, Dense, ModelProtocol, Shipped
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import atomic_folder
 from daskmetrics.core.fitted import Fitted

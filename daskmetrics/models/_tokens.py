@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from daskmetrics.checkpoints.content import TOKENIZER
+from daskmetrics.checkpoints.folders import TOKENIZER
 from daskmetrics.checkpoints.locations import Location, folder_of, source_of, tokenizer_of
 from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError
+from daskmetrics.models._weights import loading
 
 _CHUNK = 1024  # texts per call of the tokenizer: what it returns is ten times as large as the ids
 # config.json may name its class
@@ -153,7 +154,7 @@ def _load(location: Location) -> Any:
     network = location.base or location
     folder = tokenizer_of(location)
     options: dict[str, Any] = {"trust_remote_code": False}
-    try:
+    with loading("the tokenizer", location.path):
         transformers = import_transformers()
         source = {**source_of(network), **options}
         if folder in (None, folder_of(network)):
@@ -161,8 +162,6 @@ def _load(location: Location) -> Any:
         else:  # no configuration beside it may say which class it is
             options["config"] = transformers.AutoConfig.from_pretrained(**source)
             tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **options)
-    except Exception as error:
-        raise DataError(f"Cannot load the tokenizer in '{location.path}': {error}") from error
     _check_vocabulary(tokenizer, f"in '{location.path}'")
     return tokenizer
 

@@ -1,23 +1,45 @@
-"""The tensors in a checkpoint's safetensors files, and reading them in the background."""
+"""The tensors in a checkpoint's safetensors files, read in the background if wanted; and what a LoRA
+adapter makes of those of its base model.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Thread
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from daskmetrics.checkpoints.adapters import WEIGHTS as ADAPTER
+from daskmetrics.checkpoints.folders import WEIGHTS as ADAPTER
+from daskmetrics.checkpoints.folders import Adapter
 from daskmetrics.checkpoints.locations import Location, folder_of
+from daskmetrics.core.errors import DataError
 from daskmetrics.core.serialization import parse
 
 Weights = Mapping[str, Tensor]
 
 log = logging.getLogger(__name__)
+
+_PREFIX = "base_model.model."  # of all names in the files of an adapter
+_FACTOR = re.compile(
+    r"(?P<module>.+)\.lora_(?:embedding_)?(?P<factor>[AB])(?:\.(?P<of>weight|bias))?"
+)
+
+
+@contextmanager
+def loading(what: str, path: str) -> Iterator[None]:
+    """Turn whatever foreign files raise, which can be anything, into a `DataError`."""
+    try:
+        yield
+    except Exception as error:
+        raise DataError(f"Cannot load {what} in '{path}': {error}") from error
 
 
 def open_weights(location: Location) -> Weights | None:
@@ -26,10 +48,11 @@ def open_weights(location: Location) -> Weights | None:
 
     weights: dict[str, Tensor] = {}
     try:
-        for path in _files(location):
-            with safe_open(path, framework="pt") as file:
-                weights |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except Exception:  # foreign files; transformers loads them next and reports what is wrong
+        with loading("the weights", location.path):
+            for path in _files(location):
+                with safe_open(path, framework="pt") as file:
+                    weights |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except DataError:  # transformers loads them next and reports what is wrong
         return None
     return weights or None
 
@@ -112,3 +135,111 @@ class Prefetch:
                 weights[name] = copy(tensor)
         if location == self._location:
             self._weights = weights
+
+
+@dataclass
+class Change:
+    """What an adapter makes of one parameter of its base."""
+
+    replaced: Tensor | None = None  # a parameter that was trained as a whole
+    added: Tensor | None = None
+
+    def of(self, base: Tensor) -> Tensor:
+        if self.replaced is not None:
+            base = self.replaced.to(base.device)
+        return base if self.added is None else base + self.added
+
+
+def changes(
+    module: nn.Module, weights: Mapping[str, Tensor], adapter: Adapter, path: str
+) -> dict[str, Change]:
+    """What an adapter makes of the parameters of a network, by their names.
+
+    The product of the two matrices is scaled, then added, as ``merge_and_unload`` of peft does.
+    Parameters of a head, or of a decoder of which only the encoder is loaded, are left out. An
+    adapter of another network is a `DataError`.
+    """
+    from transformers.pytorch_utils import Conv1D
+
+    parameters = dict(module.named_parameters())
+    by_parameter: defaultdict[str, Change] = defaultdict(Change)
+    for name, tensor in _replaced(weights).items():
+        target = _target(name, module, parameters, path)
+        if target:
+            by_parameter[target].replaced = _fitting(tensor, parameters[target], name, path)
+    for trained, factors in _factors(weights).items():
+        down, up = factors["A"].float(), factors["B"].float()
+        scale = adapter.scale(trained, down.shape[0])
+        deltas = {"weight": up @ down * scale}
+        if "bias" in factors:
+            deltas["bias"] = factors["bias"].float() * scale
+        for kind, delta in deltas.items():
+            target = _target(f"{trained}.{kind}", module, parameters, path)
+            if not target:
+                continue
+            delta = delta.to(parameters[target].device)
+            layer = module.get_submodule(target.rpartition(".")[0])
+            # embeddings keep weights as (in, out), and what GPT-2 has for linear layers
+            if kind == "weight" and isinstance(layer, nn.Embedding | Conv1D):
+                delta = delta.T
+            by_parameter[target].added = _fitting(delta, parameters[target], trained, path)
+    if not by_parameter:
+        raise DataError(
+            f"The adapter in '{path}' changes no parameter that a {type(module).__name__} has."
+        )
+    return by_parameter
+
+
+def _replaced(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Parameters that were trained as a whole, by their names in the model that was trained."""
+    outside: dict[str, Tensor] = {}
+    saved: dict[str, Tensor] = {}
+    for name_in_file, tensor in weights.items():
+        name = name_in_file.removeprefix(_PREFIX).replace(".base_layer.", ".")
+        if ".lora_" in name:
+            continue
+        if ".modules_to_save." in name:
+            saved[name.replace(".modules_to_save.", ".")] = tensor
+        elif ".original_module." not in name:
+            outside[name] = tensor
+    return outside | saved
+
+
+def _factors(weights: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """A (r, in), B (out, r) and perhaps the bias (out,) of each module, by its name in the model
+    that was trained.
+    """
+    by_module: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
+    for name, tensor in weights.items():
+        match = _FACTOR.fullmatch(name.removeprefix(_PREFIX))
+        if match:
+            kind = "bias" if match["of"] == "bias" else match["factor"]
+            by_module[match["module"]][kind] = tensor
+    return by_module
+
+
+def _target(
+    name: str, module: nn.Module, parameters: Mapping[str, Tensor], path: str
+) -> str | None:
+    """The name of a parameter in the network without its head; None if it is not of this part of
+    the model.
+    """
+    inner = name.removeprefix(f"{module.base_model_prefix}.")
+    if name in parameters:
+        return name
+    if inner in parameters:
+        return inner
+    if inner.partition(".")[0] in {parameter.partition(".")[0] for parameter in parameters}:
+        raise DataError(
+            f"The adapter in '{path}' changes {name}, which a {type(module).__name__} does not have."
+        )
+    return None
+
+
+def _fitting(tensor: Tensor, parameter: Tensor, name: str, path: str) -> Tensor:
+    if tensor.shape != parameter.shape:
+        wanted, actual = (" x ".join(map(str, shape)) for shape in (parameter.shape, tensor.shape))
+        raise DataError(
+            f"The adapter in '{path}' has {actual} numbers for {name}, and its base model {wanted}."
+        )
+    return tensor

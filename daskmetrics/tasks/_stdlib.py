@@ -17,8 +17,7 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import _measures as measures
 from daskmetrics.tasks import _probes as probes
-from daskmetrics.tasks.examples import Examples, TaskKind
-from daskmetrics.tasks.portions import ExampleTask
+from daskmetrics.tasks.examples import Examples, ExampleTask, TaskKind
 from daskmetrics.tasks.task import EmbeddingArray, Score
 
 VERSION = 1  # of the scores: raise it when equal texts and embeddings no longer give equal scores

@@ -1,18 +1,39 @@
-"""The data of a task, and how each kind of task is scored."""
+"""Tasks whose texts and labels are here: how each kind is scored, and parts of their items, those
+that a search may see or the others.
+
+An item is what a score is an average over: a text of a classification or clustering, a pair, or a
+query with its judgements. What only helps to score items is in both parts: the documents of a
+retrieval are candidates of every query, and the probe of a classification is fitted to the items of
+the search and tested on the items kept back, which fitted nothing that the search has seen.
+
+Which items are kept back depends on their content and on the task's name alone. So the parts are
+the same for all arms and runs, whatever the order of the rows, and copies of an item stay together.
+Each label keeps back the same share, except that three items of it remain, which a probe with three
+folds needs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.core.errors import DataError
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.names import Key, content_key
+from daskmetrics.core.text import listed, plural
 from daskmetrics.tasks import _measures as measures
 from daskmetrics.tasks import _probes as probes
 from daskmetrics.tasks._measures import Judgement
-from daskmetrics.tasks.task import EmbeddingArray, Role, Score
+from daskmetrics.tasks.task import EmbeddingArray, Pooling, Role, Score, Task, check_embeddings
+
+NAMED = 3  #: tasks that a message names
+FEWEST = 10  #: items that each part needs; a score of fewer says little
+_LABELLED, _SEARCHES = ("classification", "clustering"), ("retrieval", "reranking")
 
 
 @dataclass(frozen=True)
@@ -44,16 +65,6 @@ class Examples:
         return embeddings[: self.first], embeddings[self.first :]
 
 
-def roles(kind: str, examples: Examples) -> tuple[Role | None, ...]:
-    """The role of each text: first the queries of a retrieval or reranking, then its documents;
-    else none.
-    """
-    n = len(examples.texts)
-    if kind not in ("retrieval", "reranking"):
-        return (None,) * n
-    return tuple("query" if row < examples.first else "document" for row in range(n))
-
-
 @dataclass(frozen=True)
 class TaskKind:
     """How tasks of one kind are scored: from embeddings, examples, a seed and the name of a probe
@@ -63,18 +74,6 @@ class TaskKind:
     main_score: str
     measure: Callable[[EmbeddingArray, Examples, int, str], Score]
     fits: bool = False  # a probe to its items
-
-
-def check_embeddings(task: str, embeddings: EmbeddingArray, texts: int) -> None:
-    """Check that embeddings have one finite row for each text."""
-    if embeddings.ndim != 2 or len(embeddings) != texts:
-        raise DataError(
-            f"Task '{task}' needs embeddings of shape ({texts}, D), got {embeddings.shape}."
-        )
-    if not np.isfinite(embeddings).all():
-        raise DataError(
-            f"Task '{task}' got embeddings that are not finite; check the weights of the model."
-        )
 
 
 KINDS: Mapping[str, TaskKind] = {
@@ -102,3 +101,190 @@ KINDS: Mapping[str, TaskKind] = {
     ),
 }
 """Kinds of tasks by name."""
+
+
+@dataclass(frozen=True)
+class Portion:
+    """The part of a task's items that a search may see, or the part kept back from it."""
+
+    share: float  # of the items that is kept back, in (0, 1)
+    fresh: bool  # whether this is the part that is kept back
+
+
+@dataclass(frozen=True)
+class ExampleTask(ABC):
+    """A task whose examples are on this machine: all of them, or a part."""
+
+    name: str
+    kind: str
+    description: str
+    pooling: Pooling | None = field(default=None, kw_only=True)
+    # by default, as all tasks of its kind
+    scoring: TaskKind | None = field(default=None, kw_only=True)
+    probe: str = field(default=probes.DEFAULT, kw_only=True)
+    portion: Portion | None = field(default=None, kw_only=True)  # None: all items
+    is_local = True
+
+    @property
+    def main_score(self) -> str:
+        return self._scoring.main_score
+
+    @property
+    @abstractmethod
+    def key(self) -> Key:
+        """Content key of the data and the settings."""
+
+    @abstractmethod
+    def whole(self) -> Examples:
+        """All examples."""
+
+    def examples(self) -> Examples:
+        """The examples, or a part of them."""
+        return part_of(self.whole(), self.kind, self._scoring.fits, self.name, self.portion)
+
+    def part(self, portion: Portion) -> Self:
+        """The same task on a part of its items."""
+        return replace(self, portion=portion)
+
+    def texts(self) -> Sequence[str]:
+        return self.examples().texts
+
+    def roles(self) -> Sequence[Role | None]:
+        """First the queries of a retrieval or reranking, then its documents; else no roles."""
+        examples = self.examples()
+        roles: list[Role | None] = [None] * len(examples.texts)
+        if self.kind in _SEARCHES:
+            roles[: examples.first] = ["query"] * examples.first
+            roles[examples.first :] = ["document"] * (len(roles) - examples.first)
+        return roles
+
+    def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
+        examples = self.examples()
+        check_embeddings(self.name, embeddings, len(examples.texts))
+        return self._scoring.measure(embeddings, examples, seed, self.probe)
+
+    @property
+    def _scoring(self) -> TaskKind:
+        return self.scoring or KINDS[self.kind]
+
+    @property
+    def _part_key(self) -> list[object]:
+        """What a part adds to the content key; nothing for all of it."""
+        if self.portion is None:
+            return []
+        return [["portion", self.name, self.portion.share, self.portion.fresh]]
+
+
+def divide(tasks: Sequence[Task], share: float) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
+    """The tasks on the items that a search may see, and on those that are kept back.
+
+    Raises
+    ------
+    ConfigError
+        If a task cannot be divided, or a part would have too few items.
+    """
+    indivisible = [f"'{task.name}'" for task in tasks if not hasattr(task, "part")]
+    if indivisible:
+        named = indivisible[:NAMED]
+        if len(indivisible) > NAMED:
+            named.append(f"{len(indivisible) - NAMED} other tasks")
+        raise ConfigError(
+            f"'search.confirm: fresh' keeps back part of each task's items, and {listed(named)} cannot be divided. Use "
+            "built-in tasks or your own texts (stdlib:NAME, file:PATH), give your task a method part(portion), or "
+            "remove 'search.confirm'."
+        )
+    divisible = cast(Sequence[ExampleTask], tasks)
+    seen: tuple[Task, ...] = tuple(task.part(Portion(share, fresh=False)) for task in divisible)
+    fresh: tuple[Task, ...] = tuple(task.part(Portion(share, fresh=True)) for task in divisible)
+    for task in (*seen, *fresh):
+        task.texts()  # too few items are an error now, not during the run
+    return seen, fresh
+
+
+@cache
+def part_of(
+    examples: Examples, kind: str, fits: bool, name: str, portion: Portion | None
+) -> Examples:
+    """A part of the examples of a task of some kind and name; all of them for None.
+
+    If the task ``fits`` a probe to its items, the fresh part begins with the items of the search,
+    which fit it: `Examples.fitted` of them. It is a `ConfigError` if the part has too few items, or
+    only one of several labels.
+    """
+    if portion is None:
+        return examples
+    items = _items(examples, kind)
+    labels = np.zeros(len(items))
+    if examples.labels and kind != "sts":
+        labels = np.array(examples.labels)
+    fresh = kept_back([content_key("portion", name, item) for item in items], labels, portion.share)
+    chosen = np.flatnonzero(fresh == portion.fresh)
+    where = "kept back" if portion.fresh else "left for the search"
+    problem = ""
+    if len(chosen) < FEWEST:
+        few = plural(len(chosen), "item")
+        problem = f"only {few} of {len(labels):,} would be {where}, at least {FEWEST} are needed"
+    elif len(np.unique(labels)) > 1 == len(np.unique(labels[chosen])):
+        problem = f"the items {where} would have only one label"
+    if problem:
+        raise ConfigError(
+            f"'search.confirm: fresh' keeps back {portion.share:.0%} of the items: {problem} for the task '{name}'. "
+            "Give it more items, or remove 'search.confirm'."
+        )
+    fitted = np.flatnonzero(fresh != portion.fresh) if portion.fresh and fits else chosen[:0]
+    return replace(_take(examples, kind, [*fitted, *chosen]), fitted=len(fitted))
+
+
+def kept_back(names: Sequence[str], labels: NDArray[np.generic], share: float) -> NDArray[np.bool_]:
+    """Which items (n,) are kept back, by their names and labels: of each label the first names in
+    alphabetical order.
+
+    Items of one name and label, copies, are kept back together or not at all.
+
+    >>> kept_back(["b", "a", "a", "d", "c", "e"], np.zeros(6), 0.4).tolist()
+    [False, True, True, False, False, False]
+    """
+    fresh = np.zeros(len(names), dtype=bool)
+    all_names = np.array(names)
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        _, name_index, copies = np.unique(all_names[rows], return_inverse=True, return_counts=True)
+        limit = min(round(share * len(rows)), len(rows) - probes.FOLDS)
+        fresh[rows] = np.cumsum(copies)[name_index] <= limit
+    return fresh
+
+
+def _items(examples: Examples, kind: str) -> Sequence[object]:
+    """The content of each item."""
+    first, second = examples.texts[: examples.first], examples.texts[examples.first :]
+    if kind in _LABELLED:
+        return examples.texts
+    if kind in _SEARCHES:
+        return first
+    return list(zip(first, second, strict=True))
+
+
+def _take(examples: Examples, kind: str, rows: Sequence[int]) -> Examples:
+    """The examples of some items; a retrieval keeps all documents, a reranking those that the
+    queries are judged with.
+    """
+    if kind not in _SEARCHES:
+        labels = tuple(examples.labels[row] for row in rows) if examples.labels else ()
+        if kind not in _LABELLED:
+            rows = [*rows, *(row + examples.first for row in rows)]
+        return replace(examples, texts=tuple(examples.texts[row] for row in rows), labels=labels)
+    queries, documents = examples.texts[: examples.first], examples.texts[examples.first :]
+    position = {row: i for i, row in enumerate(rows)}
+    judged = [judgement for judgement in examples.judgements if judgement[0] in position]
+    if not examples.judgements:  # document i belongs to query i
+        kept = [*rows, *(row for row in range(len(documents)) if row not in position)]
+    elif kind == "retrieval":
+        kept = list(range(len(documents)))
+    else:
+        kept = sorted({document for _, document, _ in judged})
+    moved = {document: i for i, document in enumerate(kept)}
+    return Examples(
+        tuple(queries[row] for row in rows) + tuple(documents[row] for row in kept),
+        judgements=tuple((position[query], moved[item], value) for query, item, value in judged),
+        queries=len(rows),
+    )

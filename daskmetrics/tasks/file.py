@@ -3,24 +3,31 @@ needed.
 
 The columns decide what kind of task it is: a text and a label make a classification, two texts with
 a label or a grade are pairs, a query and a document are a retrieval. The file is read and checked
-when the task is resolved.
+when the task is resolved: an error where a score would say nothing, else warnings.
+
+Formats are CSV and TSV with a header, JSON Lines, Parquet, a folder with one sub-folder of text
+files per class, and a folder in the layout of BEIR (``corpus.jsonl``, ``queries.jsonl``,
+``qrels.tsv``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain, combinations
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Key, content_key
-from daskmetrics.core.rows import check_names
-from daskmetrics.tasks import _checks as checks
+from daskmetrics.core.rows import READERS, PlacedRow, check_names, format_of, read_rows, read_text
+from daskmetrics.core.text import plural
 from daskmetrics.tasks import _probes as probes
-from daskmetrics.tasks.examples import Examples
-from daskmetrics.tasks.portions import ExampleTask
-from daskmetrics.tasks.tables import FALSE, TextTable, examples_of, read_table
+from daskmetrics.tasks.examples import Examples, ExampleTask
 
 VERSION = 1  # of the scores: raise it when equal texts and embeddings no longer give equal scores
 
@@ -37,17 +44,34 @@ ROLES: Mapping[str, tuple[str, ...]] = {
 """The roles of columns, and the column names that have each role, in any case; the first name that exists is used."""
 
 REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "reranking": ("query", "document", "relevance"),
+    "retrieval": ("query", "document"),
+    "sts": ("first", "second", "grade"),
+    "pair_classification": ("first", "second", "label"),
     "classification": ("text", "label"),
     "clustering": ("text", "label"),
-    "pair_classification": ("first", "second", "label"),
-    "sts": ("first", "second", "grade"),
-    "retrieval": ("query", "document"),
-    "reranking": ("query", "document", "relevance"),
 }
-"""The roles that each kind of task requires."""
+"""The roles that each kind of task requires; if columns fit several kinds, the first of them is meant."""
 
-_BY_PRIORITY = ("reranking", "retrieval", "sts", "pair_classification", "classification")
-_OPTIONAL = "retrieval", "relevance"  # a kind, and a role that it uses if it exists
+_QUESTIONS = {
+    "classification": "which of the {labels} labels of {name} has this text?",
+    "pair_classification": "how similar are the two texts of each of {pairs:,} pairs of {name}?",
+    "retrieval": "which of {documents:,} documents of {name} answers each of {queries:,} queries?",
+}
+_QUESTIONS |= {
+    "clustering": _QUESTIONS["classification"],
+    "sts": _QUESTIONS["pair_classification"],
+    "reranking": _QUESTIONS["retrieval"],
+}
+_TRUE, _FALSE = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
+_TEXTS = ("text", "first", "second", "query", "document")  # roles of columns that are embedded
+_SHOWN = 40  # characters of a text in a message
+#: texts per label on average, below which the labels may be another column's
+_FEW = 2 * probes.FOLDS
+
+#: Files of a BEIR folder. Its rows: one for each judgement, and one without a query for each
+#: document without one.
+_BEIR = ("corpus.jsonl", "queries.jsonl")
 
 
 @dataclass(frozen=True)
@@ -74,17 +98,21 @@ class FileTask(ExampleTask):
         return self.held or _read_examples(self.path, self.kind, self.columns, self.content)
 
 
-def file_task(place: str, options: Mapping[str, str]) -> FileTask:
+def file_task(path: str, options: Mapping[str, str]) -> FileTask:
     """The task on a file or folder, read and checked.
 
     Options are ``kind``, ``probe``, and the column of each of `ROLES` that has another name.
     """
-    path = Path(place).expanduser()
-    return table_task(read_table(path), options, f"file:{path.name}")
+    file = Path(path).expanduser()
+    return table_task(file, _read(file), options, f"file:{file.name}")
 
 
 def table_task(
-    table: TextTable, options: Mapping[str, str], name: str, in_memory: bool = False
+    path: Path,
+    rows: Iterable[PlacedRow],
+    options: Mapping[str, str],
+    name: str,
+    in_memory: bool = False,
 ) -> FileTask:
     """The task on a table, which is checked; options are those of `file_task`, and become part of
     the name.
@@ -92,77 +120,42 @@ def table_task(
     for option in options:
         if option not in (*ROLES, "kind", "probe"):
             raise unknown("option of a file task", option, (*ROLES, "kind", "probe"))
-    columns = _columns(table, {role: value for role, value in options.items() if role in ROLES})
-    kind = _kind(table, options.get("kind"), columns)
+    frame = _frame(rows)
+    columns = _columns(path, frame, {role: options[role] for role in ROLES if role in options})
+    kind = _kind(path, frame, options.get("kind"), columns)
     if kind == "retrieval" and "relevance" not in columns:
-        check_names(table.path, table.columns, ROLES["relevance"])
+        check_names(path, frame.columns, ROLES["relevance"])
     probe = options.get("probe", probes.DEFAULT)
     probes.require(probe)
     if "probe" in options and kind != "classification":
         raise ConfigError(
-            f"'{table.path}' is a {kind} task, which has no probe; leave out 'probe={probe}'."
+            f"'{path}' is a {kind} task, which has no probe; leave out 'probe={probe}'."
         )
-    used = tuple(
-        (role, columns[role])
-        for role in columns
-        if role in REQUIRED[kind] or (kind, role) == _OPTIONAL
-    )
-    examples = examples_of(table, kind, dict(used))
+    roles = set(REQUIRED[kind])
+    if kind == "retrieval":
+        roles.add("relevance")
+    used = {role: column for role, column in columns.items() if role in roles}
+    table = _Table(path, frame, used)
+    examples = _EXAMPLES[kind](table)
     if options:
         name += f"({', '.join(map('='.join, options.items()))})"
+    question = _QUESTIONS[kind].format(
+        name=path.name,
+        labels=len(set(examples.labels)),
+        pairs=len(examples.texts) // 2,
+        queries=examples.queries,
+        documents=len(examples.texts) - examples.queries,
+    )
     return FileTask(
         name=name,
         kind=kind,
-        path=str(table.path.resolve()),
-        columns=used,
+        path=str(path.resolve()),
+        columns=tuple(used.items()),
         probe=probe,
         content=_content_key(examples),
-        description=_description(table.path.name, kind, examples),
-        warnings=checks.warnings_of(table, kind, dict(used)),
+        description=question,
+        warnings=tuple(_warnings(table, kind)),
         held=examples if in_memory else None,
-    )
-
-
-def _columns(table: TextTable, options: Mapping[str, str]) -> dict[str, str]:
-    """The column of each role that has one."""
-    for role, column in options.items():
-        if column not in table.columns:
-            raise unknown(f"column in '{table.path}' (as '{role}')", column, table.columns)
-    by_name = {column.strip().lower(): column for column in table.columns}
-    columns = {}
-    for role, names in ROLES.items():
-        matching = [by_name[name] for name in names if name in by_name]
-        if role in options:
-            columns[role] = options[role]
-        elif matching:
-            columns[role] = matching[0]
-    return columns
-
-
-def _kind(table: TextTable, requested: str | None, columns: Mapping[str, str]) -> str:
-    """The requested kind, or the first by priority whose columns all exist."""
-    if requested is not None and requested not in REQUIRED:
-        raise unknown("kind of task", requested, REQUIRED)
-    kinds = (requested,) if requested else _BY_PRIORITY
-    for kind in kinds:
-        if all(role in columns for role in REQUIRED[kind]):
-            if not requested and kind == "reranking" and not _has_rejected(table, columns):
-                return "retrieval"
-            return kind
-    required = "; ".join(f"{kind}: {', '.join(REQUIRED[kind])}" for kind in kinds)
-    raise ConfigError(
-        f"'{table.path}' has the columns {', '.join(table.columns)}, which fit no kind of task. Required columns: "
-        f"{required}. Name the columns, for instance: file:{table.path.name}({REQUIRED[kinds[-1]][-1]}=COLUMN)"
-    )
-
-
-def _has_rejected(table: TextTable, columns: Mapping[str, str]) -> bool:
-    """Whether every row has a query and some are not relevant; otherwise each document is a
-    candidate of all.
-    """
-    all_have_query = all(row.get(columns["query"]) for row in table.rows)
-    return all_have_query and any(
-        str(row.get(columns["relevance"])).strip() in FALSE for row in table.rows
     )
 
 
@@ -173,7 +166,8 @@ def _read_examples(
     """Read the examples of a file, once per process; its content must have the same key as when it
     was resolved.
     """
-    examples = examples_of(read_table(Path(path)), kind, dict(columns))
+    table = _Table(Path(path), _frame(_read(Path(path))), dict(columns))
+    examples = _EXAMPLES[kind](table)
     if _content_key(examples) != content:
         raise DataError(
             f"'{path}' has changed since the run began. Restore it, or start a new run."
@@ -185,10 +179,400 @@ def _content_key(examples: Examples) -> Key:
     return content_key(examples.texts, examples.labels, examples.judgements, examples.queries)
 
 
-def _description(name: str, kind: str, examples: Examples) -> str:
-    n = len(examples.texts)
+# from a file to rows, and from their columns to a kind of task
+
+
+def _read(path: Path) -> list[PlacedRow]:
+    """The rows of a file or folder; errors name the line where it is known."""
+    if path.is_dir():
+        rows = _beir(path) if (path / _BEIR[0]).is_file() else _classes(path)
+    elif not path.is_file():
+        raise ConfigError(
+            f"No file '{path}'. Name a file or folder of texts as file:PATH, relative to {Path.cwd()}."
+        )
+    elif format_of(path) not in READERS:
+        raise ConfigError(
+            f"'{path}' has an unknown format ('{path.suffix}'). Use {', '.join(READERS)}, or a folder; plain text has "
+            "no labels: put it into a CSV file with the columns text and label."
+        )
+    else:
+        rows = read_rows(path)
+    placed_rows = list(rows)
+    if not placed_rows:
+        raise ConfigError(
+            f"'{path}' has no rows. It needs a header and rows, or one folder of text files per class."
+        )
+    return placed_rows
+
+
+def _classes(folder: Path) -> Iterator[PlacedRow]:
+    """The text files of each sub-folder; the name of the sub-folder is the class."""
+    for path in sorted(folder.glob("*/*.txt")):
+        yield str(path.relative_to(folder)), {"text": read_text(path), "label": path.parent.name}
+
+
+def _beir(folder: Path) -> Iterator[PlacedRow]:
+    documents, queries = (_beir_texts(folder / name) for name in _BEIR)
+    files = filter(Path.is_file, (folder / "qrels.tsv", *sorted(folder.glob("qrels/*.tsv"))))
+    qrels = next(files, None)
+    if qrels is None:
+        raise ConfigError(
+            f"'{folder}' has no qrels.tsv (or qrels/test.tsv) with the columns query-id, corpus-id, score."
+        )
+    unjudged = dict(documents)
+    for position, row in read_rows(qrels):
+        query, document, score = (row.get(name) for name in ("query-id", "corpus-id", "score"))
+        for identity, texts, file in ((query, queries, _BEIR[1]), (document, documents, _BEIR[0])):
+            if identity not in texts:
+                raise ConfigError(f"'{qrels}', {position}: no _id of {file} is '{identity}'.")
+        unjudged.pop(str(document), None)
+        texts_of_row = {"query": queries[str(query)], "document": documents[str(document)]}
+        yield position, {**texts_of_row, "relevance": score}
+    for identity, text in unjudged.items():
+        yield f"document {identity}", {"document": text}
+
+
+def _beir_texts(path: Path) -> dict[str, str]:
+    """The texts of one file of a BEIR folder, by their ids."""
+    if not path.is_file():
+        raise ConfigError(
+            f"'{path.parent}' has no {path.name}; a folder of documents and queries needs both files."
+        )
+    texts = {}
+    for position, row in read_rows(path):
+        if "_id" not in row:
+            raise ConfigError(f"'{path}', {position} has no '_id'; it has {', '.join(row)}.")
+        texts[str(row["_id"])] = f"{row.get('title') or ''} {row.get('text') or ''}".strip()
+    return texts
+
+
+def _frame(placed_rows: Iterable[PlacedRow]) -> pd.DataFrame:
+    """The values as they are, None where a row has none; the index names each row in messages:
+    ``line 7``, ``row 7`` or a file name.
+    """
+    places, rows = zip(*placed_rows, strict=True)
+    values = {}
+    for name in dict.fromkeys(chain.from_iterable(rows)):
+        values[name] = [row.get(name) for row in rows]
+    return pd.DataFrame(values, index=list(places), dtype=object)
+
+
+def _columns(path: Path, frame: pd.DataFrame, options: Mapping[str, str]) -> dict[str, str]:
+    """The column of each role that has one."""
+    for role, column in options.items():
+        if column not in frame:
+            raise unknown(f"column in '{path}' (as '{role}')", column, frame.columns)
+    by_name = {column.strip().lower(): column for column in frame.columns}
+    columns = {}
+    for role, names in ROLES.items():
+        matching = [by_name[name] for name in names if name in by_name]
+        if role in options:
+            columns[role] = options[role]
+        elif matching:
+            columns[role] = matching[0]
+    return columns
+
+
+def _kind(
+    path: Path, frame: pd.DataFrame, requested: str | None, columns: Mapping[str, str]
+) -> str:
+    """The requested kind, or the first whose columns all exist."""
+    if requested is not None and requested not in REQUIRED:
+        raise unknown("kind of task", requested, REQUIRED)
+    kinds = [requested] if requested else [kind for kind in REQUIRED if kind != "clustering"]
+    fitting = [kind for kind in kinds if columns.keys() >= set(REQUIRED[kind])]
+    if not fitting:
+        required = "; ".join(f"{kind}: {', '.join(REQUIRED[kind])}" for kind in kinds)
+        raise ConfigError(
+            f"'{path}' has the columns {', '.join(frame.columns)}, which fit no kind of task. Required columns: "
+            f"{required}. Name the columns, for instance: file:{path.name}({REQUIRED[kinds[-1]][-1]}=COLUMN)"
+        )
+    if fitting[0] == "reranking" and not requested:
+        # candidates of relevance 0 make a reranking; a row without a query, or none that is not
+        # relevant, says that each document is a candidate of all queries
+        relevance = frame[columns["relevance"]].astype(str).str.strip()
+        if not all(frame[columns["query"]]) or not relevance.isin(_FALSE).any():
+            return "retrieval"
+    return fitting[0]
+
+
+# from rows to examples
+
+
+class _Table:
+    """Rows of a file whose columns are named by their roles; errors name the row."""
+
+    def __init__(self, path: Path, frame: pd.DataFrame, columns: Mapping[str, str]) -> None:
+        self.path, self.columns = path, columns
+        self.rows = frame[list(columns.values())].set_axis(list(columns), axis=1)
+
+    def error(self, problem: str) -> ConfigError:
+        return ConfigError(f"'{self.path}'{problem}")
+
+    def check(
+        self, values: pd.Series[Any], is_valid: Callable[[object], bool], problem: str
+    ) -> None:
+        """Raise an error with the first of a role's values that is not valid."""
+        for position, value in values.items():
+            if not is_valid(value):
+                column = self.columns[str(values.name)]
+                raise self.error(f", {position}, column '{column}': got {value!r}, {problem}")
+
+    def texts(self, values: pd.Series[Any]) -> tuple[str, ...]:
+        problem = "not a text. Fill it in or remove the row."
+        self.check(values, lambda value: isinstance(value, str) and bool(value.strip()), problem)
+        return tuple(map(str, values))
+
+    def numbers(self, values: pd.Series[Any]) -> tuple[float, ...]:
+        self.check(values, _is_number, "not a finite number.")
+        return tuple(map(float, values))
+
+    def pairs(self) -> tuple[str, ...]:
+        """All first texts, then all second texts."""
+        return self.texts(self.rows["first"]) + self.texts(self.rows["second"])
+
+
+def _is_number(value: object) -> bool:
+    try:
+        return -1e300 < float(value) < 1e300  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+
+
+def _labelled(table: _Table) -> Examples:
+    return _by_label(table, fewest=probes.FOLDS)
+
+
+def _by_label(table: _Table, fewest: int = 2) -> Examples:
+    texts = table.texts(table.rows["text"])
+    problem = "not a label. Fill it in or remove the row."
+    table.check(
+        table.rows["label"], lambda value: value is not None and bool(str(value).strip()), problem
+    )
+    labels = [str(value).strip() for value in table.rows["label"]]
+    counts = Counter(labels)
+    if len(counts) < 2:
+        raise table.error(f" has only one label, '{labels[0]}'; a task needs at least two.")
+    rarest, count = min(counts.items(), key=lambda item: (item[1], item[0]))
+    if count < fewest:
+        raise table.error(
+            f" has {plural(count, 'text')} with the label '{rarest}', and {len(counts)} labels in all; each label needs "
+            f"at least {fewest} texts. Merge or remove rare labels, or name the right column: label=COLUMN"
+        )
+    index = {label: i for i, label in enumerate(sorted(counts))}
+    return Examples(texts, tuple(index[label] for label in labels))
+
+
+def _pairs(table: _Table) -> Examples:
+    table.check(
+        table.rows["label"],
+        lambda value: str(value).strip().lower() in (*_TRUE, *_FALSE),
+        "not 1 or 0; write 1 if the texts belong together, else 0.",
+    )
+    labels = tuple(int(str(value).strip().lower() in _TRUE) for value in table.rows["label"])
+    if len(set(labels)) < 2:
+        raise table.error(
+            f" has only pairs with the label {labels[0]}; a task needs pairs of both labels."
+        )
+    return Examples(table.pairs(), labels)
+
+
+def _graded_pairs(table: _Table) -> Examples:
+    grades = table.numbers(table.rows["grade"])
+    if len(set(grades)) < 2 or len(grades) < 4:
+        raise table.error(
+            f" has {len(grades)} pairs and {len(set(grades))} different grades; a task needs at least four pairs "
+            "and two grades."
+        )
+    return Examples(table.pairs(), grades)
+
+
+def _retrieval(table: _Table) -> Examples:
+    examples = _judged(table)
+    if len(examples.texts) - examples.queries < 2:
+        raise table.error(" has only one document; a retrieval needs at least two.")
+    return examples
+
+
+def _reranking(table: _Table) -> Examples:
+    examples = _judged(table)
+    if all(relevance > 0 for _, _, relevance in examples.judgements):
+        raise table.error(
+            " has no candidate of relevance 0, so every order is equally good. Use kind=retrieval instead."
+        )
+    return examples
+
+
+def _judged(table: _Table) -> Examples:
+    """Queries, documents and judgements; each query has a relevant document."""
+    documents = dict.fromkeys(table.texts(table.rows["document"]))
+    # a row without a query is a document without a judgement
+    judged = table.rows[[query not in (None, "") for query in table.rows["query"]]]
+    if judged.empty:
+        raise table.error(" has no query; each row needs a query and a document.")
+    texts = table.texts(judged["query"])
+    relevances = (1.0,) * len(judged)
+    if "relevance" in judged:
+        relevances = table.numbers(judged["relevance"])
+    queries = dict.fromkeys(texts)
+    numbers = [{text: i for i, text in enumerate(side)} for side in (queries, documents)]
+    by_pair: dict[tuple[int, int], float] = {}
+    for query, document, relevance in zip(texts, judged["document"], relevances, strict=True):
+        by_pair[numbers[0][query], numbers[1][document]] = relevance
+    answered = {query for (query, _), relevance in by_pair.items() if relevance > 0}
+    for query, number in numbers[0].items():
+        if number not in answered:
+            raise table.error(
+                f" has no relevant document for the query '{query[:60]}'. Add one or remove the query."
+            )
+    judgements = tuple((query, item, relevance) for (query, item), relevance in by_pair.items())
+    return Examples((*queries, *documents), judgements=judgements, queries=len(queries))
+
+
+_EXAMPLES: Mapping[str, Callable[[_Table], Examples]] = {
+    "classification": _labelled,
+    "clustering": _by_label,
+    "pair_classification": _pairs,
+    "sts": _graded_pairs,
+    "retrieval": _retrieval,
+    "reranking": _reranking,
+}
+
+
+# what is doubtful about rows
+
+
+def _warnings(table: _Table, kind: str) -> Iterator[str]:
+    """Warnings about the rows of a task of this kind; each names an example.
+
+    Raises
+    ------
+    ConfigError
+        If a column has two roles, two columns are equal, each label has only one text, or no text
+        has any content.
+    """
+    # without differences in case and white space
+    rows = pd.DataFrame(index=table.rows.index)
+    for role, values in table.rows.items():
+        texts = ("" if value is None else str(value) for value in values)
+        rows[role] = [" ".join(text.split()).casefold() for text in texts]
+    _check_columns(table, rows)
+    yield from _near_empty(table)
     if kind in ("classification", "clustering"):
-        return f"which of the {len(set(examples.labels))} labels of {name} has this text?"
-    if kind in ("pair_classification", "sts"):
-        return f"how similar are the two texts of each of {n // 2:,} pairs of {name}?"
-    return f"which of {n - examples.queries:,} documents of {name} answers each of {examples.queries:,} queries?"
+        yield from _label_warnings(table, rows, kind)
+    elif kind in ("pair_classification", "sts"):
+        role = "label" if kind == "pair_classification" else "grade"
+        texts_of_pair = rows[["first", "second"]]
+        pairs = rows.assign(first=texts_of_pair.min(axis=1), second=texts_of_pair.max(axis=1))
+        yield from _contradictions(table, pairs, ["first", "second"], role, "pair")
+        grades = rows[role].tolist()
+        if (
+            kind == "sts"
+            and len(grades) > 10
+            and (table.rows[role].map(float).diff()[1:] == 1).all()
+        ):
+            yield (
+                f"'{table.columns[role]}' counts the rows ({', '.join(grades[:3])}, ...). Is it the right "
+                "column?"
+            )
+    else:
+        judged = rows[rows["query"] != ""]
+        identical = judged[judged["query"] == judged["document"]]
+        if len(identical):
+            yield (
+                f"{len(identical):,} of {plural(len(judged), 'row')} have the query as document "
+                f"({identical.index[0]}: {identical['query'].iloc[0][:_SHOWN]!r}): every arm finds it."
+            )
+        if "relevance" in rows:
+            texts_of_row, effect = ["query", "document"], "; the last one counts"
+            yield from _contradictions(
+                table, judged, texts_of_row, "relevance", "judgement", effect
+            )
+
+
+def _check_columns(table: _Table, rows: pd.DataFrame) -> None:
+    columns = table.columns
+    for role, other in combinations(columns, 2):
+        if columns[role] == columns[other]:
+            raise table.error(
+                f": the column '{columns[role]}' is used as {role} and as {other}. Name another "
+                f"column: {other}=COLUMN"
+            )
+        if rows[role].equals(rows[other]):
+            raise table.error(
+                f": the columns '{columns[role]}' ({role}) and '{columns[other]}' ({other}) are "
+                f"equal in all {plural(len(rows), 'row')}, so a score would say nothing. Name "
+                f"another column: {other}=COLUMN"
+            )
+    if "text" in rows:
+        texts = rows.groupby("text")["label"]
+        if len(texts) == rows["label"].nunique() and (texts.nunique() == 1).all():
+            raise table.error(
+                f": all rows of a label have the same text, so a score would say nothing. Is "
+                f"'{columns['text']}' the column of the texts? Name it: text=COLUMN"
+            )
+
+
+def _near_empty(table: _Table) -> Iterator[str]:
+    """A warning for each column that has texts without content."""
+    for role in table.rows.columns.intersection([*_TEXTS]):
+        column = table.columns[role]
+        texts = pd.Series([str(value or "") for value in table.rows[role]], table.rows.index)
+        texts = texts[texts != ""]
+        has_content = texts.map(lambda text: len(text.strip()) > 1 and any(map(str.isalnum, text)))
+        empty = texts[~has_content.astype(bool)]
+        if empty.empty:
+            continue
+        example = f"{empty.index[0]}: {empty.iloc[0][:_SHOWN]!r}"
+        if len(empty) == len(texts):
+            raise table.error(
+                f": no text of the column '{column}' has a letter or digit and is longer than one "
+                f"character ({example}). Name the right column: {role}=COLUMN"
+            )
+        yield (
+            f"{len(empty):,} of {plural(len(texts), 'text')} of the column '{column}' are one "
+            f"character or have no letter and no digit ({example}); their vectors say little."
+        )
+
+
+def _label_warnings(table: _Table, rows: pd.DataFrame, kind: str) -> Iterator[str]:
+    rows = rows.assign(label=table.rows["label"].astype(str).str.strip())
+    labels = rows["label"].nunique()
+    if len(rows) < _FEW * labels:
+        yield (
+            f"'{table.columns['label']}' has {labels:,} labels for {plural(len(rows), 'text')}, "
+            f"fewer than {_FEW} texts each on average. Is it the right column?"
+        )
+    texts = rows.groupby("text", sort=False)["label"]
+    copies = rows[(texts.transform("size") > 1) & (texts.transform("nunique") == 1)]
+    if len(copies):
+        text = copies["text"].iloc[0]
+        places = " and ".join(copies.index[copies["text"] == text][:2])
+        harm = "count"
+        if kind == "classification":
+            harm = "are in training and test folds at once, which raises the score"
+        yield (
+            f"{plural(copies['text'].nunique(), 'text')} with one label in several rows, "
+            f"{len(copies):,} rows in all ({places}: {text[:_SHOWN]!r}): copies {harm}. Remove the "
+            "copies."
+        )
+    effect = ": no vector can be right for both"
+    yield from _contradictions(table, rows, ["text"], "label", "text", effect)
+
+
+def _contradictions(
+    table: _Table, rows: pd.DataFrame, texts: list[str], role: str, unit: str, effect: str = ""
+) -> Iterator[str]:
+    """A warning where rows with equal texts have different values of a role."""
+    contradictory = rows[rows.groupby(texts)[role].transform("nunique") > 1]
+    if contradictory.empty:
+        return
+    count = len(contradictory[texts].drop_duplicates())
+    example = contradictory.iloc[0]
+    equal_texts = contradictory[(contradictory[texts] == example[texts]).all(axis=1)]
+    other = equal_texts[equal_texts[role] != example[role]].iloc[0]
+    yield (
+        f"{plural(count, unit)} with different values of '{table.columns[role]}' in several rows "
+        f"({example.name} has {example[role]}, {other.name} has {other[role]}: "
+        f"{example[texts[0]][:_SHOWN]!r}){effect}."
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import chain, product
@@ -26,9 +26,8 @@ from daskmetrics.core.main_module import restore_state, state_with_main_object
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.tasks import mteb_results as results
 from daskmetrics.tasks import mteb_run as benchmark
-from daskmetrics.tasks import mteb_subsets as subsets
-from daskmetrics.tasks.mteb_subsets import Declaration, Selection
-from daskmetrics.tasks.task import EmbeddingArray, Pooling, Role, Score
+from daskmetrics.tasks.mteb_run import Declaration, Selection
+from daskmetrics.tasks.task import EmbeddingArray, Pooling, Role, Score, check_embeddings
 
 _MAIN_SCORES: Mapping[str, str] = {
     "classification": "accuracy",
@@ -99,7 +98,7 @@ class MtebTask:
         if self.chosen is not None:
             return self.chosen
         if self.target in LAYER_BY_LAYER:
-            return Selection(subsets=_PAPER_SUBSETS.get(self.target, (subsets.ONLY,)))
+            return Selection(subsets=_PAPER_SUBSETS.get(self.target, (benchmark.ONLY,)))
         return _declaration(self.target).select(self.name, {})
 
     @cached_property
@@ -109,10 +108,13 @@ class MtebTask:
         """
         if self.benchmark_name in LAYER_BY_LAYER:
             return LAYER_BY_LAYER[self.benchmark_name]
-        if self._is_custom:
-            return _snake(str(benchmark.make(self.target).metadata.type))
-        file = _statistics_file(self.benchmark_name)
-        return _snake(file.parent.name) if file else "benchmark"
+        kind, file = "benchmark", _statistics_file(self.benchmark_name)
+        if ":" in self.target:
+            kind = str(benchmark.make(self.target).metadata.type)
+        elif file:
+            kind = file.parent.name
+        # in snake case: STS is sts, and PairClassification is pair_classification
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower()
 
     @property
     def main_score(self) -> str:
@@ -123,7 +125,7 @@ class MtebTask:
         text = f"{self.benchmark_name} of MTEB"
         if self.chosen is not None or self.target in LAYER_BY_LAYER:
             return text
-        if subsets.LANGUAGE in _declaration(self.target).codes(self.selection.subsets):
+        if benchmark.LANGUAGE in _declaration(self.target).codes(self.selection.subsets):
             return text
         return f"{text}, all languages: none of its data is in English"
 
@@ -131,13 +133,13 @@ class MtebTask:
     def key(self) -> Key:
         chosen = self.selection.splits, self.selection.subsets
         content = filter(None, [self.content])
-        release = subsets.release()
+        release = benchmark.release()
         return content_key("task", "mteb", release, self.target, self.pooling, chosen, *content)
 
     @cached_property
     def content(self) -> Key | None:
         """Key of the data set of a custom task: other data make another task."""
-        return benchmark.content_of(self.target) if self._is_custom else None
+        return benchmark.content_of(self.target) if ":" in self.target else None
 
     @property
     def is_local(self) -> bool:
@@ -172,10 +174,13 @@ class MtebTask:
             raise
         except Exception as error:  # the benchmark and the hub fail in many ways
             reason = " ".join(str(error).split())[:300]
+            call = f"mteb:{self.target}"
+            if self.options:
+                call = f"'{call}({self.options})'"
             raise ConfigError(
                 f"The data of '{self.name}' is not cached and cannot be loaded "
                 f"({type(error).__name__}: {reason}). Fetch it on a machine with a network and the "
-                f"same cache folders: daskmetrics runs prefetch --task {self._call}"
+                f"same cache folders: daskmetrics runs prefetch --task {call}"
             ) from None
         self._texts_file.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(self._texts_file, json.dumps(list(zip(*texts, strict=True))))
@@ -192,11 +197,7 @@ class MtebTask:
         """
         self._read()
         rows = _rows(self._texts_file)
-        if embeddings.ndim != 2 or len(embeddings) != len(rows):
-            raise DataError(
-                f"Task '{self.name}' needs embeddings of shape ({len(rows)}, D), got "
-                f"{embeddings.shape}."
-            )
+        check_embeddings(self.name, embeddings, len(rows))
         table = np.asarray(embeddings, dtype=np.float32)
 
         def look_up(batch: list[str], role: Role | None) -> NDArray[np.float32]:
@@ -208,36 +209,19 @@ class MtebTask:
                     "again."
                 ) from None
 
-        result, calls = benchmark.run(
+        result, observer = benchmark.run(
             self.target, look_up, self.content, self.selection, self.similarity
         )
         content = json.loads(result.model_dump_json())
-        score = results.score(results.reduce(content), self.kind, calls.scored_units(self.kind))
+        scored = observer.scored_units(self.kind)
+        score = results.score(results.reduce(content), self.kind, scored)
         draws = results.draws(content) if self.kind == "clustering" else []
-        return replace(score, outcomes=calls.observer.outcomes(score.value, draws))
-
-    @property
-    def _is_custom(self) -> bool:
-        return ":" in self.target
-
-    @property
-    def _call(self) -> str:
-        """The name with which a shell asks for this task."""
-        return f"'mteb:{self.target}({self.options})'" if self.options else f"mteb:{self.target}"
+        return replace(score, outcomes=observer.outcomes(score.value, draws))
 
     @property
     def _texts_file(self) -> Path:
         """The file with its texts in the cache folder."""
         return cache_folder() / "tasks" / f"{self.key}-roles.json"
-
-
-def _snake(kind: str) -> str:
-    """A kind in snake case.
-
-    >>> [_snake(kind) for kind in ("STS", "PairClassification")]
-    ['sts', 'pair_classification']
-    """
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower()
 
 
 @lru_cache(maxsize=4)
@@ -273,14 +257,14 @@ def mteb_task(target: str, options: Mapping[str, str]) -> MtebTask:
 
 def _declaration(target: str) -> Declaration:
     """What a task declares; a custom task, or one that is not listed, is made for it."""
-    listed = ":" not in target and subsets.declared(target)
+    listed = ":" not in target and benchmark.declared(target)
     return listed or benchmark.declaration_of(benchmark.make(target))
 
 
 @lru_cache
 def _statistics_file(name: str) -> Path | None:
     """The benchmark's file with the sizes of a task; found without importing the benchmark."""
-    folder = subsets.package()
+    folder = benchmark.package()
     if not folder or not re.fullmatch(r"[\w.() -]+", name):
         return None
     return next((folder / "descriptive_stats").glob(f"*/{name}.json"), None)
@@ -288,56 +272,42 @@ def _statistics_file(name: str) -> Path | None:
 
 @lru_cache
 def _read_statistics(path: Path, target: str, selection: Selection) -> TextStatistics | None:
-    splits = _read_json(path)
-    sizes: list[tuple[float, float]] = []
+    splits = json.loads(path.read_text(encoding="utf-8"))
+    sizes: list[tuple[int, int]] = []
     for split in selection.splits:
-        for statistics in _subset_statistics(splits, split, selection):
-            sizes += _sizes(statistics)
+        sizes += [size for _, size in _columns(splits, split, selection)]
     if not sizes:
         return None
     if any("samples_in_train" in splits.get(split, {}) for split in selection.splits):
         declaration = _declaration(target)
-        for statistics in _subset_statistics(splits, "train", selection):
-            share = _drawn_share(statistics, declaration)
-            sizes += [
-                (round(share * texts), round(share * characters))
-                for texts, characters in _sizes(statistics)
-            ]
+        for labels, (texts, characters) in _columns(splits, "train", selection):
+            # expected share of the training texts that some experiment draws
+            counts = [label["count"] for label in labels["labels"].values()]
+            missed = (1 - min(1.0, declaration.samples / n) for n in counts)
+            drawn = (
+                n - n * p**declaration.experiments for n, p in zip(counts, missed, strict=True)
+            )
+            share = sum(drawn) / sum(counts)
+            sizes.append((round(share * texts), round(share * characters)))
     return TextStatistics(*map(sum, zip(*sizes, strict=True)))
 
 
-def _drawn_share(statistics: Mapping[str, Any], declaration: Declaration) -> float:
-    """Expected share of the training texts that some experiment of a classification draws."""
-    samples, experiments = declaration.samples, declaration.experiments
-    counts = [label["count"] for label in statistics["label_statistics"]["labels"].values()]
-    drawn = (n - n * (1 - min(1.0, samples / n)) ** experiments for n in counts)
-    return float(sum(drawn) / sum(counts))
-
-
-def _subset_statistics(
+def _columns(
     splits: Mapping[str, Any], split: str, selection: Selection
-) -> list[Mapping[str, Any]]:
-    """The statistics of the selected subsets of a split."""
+) -> Iterator[tuple[Mapping[str, Any], tuple[int, int]]]:
+    """Of each column of texts of the selected subsets: statistics of the labels beside it, and its
+    distinct texts and characters.
+    """
     of_split = splits.get(split, {})
-    by_subset = of_split.get("hf_subset_descriptive_stats") or {subsets.ONLY: of_split}
-    return [by_subset[name] for name in selection.subsets if by_subset.get(name)]
-
-
-def _sizes(statistics: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """Distinct texts and characters of each column of texts."""
-    sizes = []
-    for name, column in statistics.items():
-        if column and re.fullmatch(r"(.*text|text[12])_statistics", name):
-            texts, characters = column["unique_texts"], column.get("total_text_length")
-            if characters is None:
-                characters = round(column["average_text_length"] * texts)
-            sizes.append((texts, characters))
-    return sizes
-
-
-@lru_cache
-def _read_json(path: Path) -> Mapping[str, Any]:
-    return dict(json.loads(path.read_text(encoding="utf-8")))
+    by_subset = of_split.get("hf_subset_descriptive_stats") or {benchmark.ONLY: of_split}
+    for subset in selection.subsets:
+        statistics = by_subset.get(subset) or {}
+        for name, column in statistics.items():
+            if column and re.fullmatch(r"(.*text|text[12])_statistics", name):
+                texts, characters = column["unique_texts"], column.get("total_text_length")
+                if characters is None:
+                    characters = round(column["average_text_length"] * texts)
+                yield statistics.get("label_statistics", {}), (texts, characters)
 
 
 OPTIONS = ("languages", "split", "subsets")

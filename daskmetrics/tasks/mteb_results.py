@@ -18,13 +18,14 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.serialization import parse, readable
 from daskmetrics.core.text import shortened
 from daskmetrics.tasks import mteb_run as benchmark
-from daskmetrics.tasks.mteb_subsets import LANGUAGE, ONLY, SPLIT, Selection
+from daskmetrics.tasks.mteb_run import LANGUAGE, ONLY, SPLIT, Selection
 from daskmetrics.tasks.task import Score
 
 META = "model_meta.json"
 GREATEST = 1e100  #: a score whose square overflows is none
 #: Numbers of a single run or a single threshold; they would multiply the size of a score.
 _OMITTED = ("nauc", "scores_per_experiment", "v_measures", "ami_scores")
+_HEADER = ("dataset_revision", "task_name", "mteb_version")
 
 
 @dataclass(frozen=True)
@@ -53,17 +54,38 @@ def read_result(path: Path) -> BenchmarkResult | None:
     """The result in a file; None if neither the benchmark's metadata nor the name of the folder has
     a layer.
     """
+    experiment, meta, settings = path.parent, path.parent / META, {}
     with readable("A result of the benchmark", path):
-        settings = _settings(path.parent)
+        if meta.is_file():
+            settings = dict(_json(meta).get("experiment_kwargs") or {})
+        match = re.search(r"(?:^|_)layer_(\d+)(?:_|$)", experiment.name)
+        if match and settings.get("layer") is None:
+            settings["layer"] = int(match.group(1))
         if settings.get("layer") is None:
             return None
         model, revision = path.parents[3].name.replace("__", "/"), path.parents[2].name
         content = _json(path)
-        _check_form(content)
+        subsets = _subsets(content)
+        for number in [content.get("evaluation_time"), *(s.get("main_score") for s in subsets)]:
+            if not isinstance(number, int | float | None) or abs(number or 0) > GREATEST:
+                raise ValueError(f"{str(number)[:40]} is no score and no time")
+        for subset in subsets:
+            names = [subset.get("hf_subset", ""), *(subset.get("languages") or ())]
+            if not all(isinstance(name, str) for name in names):
+                raise TypeError("the names of subsets and languages must be texts")
         task = str(content.get("task_name", path.stem))
         return BenchmarkResult(
             model, revision, int(settings["layer"]), task, content, settings, path
         )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(parse(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(
+            f"'{path}' is not a complete result: {error}. Delete it and evaluate the task again."
+        ) from None
 
 
 def read(folder: Path) -> Iterator[BenchmarkResult]:
@@ -101,14 +123,20 @@ def write(all_results: Iterable[BenchmarkResult], folder: Path) -> int:
 
 
 def reduce(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a result without the numbers of single draws: the scores of each split and
-    subset.
+    """The content of a result without the numbers of single draws: the finite scores of each split
+    and subset.
     """
-    scores = {
-        split: list(map(_finite_scores, subsets)) for split, subsets in content["scores"].items()
-    }
-    names = ("dataset_revision", "task_name", "mteb_version")
-    header = {name: content.get(name) for name in names}
+    scores: dict[str, list[dict[str, object]]] = {}
+    for split, subsets in content["scores"].items():
+        kept = scores.setdefault(split, [])
+        for subset in subsets:
+            finite = {}
+            for name, value in subset.items():
+                is_number = not isinstance(value, float) or math.isfinite(value)
+                if is_number and value is not None and not name.startswith(_OMITTED):
+                    finite[name] = value
+            kept.append(finite)
+    header = {name: content.get(name) for name in _HEADER}
     return {**header, "scores": scores, "spread": _spread(content)}
 
 
@@ -149,27 +177,24 @@ def selection_of(content: Mapping[str, Any]) -> Selection:
 
 
 def merge(results: Iterable[BenchmarkResult]) -> list[BenchmarkResult]:
-    """One result per model, revision, layer and task: variants of a task share a file of mteb."""
-    merged: dict[tuple[Any, ...], BenchmarkResult] = {}
+    """One result per model, revision, layer and task: variants of a task share a file of mteb. A
+    subset of a split that several have is that of the first.
+    """
+    merged: dict[tuple[object, ...], BenchmarkResult] = {}
     for result in results:
         readout = result.settings.get("readout")
         key = result.model, result.revision, result.layer, readout, result.task
-        if key in merged:
-            result = _joined(merged[key], result)
-        merged[key] = result
+        earlier = merged.setdefault(key, result)
+        if earlier is result:
+            continue
+        scores = dict(earlier.content["scores"])
+        for split, subsets in result.content["scores"].items():
+            first = _by_subset(scores.get(split, ()))
+            scores[split] = list({**first, **_by_subset(subsets), **first}.values())
+        seconds = sum(run.content.get("evaluation_time") or 0.0 for run in (earlier, result))
+        content = {**earlier.content, "scores": scores, "evaluation_time": seconds}
+        merged[key] = replace(earlier, content=content)
     return list(merged.values())
-
-
-def _joined(result: BenchmarkResult, other: BenchmarkResult) -> BenchmarkResult:
-    """Both results in one; a subset of a split that both have is that of the first."""
-    scores = dict(result.content["scores"])
-    for split, subsets in other.content["scores"].items():
-        scored = scores.get(split, [])
-        names = _by_subset(scored)
-        added = [subset for name, subset in _by_subset(subsets).items() if name not in names]
-        scores[split] = [*scored, *added]
-    seconds = sum(run.content.get("evaluation_time") or 0.0 for run in (result, other))
-    return replace(result, content={**result.content, "scores": scores, "evaluation_time": seconds})
 
 
 def in_english(content: Mapping[str, Any]) -> bool:
@@ -227,26 +252,22 @@ def _is_english(subset: Mapping[str, Any]) -> bool:
 def draws(content: Mapping[str, Any]) -> list[float]:
     """The main score of every draw of the benchmark; empty if it does not draw, or in a reduced
     content.
+
+    mteb lists experiments of a classification by the name of the score, which it does not give
+    beside the main score.
     """
     scores: list[float] = []
     for subset in _subsets(content):
-        scores += _experiment_scores(subset)
+        main_score = subset.get("main_score")
+        names = [name for name in subset if name != "main_score" and subset[name] == main_score]
+        for run in subset.get("scores_per_experiment") or ():
+            value = run.get(names[0]) if names and isinstance(run, Mapping) else None
+            if isinstance(value, int | float):
+                scores.append(value)
         levels = subset.get("v_measures") or {}
         draws_by_level = levels.values() if isinstance(levels, Mapping) else [levels]
         scores += chain.from_iterable(draws_by_level)
     return scores
-
-
-def _experiment_scores(subset: Mapping[str, Any]) -> list[float]:
-    """The main score of every experiment of a classification.
-
-    mteb lists experiments by the name of the score, which it does not give beside the main score.
-    """
-    main_score = subset.get("main_score")
-    names = [name for name in subset if name != "main_score" and subset[name] == main_score]
-    experiments = subset.get("scores_per_experiment") or ()
-    values = [run.get(names[0]) for run in experiments if names and isinstance(run, Mapping)]
-    return [value for value in values if isinstance(value, int | float)]
 
 
 def _spread(content: Mapping[str, Any]) -> tuple[float, int] | None:
@@ -256,49 +277,3 @@ def _spread(content: Mapping[str, Any]) -> tuple[float, int] | None:
         return None
     mean = sum(runs) / len(runs)
     return math.sqrt(sum((run - mean) ** 2 for run in runs) / (len(runs) - 1)), len(runs)
-
-
-def _finite_scores(subset: Mapping[str, Any]) -> dict[str, Any]:
-    """The finite numbers and the names of a subset."""
-    return {
-        name: value
-        for name, value in subset.items()
-        if not name.startswith(_OMITTED)
-        and (not isinstance(value, float) or math.isfinite(value))
-        and value is not None
-    }
-
-
-def _settings(experiment: Path) -> Mapping[str, Any]:
-    """The keywords of an experiment: from the benchmark's file beside its results, or from the
-    folder name.
-    """
-    meta = experiment / META
-    settings = {}
-    if meta.is_file():
-        settings = dict(_json(meta).get("experiment_kwargs") or {})
-    match = re.search(r"(?:^|_)layer_(\d+)(?:_|$)", experiment.name)
-    if match and settings.get("layer") is None:
-        settings["layer"] = int(match.group(1))
-    return settings
-
-
-def _check_form(content: Mapping[str, Any]) -> None:
-    """Raise one of the errors of `readable` if a result is not scores by split and subset."""
-    subsets = _subsets(content)
-    for number in [content.get("evaluation_time"), *(s.get("main_score") for s in subsets)]:
-        if not isinstance(number, int | float | None) or abs(number or 0) > GREATEST:
-            raise ValueError(f"{str(number)[:40]} is no score and no time")
-    for subset in subsets:
-        names = [subset.get("hf_subset", ""), *(subset.get("languages") or ())]
-        if not all(isinstance(name, str) for name in names):
-            raise TypeError("the names of subsets and languages must be texts")
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return dict(parse(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise DataError(
-            f"'{path}' is not a complete result: {error}. Delete it and evaluate the task again."
-        ) from None

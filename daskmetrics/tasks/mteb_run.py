@@ -1,5 +1,8 @@
 """The one file that imports mteb: its tasks are loaded once per process and run on embeddings made
-elsewhere.
+elsewhere; and what they declare: a task of many languages has a subset for each.
+
+Importing mteb imports torch, which the driver avoids. So mteb is asked what its tasks declare in a
+process of its own, and the cache folder keeps the answer.
 
 mteb needs an encoder to run a task. Here it is a function from texts to vectors: at first it only
 collects the texts, later it looks up their vectors. Some of mteb's behaviour needs care (2.26):
@@ -20,26 +23,38 @@ from __future__ import annotations
 import copy
 import hashlib
 import random
+import subprocess
+import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import TypeAdapter
 
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.files import atomic_write, cache_folder
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.core.outcomes import TOLERANCE
 from daskmetrics.tasks import _measures as measures
-from daskmetrics.tasks.mteb_subsets import DECLARATIONS, Declaration, Selection
 from daskmetrics.tasks.task import Role
 
+if TYPE_CHECKING:
+    from mteb.abstasks import AbsTask
+    from mteb.results import TaskResult
+
+LANGUAGE = "eng"
+SPLIT = "test"
+ONLY = "default"  #: mteb's name of the subset of a task that has only one
 BATCH_SIZE = 1024  # texts per call of the encoder; does not change the scores
 _DIMENSIONS = 8  # of the vectors while texts are collected; any number works
 
@@ -57,13 +72,141 @@ _SIMILARITIES = {  # and their sign
     "euclidean_distances": -1,
 }
 
-Array = NDArray[np.float64]
+Array = NDArray[np.floating[Any]]
 Embed = Callable[[list[str], Role | None], NDArray[np.float32]]
 
 
+@dataclass(frozen=True)
+class Selection:
+    """The splits and subsets of a task that are evaluated, in mteb's order: every subset of every
+    split.
+    """
+
+    splits: tuple[str, ...] = (SPLIT,)
+    subsets: tuple[str, ...] = (ONLY,)
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What mteb declares of a task."""
+
+    languages: Mapping[str, tuple[str, ...]]  # of each subset, such as eng-Latn
+    splits: tuple[str, ...]
+    samples: int = 8  # training texts per label that each experiment of a classification draws
+    experiments: int = 10
+
+    def select(self, task: str, options: Mapping[str, Sequence[str]]) -> Selection:
+        """The chosen splits and subsets: by default the split ``test`` and the subsets that are all
+        in English.
+
+        A task without the split ``test`` uses all its splits, and one without a subset in English
+        all its subsets.
+        """
+        usual = [SPLIT] if SPLIT in self.splits else self.splits
+        splits = options.get("split", usual)
+        subsets = options.get("subsets", self.languages)
+        for kind, names, valid in (
+            ("split", splits, self.splits),
+            ("subset", subsets, self.languages),
+        ):
+            for name in names:
+                if name not in valid:
+                    raise unknown(f"{kind} of '{task}'", name, valid)
+        if "languages" in options or "subsets" not in options:
+            in_languages = self._subsets_in(task, options.get("languages"))
+            subsets = [name for name in in_languages if name in subsets]
+        if not subsets:
+            raise ConfigError(
+                f"'{task}' has no subset that is in 'languages' and in 'subsets'. Give one of the "
+                "two."
+            )
+        return Selection(
+            tuple(name for name in self.splits if name in splits),
+            tuple(name for name in self.languages if name in subsets),
+        )
+
+    def codes(self, subsets: Iterable[str]) -> set[str]:
+        """The languages in these subsets, without scripts."""
+        codes = chain.from_iterable(self.languages[name] for name in subsets)
+        return {code.partition("-")[0] for code in codes}
+
+    def _subsets_in(self, task: str, languages: Sequence[str] | None) -> list[str]:
+        """The subsets that contain no language but these; None is English, or any language if no
+        subset is in English.
+        """
+        wanted = languages or [LANGUAGE]
+        subsets = []
+        for name, codes in self.languages.items():
+            if all(code in wanted or code.partition("-")[0] in wanted for code in codes):
+                subsets.append(name)
+        if languages is None:
+            return subsets or list(self.languages)
+        valid = self.codes(self.languages)
+        for language in languages:
+            if language not in valid.union(*self.languages.values()):
+                raise unknown(f"language of '{task}'", language, sorted(valid))
+        if not subsets:
+            listing = ", ".join(
+                f"{name} ({'+'.join(codes)})" for name, codes in self.languages.items()
+            )
+            raise ConfigError(
+                f"'{task}' has no subset that is only in {'+'.join(languages)}. Name all languages "
+                f"of a subset, or the subset itself. The subsets: {listing[:300]}"
+            )
+        return subsets
+
+
+DECLARATIONS = TypeAdapter(dict[str, Declaration])  # by the names of tasks, as they are written
+
+
+def declared(name: str) -> Declaration | None:
+    """What mteb declares of a task; None if it is not installed or has no such task."""
+    return _declarations().get(name) if package() else None
+
+
+def package() -> Path | None:
+    """The folder of the installed mteb; None if it is not installed."""
+    try:
+        spec = find_spec("mteb")
+    except ValueError:  # replaced in sys.modules
+        return None
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(spec.submodule_search_locations[0])
+
+
+def release() -> str | None:
+    """The version of the installed mteb, which pins the revision of each data set."""
+    try:
+        return version("mteb")
+    except PackageNotFoundError:
+        return None
+
+
+@lru_cache
+def _declarations() -> Mapping[str, Declaration]:
+    """What mteb declares of all its tasks: from the cache folder, or asked of mteb."""
+    path = cache_folder() / "tasks" / f"mteb-{release()}.json"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        code = (
+            "import pathlib, sys\nfrom daskmetrics.tasks.mteb_run import write_declarations\n"
+            "write_declarations(pathlib.Path(sys.argv[1]))"
+        )
+        command = [sys.executable, "-W", "ignore", "-c", code, str(path)]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        if answer.returncode:
+            reason = "".join(answer.stderr.strip().splitlines()[-1:])
+            raise ConfigError(
+                f"mteb cannot list its tasks: {reason}. See the whole error with: "
+                f"{sys.executable} -c 'import mteb'"
+            )
+    return DECLARATIONS.validate_json(path.read_bytes())
+
+
 class Observer:
-    """Sees the predictions of one run of a task where mteb hands them to its scores, and makes
-    outcomes of them.
+    """Sees one run of a task: the texts that mteb gives to the encoder, and the predictions where
+    it hands them to its scores. Makes outcomes of these.
 
     ======================= ===================================================================
     classification          the share of its draws in which a text is predicted rightly
@@ -78,28 +221,27 @@ class Observer:
     """
 
     def __init__(self) -> None:
+        # role of the texts (``query``, ``document`` or none) and their number, by call of the encoder
+        self.calls: list[tuple[str | None, int]] = []
         self._draws: dict[bytes, list[Array]] = {}  # outcomes of every draw, by their items
+        self._main_score = ""
 
-    def watch(self, task: Any) -> None:
+    def watch(self, task: AbsTask) -> None:
         """Observe this task object, which must not be used for another run."""
-        main_score = task.metadata.main_score
-        see: Callable[..., None]
-        match task.metadata.type:
-            case "Classification":
-                method, see = "_calculate_scores", self._see_classes
-            case "STS":
-                method, see = "_calculate_scores", self._see_grades
-            case "PairClassification":
-                method, see = "_compute_metrics", self._see_pairs
-            case "Retrieval" | "Reranking":
-                method, see = "task_specific_scores", partial(self._see_queries, main_score)
-            case _:
-                return
+        self._main_score = task.metadata.main_score
+        watched: dict[str, tuple[str, Callable[..., None]]] = {
+            "Classification": ("_calculate_scores", self._see_classes),
+            "STS": ("_calculate_scores", self._see_grades),
+            "PairClassification": ("_compute_metrics", self._see_pairs),
+            "Retrieval": ("task_specific_scores", self._see_queries),
+            "Reranking": ("task_specific_scores", self._see_queries),
+        }
+        method, see = watched.get(task.metadata.type, ("", self._add))
         score = getattr(task, method, None)
         if score is None:
             return
 
-        def observed(*args: Any, **keywords: Any) -> Any:
+        def observed(*args: object, **keywords: object) -> object:
             see(*args)
             return score(*args, **keywords)
 
@@ -116,19 +258,30 @@ class Observer:
         is_mean = len(joined) > 1 and abs(joined.mean() - score) <= TOLERANCE
         return joined if is_mean else None
 
+    def scored_units(self, kind: str) -> int:
+        """Number of texts, pairs or queries that the score of a task of this kind is about."""
+        counts = [count for _, count in self.calls]
+        if kind == "classification" and len(counts) % 2 == 0:
+            return sum(counts[1::2])  # training texts, test texts, and so on
+        queries = sum(count for role, count in self.calls if role == "query")
+        if queries:
+            return queries
+        if kind in ("sts", "pair_classification"):
+            return sum(counts) // 2
+        return sum(counts)
+
     def _add(self, items: ArrayLike, outcomes: Array) -> None:
         self._draws.setdefault(np.asarray(items).tobytes(), []).append(outcomes)
 
     def _see_classes(self, labels: ArrayLike, predicted: ArrayLike) -> None:
         self._add(labels, (np.asarray(labels) == np.asarray(predicted)).astype(np.float64))
 
-    def _see_queries(
-        self, main_score: str, scores: Mapping[str, Mapping[str, float]], *_: Any
-    ) -> None:
-        name = main_score
+    def _see_queries(self, scores: Mapping[str, Mapping[str, float]], *_: object) -> None:
+        name = self._main_score
         for prefix, prefix_per_query in _PER_QUERY.items():
-            if main_score.startswith(prefix):
-                name = main_score.replace(prefix, prefix_per_query)
+            if name.startswith(prefix):
+                name = prefix_per_query + name.removeprefix(prefix)
+                break
         queries = sorted(query for query, query_scores in scores.items() if name in query_scores)
         if queries:
             self._add(queries, np.array([scores[query][name] for query in queries]))
@@ -149,52 +302,24 @@ class Observer:
         self._add(labels, measures.precision_outcomes(best, np.array(labels)))
 
 
-@dataclass
-class EncoderCalls:
-    """The calls of the encoder in a run: the role of each (``query``, ``document`` or none) and its
-    number of texts.
+class Columns(dict[str, list[Any]]):
+    """A split of a data set as lists by column, with the part of ``datasets.Dataset`` that a
+    classification uses.
     """
-
-    calls: list[tuple[str | None, int]] = field(default_factory=list)
-    observer: Observer = field(default_factory=Observer)  # of the predictions in this run
-
-    def scored_units(self, kind: str) -> int:
-        """Number of texts, pairs or queries that the score of a task of this kind is about."""
-        counts = [count for _, count in self.calls]
-        if kind == "classification" and len(counts) % 2 == 0:
-            return sum(counts[1::2])  # training texts, test texts, and so on
-        queries = sum(count for role, count in self.calls if role == "query")
-        if queries:
-            return queries
-        if kind in ("sts", "pair_classification"):
-            return sum(counts) // 2
-        return sum(counts)
-
-
-class Columns:
-    """A split of a data set as lists, with the part of ``datasets.Dataset`` that a classification
-    uses.
-    """
-
-    def __init__(self, columns: dict[str, list[Any]]) -> None:
-        self._columns = columns
 
     @property
-    def column_names(self) -> list[str]:
-        return list(self._columns)
+    def column_names(self) -> Sequence[str]:
+        return list(self)
 
     def __len__(self) -> int:
-        return len(next(iter(self._columns.values()), []))
-
-    def __getitem__(self, name: str) -> list[Any]:
-        return self._columns[name]
+        return len(next(iter(self.values()), []))
 
     def select(self, rows: Sequence[int]) -> Columns:
         """These rows, in this order."""
-        selected = {}
-        for name, values in self._columns.items():
+        selected = Columns()
+        for name, values in self.items():
             selected[name] = [values[row] for row in rows]
-        return Columns(selected)
+        return selected
 
 
 def import_mteb() -> Any:
@@ -229,7 +354,7 @@ def make(target: str) -> Any:
             ) from None
 
 
-def declaration_of(task: Any) -> Declaration:
+def declaration_of(task: AbsTask | type[AbsTask]) -> Declaration:
     """What a task declares, or its class."""
     metadata = task.metadata
     return Declaration(
@@ -253,14 +378,16 @@ def content_of(target: str) -> Key:
     """Key of the data of a task: of its files if they are in a local folder, and of its metadata."""
     dataset = make(target).metadata.dataset
     folder = Path(str(dataset["path"]))
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return content_key(
-        dict(dataset), [(str(path.relative_to(folder)), _digest(path)) for path in files]
-    )
+    digests = []
+    for path in sorted(filter(Path.is_file, folder.rglob("*"))):
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digests.append((str(path.relative_to(folder)), digest))
+    return content_key(dict(dataset), digests)
 
 
 @lru_cache(maxsize=4)
-def load(target: str, content: Key | None = None, selection: Selection | None = None) -> Any:
+def load(target: str, content: Key | None = None, selection: Selection | None = None) -> AbsTask:
     """The task with its data, once per process; only copies of it are run. A selection restricts
     data and scores.
     """
@@ -272,9 +399,13 @@ def load(target: str, content: Key | None = None, selection: Selection | None = 
         import datasets
 
         datasets.disable_progress_bars()
-        folder = cache_folder() / "datasets" / content if content else None
-        with _dataset_cache(folder):
+        usual_cache = datasets.config.HF_DATASETS_CACHE
+        if content:
+            datasets.config.HF_DATASETS_CACHE = cache_folder() / "datasets" / content
+        try:
             task.load_data()
+        finally:
+            datasets.config.HF_DATASETS_CACHE = usual_cache
     from mteb.abstasks import AbsTaskClassification
 
     if isinstance(task, AbsTaskClassification):
@@ -307,28 +438,50 @@ def run(
     content: Key | None = None,
     selection: Selection | None = None,
     similarity: str = "cosine",
-) -> tuple[Any, EncoderCalls]:
-    """Run a task with a function as its encoder; returns the benchmark's ``TaskResult`` and the
-    calls.
+) -> tuple[TaskResult, Observer]:
+    """Run a task with a function as its encoder; returns the benchmark's result and what was seen
+    of the run.
 
     The similarity of vectors is ``cosine`` or ``dot``.
     """
     mteb = import_mteb()
-    calls = EncoderCalls()
+    from mteb.models import ModelMeta
+    from mteb.models.abs_encoder import AbsEncoder
+    from mteb.models.model_meta import ScoringFunction
+
+    meta = {
+        "name": "daskmetrics/lookup",
+        "revision": "1",
+        "similarity_fn_name": ScoringFunction(similarity),
+    }
+    observer = Observer()
+
+    class Lookup(AbsEncoder):  # type: ignore[misc]
+        """An encoder of the benchmark."""
+
+        model = None
+        mteb_model_meta = ModelMeta.create_empty(meta)
+
+        def encode(self, inputs: Any, *, prompt_type: Any = None, **_: object) -> Array:
+            role = prompt_type.value if prompt_type else None
+            vectors = np.concatenate([embed(list(batch["text"]), role) for batch in inputs])
+            observer.calls.append((role, len(vectors)))
+            return vectors
+
     original = load(target, content, selection)
     with _isolated():
         task = copy.copy(original)
         task.rng_state, task.np_rng = copy.deepcopy((original.rng_state, original.np_rng))
-        calls.observer.watch(task)
+        observer.watch(task)
         results = mteb.evaluate(
-            _encoder(embed, calls, similarity),
+            Lookup(),
             task,
             cache=None,
             co2_tracker=False,
             show_progress_bar=False,
             encode_kwargs={"batch_size": BATCH_SIZE, "show_progress_bar": False},
         )
-    return results.task_results[0], calls
+    return results.task_results[0], observer
 
 
 def _eager(dataset: Any) -> Any:
@@ -336,51 +489,6 @@ def _eager(dataset: Any) -> Any:
     if hasattr(dataset, "column_names") and not isinstance(dataset, dict):
         return Columns({name: list(dataset[name]) for name in dataset.column_names})
     return {name: _eager(split) for name, split in dataset.items()}
-
-
-def _encoder(embed: Embed, calls: EncoderCalls, similarity: str) -> Any:
-    from mteb.models import ModelMeta
-    from mteb.models.abs_encoder import AbsEncoder
-    from mteb.models.model_meta import ScoringFunction
-
-    class Lookup(AbsEncoder):  # type: ignore[misc]
-        """An encoder of the benchmark."""
-
-        def __init__(self) -> None:
-            self.model = None
-            self.mteb_model_meta = ModelMeta.create_empty(
-                {
-                    "name": "daskmetrics/lookup",
-                    "revision": "1",
-                    "similarity_fn_name": ScoringFunction(similarity),
-                }
-            )
-
-        def encode(self, inputs: Any, *, prompt_type: Any = None, **_: Any) -> NDArray[np.float32]:
-            role = prompt_type.value if prompt_type else None
-            vectors = np.concatenate([embed(list(batch["text"]), role) for batch in inputs])
-            calls.calls.append((role, len(vectors)))
-            return vectors
-
-    return Lookup()
-
-
-@contextmanager
-def _dataset_cache(folder: Path | None) -> Iterator[None]:
-    """Let ``datasets`` cache in this folder meanwhile; None keeps its default."""
-    from datasets import config
-
-    before = config.HF_DATASETS_CACHE
-    config.HF_DATASETS_CACHE = folder or before
-    try:
-        yield
-    finally:
-        config.HF_DATASETS_CACHE = before
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

@@ -58,7 +58,7 @@ class Task(Protocol):
     each of its texts: models with prompts read queries and documents differently. A text may then
     occur once in each role. And it may have ``warnings``, a sequence of sentences about its data:
     the dry run and the report show them. With a method ``part(portion)`` it can be used with
-    ``search.confirm: fresh``; see `daskmetrics.tasks.portions`.
+    ``search.confirm: fresh``; see `daskmetrics.tasks.examples`.
     """
 
     @property
@@ -119,3 +119,15 @@ def roles_of(task: Task) -> Sequence[Role | None]:
             f"{len(roles)}: {', '.join(sorted(map(str, set(roles))))}."
         )
     return roles
+
+
+def check_embeddings(task: str, embeddings: EmbeddingArray, texts: int) -> None:
+    """Check that embeddings have one finite row for each text."""
+    if embeddings.ndim != 2 or len(embeddings) != texts:
+        raise DataError(
+            f"Task '{task}' needs embeddings of shape ({texts}, D), got {embeddings.shape}."
+        )
+    if not np.isfinite(embeddings).all():
+        raise DataError(
+            f"Task '{task}' got embeddings that are not finite; check the weights of the model."
+        )

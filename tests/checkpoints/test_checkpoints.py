@@ -17,7 +17,7 @@ from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.content import fingerprint
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError, DataError
-from tests.models.architectures import DEPTH, KINDS, SMALL, build
+from tests.models.architectures import DEPTH, KINDS, SMALL
 
 
 def checkpoint(folder: Path, weights: bytes = b"w", **config) -> Path:
@@ -166,12 +166,12 @@ def test_a_model_that_reads_no_text_is_refused(tmp_path, kind, reason):
         "num_attention_heads": 2,
         "intermediate_size": 16,
     }
-    network = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(kind, **sizes))
-    network.save_pretrained(tmp_path)
+    folder = checkpoint(tmp_path / "one")
+    transformers.AutoConfig.for_model(kind, **sizes).save_pretrained(folder)
     with pytest.raises(
         ConfigError, match=f"of a {kind}, which is no model that reads text: {reason}"
     ):
-        checkpoints.locate(model(tmp_path))
+        checkpoints.locate(model(folder))
 
 
 def test_a_model_without_a_vocabulary_is_refused(tmp_path):
@@ -185,9 +185,11 @@ def test_a_model_without_a_vocabulary_is_refused(tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_shape_of_every_architecture_is_known(tmp_path, kind):
-    build(kind, tmp_path, tmp_path)
-    (tmp_path / "tokenizer.json").write_text("{}")
-    located = checkpoints.locate(model(tmp_path))
+    changes = {**SMALL, **KINDS[kind].config}
+    named = {name: value for name, value in changes.items() if value is not None}
+    folder = checkpoint(tmp_path / "one")
+    transformers.AutoConfig.for_model(kind, **named).save_pretrained(folder)
+    located = checkpoints.locate(model(folder))
     assert (located.suite.depth, located.width) == (DEPTH, SMALL["hidden_size"])
 
 

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from daskmetrics.checkpoints import locations as checkpoints
-from daskmetrics.checkpoints.content import fault
+from daskmetrics.checkpoints.folders import fault
 from daskmetrics.config import Model, parse
 from daskmetrics.core.errors import ConfigError
 

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskmetrics.checkpoints import content as content
-from daskmetrics.checkpoints.content import contents, files_of, fingerprint, relevant
+from daskmetrics.checkpoints.content import contents, fingerprint
+from daskmetrics.checkpoints.folders import files_of, relevant
 from daskmetrics.core.errors import DataError
 from tests.checkpoints.weights import safetensors, write
 from tests.hub import git

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints import shipped as shipped
-from daskmetrics.checkpoints.protocol import protocol_of, require_known
+from daskmetrics.checkpoints.shipped import protocol_of, require_known
 from daskmetrics.config import PRESETS, Model, Protocol
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import content_key

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
 
 from daskmetrics.checkpoints.arrivals import FINISHED
-from daskmetrics.checkpoints.content import fault
+from daskmetrics.checkpoints.folders import fault
 from daskmetrics.core import corpus as corpus
 
 TEXTS = corpus.prompts("stdlib", 200, 0)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
 from daskmetrics.checkpoints import locations as checkpoints
-from daskmetrics.checkpoints.protocol import protocol_of
+from daskmetrics.checkpoints.shipped import protocol_of
 from daskmetrics.config import Model, Protocol
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.models import Encoder, LoadedModel

@@ -23,7 +23,7 @@ from transformers import (
 from daskmetrics.config import Protocol
 from daskmetrics.core.errors import DataError
 from daskmetrics.models import LoadedModel
-from daskmetrics.models import _forward as forward
+from daskmetrics.models import _parts as forward
 from daskmetrics.models._parts import parts_of
 
 from .architectures import (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from daskmetrics.checkpoints.locations import Location
-from daskmetrics.checkpoints.protocol import protocol_of
+from daskmetrics.checkpoints.shipped import protocol_of
 from daskmetrics.config import Model, Protocol
 from daskmetrics.core.readouts import Readout
 from daskmetrics.experiment import _worker as worker

@@ -18,7 +18,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
 from daskmetrics.checkpoints.locations import Location
-from daskmetrics.checkpoints.protocol import ModelProtocol, protocol_of
+from daskmetrics.checkpoints.shipped import ModelProtocol, protocol_of
 from daskmetrics.config import Model, Protocol
 from daskmetrics.core.errors import DataError
 from daskmetrics.models import LoadedModel, Pooler

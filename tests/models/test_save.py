@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoTokenizer, GPTNeoXConfig, GPTNeoXModel
 
 from daskmetrics.checkpoints.locations import Location
-from daskmetrics.checkpoints.protocol import protocol_of
+from daskmetrics.checkpoints.shipped import protocol_of
 from daskmetrics.config import Model, Protocol
 from daskmetrics.core.errors import DataError
 from daskmetrics.models import Encoder

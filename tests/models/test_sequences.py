@@ -130,7 +130,7 @@ def test_metrics_that_compare_views_have_no_value_for_single_words(esm):
 
 def test_a_layer_is_saved_as_a_model_of_sentence_transformers(esm, tmp_path):
     library = pytest.importorskip("sentence_transformers", reason="needs the extra 'mteb'")
-    from daskmetrics.checkpoints.protocol import ModelProtocol
+    from daskmetrics.checkpoints.shipped import ModelProtocol
     from daskmetrics.models import Encoder
 
     protocol = Protocol(pooling="mean")

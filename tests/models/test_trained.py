@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Traine
 import daskmetrics as dm
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.locations import Location
-from daskmetrics.checkpoints.protocol import protocol_of
+from daskmetrics.checkpoints.shipped import protocol_of
 from daskmetrics.config import Model, Protocol
 from daskmetrics.models import Encoder, LoadedModel
 

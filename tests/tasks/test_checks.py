@@ -5,6 +5,7 @@ with an example.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,8 +13,7 @@ from hypothesis import strategies as st
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.tasks import Task, resolve
-from daskmetrics.tasks._checks import warnings_of
-from daskmetrics.tasks.tables import TextTable
+from daskmetrics.tasks.file import table_task
 
 Write = Callable[[str, str | bytes], str]
 LABELLED = "text,label\n" + "".join(f"text number {i},{'abc'[i % 3]}\n" for i in range(30))
@@ -60,16 +60,6 @@ SENSELESS = {
         "first,second,label\n" + "".join(f"a {i},A  {i},{i % 2}\n" for i in range(9)),
         "",
         "are equal",
-    ),
-    "one class": (
-        "text,label\n" + "".join(f"text {i},x\n" for i in range(9)),
-        "",
-        "has only one label, 'x'",
-    ),
-    "an id column": (
-        "text,label\n" + "".join(f"text {i},{i}\n" for i in range(20)),
-        "",
-        "has 1 text with the label '0', and 20 labels in all",
     ),
 }
 
@@ -127,17 +117,10 @@ def test_doubtful_data_have_a_warning_with_counts_and_an_example(written: Write,
 
 @given(st.lists(st.tuples(st.text(max_size=4), st.sampled_from("abc")), min_size=1, max_size=12))
 def test_every_text_that_repeats_is_counted(rows: list[tuple[str, str]]) -> None:
-    rows = [(f"t{text.strip().encode().hex()}", label) for text, label in rows] + [
-        ("first text", "a"),
-        ("last text", "a"),
-    ]
-    table = TextTable(
-        "own.csv",  # type: ignore[arg-type]
-        ("text", "label"),
-        tuple({"text": text, "label": label} for text, label in rows),
-        tuple(f"line {i}" for i in range(len(rows))),
-    )
-    warnings = " ".join(warnings_of(table, "classification", {"text": "text", "label": "label"}))
+    rows = [(f"t{text.strip().encode().hex()}", label) for text, label in rows]
+    rows += [(f"unique {label}{i}", label) for label in "abc" for i in range(3)]
+    placed = [(f"line {i}", {"text": text, "label": label}) for i, (text, label) in enumerate(rows)]
+    warnings = " ".join(table_task(Path("own.csv"), placed, {}, "own").warnings)
     labels = {text: {label for other, label in rows if other == text} for text, _ in rows}
     copies = [
         text

@@ -166,7 +166,7 @@ BROKEN: dict[str, tuple[str, Any, str, str]] = {
         "own.csv",
         PAIRS + "a,b,maybe\n",
         "",
-        "got 'maybe'; write 1 if the texts belong together",
+        "got 'maybe', not 1 or 0; write 1 if the texts belong together",
     ),
     "one truth": (
         "own.csv",
@@ -174,7 +174,12 @@ BROKEN: dict[str, tuple[str, Any, str, str]] = {
         "",
         "has only pairs with the label 1",
     ),
-    "grade": ("own.csv", GRADED + "a,b,high\n", "", "column 'score': got 'high', not a number"),
+    "grade": (
+        "own.csv",
+        GRADED + "a,b,high\n",
+        "",
+        "column 'score': got 'high', not a finite number",
+    ),
     "nan": ("own.csv", GRADED + "a,b,nan\n", "", "not a finite number"),
     "flat": ("own.csv", "first,second,score\na,b,1\nc,d,1\n", "", "2 pairs and 1 different grades"),
     "one document": ("own.csv", "query,document\na,b\nc,b\n", "", "has only one document"),

@@ -323,3 +323,11 @@ def test_queries_and_documents_are_told_apart(local_mteb: ModuleType) -> None:
         set(zip(task.texts(), roles, strict=True))
     ) == len(roles)
     assert set(task_of(local_mteb, "LocalSTS").roles()) == {None}
+
+
+def test_embeddings_that_are_not_finite_are_refused(local_mteb: ModuleType) -> None:
+    task = task_of(local_mteb, "LocalRetrieval")
+    vectors = noise(task)
+    vectors[0, 0] = np.nan
+    with pytest.raises(DataError, match=r"mteb:LocalRetrieval.* not finite"):
+        task.evaluate(vectors, seed=0)

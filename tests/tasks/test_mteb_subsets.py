@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.tasks import mteb as mteb_tasks
-from daskmetrics.tasks import mteb_subsets as subsets
+from daskmetrics.tasks import mteb_run as subsets
 from daskmetrics.tasks import resolve
 from daskmetrics.tasks.mteb import LAYER_BY_LAYER, MtebTask
-from daskmetrics.tasks.mteb_subsets import Declaration, Selection, declared
+from daskmetrics.tasks.mteb_run import Declaration, Selection, declared
 
 pytestmark = pytest.mark.filterwarnings("default")  # the benchmark's own
 DATA = os.environ.get("DASKMETRICS_PUBLISHED_DATA")

@@ -10,8 +10,7 @@ import pytest
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.tasks import resolve
-from daskmetrics.tasks.examples import Examples
-from daskmetrics.tasks.portions import Portion, divide, kept_back, part_of
+from daskmetrics.tasks.examples import Examples, Portion, divide, kept_back, part_of
 
 TEXTS = tuple(f"text {i}" for i in range(60))
 LABELS = tuple(i % 3 for i in range(60))

@@ -44,7 +44,7 @@ def planted(examples: Examples) -> NDArray[np.float32]:
 
 @tasks
 def test_a_planted_embedding_scores_high(task: StdlibTask) -> None:
-    score = task.evaluate(planted(task.draw()), seed=0)
+    score = task.evaluate(planted(task.draw()), seed=2**63 - 1)  # the largest seed
     assert score.value > 0.9
     assert score.stderr < 0.02
 
@@ -64,12 +64,6 @@ def test_constant_embeddings_score_no_better_than_chance(task: StdlibTask) -> No
 
 
 @tasks
-def test_scores_repeat(task: StdlibTask) -> None:
-    embeddings = np.random.default_rng(2).normal(size=(len(task.texts()), 16))
-    assert task.evaluate(embeddings, seed=3) == task.evaluate(embeddings, seed=3)
-
-
-@tasks
 def test_outcomes_are_of_the_score_and_belong_to_the_same_items(task: StdlibTask) -> None:
     generator = np.random.default_rng(2)
     rows = generator.normal(size=(len(task.texts()), 16))
@@ -80,12 +74,8 @@ def test_outcomes_are_of_the_score_and_belong_to_the_same_items(task: StdlibTask
     assert one.outcomes is not None and same.outcomes is not None and other.outcomes is not None
     assert one.outcomes.mean() == pytest.approx(one.value)
     assert one.outcomes.std(ddof=1) / len(one.outcomes) ** 0.5 == pytest.approx(one.stderr, rel=0.3)
-    assert (one.outcomes == same.outcomes).all() and one.outcomes.shape == other.outcomes.shape
-
-
-@tasks
-def test_seeds_of_63_bits_are_fine(task: StdlibTask) -> None:
-    task.evaluate(planted(task.draw()), seed=2**63 - 1)
+    assert one == same and (one.outcomes == same.outcomes).all()
+    assert one.outcomes.shape == other.outcomes.shape
 
 
 @tasks

@@ -8,10 +8,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from daskmetrics.tasks.tables import read_table
+from daskmetrics.core.rows import read_rows
 
 # everything that UTF-8 can hold, except NUL; line ends of all kinds, separators and quotes more
 # often than chance
@@ -22,19 +22,13 @@ ANY = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"),
 TEXTS = st.lists(st.tuples(NASTY | ANY, NASTY | ANY), min_size=1, max_size=6)
 
 
-def read_back(name: str, content: str) -> list[tuple[str, ...]]:
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / name
-        path.write_text(content, encoding="utf-8", newline="")
-        return [tuple(row.values()) for row in read_table(path).rows]
-
-
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
 @pytest.mark.parametrize(
     "quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC], ids=str
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"], ids=repr)
 @pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["plain", "byte order mark"])
+@settings(max_examples=25)
 @given(rows=TEXTS)
 @example(rows=[("a\rb", "x"), ("a\r\nb", "\ufeff"), ("", '"'), ("\u2028", ",")])
 def test_a_csv_file_gives_the_texts_that_were_written(
@@ -49,10 +43,11 @@ def test_a_csv_file_gives_the_texts_that_were_written(
             delimiter = "\t" if suffix == "tsv" else ","
             writer = csv.writer(file, delimiter=delimiter, quoting=quoting, lineterminator=end)  # type: ignore[arg-type]
             writer.writerows([("text", "label"), *rows])
-        assert [tuple(row.values()) for row in read_table(path).rows] == rows
+        assert [tuple(row.values()) for _, row in read_rows(path)] == rows
 
 
 @pytest.mark.parametrize("ascii_only", [True, False])
+@settings(max_examples=25)
 @given(rows=TEXTS)
 def test_json_lines_give_the_texts_that_were_written(
     ascii_only: bool, rows: list[tuple[str, str]]
@@ -60,4 +55,7 @@ def test_json_lines_give_the_texts_that_were_written(
     lines = [
         json.dumps({"text": text, "label": label}, ensure_ascii=ascii_only) for text, label in rows
     ]
-    assert read_back("own.jsonl", "\n".join(lines) + "\n") == rows
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "own.jsonl"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="")
+        assert [tuple(row.values()) for _, row in read_rows(path)] == rows

@@ -1,0 +1,423 @@
+"""What the folder of a model holds, read without torch: its files, its shape, its tokenizer, an
+adapter, checkpoints; which of the files decide its numbers, and whether they are complete.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from itertools import chain
+from pathlib import Path, PurePath
+from typing import Any, TypeVar
+
+from daskmetrics.config.section import DEEPEST, WIDEST
+from daskmetrics.core.errors import ConfigError, DataError
+from daskmetrics.core.names import step_of
+from daskmetrics.core.serialization import parse, readable
+from daskmetrics.core.text import listed
+
+T = TypeVar("T")
+
+MODULES = "modules.json"  #: of a folder of sentence-transformers
+#: Patterns of the files of a tokenizer
+TOKENIZER = (
+    "tokenizer*",
+    "vocab*",
+    "merges.txt",
+    "*.model",
+    "*.spm",
+    "*.tiktoken",
+    "*.codes",
+    "tekken.json",
+)
+
+CHECKPOINT = re.compile(r"checkpoint-\d+")
+"""Names of the folders that the trainers of transformers and sentence-transformers write."""
+
+STATE = "trainer_state.json"  # what these trainers write last
+_OF_A_TRAINER = ("training_args.bin", "optimizer.*", "scheduler.pt", "rng_state*.pth", STATE)
+
+_HEADER = 100 << 20  # bytes: no header of a safetensors file is longer
+_BESIDE_WEIGHTS = (
+    ".json",
+    ".txt",
+    ".model",
+    ".jinja",
+    ".spm",
+    ".tiktoken",
+    ".codes",
+    ".bpe",
+    ".vocab",
+)
+_NOT_READ = (
+    "generation_config.json",
+    "training.json",
+    "trainer_state.json",
+    "*_results.json",
+    "requirements*.txt",
+)
+# a file of a module of sentence-transformers, such as 1_Pooling/config.json
+_MODULE = re.compile(r"\d+_\w+/[^/]+")
+_OF_A_MODEL = ("*", "[0-9]*_*/*")  # patterns of its files, and of those of its modules
+_BESIDE_TOKENIZER = ("special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+# others change the weights of the base when they begin
+_PLAIN = (
+    True,
+    False,
+    None,
+    "gaussian",
+    "eva",
+    "orthogonal",
+)
+_KNOWN = (
+    *(
+        "peft_type",
+        "peft_version",
+        "task_type",
+        "auto_mapping",
+        "inference_mode",
+        "revision",
+        "base_model_name_or_path",
+    ),
+    *(
+        "r",
+        "lora_alpha",
+        "rank_pattern",
+        "alpha_pattern",
+        "use_rslora",
+        "lora_dropout",
+        "lora_bias",
+        "bias",
+    ),
+    *(
+        "target_modules",
+        "exclude_modules",
+        "layers_to_transform",
+        "layers_pattern",
+        "modules_to_save",
+    ),
+    *("fan_in_fan_out", "init_lora_weights", "eva_config", "megatron_core", "qalora_group_size"),
+)
+"""Options that are applied here, or that change no number after training."""
+
+
+# the last is CANINE's, which reads characters
+_VOCABULARY = (
+    "vocab_size",
+    "n_words",
+    "num_hash_buckets",
+)
+_OTHER_INPUTS = {"image_size": "images", "num_mel_bins": "sound", "feat_extract_norm": "sound"}
+_DEPTHS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers")
+_WIDTHS = ("hidden_size", "n_embd", "d_model", "dim", "emb_dim")
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """What the configuration of a LoRA adapter says."""
+
+    base: str  # a folder, or a hub id
+    revision: str  # of the hub
+    alpha: float
+    alphas: Mapping[str, float]  # by a pattern of names of modules, in place of alpha
+    rank_stabilized: bool
+
+    def scale(self, module: str, rank: int) -> float:
+        """The factor of the product of the two matrices, for a module of this name.
+
+        Hu et al. (2022), section 4.1: alpha / r; Kalajdzievski (2023): alpha / sqrt(r),
+        rank-stabilized.
+        """
+        patterns = (pattern for pattern in self.alphas if re.match(rf"(.*\.)?({pattern})$", module))
+        alpha = self.alphas.get(next(patterns, ""), self.alpha)
+        if self.rank_stabilized:
+            return alpha / math.sqrt(rank)
+        return alpha / rank
+
+
+# networks, and the modules of sentence-transformers around them
+
+
+def transformer_folder(folder: Path) -> Path:
+    """The folder with the weights of a model's network: a sub-folder in some sentence-transformers
+    folders.
+    """
+    modules = modules_of(folder)
+    return folder / str(modules[0].get("path", "")) if modules else folder
+
+
+def root_of(folder: Path) -> Path | None:
+    """The sentence-transformers folder of a network: its own folder, the one around it, or None."""
+    roots = (
+        root
+        for root in (folder, folder.parent)
+        if modules_of(root) and transformer_folder(root) == folder
+    )
+    return next(roots, None)
+
+
+def modules_of(folder: Path) -> list[dict[str, Any]]:
+    """The modules that a folder of sentence-transformers lists; none for another folder."""
+    file = folder / MODULES
+    modules = read_json(file, list) if file.is_file() else []
+    for module in modules:
+        path = PurePath(str(module.get("path", ""))) if isinstance(module, dict) else None
+        if path is None or path.is_absolute() or ".." in path.parts:
+            raise DataError(
+                f"'{file}' is no list of modules in folders below it. Copy the whole folder again."
+            )
+    return modules
+
+
+def read_json(file: Path, kind: Callable[[Any], T]) -> T:
+    """The content of a JSON file as a dict or a list; a `DataError` if it is not one."""
+    try:
+        return kind(parse(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, OSError) as error:
+        raise DataError(f"'{file}' cannot be read as JSON: {error}") from None
+
+
+def is_model(folder: Path) -> bool:
+    """Whether a folder is itself that of a model or an adapter, and not one of folders of models."""
+    network = transformer_folder(folder)
+    return is_adapter(network) or (network / "config.json").is_file()
+
+
+def revision_folders(folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
+    """The model folders of a suite by revision, and why checkpoints of a trainer are not complete.
+
+    A trainer's checkpoints may be beside the model with which it ended, which is then ``main``.
+    """
+    trained = {
+        path.name: path
+        for path in folder.iterdir()
+        if CHECKPOINT.fullmatch(path.name) and path.is_dir()
+    }
+    faults = {name: fault(path) for name, path in trained.items()}
+    incomplete = {name: reason for name, reason in faults.items() if reason}
+    inside = {"main": folder, **trained}
+    if not is_model(folder):
+        inside = {path.name: path for path in folder.iterdir()}
+    networks = {
+        name: transformer_folder(path) for name, path in inside.items() if name not in incomplete
+    }
+    return {name: path for name, path in networks.items() if is_model(path)}, incomplete
+
+
+def shape_of(config: Path) -> tuple[int, int]:
+    """Number of blocks and hidden size of a model that reads text."""
+    data = read_json(config, dict)
+    media = [medium for name, medium in _OTHER_INPUTS.items() if name in data]
+    if media or not any(name in data for name in _VOCABULARY):
+        kind = data.get("model_type", "model of an unknown type")
+        reason = f"it reads {media[0]}" if media else "it has no vocabulary (vocab_size)"
+        raise ConfigError(
+            f"'{config}' is of a {kind}, which is no model that reads text: {reason}."
+        )
+    shape = []
+    for names, greatest in ((_DEPTHS, DEEPEST), (_WIDTHS, WIDEST)):
+        counts = (data.get(name) for name in names)
+        shape += [n for n in counts if type(n) is int and 0 < n <= greatest][:1]
+    if len(shape) < 2:
+        raise DataError(
+            f"'{config}' has no depth and width of the model (num_hidden_layers, hidden_size), numbers from 1 to "
+            f"{DEEPEST:,} and {WIDEST:,}."
+        )
+    return shape[0], shape[1]
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder has an adapter, and not the weights of a whole model."""
+    return (folder / CONFIG).is_file() and not (folder / "config.json").is_file()
+
+
+def read_adapter(folder: Path) -> Adapter:
+    """The LoRA adapter in a folder, as the library ``peft`` writes it.
+
+    Raises
+    ------
+    ConfigError
+        If it is not a plain LoRA adapter in a .safetensors file, with the reason.
+    DataError
+        If its configuration cannot be read.
+    """
+    with readable("The adapter", folder / CONFIG):
+        config = read_json(folder / CONFIG, dict)
+        kind, start = config.get("peft_type"), config.get("init_lora_weights")
+        unknown = sorted(name for name, value in config.items() if value and name not in _KNOWN)
+        problem = ""
+        if kind != "LORA":
+            problem = f"it is of the type {kind}, where LORA is expected"
+        elif unknown:
+            problem = f"it uses {listed(unknown)}, which is not applied here"
+        elif start not in _PLAIN:
+            problem = f"'init_lora_weights: {start}' changes the weights of the base model"
+        elif not (folder / WEIGHTS).is_file():
+            problem = f"it has no {WEIGHTS}"
+        if problem:
+            raise ConfigError(
+                f"The adapter in '{folder}' cannot be read: {problem}. Merge it into its base model with merge_and_unload() of "
+                "peft, save that with save_pretrained(), and give the folder of the merged model."
+            )
+        patterns = config.get("alpha_pattern") or {}
+        return Adapter(
+            base=str(config.get("base_model_name_or_path") or ""),
+            revision=str(config.get("revision") or "main"),
+            alpha=float(config.get("lora_alpha", 8)),
+            alphas={str(name): float(alpha) for name, alpha in patterns.items()},
+            rank_stabilized=bool(config.get("use_rslora")),
+        )
+
+
+# the files of a checkpoint
+
+
+def required_files(folder: Path, pickled: bool) -> dict[str, Path]:
+    """The files that decide a checkpoint's numbers, by the name that is part of its key: of its
+    folder, of the modules around it, and the tokenizer of its suite if it has none.
+    """
+    names = files_of(folder, pickled)
+    if not names:
+        raise ConfigError(
+            f"'{folder}' has no weights: no .safetensors file. (Pickled .bin files are loaded only with "
+            "'pickled: true' for the model, and even then no code in them is run.)"
+        )
+    files = {name: folder / name for name in names}
+    root = root_of(folder)
+    if root not in (None, folder):
+        beside = sorted(path.relative_to(root) for path in _files(root, _OF_A_MODEL))
+        for path in beside:
+            if root / path.parent != folder and _decides(path.name, ".safetensors"):
+                files[f"../{path.as_posix()}"] = folder / f"../{path.as_posix()}"
+    shared = tokenizer_folder(folder)
+    if shared not in (None, folder):
+        for path in sorted(_files(shared, (*TOKENIZER, *_BESIDE_TOKENIZER))):
+            if _decides(path.name, ".safetensors"):
+                files[path.name] = path
+    return files
+
+
+def _files(folder: Path, patterns: Iterable[str]) -> Iterator[Path]:
+    """The files in a folder that match one of the patterns."""
+    return filter(Path.is_file, chain.from_iterable(map(folder.glob, patterns)))
+
+
+def files_of(folder: Path, pickled: bool = False) -> tuple[str, ...]:
+    """Names of the `relevant` files of a model folder; none if a file with weights is missing."""
+    paths = _files(folder, _OF_A_MODEL)
+    names = relevant((path.relative_to(folder).as_posix() for path in paths), pickled)
+    for index in (name for name in names if name.endswith(".index.json")):
+        # a foreign file: the loader says what is wrong
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            if not set(parse((folder / index).read_bytes())["weight_map"].values()) <= set(names):
+                return ()
+    return names
+
+
+def tokenizer_folder(folder: Path) -> Path | None:
+    """Where the tokenizer of a checkpoint is: in its folder, or in that of its suite; None if there
+    is none.
+
+    A trainer that is not given the tokenizer writes checkpoints without it.
+    """
+    # tokenizer_config.json alone is enough: tokenizers of bytes have no vocabulary
+    if any(_files(folder, TOKENIZER)):
+        return folder
+    if step_of(folder.name) is not None and any(_files(folder.parent, TOKENIZER)):
+        return folder.parent
+    return None
+
+
+def relevant(names: Iterable[str], pickled: bool = False) -> tuple[str, ...]:
+    """Those files of a checkpoint that decide its numbers: weights, configuration, tokenizer; none
+    without weights.
+
+    >>> relevant(["model.safetensors", "config.json", "README.md", "pytorch_model.bin", "generation_config.json"])
+    ('config.json', 'model.safetensors')
+    """
+    names = set(names)
+    top = {name for name in names if "/" not in name}
+    suffixes = {Path(name).suffix for name in top}
+    weights = ".bin" if pickled and ".safetensors" not in suffixes else ".safetensors"
+    if weights not in suffixes:
+        return ()
+    if MODULES in names:
+        top |= set(filter(_MODULE.fullmatch, names))
+    return tuple(sorted(name for name in top if _decides(name, weights)))
+
+
+def _decides(name: str, weights: str) -> bool:
+    if any(fnmatch(name, pattern) for pattern in _NOT_READ):
+        return False
+    is_index_of_others = name.endswith(".index.json") and weights not in name
+    return name.endswith((weights, *_BESIDE_WEIGHTS)) and not is_index_of_others
+
+
+class Incomplete(ValueError):
+    """A checkpoint cannot be read, or not yet; the message says why, such as "no config.json"."""
+
+
+def fault(folder: Path) -> str:
+    """Why a checkpoint is not complete, such as "no config.json"; empty if it is complete.
+
+    It is complete if its configuration can be read, every weight file that its index names is there
+    and has the size that its header says, and the trainer has written the file that it writes last.
+    """
+    network = transformer_folder(folder)
+    try:
+        _check_json(network / (CONFIG if is_adapter(network) else "config.json"))
+        check_weights(network)
+        try:
+            _check_json(folder / STATE)
+        except Incomplete as problem:
+            # others, which somebody copied without the files of the trainer, need none
+            beside = folder.parent.glob(f"checkpoint-*/{STATE}")
+            if any(chain(*map(folder.glob, _OF_A_TRAINER), beside)):
+                raise Incomplete(f"{problem}, which the trainer writes last") from None
+    except Incomplete as problem:
+        return str(problem)
+    except OSError:  # a trainer removes old checkpoints at any time
+        return "it cannot be read"
+    return ""
+
+
+def _check_json(file: Path) -> None:
+    if not file.is_file():
+        raise Incomplete(f"no {file.name}")
+    try:
+        is_mapping = isinstance(parse(file.read_bytes()), Mapping)
+    except ValueError:
+        raise Incomplete(f"{file.name} is not complete") from None
+    if not is_mapping:
+        raise Incomplete(f"{file.name} is no mapping")
+
+
+def check_weights(folder: Path) -> None:
+    """Raise `Incomplete` if the weights in a folder cannot be read, by the headers of its files."""
+    names = files_of(folder) or files_of(folder, pickled=True)
+    if not names:
+        has_index = any(folder.glob("*.index.json"))
+        raise Incomplete("not all weights" if has_index else "no weights")
+    for name in names:
+        if not name.endswith(".safetensors"):
+            continue
+        size = (folder / name).stat().st_size
+        try:
+            with (folder / name).open("rb") as file:
+                length = int.from_bytes(file.read(8), "little")
+                if length > _HEADER:
+                    raise ValueError(f"a header of {length} bytes")
+                header = parse(file.read(length))
+            tensors = [values for tensor, values in header.items() if tensor != "__metadata__"]
+            wanted = max(
+                (8 + length + tensor["data_offsets"][1] for tensor in tensors), default=size
+            )
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise Incomplete(f"{name} has no complete header") from None
+        if size != wanted:
+            raise Incomplete(f"{name} has {size:,} of {wanted:,} bytes")
