@@ -203,6 +203,8 @@ def layer_lines(ax: Axes, field: Field, suite: Suite) -> None:
     for revision, shade in zip(shown, shades, strict=True):
         line = values.sel(checkpoint=revision).dropna("layer")
         label = step_label(revision)
+        if not line.size:  # which xarray refuses to draw
+            continue
         line.plot.line(ax=ax, marker="o", ms=2.6, lw=1.5, color=shade, label=label)
     ax.set(title="", xlabel="", ylabel="")
     ax.set_xlim(suite.layers[0] - 0.15, suite.layers[-1] + 0.15)
