@@ -281,7 +281,7 @@ def search_path(decisions: pandas.DataFrame, unit: str, default: float | None) -
     dots = []
     for stage, of_stage in decisions.groupby("stage", sort=False):
         style = {"color": STAGES[stage], "size": 6, "alpha": 0.6, "legend_label": stage}
-        source = models.ColumnDataSource(of_stage)
+        source = models.ColumnDataSource(of_stage.to_dict("list"))
         dots.append(fig.scatter("spent", "expected", source=source, name=stage, **style))
     style = {"mode": "after", "color": COLOURS[1], "line_width": 2.2}
     fig.step(decisions["spent"], decisions["best"], legend_label="best so far", **style)
