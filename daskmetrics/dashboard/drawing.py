@@ -337,6 +337,7 @@ class LiveMap:
         self.marks, self.numbers, self.star = (models.ColumnDataSource() for _ in range(3))
         self.figure, cells, self.mapper = blank_map(self.cells, "pan,box_zoom,reset,save")
         fig = self.figure
+        (self._bar,) = fig.right  # kept: to look it up for each update takes longer than to draw
         fig.min_width = 340
         rim = {"fill_color": "white", "line_color": "#1c2128", "line_width": 0.9}
         fig.scatter("x", "y", source=self.marks, size=4.5, **rim)
@@ -414,7 +415,7 @@ class LiveMap:
         units = live.units(name)
         label = name if units in name else f"{name}, {units}"
         self.figure.title.text = f"{label}: {len(defined):,} of {len(values):,} arms"
-        self.figure.select_one(models.ColorBar).title = units if len(units) < 14 else ""
+        self._bar.title = units if len(units) < 14 else ""
 
 
 class CostLine:
