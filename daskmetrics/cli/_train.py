@@ -91,8 +91,7 @@ def _summary(suites: Mapping[str, TrainedSuite]) -> None:
             f"{name}: {len(saved)} checkpoints, loss {losses[0]:.3f} -> {losses[1]:.3f}: {suite.folder}"
         )
     try:
-        from daskmetrics.report.plots.figures import write_telemetry
-        from daskmetrics.report.plots.lines import write_losses
+        from daskmetrics.report.plots.figures import write_losses, write_telemetry
     except ImportError:
         say("No figure of the losses: it needs matplotlib, pip install 'daskmetrics[plot]'.")
         return

@@ -1,11 +1,11 @@
-"""Pages in the Dask dashboard for runs and trainings, and their numbers on ``/metrics``.
+"""Pages in the Dask dashboard for runs and trainings, their numbers on ``/metrics``, and figures.
 
 ============= ==================================================================
+`drawing`     figures with Bokeh, for these pages, reports and notebooks
 `_publisher`  the driver's side: sends journal entries to the scheduler
 `_plugin`     the scheduler's side: receives them, measures the workers
-`_state`      the state of a run, as arrays
-`_curves`     loss and speed of a training, by rank
-`_pages`      the pages of a run and of trainings, with `_heatmap` and `_charts`
+`_state`      the state of a run and of trainings, as arrays and curves
+`_pages`      the pages of a run and of trainings
 `_prometheus` the numbers for Prometheus
 `_preload`    what a scheduler loads to have all of this
 ============= ==================================================================
@@ -14,10 +14,18 @@ Pages only read: the state follows from the journal, and the driver computes pos
 of another program gets the pages with ``dask scheduler --preload daskmetrics.dashboard._preload``.
 """
 
-from daskmetrics.dashboard._publisher import Publisher
+from typing import TYPE_CHECKING
+
+from daskmetrics.core.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from daskmetrics.dashboard._publisher import Publisher
 
 __all__ = ["RUN_PAGE", "TRAINING_PAGE", "Publisher"]
 
 #: The pages, as the dashboard's addresses end; "individual-" puts them into its menu and into
 #: JupyterLab's panel.
 RUN_PAGE, TRAINING_PAGE = "individual-daskmetrics", "individual-daskmetrics-training"
+
+# figures need no scheduler
+__getattr__ = on_first_use(__name__, {"Publisher": "daskmetrics.dashboard._publisher:Publisher"})

@@ -4,23 +4,35 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
-from typing import Any
 
+from bokeh.document import Document
 from bokeh.layouts import column, row
 from bokeh.models import CustomJS, Div, Select
+from distributed import Scheduler
 from distributed.dashboard.components.scheduler import env
+from jinja2 import Environment
 
+from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, plural
-from daskmetrics.dashboard._charts import TRAFFIC, BusyLines, CostLine, TrainingLines
-from daskmetrics.dashboard._curves import TrainingCurves
-from daskmetrics.dashboard._heatmap import Heatmap
 from daskmetrics.dashboard._plugin import DashboardPlugin, plugin_of
-from daskmetrics.dashboard._state import KINDS, POSTERIOR_MEAN, SCORED, Decision, LiveState
+from daskmetrics.dashboard._state import (
+    KINDS,
+    POSTERIOR_MEAN,
+    SCORED,
+    LiveState,
+    TrainingCurves,
+)
+from daskmetrics.dashboard.drawing import (
+    COLOURS,
+    NO_VALUE,
+    CostLine,
+    LiveMap,
+    LoadLines,
+    TrainingLines,
+)
 
-WIDE = ("reason", "first")  # columns whose text may need more than one line
 INTERVAL = 1000  # milliseconds between updates
 FITTING, FOLLOW = "fitting", "current phase"
 WRAPPED = {"flex-wrap": "wrap"}  # a narrow window shows one thing below the other
@@ -33,13 +45,14 @@ STYLE = """
 table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums; }
 th { text-align: left; color: #5b6470; font-weight: 500; position: sticky; top: 0; background: #fafafa; }
 th, td { padding: 2px 12px 2px 0; border-bottom: 1px solid #dee2e6; vertical-align: top; white-space: nowrap; }
-td.wide { white-space: normal; overflow-wrap: anywhere; }
 .line { margin-top: 4px; color: #5b6470; font-size: 13px; }
 @media (prefers-color-scheme: dark) {
   :host { color: #e3e7ec; } .facts span, .line, th { color: #9aa5b1; } th { background: #14181d; }
   th, td { border-color: #343b44; }
 }
 """
+# reasons and examples may need more than one line
+WIDE = "td:nth-child(4), td:nth-child(5) { white-space: normal; overflow-wrap: anywhere; }"
 SELECT_STYLE = """
 @media (prefers-color-scheme: dark) {
   :host { color: #e3e7ec; } .bk-input { color: #e3e7ec; background-color: #1d2329; border-color: #343b44; }
@@ -79,25 +92,48 @@ dark.addEventListener('change', paint)
 """
 
 
-def run_doc(scheduler: Any, extra: dict[str, Any], doc: Any) -> None:
+HTML = Environment(autoescape=True, trim_blocks=True)
+HEAD = HTML.from_string("""<div class="facts" style="margin-top: 8px">
+{% for value, label in facts %}
+<div><b>{{ value }}</b><span>{{ label }}</span></div>
+{% endfor %}
+</div>
+{% if cluster %}<div class="line">{{ cluster }}</div>{% endif %}""")
+TABLE = HTML.from_string("""<p class="title">{{ table.title }}</p>
+<div class="scroll"><table><tr>{% for name in table.header %}<th>{{ name }}</th>{% endfor %}</tr>
+{% for row in table.rows %}
+<tr>{% for text in row %}<td>{{ text }}</td>{% endfor %}</tr>
+{% else %}
+<tr><td colspan="{{ table.header | length }}">none</td></tr>
+{% endfor %}
+</table></div>""")
+LINE = HTML.from_string('<p class="title">{{ text }}</p>')
+LEGEND = f"""<div style="font: 13px Helvetica, Arial, sans-serif; color: #5b6470; padding-top: 22px; line-height: 18px">
+<span style="display:inline-block; width:11px; height:11px; border:1.5px solid #1c2128; border-radius:50%;
+ background:#fff; margin-right:5px; vertical-align:-2px"></span>scored, the latest with their numbers
+&ensp;<span style="color:{COLOURS[4]}; font-size:17px; vertical-align:-1px">★</span> leading arm
+&ensp;<span class="none" style="display:inline-block; width:14px; height:11px;
+ border:1px solid #ced4da; margin-right:4px; vertical-align:-1px"></span>no value yet</div>"""
+LEGEND_STYLE = f".none {{ background: {NO_VALUE}; }} @media (prefers-color-scheme: dark) {{ .none {{ background: #2b323a; }} }}"
+
+
+def run_doc(scheduler: Scheduler, extra: dict[str, object], doc: Document) -> None:
     """Fill a bokeh document with the page of the scheduler's run; Dask calls it for every viewer."""
     _fill(doc, extra, "daskmetrics", Page(plugin_of(scheduler)))
 
 
-def training_doc(scheduler: Any, extra: dict[str, Any], doc: Any) -> None:
+def training_doc(scheduler: Scheduler, extra: dict[str, object], doc: Document) -> None:
     """Fill a bokeh document with the page of training; Dask calls it for every viewer."""
     _fill(doc, extra, "daskmetrics: training", TrainingPage(plugin_of(scheduler).training))
 
 
-def _fill(doc: Any, extra: dict[str, Any], title: str, page: Page | TrainingPage) -> None:
+def _fill(doc: Document, extra: dict[str, object], title: str, page: Page | TrainingPage) -> None:
     doc.title = title
     doc.template = TEMPLATE
     doc.template_variables.update(extra)
     doc.add_root(page.root)
-    doc.js_on_event(
-        "document_ready",
-        CustomJS(args={"figures": page.figures, "mapper": page.mapper}, code=PAINT),
-    )
+    painted = {"figures": page.figures, "mapper": page.mapper}
+    doc.js_on_event("document_ready", CustomJS(args=painted, code=PAINT))
     page.update()
     doc.add_periodic_callback(page.update, INTERVAL)
 
@@ -109,62 +145,53 @@ class Page:
         self.plugin = plugin
         self._live: LiveState | None = None
         self._version = -1
-        self.head = Div(stylesheets=[STYLE], sizing_mode="stretch_width")
-        style: dict[str, Any] = {"stylesheets": [SELECT_STYLE]}
+        wide = {"sizing_mode": "stretch_width"}
+        self.head = Div(stylesheets=[STYLE], **wide)
+        style = {"stylesheets": [SELECT_STYLE]}
         self.model = Select(title="Model", width=170, **style)
         self.quantity = Select(title="Shown", width=220, **style)
         scales = [FITTING, "log", "even"]
         self.scale = Select(title="Checkpoints", value=FITTING, options=scales, width=110, **style)
-        self.heat = Heatmap()
-        self.cost, self.busy, self.training = CostLine(), BusyLines(), TrainingLines()
-        self.memory = BusyLines("Memory of the workers", "GB", {"memory": "all workers"}, 1e9)
-        self.traffic = BusyLines("Traffic of their machines", "MB per second", TRAFFIC, 1e6)
-        self.loads = [self.busy, self.memory, self.traffic]
-        self.figures = [self.heat.figure, self.cost.figure, self.training.loss, self.training.speed]
-        self.figures += [load.figure for load in self.loads]
-        self.mapper = self.heat.mapper
-        self.decisions, self.failures, self.workers = (
-            Div(stylesheets=[STYLE], min_width=340, sizing_mode="stretch_width") for _ in range(3)
-        )
+        legend = Div(text=LEGEND, stylesheets=[LEGEND_STYLE], min_width=340, **wide)
+        self.map, self.cost, self.load = LiveMap(), CostLine(), LoadLines()
+        self.training = TrainingLines()
+        self.figures = [self.map.figure, self.cost.figure, self.load.figure]
+        self.figures += [self.training.loss, self.training.speed]
+        self.mapper = self.map.mapper
+        self.decisions = Div(stylesheets=[STYLE], min_width=340, **wide)
+        self.failures = Div(stylesheets=[STYLE, WIDE], min_width=340, **wide)
+        self.workers = Div(stylesheets=[STYLE], min_width=340, **wide)
         for select in (self.model, self.quantity, self.scale):
             select.on_change("value", self._on_select)
-        wide: dict[str, Any] = {"sizing_mode": "stretch_width"}
+        choices = row(self.model, self.quantity, self.scale, legend, styles=WRAPPED, **wide)
         rows = [
-            row(*parts, styles=WRAPPED, **wide)
-            for parts in (
-                (self.model, self.quantity, self.scale, self.heat.legend),
-                (self.heat.figure,),
-                (self.training.loss, self.training.speed),
-                (self.cost.figure, self.busy.figure),
-                (self.memory.figure, self.traffic.figure),
-                (self.workers,),
-                (self.decisions, self.failures),
-            )
+            choices,
+            self.map.figure,
+            row(self.training.loss, self.training.speed, styles=WRAPPED, **wide),
+            row(self.cost.figure, self.load.figure, styles=WRAPPED, **wide),
+            self.workers,
+            row(self.decisions, self.failures, styles=WRAPPED, **wide),
         ]
-        self._of_runs = [*rows[:2], self.failures]  # which a map does not have
+        self._of_runs = [choices, self.map.figure, self.failures]  # which a map does not have
         self.cost.figure.visible = self.decisions.visible = False
         self.root = column(self.head, *rows, margin=(0, 14, 14, 14), **wide)
 
     def update(self) -> None:
         """Show the latest state; called once a second."""
-        for load in self.loads:
-            load.update(self.plugin.load)
-        self.workers.text = _workers(self.plugin.readings())
+        self.load.update(self.plugin.load)
+        self._show_workers()
         self.training.update(self.plugin.training)
-        live = self.plugin.live
+        live, items = self.plugin.live, self.plugin.items
         for part in self._of_runs:
             part.visible = live is not None
         if live is None:
-            items = self.plugin.items
-            counts = (
-                ", ".join(f"{count} {status}" for status, count in items["counts"].items())
-                if items
-                else ""
-            )
-            title = f"Map of {items['items']} items: {counts}" if items else "Waiting for a run"
-            self.head.text = f'<p class="title">{title}</p>'
+            text = "Waiting for a run"
+            if items:
+                counts = [f"{count} {status}" for status, count in items["counts"].items()]
+                text = f"Map of {items['items']} items: {', '.join(counts)}"
+            self.head.text = LINE.render(text=text)
             return
-        self.head.text = _head(live, self.plugin)
+        self._show_head(live)
         if live is not self._live:
             self._live, self._version = None, -1  # while the choices change
             models = [suite.model for suite in live.grid.suites]
@@ -180,42 +207,57 @@ class Page:
             self._show(self._live)
 
     def _show(self, live: LiveState) -> None:
-        name = _current(live) if self.quantity.value == FOLLOW else self.quantity.value
-        self.heat.update(live, self.model.value, name, self.scale.value)
+        name = current_quantity(live) if self.quantity.value == FOLLOW else self.quantity.value
+        self.map.update(live, self.model.value, name, self.scale.value)
         self.cost.update(live)
         self.cost.figure.visible = self.decisions.visible = bool(live.curve or live.latest)
-        latest = [live.latest[index] for index in sorted(live.latest, reverse=True)]
-        self.decisions.text = _table(
-            "Latest decisions",
-            ("number", "cell", "stage", "score", "cost"),
-            [
-                (f"{one.index:,}", one.name, one.stage, _score_text(one), duration(one.cost))
-                for one in latest
-            ],
-        )
-        self.failures.text = _table(
-            "Failures",
-            ("count", "what", "status", "reason", "first"),
-            [
-                (f"{one.count:,}", one.kind, one.status, one.reason, one.example)
-                for one in live.failures
-            ],
-        )
+        rows = []
+        for index in sorted(live.latest, reverse=True):
+            decision = live.latest[index]
+            score = "open" if math.isnan(decision.score) else f"{decision.score:.3f}"
+            cost = duration(decision.cost)
+            rows.append((f"{index:,}", decision.name, decision.stage, score, cost))
+        header = ("number", "cell", "stage", "score", "cost")
+        self.decisions.text = TABLE.render(table=Table(header, tuple(rows), "Latest decisions"))
+        rows = []
+        for failure in live.failures:
+            reason = (failure.status, failure.reason, failure.example)
+            rows.append((f"{failure.count:,}", failure.kind, *reason))
+        header = ("count", "what", "status", "reason", "first")
+        self.failures.text = TABLE.render(table=Table(header, tuple(rows), "Failures"))
 
+    def _show_workers(self) -> None:
+        """What each worker uses now; a quantity that none reports has no column."""
+        readings = self.plugin.readings()
+        reported = set().union(*readings.values())
+        columns = {name: form for name, form in USED.items() if form[0] in reported}
+        rows = []
+        for worker in sorted(readings, key=lambda name: (len(name), name))[:MOST_WORKERS]:
+            texts = [worker]
+            for quantity, unit, form in columns.values():
+                value = readings[worker].get(quantity)
+                texts.append("" if value is None else form.format(value / unit))
+            rows.append(tuple(texts))
+        title = "Workers now"
+        if len(readings) > MOST_WORKERS:
+            title += f", the first {MOST_WORKERS} of {len(readings):,}"
+        title += " (network and disk: of the machine)"
+        self.workers.text = TABLE.render(table=Table(("worker", *columns), tuple(rows), title))
 
-def _current(live: LiveState) -> str:
-    """The quantity of the current phase: the first metric, then the posterior mean."""
-    if live.phase == "measuring" or not live.grid.tasks:
-        return next(iter(live.grid.metrics), SCORED)
-    return POSTERIOR_MEAN if (live.posterior == live.posterior).any() else SCORED
-
-
-def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table that scrolls, as HTML; its text is escaped, since it may come from foreign code."""
-    head = "".join(f"<th>{name}</th>" for name in header)
-    body = "".join(f"<tr>{''.join(map(_cell, header, one))}</tr>" for one in rows)
-    body = body or f'<tr><td colspan="{len(header)}">none</td></tr>'
-    return f'<p class="title">{title}</p><div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
+    def _show_head(self, live: LiveState) -> None:
+        """State, progress and best score."""
+        facts = [(live.phase, f"run {live.name}"), *progress_of(live)]
+        if not math.isnan(live.best):
+            facts.append((f"{live.best:.3f}", "best mean score so far"))
+        if live.leader:
+            label = "leading arm"
+            if live.phase == "finished":
+                label = "best arm" if live.confirmed else "expected to be the best arm"
+            facts.append((live.leader, label))
+        if left := live.left(time.monotonic()):
+            facts.append((duration(left), f"left of {live.phase}"))
+        facts.append((f"{len(self.plugin.scheduler.workers)}", "workers"))
+        self.head.text = HEAD.render(facts=facts, cluster=self.plugin.cluster)
 
 
 USED = {
@@ -230,76 +272,38 @@ USED = {
     "power": ("power", 1, "{:.0f} W"),
     "temperature": ("temperature", 1, "{:.0f} °C"),
 }
-"""Column, quantity of `core._telemetry`, unit and form of a number in the table of workers."""
+"""Column, quantity of `core.telemetry`, unit and form of a number in the table of workers."""
 MOST_WORKERS = 100  # rows of the table of workers
 
 
-def _workers(readings: Mapping[str, Mapping[str, float]]) -> str:
-    """What each worker uses now, as HTML; a quantity that none reports has no column."""
-    reported = {quantity for own in readings.values() for quantity in own}
-    columns = {name: part for name, part in USED.items() if part[0] in reported}
-    shown = sorted(readings, key=lambda name: (len(name), name))[:MOST_WORKERS]
-    more = (
-        f", the first {MOST_WORKERS} of {len(readings):,}" if len(readings) > MOST_WORKERS else ""
-    )
-    return _table(
-        f"Workers now{more} (network and disk: of the machine)",
-        ("worker", *columns),
-        [
-            (
-                name,
-                *(
-                    form.format(own[q] / unit) if q in own else ""
-                    for q, unit, form in columns.values()
-                ),
-            )
-            for name, own in ((name, readings[name]) for name in shown)
-        ],
-    )
+def current_quantity(live: LiveState) -> str:
+    """The quantity of the current phase: the first metric, then the posterior mean."""
+    if live.phase == "measuring" or not live.grid.tasks:
+        return next(iter(live.grid.metrics), SCORED)
+    return SCORED if math.isnan(live.posterior.max()) else POSTERIOR_MEAN
 
 
-def _cell(name: str, text: str) -> str:
-    return f'<td class="{"wide" if name in WIDE else "narrow"}">{escape(text)}</td>'
+DONE = {
+    "train": "checkpoints trained",
+    "measure": "checkpoints measured",
+    "score": "cells scored",
+}
 
 
-def _score_text(decision: Decision) -> str:
-    return "open" if decision.score != decision.score else f"{decision.score:.3f}"
-
-
-def _head(live: LiveState, plugin: DashboardPlugin) -> str:
-    """State, progress and best score, as HTML."""
-    facts = [(escape(live.phase), f"run {escape(live.name)}"), *_progress(live)]
-    if live.best == live.best:
-        facts.append((f"{live.best:.3f}", "best mean score so far"))
-    if live.leader:
-        ended = "best arm" if live.confirmed else "expected to be the best arm"
-        facts.append((escape(live.leader), ended if live.phase == "finished" else "leading arm"))
-    if left := live.left(time.monotonic()):
-        facts.append((duration(left), f"left of {escape(live.phase)}"))
-    facts.append((f"{len(plugin.scheduler.workers)}", "workers"))
-    tiles = "".join(f"<div><b>{value}</b><span>{label}</span></div>" for value, label in facts)
-    cluster = f'<div class="line">{escape(plugin.cluster)}</div>' if plugin.cluster else ""
-    return f'<div class="facts" style="margin-top: 8px">{tiles}</div>{cluster}'
-
-
-def _progress(live: LiveState) -> list[tuple[str, str]]:
+def progress_of(live: LiveState) -> list[tuple[str, str]]:
     """Values and labels of the finished units and of the cost."""
     facts = []
-    words = {
-        "train": "checkpoints trained",
-        "measure": "checkpoints measured",
-        "score": "cells scored",
-    }
-    for kind in (kind for kind in KINDS if kind != "measure" or live.grid.metrics):
+    for kind in KINDS:
         done, total = live.counts[kind, "ok"], live.planned.get(kind, 0)
-        failed = live.done(kind) - done
-        if total or done:
-            facts.append(
-                (f"{done:,} of {total:,}", words[kind] + (f", {failed:,} failed" if failed else ""))
-            )
-    if live.budget == live.budget:
-        shares = f"{live.spent / live.exhaustive:.1%} of {live.budget / live.exhaustive:.1%}"
-        facts.append((shares.replace("%", " %"), "of the exhaustive cost spent"))
+        if not (total or done) or (kind == "measure" and not live.grid.metrics):
+            continue
+        label = DONE[kind]
+        if failed := live.done(kind) - done:
+            label += f", {failed:,} failed"
+        facts.append((f"{done:,} of {total:,}", label))
+    if not math.isnan(live.budget):
+        spent, budget = (100 * cost / live.exhaustive for cost in (live.spent, live.budget))
+        facts.append((f"{spent:.1f} % of {budget:.1f} %", "of the exhaustive cost spent"))
     return facts
 
 
@@ -308,35 +312,24 @@ class TrainingPage:
 
     def __init__(self, curves: TrainingCurves) -> None:
         self.curves = curves
-        self.head = Div(stylesheets=[STYLE], sizing_mode="stretch_width")
+        wide = {"sizing_mode": "stretch_width"}
+        self.head = Div(stylesheets=[STYLE], **wide)
         self.lines = TrainingLines(height=340)
-        self.root = column(
-            self.head,
-            self.lines.loss,
-            self.lines.speed,
-            margin=(8, 14, 14, 14),
-            sizing_mode="stretch_width",
-        )
         self.figures, self.mapper = [self.lines.loss, self.lines.speed], None
+        self.root = column(self.head, *self.figures, margin=(8, 14, 14, 14), **wide)
 
     def update(self) -> None:
         """Show new reports; called once a second."""
         self.lines.update(self.curves)
-        self.head.text = f'<p class="title">{self._summary()}</p>'
-
-    def _summary(self) -> str:
-        last = self.curves.last
+        latest = self.curves.last
+        text = "The training has ended."
         if not self.curves.points:
-            return "No training has reported yet. Suites that an earlier run has trained are not trained again."
-        if not last:
-            return "The training has ended."
-        steps = ", ".join(f"{escape(name)}: step {point.step:,}" for name, point in last.items())
-        total = sum(
-            point.tokens_per_second for point in last.values() if point.tokens_per_second > 0
-        )
-        steps = (
-            steps
-            if len(last) < 3
-            else f"{plural(len(last), 'rank')}, step {max(p.step for p in last.values()):,}"
-        )
-        return f"{steps}, {total:,.0f} tokens per second in total"
+            text = "No training has reported yet. Suites that an earlier run has trained are not trained again."
+        elif latest:
+            steps = ", ".join(f"{name}: step {point.step:,}" for name, point in latest.items())
+            if len(latest) > 2:
+                furthest = max(point.step for point in latest.values())
+                steps = f"{plural(len(latest), 'rank')}, step {furthest:,}"
+            speed = sum(p.tokens_per_second for p in latest.values() if p.tokens_per_second > 0)
+            text = f"{steps}, {speed:,.0f} tokens per second in total"
+        self.head.text = LINE.render(text=text)

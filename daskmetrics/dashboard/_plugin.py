@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from distributed import SchedulerPlugin
@@ -16,8 +17,7 @@ from tornado.ioloop import PeriodicCallback
 
 from daskmetrics.core.events import CLUSTER, MAP, TRAIN, StorePlanned, message_from_json
 from daskmetrics.core.telemetry import readings
-from daskmetrics.dashboard._curves import TrainingCurves
-from daskmetrics.dashboard._state import Grid, LiveState
+from daskmetrics.dashboard._state import Grid, LiveState, TrainingCurves
 
 NAME = "daskmetrics"
 LOAD_INTERVAL = 2.0  # seconds between measurements of the load
@@ -31,14 +31,10 @@ class WorkerLoad:
     """
 
     time: float
-    workers: int
     gpu_slots: float
     cpu_slots: float
     cpu: float
     gpu: float
-    memory: float  # bytes of all workers
-    network: float  # bytes per second of all machines, in both directions
-    disk: float
 
 
 class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
@@ -95,23 +91,15 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         """Record the current load of the workers, as the scheduler knows it."""
         workers = list(self.scheduler.workers.values())
         processors = sum(worker.nthreads for worker in workers)
-        used = self.readings()
-        cpu = sum(each.get("cpu", 0.0) for each in used.values())
-        gpu = [each["gpu"] for each in used.values() if "gpu" in each]
-        # whose traffic each of its workers reports
-        hosts = {worker.host: used[str(worker.name)] for worker in workers}
+        used = self.readings().values()
+        cpu = sum(reading.get("cpu", 0.0) for reading in used)
+        gpus = [reading["gpu"] for reading in used if "gpu" in reading]
         load = WorkerLoad(
             time=time.time(),
-            workers=len(workers),
             gpu_slots=_used_share(workers, "GPU"),
             cpu_slots=_used_share(workers, "CPU"),
             cpu=cpu / 100 / processors if processors else math.nan,
-            gpu=sum(gpu) / len(gpu) / 100 if gpu else math.nan,
-            memory=sum(each.get("memory", 0.0) for each in used.values()),
-            network=sum(
-                each.get("received", 0.0) + each.get("sent", 0.0) for each in hosts.values()
-            ),
-            disk=sum(each.get("read", 0.0) + each.get("written", 0.0) for each in hosts.values()),
+            gpu=fmean(gpus) / 100 if gpus else math.nan,
         )
         self.load.append(load)
 
@@ -126,9 +114,11 @@ def plugin_of(scheduler: Any) -> DashboardPlugin:
 
 def _used_share(workers: Sequence[Any], resource: str) -> float:
     """Used share of a resource; units that wait at a worker also use it, up to what the worker has."""
-    total = sum(worker.resources.get(resource, 0.0) for worker in workers)
-    used = sum(
-        min(worker.used_resources.get(resource, 0.0), worker.resources.get(resource, 0.0))
-        for worker in workers
-    )
-    return used / total if total else math.nan
+    total: float = sum(worker.resources.get(resource, 0.0) for worker in workers)
+    if not total:
+        return math.nan
+    used: float = 0.0
+    for worker in workers:
+        owned = worker.resources.get(resource, 0.0)
+        used += min(worker.used_resources.get(resource, 0.0), owned)
+    return used / total

@@ -7,38 +7,44 @@ everything else works.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Callable
+
+from distributed import Scheduler
 
 log = logging.getLogger(__name__)
 
 
-def _register() -> None:
+def _attempt(work: Callable[[], None]) -> None:
     try:
-        from distributed.dashboard import scheduler as dashboard
-
-        from daskmetrics.dashboard import RUN_PAGE, TRAINING_PAGE
-        from daskmetrics.dashboard import _pages as pages
-
-        dashboard.applications[f"/{RUN_PAGE}"] = pages.run_doc
-        dashboard.applications[f"/{TRAINING_PAGE}"] = pages.training_doc
+        work()
     except Exception as error:  # another version of Dask or bokeh may raise anything
-        log.warning(
-            "The dashboard has no pages of daskmetrics: %s: %s", type(error).__name__, error
-        )
+        kind = type(error).__name__
+        log.warning("The dashboard does not show daskmetrics: %s: %s", kind, error)
 
 
-_register()
+def _register() -> None:
+    from distributed.dashboard import scheduler as dashboard
+
+    from daskmetrics.dashboard import RUN_PAGE, TRAINING_PAGE
+    from daskmetrics.dashboard import _pages as pages
+
+    dashboard.applications[f"/{RUN_PAGE}"] = pages.run_doc
+    dashboard.applications[f"/{TRAINING_PAGE}"] = pages.training_doc
 
 
-def dask_setup(scheduler: Any) -> None:
+_attempt(_register)
+
+
+def dask_setup(scheduler: Scheduler) -> None:
     """Called by Dask with the new scheduler."""
-    from daskmetrics.dashboard._plugin import NAME, DashboardPlugin
-    from daskmetrics.dashboard._prometheus import COLLECTOR
 
-    try:
+    def add_plugin() -> None:
+        from daskmetrics.dashboard._plugin import NAME, DashboardPlugin
+        from daskmetrics.dashboard._prometheus import COLLECTOR
+
         plugin = DashboardPlugin(scheduler)
         scheduler.extensions[NAME] = plugin
         plugin.open()
         COLLECTOR.plugins.append(plugin)
-    except Exception as error:
-        log.warning("The dashboard does not show daskmetrics: %s: %s", type(error).__name__, error)
+
+    _attempt(add_plugin)

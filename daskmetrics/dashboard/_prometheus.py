@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -35,7 +34,9 @@ class PrometheusCollector(Collector):
             if plugin.items:
                 yield _gauge("items_planned", "Items of a map", plugin.items["items"])
                 finished = {(status,): count for status, count in plugin.items["counts"].items()}
-                yield _labelled("items", "Items of a map that have a result", finished, "status")
+                yield _labelled(
+                    "items", "Items of a map that have a result", finished.items(), "status"
+                )
             if plugin.live is not None:
                 yield from _run(plugin.live)
 
@@ -62,72 +63,70 @@ def _load(plugin: DashboardPlugin) -> Iterator[MetricFamily]:
     yield _gauge("workers", "Workers of the scheduler", len(plugin.scheduler.workers))
     if plugin.load:
         now = plugin.load[-1]
-        busy = {(part,): getattr(now, part) for part in ("gpu_slots", "cpu_slots", "cpu", "gpu")}
-        yield _labelled("busy_ratio", "Used share of the workers' resources", busy, "of")
-    reported = plugin.readings()
+        busy = {(name,): getattr(now, name) for name in ("gpu_slots", "cpu_slots", "cpu", "gpu")}
+        yield _labelled("busy_ratio", "Used share of the workers' resources", busy.items(), "of")
+    reported = plugin.readings().items()
     for quantity, (name, about) in USED.items():
-        if values := {
-            (worker,): own[quantity] for worker, own in reported.items() if quantity in own
-        }:
-            yield _labelled(f"worker_{name}", about, values, "worker")
+        values = {(worker,): own[quantity] for worker, own in reported if quantity in own}
+        if values:
+            yield _labelled(f"worker_{name}", about, values.items(), "worker")
+
+
+TRAINING = {
+    "step": ("step", "Latest training step"),
+    "loss": ("loss_nats", "Latest training loss, nats per token"),
+    "tokens_per_second": ("tokens_per_second", "Latest training throughput"),
+}
 
 
 def _training(plugin: DashboardPlugin) -> Iterator[MetricFamily]:
-    last = {(rank,): point for rank, point in plugin.training.last.items()}
-    for place, name, about in (
-        (0, "step", "Latest training step"),
-        (1, "loss_nats", "Latest training loss, nats per token"),
-        (2, "tokens_per_second", "Latest training throughput"),
-    ):
-        yield _labelled(
-            f"training_{name}", about, {rank: point[place] for rank, point in last.items()}, "rank"
-        )
+    for quantity, (name, about) in TRAINING.items():
+        latest = plugin.training.last.items()
+        values = {(rank,): getattr(point, quantity) for rank, point in latest}
+        yield _labelled(f"training_{name}", about, values.items(), "rank")
+
+
+#: Name, description, and the attribute of `LiveState`.
+GAUGES = (
+    ("best_score", "Greatest mean raw score of an arm scored on every task", "best"),
+    ("shortfall", "Possible regret of the leading arm, in units of the reward", "shortfall"),
+    ("cost_budget_seconds", "Budget of the search in assumed seconds", "budget"),
+    ("cost_exhaustive_seconds", "Assumed seconds of scoring every cell", "exhaustive"),
+)
 
 
 def _run(live: LiveState) -> Iterator[MetricFamily]:
-    yield _labelled(
-        "run_info", "The run that the dashboard shows", {(live.name, live.phase): 1}, "run", "state"
-    )
+    about = "The run that the dashboard shows"
+    yield _labelled("run_info", about, [((live.name, live.phase), 1)], "run", "state")
     units = {unit: count for unit, count in live.counts.items() if count}
-    yield _labelled("units", "Recorded work units", units, "kind", "state")
+    yield _labelled("units", "Recorded work units", units.items(), "kind", "state")
     planned = {(kind,): live.planned[kind] for kind in KINDS if kind in live.planned}
-    yield _labelled(
-        "units_planned",
-        "Planned work units; for scores, those of the exhaustive sweep",
-        planned,
-        "kind",
-    )
-    failures = CounterMetricFamily(
-        "daskmetrics_failures", "Failed units, by cause", labels=["kind", "cause"]
-    )
+    about = "Planned work units; for scores, those of the exhaustive sweep"
+    yield _labelled("units_planned", about, planned.items(), "kind")
+    about = "Failed units, by cause"
+    failures = CounterMetricFamily("daskmetrics_failures", about, labels=["kind", "cause"])
     for (kind, status), count in units.items():
         if status != "ok":
             failures.add_metric([kind, status], count)
     yield failures
     yield _gauge("cells_scored", "Cells that have a score", live.counts["score", "ok"])
-    yield _gauge("best_score", "Greatest mean raw score of an arm scored on every task", live.best)
-    yield _gauge(
-        "shortfall", "Possible regret of the leading arm, in units of the reward", live.shortfall
-    )
-    yield CounterMetricFamily(
-        "daskmetrics_cost_spent_seconds", "Assumed seconds spent by the search", live.spent
-    )
-    yield _gauge("cost_budget_seconds", "Budget of the search in assumed seconds", live.budget)
-    yield _gauge(
-        "cost_exhaustive_seconds", "Assumed seconds of scoring every cell", live.exhaustive
-    )
+    for name, about, attribute in GAUGES:
+        yield _gauge(name, about, getattr(live, attribute))
+    about = "Assumed seconds spent by the search"
+    yield CounterMetricFamily("daskmetrics_cost_spent_seconds", about, live.spent)
     left = live.left(time.monotonic())
-    yield _gauge(
-        "eta_seconds", "Remaining seconds of the current phase", math.nan if left is None else left
-    )
+    eta = math.nan if left is None else left
+    yield _gauge("eta_seconds", "Remaining seconds of the current phase", eta)
 
 
 def _gauge(name: str, about: str, value: float) -> MetricFamily:
     return GaugeMetricFamily(f"daskmetrics_{name}", about, value=value)
 
 
-def _labelled(name: str, about: str, values: Mapping[Any, float], *labels: str) -> MetricFamily:
+def _labelled(
+    name: str, about: str, values: Iterable[tuple[Sequence[str], float]], *labels: str
+) -> MetricFamily:
     family = GaugeMetricFamily(f"daskmetrics_{name}", about, labels=list(labels))
-    for names, value in values.items():
-        family.add_metric([str(label) for label in names], value)
+    for names, value in values:
+        family.add_metric(list(map(str, names)), value)
     return family

@@ -1,4 +1,6 @@
-"""The state of a run for its page, updated message by message, as arrays ready to draw."""
+"""The state of a run and of trainings for their pages, updated message by message, as arrays and
+curves ready to draw.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +21,12 @@ from daskmetrics.core.status import cause
 
 LATEST = 60  # decisions that are listed
 MAX_CURVE = 2000  # points of the curve of costs
+RECENT = 60.0  # seconds after which a rank that reports nothing no longer counts
+# points of one rank; beyond it every other point is dropped and the stride doubles
+MAX_POINTS = 1000
 KINDS = ("train", "measure", "score")
-MEAN, SCORED, POSTERIOR_MEAN, POSTERIOR_SD = (
-    "mean score",
-    "tasks scored",
-    "posterior mean",
-    "posterior sd",
-)
+MEAN, SCORED = "mean score", "tasks scored"
+POSTERIOR_MEAN, POSTERIOR_SD = "posterior mean", "posterior sd"
 REWARD = "units of the reward"
 UNITS = {MEAN: "mean raw score", SCORED: "tasks", POSTERIOR_MEAN: REWARD, POSTERIOR_SD: REWARD}
 
@@ -40,10 +42,12 @@ class Grid:
     @classmethod
     def of(cls, plan: events.StorePlanned) -> Grid:
         """From the plan of a store."""
-        template = plan.template
-        suites = tuple(Suite.of(s) for s in template["suites"])
-        axes = (template["metrics"], template["tasks"])
-        return cls(suites, *(dict(zip(axis["names"], axis["units"], strict=True)) for axis in axes))
+        metrics, tasks = plan.template["metrics"], plan.template["tasks"]
+        return cls(
+            tuple(map(Suite.of, plan.template["suites"])),
+            dict(zip(metrics["names"], metrics["units"], strict=True)),
+            dict(zip(tasks["names"], tasks["units"], strict=True)),
+        )
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -53,10 +57,10 @@ class Grid:
     @cached_property
     def of_layer(self) -> dict[str, list[int]]:
         """Indices of the arms of each layer of a checkpoint, which share its metrics."""
-        found: dict[str, list[int]] = {}
+        indices: dict[str, list[int]] = {}
         for i, arm in enumerate(grid(self.suites)):
-            found.setdefault(f"{arm.checkpoint}/{arm.layer}", []).append(i)
-        return found
+            indices.setdefault(f"{arm.checkpoint}/{arm.layer}", []).append(i)
+        return indices
 
     def suite(self, model: str) -> tuple[Suite, slice]:
         """A model's suite and the slice of its arms: checkpoint by checkpoint, layer by layer."""
@@ -112,7 +116,9 @@ class PhaseTimer:
         if total <= done:
             return 0.0
         gained = done - self.before
-        return (total - done) * (now - self.since) / gained if gained > 0 else None
+        if gained <= 0:
+            return None
+        return (total - done) * (now - self.since) / gained
 
 
 class LiveState:
@@ -143,10 +149,8 @@ class LiveState:
         self.confirmed = False  # whether the recommended arm was scored on every task
         self.spent, self.budget, self.exhaustive = 0.0, math.nan, math.nan
         self.weights = np.ones(len(grid.tasks))  # of the tasks in the objective (T,)
-        self._rows = {
-            part: {name: i for i, name in enumerate(getattr(grid, part))}
-            for part in ("metrics", "tasks")
-        }
+        self._metric_rows = {name: i for i, name in enumerate(grid.metrics)}
+        self._task_rows = {name: i for i, name in enumerate(grid.tasks)}
         self._failures: dict[tuple[str, str, str], FailureGroup] = {}
         self._units: dict[tuple[str, str], UnitRecord] = {}
         self._searched: str | None = None
@@ -174,18 +178,14 @@ class LiveState:
             case events.UnitAsked():
                 self._ask(message)
             case events.UnitsRetried():
-                keys = set(message.keys)
-                for unit in [unit for unit, known in self._units.items() if known.key in keys]:
-                    self._forget(unit)
+                for unit, record in list(self._units.items()):
+                    if record.key in message.keys:
+                        self._forget(unit)
             case events.Record():
                 self._record(message)
             case events.SearchStarted():
-                self.phase, self.budget, self.exhaustive = (
-                    "searching",
-                    message.budget,
-                    message.exhaustive,
-                )
-                self.spent = message.spent
+                self.phase, self.spent = "searching", message.spent
+                self.budget, self.exhaustive = message.budget, message.exhaustive
                 self._timer = PhaseTimer(now, self.spent)
             case events.PosteriorUpdated():
                 self.posterior = np.frombuffer(message.values, np.float32).reshape(2, -1)
@@ -201,12 +201,16 @@ class LiveState:
 
     def names(self) -> dict[str, list[str]]:
         """All quantities that a heat map can show, by group."""
-        search = {"Search": list(UNITS), "Scores": list(self.grid.tasks)} if self.grid.tasks else {}
-        return {**search, "Metrics": list(self.grid.metrics)} if self.grid.metrics else search
+        groups = {}
+        if self.grid.tasks:
+            groups = {"Search": list(UNITS), "Scores": list(self.grid.tasks)}
+        if self.grid.metrics:
+            groups["Metrics"] = list(self.grid.metrics)
+        return groups
 
     def units(self, name: str) -> str:
         """The unit of a quantity."""
-        return UNITS.get(name) or self.grid.tasks.get(name) or self.grid.metrics.get(name) or ""
+        return {**self.grid.metrics, **self.grid.tasks, **UNITS}.get(name, "")
 
     def values(self, name: str) -> NDArray[np.float32]:
         """A quantity for each arm; NaN where there is no value."""
@@ -218,26 +222,22 @@ class LiveState:
         if name == MEAN:
             return self._means(self.scores)
         if name in self.grid.tasks:
-            return np.asarray(self.scores[self._rows["tasks"][name]])
-        return np.asarray(self.metrics[self._rows["metrics"][name]])
+            return np.asarray(self.scores[self._task_rows[name]])
+        return np.asarray(self.metrics[self._metric_rows[name]])
 
     def _means(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
         """The objective of arms, from their scores (T, ...); NaN for an arm that lacks one of its
         tasks.
         """
-        part = self.weights > 0
-        return np.asarray(
-            np.tensordot(self.weights[part] / self.weights[part].sum(), scores[part], axes=1),
-            np.float32,
-        )
+        counted = self.weights > 0
+        weights = self.weights[counted] / self.weights[counted].sum()
+        return np.asarray(np.tensordot(weights, scores[counted], axes=1), np.float32)
 
     @property
     def failures(self) -> list[FailureGroup]:
         """The reasons of failures, the most frequent first."""
-        return sorted(
-            (group for group in self._failures.values() if group.count),
-            key=lambda group: -group.count,
-        )
+        groups = [group for group in self._failures.values() if group.count]
+        return sorted(groups, key=lambda group: -group.count)
 
     def done(self, kind: str) -> int:
         """The number of recorded units of a kind, failed ones included."""
@@ -265,9 +265,8 @@ class LiveState:
             for numbers in (self.first, self.last, self.paid):
                 numbers[:] = 0
         arm = str(Arm(**pick["cell"]["arm"]))
-        decision = Decision(
-            pick["index"] + 1, f"{arm}:{pick['cell']['task']}", pick["stage"], pick["cost"]
-        )
+        name = f"{arm}:{pick['cell']['task']}"
+        decision = Decision(pick["index"] + 1, name, pick["stage"], pick["cost"])
         self._open[ask.key] = decision
         if decision.index <= self._asked:
             return  # a decision of an interrupted search, asked for again
@@ -297,13 +296,13 @@ class LiveState:
 
     def _forget(self, unit: tuple[str, str]) -> None:
         """Subtract the record of a unit that is reset or computed again."""
-        if (known := self._units.pop(unit, None)) is not None:
-            self.counts[unit[0], known.status] -= 1
-            if known.failed is not None:
-                known.failed.count -= 1
+        if (record := self._units.pop(unit, None)) is not None:
+            self.counts[unit[0], record.status] -= 1
+            if record.failed is not None:
+                record.failed.count -= 1
 
     def _measured(self, checkpoint: str, measured: Measured) -> None:
-        columns = [self._rows["metrics"].get(name) for name in measured.names]
+        columns = [self._metric_rows.get(name) for name in measured.names]
         for layer, row in zip(measured.layers, measured.values, strict=True):
             arms = self.grid.of_layer.get(f"{checkpoint}/{layer}", [])
             for column, value in zip(columns, row, strict=True):
@@ -314,7 +313,7 @@ class LiveState:
         decision = self._open.pop(record.key, None)
         self.spent += decision.cost if decision else 0.0
         cell = Cell.parse(record.name)
-        i, row = self.grid.index.get(str(cell.arm)), self._rows["tasks"].get(cell.task)
+        i, row = self.grid.index.get(str(cell.arm)), self._task_rows.get(cell.task)
         if i is None or row is None or not isinstance(record.value, Scored):
             return
         score = record.value.score
@@ -327,10 +326,68 @@ class LiveState:
     def _extend_curve(self) -> None:
         """Add a point to the curve, if it differs visibly from the last one."""
         if self.curve and self.curve[-1][1] == self.best:
-            step = 0.0 if np.isnan(self.budget) else self.budget / MAX_CURVE
             gained = self.spent - self.curve[-1][0]
-            if gained <= 0 or gained < step:
+            if gained <= 0 or gained < np.nan_to_num(self.budget) / MAX_CURVE:
                 return
         self.curve.append((self.spent, self.best, self.shortfall))
         if len(self.curve) > 2 * MAX_CURVE:  # received before the budget was known
             self.curve = self.curve[::2]
+
+
+class RankPoint(NamedTuple):
+    """A rank's report, with the time at which it was received."""
+
+    step: int
+    loss: float
+    tokens_per_second: float
+    time: float
+
+
+class TrainingCurves:
+    """Loss and tokens per second by model and rank, oldest first; ``version`` increases with every
+    event.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.points: dict[str, list[RankPoint]] = {}
+        self.last: dict[str, RankPoint] = {}  # of the latest attempts of trainings that report now
+        self._models: dict[str, object] = {}
+        self._stride: Counter[str] = Counter()
+        self._received: Counter[str] = Counter()
+
+    def receive(self, event: Mapping[str, object], now: float) -> None:
+        """Add an event with ``step``, ``loss``, ``tokens_per_second``, and ``model``, ``rank`` or
+        both.
+
+        Other events are ignored: they come from other code.
+        """
+        model = event.get("model")
+        name = str(model or "")
+        if "rank" in event:
+            name = f"{name} rank {event['rank']}".strip()
+        step = event.get("step")
+        if not isinstance(step, int) or not name:
+            return
+        loss, speed = (_number(event.get(column)) for column in ("loss", "tokens_per_second"))
+        point = RankPoint(step, loss, speed, now)
+        # perhaps with fewer ranks
+        is_again = name in self.last and point.step <= self.last[name].step
+        for other, latest in list(self.last.items()):
+            if now - latest.time > RECENT or (is_again and self._models[other] == model):
+                del self.last[other]
+        self.last[name], self._models[name] = point, model
+        points = self.points.setdefault(name, [])
+        if points and point.step < points[-1].step:
+            points[:] = [older for older in points if older.step < point.step]
+        self._received[name] += 1
+        if self._received[name] % (1 << self._stride[name]) == 0:
+            points.append(point)
+        if len(points) > MAX_POINTS:
+            points[:] = points[::2]
+            self._stride[name] += 1
+        self.version += 1
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else math.nan

@@ -5,16 +5,14 @@
 `_background`  `BackgroundRun`: a run that goes on in a thread
 `_best`        `Best`: the recommended candidate, and the model that reads it
 `_leaderboard` `Leaderboard`: candidates by their mean score, as table, frame and figure
-`_sections`    an answer as sections: title, sentence, table
-`_terminal`    status, summary and best candidate for a terminal
-`_explain`     why the search chose a candidate; cheaper ones; trade-offs
+`_sections`    an answer and its run as sections: title, sentence, table
+`_terminal`    status, summary, best, explained and cheaper candidates for a terminal
 `_compare`     runs side by side, two candidates, a run and published scores
 `_format`      numbers, candidates and labelled lines as text; templates; cards for notebooks
 `log`          the journal line by line, and the history of one work unit
 `_export`      all numbers in one file
 `_plots`       `Plots`: the figures as axes
 `plots`        the figures
-`_tables`      metrics on the page
 `page`         the page
 `overview`     the runs of a folder, one row each
 `server`       a server of pages of these runs
@@ -45,13 +43,20 @@ from daskmetrics.core.lazy import on_first_use
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.report._best import Best
 from daskmetrics.report._compare import compare_arms_text, compare_published_text, compare_text
-from daskmetrics.report._explain import explain_text, trade_offs_text, within_text
 from daskmetrics.report._export import export, frame
 from daskmetrics.report._format import fact
 from daskmetrics.report._leaderboard import Leaderboard
 from daskmetrics.report._plots import Plots
 from daskmetrics.report._run import Run
-from daskmetrics.report._terminal import best_text, status_text, summary_text, whereabouts
+from daskmetrics.report._terminal import (
+    best_text,
+    explain_text,
+    status_text,
+    summary_text,
+    trade_offs_text,
+    whereabouts,
+    within_text,
+)
 
 if TYPE_CHECKING:
     from daskmetrics.experiment.score_tables import read as read_scores

@@ -109,9 +109,6 @@ class BackgroundRun:
                 "'with', 'await run' in place of run.wait(), and: await asyncio.to_thread(run.stop). The run goes on."
             )
 
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if not name.startswith("_")]
-
     def __repr__(self) -> str:
         return f"<BackgroundRun {self.folder}: {self.state}>"
 

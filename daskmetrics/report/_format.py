@@ -87,15 +87,6 @@ def number(value: float | None, stderr: float | None = None, sign: bool = False)
     return text
 
 
-def signed(correlation: float) -> str:
-    """A correlation with its sign.
-
-    >>> signed(0.5), signed(-0.25)
-    ('+0.50', '−0.25')
-    """
-    return f"{correlation:+.2f}".replace("-", "\N{MINUS SIGN}")
-
-
 def scored(score: ScoreEstimate | Scored | None, without: str = "not measured") -> str:
     """The score of a candidate on a task with its standard error.
 

@@ -211,18 +211,15 @@ class Leaderboard:
         >>> board.plot().set_title("My layers")  # doctest: +SKIP
         """
         need_matplotlib()
-        from daskmetrics.report.plots._points import along_layers, best_arms
+        from daskmetrics.report.plots.figures import mean_scores
 
         ranked = [row for row in self.arms if row.mean is not None]
         if not ranked:
             raise DataError(
                 "No arm was scored on every task of the objective, so there is no mean score to draw."
             )
-        means, errors = np.array([(row.mean, row.stderr) for row in ranked], float).T.tolist()
-        tied = [bool(row.tied) for row in ranked]
-        if self._checkpoint and not self._several_readouts:
-            return along_layers([row.arm.layer for row in ranked], means, errors, tied, ax)
-        return best_arms([str(row.arm) for row in ranked], means, errors, tied, ax)
+        by_layer = self._checkpoint is not None and not self._several_readouts
+        return mean_scores(ranked, by_layer, ax)
 
     def __str__(self) -> str:
         return self.table().as_text()

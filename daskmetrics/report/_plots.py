@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Suite
 from daskmetrics.report.plots import need_matplotlib
-from daskmetrics.report.plots._fields import (
+from daskmetrics.report.plots.quantities import (
     COST_NAMES,
-    METRICS,
     Field,
     cost_field,
-    expected,
+    decisions,
+    expected_field,
     mean_field,
     metric_fields,
     task_field,
 )
 
 if TYPE_CHECKING:
+    from bokeh.models import ColumnDataSource
+    from bokeh.plotting import figure
     from matplotlib.axes import Axes
-
-    from daskmetrics.report.plots._heatmaps import Quantity
 
 SCORE = "score"  # the mean over the tasks
 
@@ -49,12 +50,6 @@ class Plots:
     def __init__(self, run: RecordedRun) -> None:
         self._run = run
 
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if not name.startswith("_")]
-
-    def __repr__(self) -> str:
-        return f"<Plots of {self._run.folder.path}: {', '.join(dir(self))}>"
-
     def layers(
         self,
         what: str = SCORE,
@@ -62,7 +57,7 @@ class Plots:
         ax: Axes | None = None,
         interactive: bool = False,
         readout: str | None = None,
-    ) -> Any:
+    ) -> Axes | figure:
         """A quantity along the layers of a model: one line for each of at most eight checkpoints.
 
         Parameters
@@ -97,15 +92,25 @@ class Plots:
         shown = self._shown(what, ax, interactive)
         suite = self._suite(model, readout)
         if interactive:
-            from daskmetrics.report.plots._interactive import layer_lines, layer_points
+            from daskmetrics.dashboard import drawing
 
             source = self._source(shown, suite, readout)
             if len(suite.revisions) == 1:  # whose errors have room
-                return layer_points(source, [suite], shown)
-            return layer_lines(source, suite, shown)
-        from daskmetrics.report.plots.lines import layer_axes
+                return drawing.layer_points(source, [suite], shown.label)
+            return drawing.layer_lines(source, suite, shown.label)
+        from daskmetrics.report.plots.figures import LAYER, axes_for, layer_lines
 
-        return layer_axes(self._quantity(shown, readout), suite, ax)
+        ax = axes_for(ax)
+        at_layers = shown.at_layers(self._run, readout)
+        measured = {arm.revision for arm in at_layers.values if arm.model == suite.model}
+        if revisions := tuple(name for name in suite.revisions if name in measured):
+            suite = replace(suite, revisions=revisions)
+        layer_lines(ax, at_layers, suite)
+        ax.set(xlabel=LAYER, ylabel=shown.units or shown.name, title=shown.name)
+        if len(suite.revisions) > 1:
+            beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False}
+            ax.legend(title="training step", **beside)
+        return ax
 
     def heatmap(
         self,
@@ -114,7 +119,7 @@ class Plots:
         ax: Axes | None = None,
         interactive: bool = False,
         readout: str | None = None,
-    ) -> Any:
+    ) -> Axes | figure:
         """A quantity of a model by checkpoint (from left to right) and layer (from below).
 
         Parameters, result and errors are those of `layers`.
@@ -127,15 +132,22 @@ class Plots:
         suite = self._suite(model, readout)
         answer = analysis.marks(self._run)
         if interactive:
-            from daskmetrics.report.plots._interactive import heat_map as interactive_map
+            from daskmetrics.dashboard import drawing
 
-            return interactive_map(self._source(shown, suite, readout), suite, shown, answer)
-        from daskmetrics.report.plots._heatmaps import heat_map
+            return drawing.heat_map(self._source(shown, suite, readout), suite, answer)
+        from daskmetrics.report.plots.figures import MOST_STEPS, axes_for, heat_map
 
-        return heat_map(self._quantity(shown, readout), suite, answer, ax)
+        ax = axes_for(ax)
+        at_layers = shown.at_layers(self._run, readout)
+        image = heat_map(ax, at_layers, suite, answer, MOST_STEPS // 2)
+        title = f"{shown.name}, {suite.model}"
+        ax.set(xlabel="training step", ylabel="layer", title=title)
+        ax.figure.colorbar(image, ax=ax, label=shown.units or shown.name)
+        return ax
 
-    def search(self, ax: Axes | None = None, interactive: bool = False) -> Any:
-        """The best mean score so far, by what the search has spent.
+    def search(self, ax: Axes | None = None, interactive: bool = False) -> Axes | figure:
+        """The best mean score so far by what the search has spent, and every decision at the score
+        that its arm is expected to have by now.
 
         Parameters
         ----------
@@ -163,18 +175,22 @@ class Plots:
             raise DataError(
                 f"The run in '{self._run.folder.path}' has no search yet, so there is nothing to draw."
             )
-        if interactive:
-            from daskmetrics.report.plots._explore import drawn_path
-
-            return drawn_path(self._run, expected(self._run))
-        from daskmetrics.report.plots.lines import best_so_far
-
         path = analysis.path_of(self._run)
-        return best_so_far(path.points, path.default, path.unit, ax)
+        rows = decisions(path, expected_field(self._run))
+        if interactive:
+            from daskmetrics.dashboard import drawing
+
+            return drawing.search_path(rows, path.unit, path.default)
+        from daskmetrics.report.plots.figures import axes_for, search_path
+
+        ax = axes_for(ax)
+        search_path(ax, rows, path)
+        ax.legend(loc="best")
+        return ax
 
     def tradeoff(
         self, cost: str = "layers", ax: Axes | None = None, interactive: bool = False
-    ) -> Any:
+    ) -> Axes | figure:
         """Mean score against what arms take; on axes with the line of the best score at each cost.
 
         Parameters
@@ -205,15 +221,21 @@ class Plots:
             raise unknown("cost", cost, COST_NAMES)
         compared = self._run.trade_offs()
         if interactive:
-            from daskmetrics.report.plots._interactive import arms_source, comparison
+            from daskmetrics.dashboard import drawing
 
             suites = analysis.suites(self._run)
             arms = [trade_off.arm for trade_off in compared.arms]
-            shown, against = mean_field(self._run), cost_field(self._run, arms, COST_NAMES[cost])
-            return comparison(arms_source(arms, suites, shown, against), suites, shown, against)
-        from daskmetrics.report.plots._points import trade_off_axes
+            shown, against = mean_field(self._run), cost_field(self._run, arms, cost)
+            costs = against.columns(arms)["value"]
+            source = drawing.arms_source(arms, suites, **shown.columns(arms), against=costs)
+            return drawing.comparison(source, suites, shown.label, against.label)
+        from daskmetrics.report.plots.figures import axes_for, trade_off
 
-        return trade_off_axes(compared, COST_NAMES[cost], ax)
+        ax = axes_for(ax)
+        trade_off(ax, compared, cost)
+        ax.set_ylabel("mean score")
+        ax.legend(loc="best")
+        return ax
 
     def _shown(self, name: str, ax: Axes | None, interactive: bool) -> Field:
         """A quantity of the arms."""
@@ -234,21 +256,14 @@ class Plots:
             )
         return shown
 
-    def _source(self, shown: Field, suite: Suite, readout: str | None) -> Any:
+    def _source(self, shown: Field, suite: Suite, readout: str | None) -> ColumnDataSource:
         """The columns of the arms of a suite for Bokeh."""
-        from daskmetrics.report.plots._explore import drawn_arms
-        from daskmetrics.report.plots._interactive import arms_source
+        from daskmetrics.dashboard.drawing import arms_source
+        from daskmetrics.report.plots.interactive import drawn_arms
 
-        return arms_source(drawn_arms(self._run, [suite], readout), [suite], shown, None)
-
-    def _quantity(self, shown: Field, readout: str | None) -> Quantity:
-        """The quantity of each layer for matplotlib."""
-        from daskmetrics.report.plots._heatmaps import Quantity
-
-        if shown.group == METRICS:
-            return Quantity(shown.name, shown.units or shown.name, shown.values)
-        values = analysis.at_layers(self._run, shown.values, readout)
-        return Quantity(shown.name, shown.units or shown.name, values, "cividis")
+        arms = drawn_arms(self._run, [suite], readout)
+        columns = shown.columns(arms)
+        return arms_source(arms, [suite], **columns, against=columns["value"])
 
     def _suite(self, model: str | None, readout: str | None = None) -> Suite:
         suites = {suite.model: suite for suite in analysis.suites(self._run)}

@@ -5,13 +5,19 @@ notebook.
 from __future__ import annotations
 
 import html
+import math
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
+from daskmetrics.answer import analysis
 from daskmetrics.answer.answer import Answer
 from daskmetrics.answer.fresh import FreshItems
-from daskmetrics.answer.verdict import CheaperArm, Standing
+from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.answer.status import worker_use
+from daskmetrics.answer.trade_offs import TradeOffs
+from daskmetrics.answer.verdict import CheaperArm
 from daskmetrics.answer.worth import Worth
 from daskmetrics.core.outcomes import WITHIN_ERROR
 from daskmetrics.core.table import Table, printable
@@ -24,9 +30,12 @@ from daskmetrics.report._format import (
     over,
     percent,
     probability,
+    si,
     unpaired,
 )
 
+MOST_ARMS = 64  #: that have a row of metrics
+COSTS = ("layers", "parameters", "operations", "texts/s", "dimensions", "bytes")
 MOST_ROWS = 8  #: of the table by task on the last screen of a run
 #: why a search ended, by the name in `daskmetrics.bandit.Outlook`
 ENDINGS = {
@@ -88,12 +97,9 @@ def sections(answer: Answer) -> list[ReportSection]:
 
 def facts(answer: Answer, folder: str) -> dict[str, str]:
     """The answer in a few lines, by label: what to use, what it gains, how sure that is."""
-    return dict(_facts(answer, folder))
-
-
-def _facts(answer: Answer, folder: str) -> Iterator[tuple[str, str]]:
+    rows = {}
     if answer.unscored_models:
-        yield "Not known", f"no layer of {listed(answer.unscored_models)} has a score"
+        rows["Not known"] = f"no layer of {listed(answer.unscored_models)} has a score"
     best = answer.best
     if answer.confirmed:
         mean_score = number(best.score, best.stderr)
@@ -101,18 +107,19 @@ def _facts(answer: Answer, folder: str) -> Iterator[tuple[str, str]]:
     else:
         scored = sum(task in best.scores for task in answer.weights)
         score = f"the best so far, scored on {scored} of {plural(len(answer.weights), 'task')}"
-    yield "Use", f"{candidate(best.arm)}: {score}"
-    yield "Gain", gain(answer)
-    yield "Sure", sureness(answer)
+    rows["Use"] = f"{candidate(best.arm)}: {score}"
+    rows["Gain"] = gain(answer)
+    rows["Sure"] = sureness(answer)
     if answer.cheaper:
-        yield "Cheaper", cheaper(answer.cheaper)
+        rows["Cheaper"] = cheaper(answer.cheaper)
     if answer.per_task and answer.verdict.disagreeing:
-        yield "Per task", f"a candidate for each task would gain {apart(answer.per_task)} more"
+        rows["Per task"] = f"a candidate for each task would gain {apart(answer.per_task)} more"
     if answer.fresh:
-        yield "Fresh items", fresh_verdict(answer.fresh)
+        rows["Fresh items"] = fresh_verdict(answer.fresh)
     share = f"{percent(answer.cost.share or 0.0)} of the cost of scoring everything"
-    yield "Cost", f"{answer.scored:,} of {answer.planned:,} scores, {share} (assumed)"
-    yield "Save", f"import daskmetrics as dm; dm.open({folder!r}).best().save('my-encoder')"
+    rows["Cost"] = f"{answer.scored:,} of {answer.planned:,} scores, {share} (assumed)"
+    rows["Save"] = f"import daskmetrics as dm; dm.open({folder!r}).best().save('my-encoder')"
+    return rows
 
 
 def use(answer: Answer) -> str:
@@ -127,16 +134,13 @@ def gain(answer: Answer) -> str:
     """What the best candidate gains over the default one, and whether that is beyond the error."""
     if answer.best.arm == answer.default.arm:
         return "none: it is what one would take without a search"
-    if answer.difference is None:
-        return f"not known: no task was scored with it and with {_default(answer)}"
-    return f"{apart(answer.difference)} over {_default(answer)}, {answer.relation}"
-
-
-def _default(answer: Answer) -> str:
+    default = candidate(answer.default.arm)
     for standing in answer.verdict.models:
         if standing.last == answer.default.arm and standing.model == answer.best.arm.model:
-            return "its last layer"
-    return candidate(answer.default.arm)
+            default = "its last layer"
+    if answer.difference is None:
+        return f"not known: no task was scored with it and with {default}"
+    return f"{apart(answer.difference)} over {default}, {answer.relation}"
 
 
 def sureness(answer: Answer) -> str:
@@ -169,23 +173,19 @@ def tasks_section(answer: Answer, most: int | None = None) -> ReportSection:
     ]
     if len(shown) < len(standings):
         notes.append(f"{len(standings) - len(shown)} more lines: daskmetrics best")
-    table = Table(
-        ("for", "best", "score", "gain", "within the error"),
-        tuple(_standing_row(standing) for standing in shown),
-        notes=(*notes, *unpaired(standing.gain for standing in shown)),
-    )
-    return ReportSection("By task", table=table)
-
-
-def _standing_row(standing: Standing) -> tuple[str, ...]:
-    within = "not tested"
-    if standing.tied:
-        within = f"{len(standing.tied)} of {standing.tested}"
-    title = standing.what
-    if len(standing.tasks) > 1:
-        title = standing.what.replace("_", " ")
-    score = number(standing.score, standing.stderr)
-    return title, str(standing.arm), score, apart(standing.gain, " *"), within
+    rows = []
+    for standing in shown:
+        within = "not tested"
+        if standing.tied:
+            within = f"{len(standing.tied)} of {standing.tested}"
+        title = standing.what
+        if len(standing.tasks) > 1:
+            title = standing.what.replace("_", " ")
+        score = number(standing.score, standing.stderr)
+        rows.append((title, str(standing.arm), score, apart(standing.gain, " *"), within))
+    header = ("for", "best", "score", "gain", "within the error")
+    notes += unpaired(standing.gain for standing in shown)
+    return ReportSection("By task", table=Table(header, tuple(rows), notes=tuple(notes)))
 
 
 def models_section(answer: Answer) -> ReportSection:
@@ -313,7 +313,85 @@ def fresh_verdict(fresh: FreshItems) -> str:
     return f"the choice does not hold, {candidate(fresh.best)} is higher beyond the error"
 
 
-def last_screen(answer: Answer, folder: str) -> list[ReportSection]:
-    """What a run ends with: the answer, and the best candidates of a few tasks."""
-    lines = Table((), tuple(facts(answer, folder).items()))
-    return [ReportSection("", table=lines), replace(tasks_section(answer, MOST_ROWS), title="")]
+def trade_offs_table(compared: TradeOffs) -> Table:
+    """The front of scores and costs, one arm a row, and how the costs are known."""
+    rows = []
+    for row in compared.front:
+        cost = row.cost
+        kept = si(cost.parameters)
+        if cost.whole is not None:
+            kept += f" of {si(cost.whole)}"
+        speed = "–"
+        if cost.texts_per_second:
+            speed = si(cost.texts_per_second)
+        elif cost.seconds is None:
+            speed = "unknown"
+        score = (str(row.arm), number(row.score, row.stderr), apart(row.gain, " *"))
+        sizes = (f"{cost.dimensions:,}", f"{cost.bytes:,}")
+        rows.append((*score, str(cost.layers), kept, si(cost.flops), speed, *sizes))
+    sizes_of = compared.sizes.items()
+    tokens = sorted({math.floor(size.tokens) for _, size in sizes_of})
+    notes = [
+        f"Those of the {plural(len(compared.arms), 'candidate')} scored on all tasks that no other "
+        "beats in both score and cost. Gain: above the row before.",
+        f"Operations and texts/s: for a text of {', '.join(map(str, tokens))} tokens; texts/s is "
+        "measured for the deepest layer, and follows the operations elsewhere.",
+    ]
+    if not all(size.is_measured for _, size in sizes_of):
+        notes.append("Tokens: the greatest length, where a run recorded none.")
+    if assumed := [model for model, size in sizes_of if not size.weights]:
+        notes.append(f"Assumed for {', '.join(assumed)}: 12 width² weights a block.")
+    notes += unpaired(row.gain for row in compared.front)
+    return Table(("arm", "score", "gain", *COSTS), tuple(rows), "Trade-offs", tuple(notes))
+
+
+def folded_sections(run: RecordedRun) -> dict[str, Table]:
+    """The tables that the page folds, by their titles; without rows if there is nothing to show."""
+    compared = analysis.compared(run) if run.tasks else None
+    return {
+        "What a better score costs": trade_offs_table(compared) if compared else NO_TABLE,
+        "The metrics of every arm": _metrics(run),
+        "Which metrics predict quality here": _predictors(run),
+        "Workers": _workers(run),
+    }
+
+
+def _metrics(run: RecordedRun) -> Table:
+    """The metrics of every layer of a small run; without rows if there are too many layers."""
+    metrics = analysis.metrics(run)
+    layers = (replace(suite, readouts=("",)).arms() for suite in analysis.suites(run))
+    arms = list(chain.from_iterable(layers))
+    if not metrics or len(arms) > MOST_ARMS:
+        return NO_TABLE
+    rows = []
+    for arm in arms:
+        values = [by_arm.get(arm) for by_arm in metrics.values()]
+        rows.append((str(arm), *("–" if value is None else f"{value:.4g}" for value in values)))
+    return Table(("layer", *metrics), tuple(rows))
+
+
+def _predictors(run: RecordedRun) -> Table:
+    """How well each metric ranks candidates as the scores do, the closest first."""
+    table = analysis.correlations(run) if run.recorded else {}
+    groups = tuple(next(iter(table.values()), {}))
+    rows = []
+    for name in analysis.closest_first(table):
+        cells = []
+        for rho, count in table[name].values():
+            text = f"{rho:+.2f} ({count:,})".replace("-", "\N{MINUS SIGN}")
+            cells.append("too few" if math.isnan(rho) else text)
+        rows.append((name, *cells))
+    return Table(("metric", *groups), tuple(rows), notes=(analysis.ABOUT_RHO,))
+
+
+def _workers(run: RecordedRun) -> Table:
+    """How busy the workers were."""
+    rows = []
+    for use in worker_use(run):
+        shares = ["unknown" if share is None else f"{share:.0%}" for share in (use.busy, use.cpu)]
+        sizes = []
+        for size, missing in ((use.memory, "unknown"), (use.gpu_memory, "none")):
+            sizes.append(missing if size is None else f"{size / 2**30:.1f} GiB")
+        rows.append((use.worker, use.host, str(use.units), *shares, *sizes))
+    header = ("worker", "host", "units", "busy", "CPU", "memory", "GPU memory")
+    return Table(header, tuple(rows))

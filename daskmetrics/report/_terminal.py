@@ -1,42 +1,68 @@
-"""A run as plain text for a terminal, at most 100 columns wide."""
+"""A run as plain text for a terminal, at most 100 columns wide, except for tables of trade-offs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from importlib.util import find_spec
+from itertools import chain
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.answer import cost_of
-from daskmetrics.answer.status import WorkerUse, idle_now
+from daskmetrics.answer.posterior import posterior_of
+from daskmetrics.answer.recorded import cell_of
+from daskmetrics.answer.status import idle_now
 from daskmetrics.core.files import RunFolder
+from daskmetrics.core.names import Arm
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import duration, equal_names
-from daskmetrics.report._format import LABEL, fact, number, percent
+from daskmetrics.core.text import duration, equal_names, shortened
+from daskmetrics.report._format import LABEL, WIDTH, fact, number, percent, probability, si
 from daskmetrics.report._run import Run
-from daskmetrics.report._sections import ReportSection, facts, last_screen, sections
+from daskmetrics.report._sections import (
+    MOST_ROWS,
+    ReportSection,
+    cheaper,
+    facts,
+    sections,
+    tasks_section,
+    trade_offs_table,
+    use,
+)
 
 NO_PICTURES = (
     "No PNG or SVG files of the figures were written: they need matplotlib. Run pip install "
     "'daskmetrics[plot]', then daskmetrics report again."
 )
+TABLE_WIDTH = 132  #: columns, since a row of trade-offs has nine cells
+SHOWN = 6  #: decisions that are listed
+
+Facts = list[tuple[str, str]]  # labels and texts
+
+
+def _text(blocks: Iterable[Iterable[tuple[str, str]]]) -> str:
+    """Labelled lines, with an empty line between blocks."""
+    lines = ["\n".join(chain.from_iterable(fact(*row) for row in block)) for block in blocks]
+    return "\n\n".join(filter(None, lines))
 
 
 def status_text(run: Run) -> str:
     """Progress, failures, the leading candidate and the location of the files."""
-    lines = [*fact(run.start.name, run.state), *_progress(run)]
+    known = [(run.start.name, run.state), *_progress(run)]
     if not run.finished:
         for worker, reason in idle_now(run.folder).items():
-            lines += fact("idle", f"worker {worker}: {reason}")
-    return "\n".join([*lines, *_notices(run), *_failures(run), "", whereabouts(run.folder)])
+            known.append(("idle", f"worker {worker}: {reason}"))
+    return "\n\n".join([_text([known, *_problems(run)]), whereabouts(run.folder)])
 
 
 def summary_text(run: Run) -> str:
-    """What a run ends with: the answer, and the best candidate of every kind and task."""
+    """What a run ends with: the answer, and the best candidates of a few tasks."""
     if not run.result:
-        lines = [*fact(run.start.name, run.state), *_progress(run)]
-        return "\n".join([*lines, *_notices(run), *_failures(run)])
-    shown = [section.as_text() for section in last_screen(run.answer, str(run.folder.path))]
-    return "\n".join(["\n\n".join(shown), *_watched(run), *_notices(run), *_failures(run)])
+        return _text([[(run.start.name, run.state), *_progress(run)], *_problems(run)])
+    lines = Table((), tuple(facts(run.answer, str(run.folder.path)).items()))
+    shown = [lines.as_text(WIDTH), tasks_section(run.answer, MOST_ROWS).table.as_text(WIDTH)]
+    watched = [("watch", run.watched)] if run.watched else []
+    shown[1:] = ["\n".join(filter(None, [shown[1], _text([watched])]))]
+    problems = _text(_problems(run))
+    return "\n\n".join(filter(None, [*shown, problems]))
 
 
 def best_text(run: Run) -> str:
@@ -63,64 +89,50 @@ def whereabouts(folder: RunFolder) -> str:
     return "\n".join(lines)
 
 
-def _progress(run: Run) -> Iterator[str]:
+def _progress(run: Run) -> Facts:
     """What is done of every kind of work, the leader and what that took."""
-    if trained := _counted(run, "train"):
-        yield from fact("train", trained)
+    done = {}
+    for kind in ("train", "measure"):
+        counts = {status: count for (name, status), count in run.counts.items() if name == kind}
+        known = [("done", counts.pop("ok"))] if "ok" in counts else []
+        texts = [f"{count:,} {status}" for status, count in [*known, *counts.items()]]
+        done[kind] = ", ".join(texts)
+    rows = [("train", done["train"])] if done["train"] else []
     measured = "none: the run has no metrics"
     if run.config["metrics"]:
-        measured = _counted(run, "measure") or "nothing yet"
-        measured += f", of {run.start.checkpoints:,} checkpoints"
-    yield from fact("measure", measured)
+        measured = f"{done['measure'] or 'nothing yet'}, of {run.start.checkpoints:,} checkpoints"
+    rows.append(("measure", measured))
     if run.tasks:
-        yield from fact("search", run.searched)
-        yield from fact("cost", cost(run))
-        yield from fact("answer" if run.result else "leader", leading(run))
+        rows += [("search", run.searched), ("cost", cost(run))]
+        rows.append(("answer" if run.result else "leader", leading(run)))
     else:
-        yield from fact("search", "none: the run has no tasks")
-    yield from fact("time", f"{worker_seconds(run)} (measured on the workers)")
-    yield from _watched(run)
+        rows.append(("search", "none: the run has no tasks"))
+    rows.append(("time", f"{worker_seconds(run)} (measured on the workers)"))
+    if run.watched:
+        rows.append(("watch", run.watched))
+    return rows
 
 
-def _counted(run: Run, kind: str) -> str:
-    """Records of a kind by status, those with a value first."""
-    counts = {status: count for (name, status), count in run.counts.items() if name == kind}
-    done = [("done", counts.pop("ok"))] if "ok" in counts else []
-    return ", ".join(f"{count:,} {status}" for status, count in [*done, *counts.items()])
-
-
-def _watched(run: Run) -> list[str]:
-    return fact("watch", run.watched) if run.watched else []
-
-
-def _notices(run: Run) -> list[str]:
-    """Checkpoints of equal weights, and what is doubtful about the weights and the data."""
-    lines = []
-    for kept, names in run.start.aliases.items():
-        lines += fact("identical", equal_names(kept, names))
-    for warning in run.start.warnings:
-        lines += fact("warning", warning)
-    if lines:
-        lines.insert(0, "")
-    return lines
-
-
-def _failures(run: Run) -> list[str]:
-    lines = []
+def _problems(run: Run) -> list[Facts]:
+    """Checkpoints of equal weights, what is doubtful about the weights and the data, and failures."""
+    equal = run.start.aliases.items()
+    notices = [("identical", equal_names(kept, names)) for kept, names in equal]
+    notices += [("warning", warning) for warning in run.start.warnings]
+    missing: Facts = []
     for failure in analysis.failures(run):
-        missing = f"{failure.count:,} x {failure.kind}, {failure.status}"
-        lines += fact("", f"{missing}: {failure.reason} (first: {failure.example})")
-    if lines:
-        lines = ["", "missing values:", *lines]
+        values = f"{failure.count:,} x {failure.kind}, {failure.status}"
+        text = f"{values}: {failure.reason} (first: {failure.example})"
+        missing.append(("" if missing else "missing", text))
+    remedies = []
     if run.failed:
         where = run.folder.path
-        lines += ["", *fact("details", f"daskmetrics runs logs {where} {run.failed[0].name}")]
         retry = f"daskmetrics runs retry {where}, then run the same command again"
-        lines += fact("try again", retry)
+        logs = f"daskmetrics runs logs {where} {run.failed[0].name}"
+        remedies += [("details", logs), ("try again", retry)]
     if survived := analysis.survived(run):
         faults = ", ".join(f"{count:,} x {fault}" for fault, count in survived.most_common())
-        lines += fact("recovered", f"{faults} in attempts whose units succeeded later")
-    return lines
+        remedies.append(("recovered", f"{faults} in attempts whose units succeeded later"))
+    return [notices, missing, remedies]
 
 
 def cost(run: Run) -> str:
@@ -153,19 +165,74 @@ def leading(run: Run) -> str:
     return f"{arm}, mean score {number(score)}, the greatest of those scored on every task"
 
 
-def worker_table(uses: Sequence[WorkerUse]) -> Table:
-    """How busy the workers were."""
+def explain_text(run: Run, name: str) -> str:
+    """Rank, decisions, scores and metrics of an arm such as ``tiny@step8/3``."""
+    posterior = posterior_of(run)
+    for alias, kept in run.measured_as.items():
+        if name.startswith(f"{alias}/"):
+            name = kept + name.removeprefix(alias)
+    index = posterior.index(name)
+    arm, leader = (posterior.problem.arms[i] for i in (index, posterior.leader))
+    reward, mean = posterior.problem.reward, posterior.posterior.mean[index]
+    lead = posterior.lead(index)
+    ahead = "the recommended one" if run.result else "the leading one so far"
+    if arm != leader:
+        ahead = (
+            f"{leader} is expected to be better by {number(lead.value, lead.stderr, sign=True)}; "
+            f"{probability(1 - lead.probability)} that this one is better"
+        )
+    rank = f"{posterior.rank(index)} of {len(posterior.problem.arms):,} by the posterior mean"
+    expected = f"{number(mean, posterior.posterior.sd[index], sign=True)} (reward {reward})"
+    chosen = "never: the search expected more information per cost from other candidates"
+    if picks := [pick for pick in run.picks if cell_of(pick).arm == arm]:
+        texts = [f"{pick['index'] + 1} ({pick['stage']}, {cell_of(pick).task})" for pick in picks]
+        chosen = f"{len(picks)} of {len(run.picks)} decisions: {shortened(texts, SHOWN)}"
+    rows = (("rank", rank), ("expected", expected), ("leader", ahead), ("chosen", chosen))
+    tables = [_scores(run, arm, leader), _metrics(run, arm)]
+    shown = [ReportSection(str(arm), table=Table((), rows))]
+    shown += [ReportSection("", table=table) for table in tables if table.rows]
+    return "\n\n".join(section.as_text() for section in shown)
+
+
+def _scores(run: Run, arm: Arm, leader: Arm) -> Table:
+    """The arm's score on every task beside the leader's and the best."""
+    scores = analysis.scores(run)
     rows = []
-    for use in uses:
-        used = (_share(use.busy), _share(use.cpu), _gib(use.memory), _gib(use.gpu_memory, "none"))
-        rows.append((use.worker, use.host, str(use.units), *used))
-    header = ("worker", "host", "units", "busy", "CPU", "memory", "GPU memory")
-    return Table(header, tuple(rows))
+    for task in run.tasks:
+        by_arm = {scored: by_task.get(task) for scored, by_task in scores.items()}
+        best = max((score for score in by_arm.values() if score is not None), default=None)
+        rows.append((task, *map(number, (by_arm.get(arm), by_arm.get(leader), best))))
+    return Table(("task", "this one", "leader", "best score"), tuple(rows))
 
 
-def _share(share: float | None) -> str:
-    return "unknown" if share is None else f"{share:.0%}"
+def _metrics(run: Run, arm: Arm) -> Table:
+    """The metrics of the arm's layer, and how they compare with those of all."""
+    layer = analysis.layer_of(arm)
+    rows = []
+    for name, values in analysis.metrics(run).items():
+        if layer not in values:
+            rows.append((name, "undefined", "", ""))
+            continue
+        below = sum(value < values[layer] for value in values.values()) / len(values)
+        value = f"{values[layer]:.4g}"
+        rows.append((name, value, analysis.units(run, name), f"{percent(below)} of the layers"))
+    return Table(("metric", "value", "units", "greater than"), tuple(rows))
 
 
-def _gib(size: int | None, missing: str = "unknown") -> str:
-    return missing if size is None else f"{size / 2**30:.1f} GiB"
+def within_text(run: Run, within: float) -> str:
+    """The best arm, and the simplest that loses at most a share of its score."""
+    simpler = run.verdict.cheaper(within)
+    rows = [("best", use(run.answer))]
+    if simpler is None:
+        rows.append(("cheaper", f"none loses at most {percent(within)} of the score (95 %)"))
+    else:
+        less, best = run.cost_of(simpler.arm), run.cost_of(run.answer.best.arm)
+        weights = f"{si(less.parameters)} weights in place of {si(best.parameters)}"
+        saved = f"{weights}, {si(less.flops)} operations for a text in place of {si(best.flops)}"
+        rows += [("cheaper", cheaper(simpler)), ("saves", saved)]
+    return Table((), tuple(rows)).as_text(WIDTH)
+
+
+def trade_offs_text(run: Run) -> str:
+    """Scores against what arms take."""
+    return trade_offs_table(run.trade_offs()).as_text(TABLE_WIDTH)

@@ -24,6 +24,8 @@ LAST_LINES = 40  #: shown of a worker's log
 LONGEST = 300  #: characters shown of an entry as JSON
 
 Numbered = tuple[int, events.Event]
+NAMED = events.UnitAsked | events.Record | events.AttemptFailed | events.InputRecovered
+OF_UNITS = NAMED | events.UnitsRetried
 
 
 def journal_lines(
@@ -58,17 +60,19 @@ def journal_json(lines: Sequence[Numbered]) -> str:
 
 def _describe(entry: events.Event) -> str:
     """An entry in words, or as JSON."""
+    worker = getattr(entry, "worker", None)
+    where = f" on {worker}" if worker else ""
     match entry:
         case events.Record():
             end = f"{entry.status}: {entry.reason or NO_REASON}"
             if entry.ok:
-                end = f"ok after {entry.seconds:.1f} s{_on(entry.worker)}"
+                end = f"ok after {entry.seconds:.1f} s{where}"
             if entry.attempts > 1:
                 end += f", attempt {entry.attempts}"
             return f"{entry.kind} {entry.name}  {end}"
         case events.AttemptFailed(name=name, fault=fault, reason=reason):
             blame = "" if entry.blamed else " (not its fault)"
-            return f"{name}  {fault}{_on(entry.worker)}{blame}: {reason or NO_REASON}"
+            return f"{name}  {fault}{where}{blame}: {reason or NO_REASON}"
         case events.UnitAsked(name=name, note=note, pick=pick):
             if not pick:
                 return name
@@ -95,10 +99,6 @@ def _describe(entry: events.Event) -> str:
     return f"{text[:LONGEST]} ... ({len(text):,} characters)"
 
 
-def _on(worker: str | None) -> str:
-    return f" on {worker}" if worker else ""
-
-
 @dataclass(frozen=True)
 class UnitLog:
     """The key and the name of a work unit in a journal."""
@@ -113,14 +113,9 @@ def log_text(folder: RunFolder, query: str) -> str:
     ``query`` is the key or name of a unit, or the beginning of one, such as ``tiny@step8``.
     """
     entries = numbered(folder.must_exist().journal)
-    units = {
-        UnitLog(entry.key, entry.name): None
-        for _, entry in entries
-        if isinstance(
-            entry, events.UnitAsked | events.Record | events.AttemptFailed | events.InputRecovered
-        )
-    }
-    return "\n\n".join("\n".join(_history(folder, unit, entries)) for unit in find(query, units))
+    named = [entry for _, entry in entries if isinstance(entry, NAMED)]
+    units = dict.fromkeys(UnitLog(entry.key, entry.name) for entry in named)
+    return "\n\n".join(_history(folder, unit, entries) for unit in find(query, units))
 
 
 def find(query: str, units: Iterable[UnitLog]) -> list[UnitLog]:
@@ -150,34 +145,31 @@ def find(query: str, units: Iterable[UnitLog]) -> list[UnitLog]:
     )
 
 
-def _history(folder: RunFolder, unit: UnitLog, entries: Sequence[Numbered]) -> Iterator[str]:
-    yield f"{printable(unit.name)}  (key {unit.key})"
+def _history(folder: RunFolder, unit: UnitLog, entries: Sequence[Numbered]) -> str:
+    """The entries of a unit, with what is known beside them below each, and the logs of its
+    workers.
+    """
+    lines = [f"{printable(unit.name)}  (key {unit.key})"]
     workers: dict[str, None] = {}
     for number, entry in entries:
-        match entry:
-            case events.Record(key=unit.key) | events.AttemptFailed(key=unit.key):
-                if entry.worker:
-                    workers[entry.worker] = None
-            case events.UnitAsked(key=unit.key) | events.InputRecovered(key=unit.key):
-                pass
-            case events.UnitsRetried(keys=keys) if unit.key in keys:
-                pass
-            case _:
-                continue
-        yield journal_text([(number, entry)])
+        keys = [getattr(entry, "key", None), *getattr(entry, "keys", ())]
+        if unit.key not in keys or not isinstance(entry, OF_UNITS):
+            continue
+        lines.append(journal_text([(number, entry)]))
         match entry:
             case events.AttemptFailed(trace=trace):
-                yield from _indented(trace.splitlines())
-            case events.Record(
-                value=Measured(reasons=reasons)
-            ):  # the undefined metrics of a measured checkpoint
-                yield from _indented(
-                    f"{name} of layer {layer}: {reason}" for layer, name, reason in reasons
-                )
+                lines += _indented(trace.splitlines())
+            # the undefined metrics of a measured checkpoint
+            case events.Record(value=Measured(reasons=reasons)):
+                undefined = (f"{name} of layer {layer}: {text}" for layer, name, text in reasons)
+                lines += _indented(undefined)
+        if isinstance(entry, events.Record | events.AttemptFailed) and entry.worker:
+            workers[entry.worker] = None
     for worker in workers:
         for log in _worker_logs(folder, worker):
-            yield f"\nlog of {printable(worker)}, {log}, last lines:"
-            yield from _indented(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+            lines.append(f"\nlog of {printable(worker)}, {log}, last lines:")
+            lines += _indented(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+    return "\n".join(lines)
 
 
 def _indented(lines: Iterable[str]) -> Iterator[str]:

@@ -10,11 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from yaml import YAMLError
+
 from daskmetrics.answer import analysis
 from daskmetrics.answer.recorded import cell_of
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.text import duration
+from daskmetrics.execution.journal import holder
 from daskmetrics.report._format import number, percent
 from daskmetrics.report._run import Run
 
@@ -23,6 +26,11 @@ PATIENCE = (
     10  # a run that changes is read again after this many times the seconds that reading it took
 )
 Stamp = tuple[int, int]  # of a journal: its modification time in nanoseconds, and its size
+# what reading files may raise that are damaged, or that another program has written
+UNREADABLE = (
+    *(DaskmetricsError, OSError, EOFError, YAMLError),
+    *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, StopIteration),
+)
 T = TypeVar("T")
 
 
@@ -123,8 +131,9 @@ class RunCollection:
     def _row(self, name: str, folder: RunFolder) -> RunRow:
         self._rows[name] = _read_again(folder, self._rows.get(name), partial(_read_row, folder))
         row = self._rows[name].value
-        if row.state == UNFINISHED:
-            return replace(row, state=_state(folder))
+        # whether a process drives it now, which its journal does not say
+        if row.state == UNFINISHED and holder(folder.lock):
+            return replace(row, state="running")
         return row
 
 
@@ -163,13 +172,6 @@ def _stamp(folder: RunFolder) -> Stamp:
     return stat.st_mtime_ns, stat.st_size
 
 
-def _state(folder: RunFolder) -> str:
-    """Whether a process drives an unfinished run now, which its journal does not say."""
-    from daskmetrics.execution.journal import holder
-
-    return "running" if holder(folder.lock) else UNFINISHED
-
-
 def _read_row(folder: RunFolder, stamp: Stamp) -> RunRow:
     """The row of a run; whatever a damaged or foreign folder holds, one row says what is wrong with
     it.
@@ -177,7 +179,7 @@ def _read_row(folder: RunFolder, stamp: Stamp) -> RunRow:
     row = RunRow(folder.path.name, changed=stamp[0] / 1e9)
     try:
         return _row_of(Run(folder.path), row)
-    except Exception as error:
+    except UNREADABLE as error:
         return replace(row, problem=reason(error))
 
 

@@ -128,7 +128,7 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
         def page(nonce: str) -> str:
             try:
                 shown = {"problem": None, **values()}
-            except Exception as error:
+            except overview.UNREADABLE as error:
                 self.set_status(404 if isinstance(error, ConfigError) else 200)
                 shown = {"problem": overview.reason(error), "title": "daskmetrics"}
             empty = dict.fromkeys(("rows", "run", "tables"))

@@ -13,7 +13,7 @@ from daskmetrics.answer.trade_offs import ArmCost, on_front
 from daskmetrics.cli import main
 from daskmetrics.core.errors import DataError
 from daskmetrics.report import trade_offs_text
-from daskmetrics.report._explain import trade_offs_table
+from daskmetrics.report._sections import trade_offs_table
 from daskmetrics.report.page import page
 
 
@@ -137,12 +137,15 @@ def test_page_has_the_table(run):
 
 def test_the_panels_are_of_the_costs_that_differ(run):
     pytest.importorskip("matplotlib")
-    from daskmetrics.report.plots._points import COST_OF, trade_off_panels
+    from daskmetrics.report.plots.figures import trade_off_panels
+    from daskmetrics.report.plots.quantities import COST_NAMES
 
     found = run.trade_offs()
-    assert [ax.get_xlabel() for ax in trade_off_panels(found).axes] == list(COST_OF)[:-1]
+    assert [ax.get_xlabel() for ax in trade_off_panels(found).axes] == list(COST_NAMES.values())[
+        :-1
+    ]
     one = replace(found, arms=tuple(each for each in found.arms if each.arm.model == "small"))
-    assert [ax.get_xlabel() for ax in trade_off_panels(one).axes] == list(COST_OF)[:-2]
+    assert [ax.get_xlabel() for ax in trade_off_panels(one).axes] == list(COST_NAMES.values())[:-2]
     for ax in trade_off_panels(one).axes:
         heights = list(ax.lines[0].get_ydata())
         assert heights == sorted(heights) and max(heights) == max(each.score for each in one.arms)

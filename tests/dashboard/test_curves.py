@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from daskmetrics.dashboard._curves import MAX_POINTS, RECENT, TrainingCurves
+from daskmetrics.dashboard._state import MAX_POINTS, RECENT, TrainingCurves
 
 
 def event(step, rank=0, **more):

@@ -20,8 +20,8 @@ from daskmetrics.config import Cluster, Recipe
 from daskmetrics.core.events import RunFinished
 from daskmetrics.core.names import Suite
 from daskmetrics.dashboard import RUN_PAGE, Publisher
-from daskmetrics.dashboard._curves import TrainingCurves
 from daskmetrics.dashboard._plugin import NAME
+from daskmetrics.dashboard._state import TrainingCurves
 from daskmetrics.experiment._worker import train_to
 from tests.browser import chromium, complaints
 

@@ -17,7 +17,7 @@ from daskmetrics.core.events import (
 )
 from daskmetrics.core.names import Suite
 from daskmetrics.core.results import Measured, Scored, Trained
-from daskmetrics.dashboard._pages import _current, _progress
+from daskmetrics.dashboard._pages import current_quantity, progress_of
 from daskmetrics.dashboard._state import (
     LATEST,
     MEAN,
@@ -225,5 +225,5 @@ def test_a_run_without_metrics_shows_its_scores():
     value = {"layers": [0, 1], "names": [], "values": [[], []]}
     live.receive([UnitsPlanned({"measure": 0}), record("measure", "a@step0", value)], 0.0)
     assert set(live.names()) == {"Search", "Scores"}
-    assert _current(live) == SCORED and np.isnan(live.values(SCORED)).all()
-    assert _progress(live) == []
+    assert current_quantity(live) == SCORED and np.isnan(live.values(SCORED)).all()
+    assert progress_of(live) == []

@@ -66,17 +66,3 @@ def test_waiting_may_end_before_the_run(tmp_path):
     go_on.set()
     with pytest.raises(Exception, match="No run in"):
         run.wait()
-
-
-def test_tab_completion_shows_the_api_alone(tmp_path):
-    run = BackgroundRun(lambda display: None, RunFolder(tmp_path))
-    assert dir(run) == [
-        "folder",
-        "leader",
-        "progress",
-        "results",
-        "running",
-        "state",
-        "stop",
-        "wait",
-    ]

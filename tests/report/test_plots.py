@@ -145,7 +145,3 @@ def test_unknown_names_are_errors_that_list_the_valid_ones(finished):
 def test_a_run_without_a_search_has_nothing_to_draw(a_run):
     with pytest.raises(DataError, match="no search yet"):
         a_run(tasks=()).plot.search()
-
-
-def test_tab_completion_shows_the_plots_alone(finished):
-    assert dir(finished.plot) == ["heatmap", "layers", "search", "tradeoff"]

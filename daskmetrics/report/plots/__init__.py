@@ -1,17 +1,10 @@
-"""The figures of a report, drawn with matplotlib as files and with Bokeh on the page.
+"""The figures of a report.
 
-=============== =================================================================
-`_style`        size, colours and fonts of all figures; figures as files
-`_heatmaps`     a quantity by layer and checkpoint
-`lines`         quantities along the layers, the search's path, losses
-`_points`       mean scores of the best arms, along the layers, and against costs
-`_correlations` metrics against scores
-`_telemetry`    what the workers used over time, and their units
-`figures`       which figures a run has as files, with captions
-`_fields`       what the interactive figures can show of an arm
-`_interactive`  the interactive figures, with Bokeh
-`_explore`      which of them a run has, as JSON for its page
-=============== =================================================================
+============= ==================================================================
+`quantities`  what figures show of an arm: scores, metrics and costs
+`figures`     the figures drawn with matplotlib, as axes and as files
+`interactive` which figures a page has, drawn with Bokeh by `dashboard.drawing`
+============= ==================================================================
 """
 
 from importlib.util import find_spec

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from bokeh.core.json_encoder import serialize_json
 from bokeh.document import Document
+from bokeh.resources import Resources
 
 from daskmetrics.answer.analysis import path_of
 from daskmetrics.core.names import Suite
+from daskmetrics.dashboard import drawing
 from daskmetrics.report.page import EMBEDDED
-from daskmetrics.report.plots import _interactive as draw
-from daskmetrics.report.plots._explore import MANY, figures, library
-from daskmetrics.report.plots._fields import METRICS, SCORES, Field, fields
+from daskmetrics.report.plots.interactive import MANY, figures
+from daskmetrics.report.plots.quantities import METRICS, SCORES, Field, decisions, fields
 
 STEPS = tuple(f"step{1000 * i}" for i in range(144))
 GRID = tuple(Suite(name, STEPS, tuple(range(12)), 11) for name in ("small", "medium", "large"))
@@ -41,20 +42,22 @@ def test_the_figures_of_5184_arms_fit_into_a_page():
         for i in range(24)
         for one in [a_field(f"m{i}", METRICS, 1)]
     ]
-    source = draw.arms_source(ARMS, GRID, known[0], known[-1])
+    values = known[0].columns(ARMS)
+    source = drawing.arms_source(ARMS, GRID, **values, against=values["value"])
     document = Document()
     for each in (
-        draw.heat_map(source, GRID[0], known[0], {"best": ARMS[7], "default": ARMS[-1]}),
-        draw.layer_lines(source, GRID[0], known[0]),
-        draw.comparison(source, GRID, known[0], known[-1]),
+        drawing.heat_map(source, GRID[0], {"best": ARMS[7], "default": ARMS[-1]}),
+        drawing.layer_lines(source, GRID[0], "x"),
+        drawing.comparison(source, GRID, "x", "y"),
     ):
         document.add_root(each)
     assert len(ARMS) == 5184 > MANY
     size = len(
         serialize_json([document.to_json(deferred=False), [one.as_json(ARMS) for one in known]])
     )
+    library = Resources(mode="inline", minified=True, components=["bokeh"]).js_raw[0]
     tables = 500_000
-    assert size + len(library()) + EMBEDDED * 4 / 3 + tables < LIMIT
+    assert size + len(library) + EMBEDDED * 4 / 3 + tables < LIMIT
 
 
 def test_a_sparse_field_names_its_arms_and_missing_values_are_null():
@@ -98,19 +101,19 @@ def test_the_quantities_of_a_run_are_what_it_recorded(finished):
 def test_a_line_has_the_values_of_one_checkpoint():
     shown = a_field("m", METRICS, 1.0)
     suite = GRID[1]
-    data = (
-        draw.layer_lines(draw.arms_source(ARMS, GRID, shown, None), suite, shown)
-        .renderers[0]
-        .data_source.data
+    columns = shown.columns(ARMS)
+    source = drawing.arms_source(ARMS, GRID, **columns, against=columns["value"])
+    data = drawing.layer_lines(source, suite, "m").renderers[0].data_source.data
+    assert (
+        data["label"][0] == "0" and data["label"][-1] == "143k" and len(data["xs"]) == drawing.LINES
     )
-    assert data["label"][0] == "0" and data["label"][-1] == "143k" and len(data["xs"]) == draw.LINES
     last = [shown.values[arm] for arm in suite.arms() if arm.revision == STEPS[-1]]
     assert data["ys"][-1] == pytest.approx(last, rel=1e-6)
 
 
 def test_every_decision_is_drawn_at_the_cost_spent_then(finished):
     path = path_of(finished)
-    drawn = draw.search_path(path, {}).renderers
+    drawn = drawing.search_path(decisions(path, None), path.unit, path.default).renderers
     dots = [x for each in drawn for x in each.data_source.data.get("spent", ())]
     assert sorted(dots) == [point.spent for point in path.points]
 

@@ -1,19 +1,26 @@
-"""Which interactive figures a run has, with captions, as the JSON that the page draws them from."""
+"""Which interactive figures a run has, with captions, as the JSON that its page draws them from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from bokeh.document import Document
-from bokeh.resources import Resources
+from bokeh.plotting import figure
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.names import Arm, Suite
-from daskmetrics.report.plots import _interactive as draw
-from daskmetrics.report.plots._fields import EXPECTED, METRICS, SCORES, Field, fields
+from daskmetrics.dashboard import drawing
+from daskmetrics.report.plots.quantities import (
+    EXPECTED,
+    METRICS,
+    SCORES,
+    Field,
+    decisions,
+    fields,
+    readout_note,
+)
 
 MANY = 2000  # arms from which on errors of metrics are left out, for the size of the page
 CAPTIONS = {
@@ -27,9 +34,6 @@ CAPTIONS = {
     "every decision at the score that its arm is expected to have by now.",
     "losses": "Mean loss on one batch that is the same for all checkpoints of a model.",
 }
-
-
-BEST_READOUT = " Each layer is shown with its best readout, by the mean score."
 OF_ARMS = {"map", "lines", "points", "comparison"}
 
 
@@ -44,44 +48,43 @@ class Figures:
     models: tuple[str, ...]
     shown: str  # name of the quantity that is shown first
     against: str  # and of the one that it is compared with
-    data: dict[str, Any]
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """The groups of the quantities, in order."""
-        return tuple(dict.fromkeys(field.group for field in self.fields))
+    data: dict[str, object]
 
 
 def figures(run: RecordedRun) -> Figures | None:
     """The interactive figures of a run; None if it has no data."""
-    suites = analysis.suites(run)
+    suites, path = analysis.suites(run), analysis.path_of(run)
     arms = drawn_arms(run, suites)
-    quantities = fields(run, arms) if suites else ()
-    shown, against = _initial(quantities)
+    quantities = fields(run, arms) if suites else []
+    # a metric or, without metrics, another quantity is compared with the one that is shown first
+    others = [quantity for quantity in quantities[1:] if quantity.group != SCORES]
+    others.sort(key=lambda quantity: quantity.group != METRICS)
+    shown, against = (next(iter(some), None) for some in (quantities, others))
     drawn = _of_arms(run, suites, arms, shown, against) if shown else []
-    if suites and run.picks:
-        drawn.append(drawn_path(run, quantities))
+    if suites and path.points:
+        expected = [quantity for quantity in quantities if quantity.name == EXPECTED]
+        rows = decisions(path, next(iter(expected), None))
+        drawn.append(drawing.search_path(rows, path.unit, path.default))
     if losses := analysis.losses(run):
-        drawn.append(draw.training_loss(losses))
+        drawn.append(drawing.training_loss(losses))
     if not drawn:
         return None
     document = Document()
-    for figure in drawn:
-        document.add_root(figure)
-    roots = {figure.id: f"figure-{figure.name}" for figure in drawn}
-    data = {
+    for fig in drawn:
+        document.add_root(fig)
+    roots = {fig.id: f"figure-{fig.name}" for fig in drawn}
+    data: dict[str, object] = {
         "documents": {"all": document.to_json(deferred=False)},
         "item": {"docid": "all", "roots": roots, "root_ids": list(roots)},
         "fields": [_thin(quantity, len(arms)).as_json(arms) for quantity in quantities],
-        "models": {suite.model: draw.axes_of(suite) for suite in suites},
+        "models": {suite.model: drawing.axes_of(suite) for suite in suites},
     }
-    captions = {figure.name: CAPTIONS[figure.name] for figure in drawn}
-    if any(len(suite.readouts) > 1 for suite in suites):
-        for name in captions.keys() & OF_ARMS:
-            captions[name] += BEST_READOUT
+    captions = {fig.name: CAPTIONS[fig.name] for fig in drawn}
+    for name in captions.keys() & OF_ARMS:
+        captions[name] += readout_note(run)
     return Figures(
         captions=captions,
-        fields=quantities,
+        fields=tuple(quantities),
         models=tuple(suite.model for suite in suites if "map" in captions),
         shown=shown.name if shown else "",
         against=against.name if against else "",
@@ -108,44 +111,26 @@ def _of_arms(
     arms: Sequence[Arm],
     shown: Field,
     against: Field | None,
-) -> list[Any]:
+) -> list[figure]:
     """Maps of many checkpoints and lines along layers; of single checkpoints points with errors."""
     marks = analysis.marks(run)
-    source = draw.arms_source(arms, suites, shown, against)
+    compared = (against or shown).columns(arms)["value"]
+    source = drawing.arms_source(arms, suites, **shown.columns(arms), against=compared)
     if all(len(suite.revisions) == 1 for suite in suites):
-        drawn = [draw.layer_points(source, suites, shown)]
+        drawn = [drawing.layer_points(source, suites, shown.label)]
     else:
         by_model = {suite.model: suite for suite in suites}
         suite = suites[0]
         if marks:
             suite = by_model.get(marks["best"].model, suite)
-        drawn = [draw.heat_map(source, suite, shown, marks), draw.layer_lines(source, suite, shown)]
+        drawn = [drawing.heat_map(source, suite, marks)]
+        drawn.append(drawing.layer_lines(source, suite, shown.label))
     if against:
-        drawn.append(draw.comparison(source, suites, shown, against))
+        drawn.append(drawing.comparison(source, suites, shown.label, against.label))
     return drawn
-
-
-def drawn_path(run: RecordedRun, quantities: Iterable[Field]) -> Any:
-    """The path of the search; decisions stand at the expected scores, if those have the units of
-    scores.
-    """
-    by_name = {quantity.name: quantity.values for quantity in quantities if not quantity.units}
-    return draw.search_path(analysis.path_of(run), by_name.get(EXPECTED, {}))
-
-
-def _initial(quantities: Sequence[Field]) -> tuple[Field | None, Field | None]:
-    """What is shown first, and a metric or, without metrics, another quantity to compare it with."""
-    others = [quantity for quantity in quantities[1:] if quantity.group != SCORES]
-    metrics = [quantity for quantity in others if quantity.group == METRICS]
-    return next(iter(quantities), None), next(iter(metrics or others), None)
 
 
 def _thin(quantity: Field, arms: int) -> Field:
     if quantity.group == METRICS and arms > MANY:
         return replace(quantity, errors={})
     return quantity
-
-
-def library() -> str:
-    """BokehJS, to be part of a page that loads nothing."""
-    return str(Resources(mode="inline", minified=True, components=["bokeh"]).js_raw[0])
