@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import get_args
 
 from daskmetrics.core import retry as retry
-from daskmetrics.execution import _placement as placement
 from daskmetrics.execution import loop as loop
+from daskmetrics.execution import placement as placement
 
 
 @dataclass(frozen=True)
@@ -74,19 +74,16 @@ def mutants() -> Iterator[Mutant]:
 
 LOOP = (
     # what is known
-    ("if record := self._recorder.recorded.get(unit.key):", "if False:"),
+    ("if record := self._recorded.get(unit.key):", "if False:"),
     ("            self.source.tell(record)\n            return\n", "            return\n"),
     ("self._faults = faults_so_far(journal.entries)", "self._faults = {}"),
-    ("            self._faults.pop(item.unit.key, None)\n", ""),
+    ("                self._faults.pop(item.unit.key, None)\n", ""),
     (
         "QueuedUnit(unit, shared, Counter(faults), tried,",
         "QueuedUnit(unit, shared, Counter(faults), 0,",
     ),
     # committing
-    (
-        "        self._recorder.add(\n            Record(",
-        "        str(\n            Record(",
-    ),
+    ("        self._add(Record(", "        str(Record("),
     ("        self._unassign(item)\n        del self.units[", "        del self.units["),
     ("del self.units[unit.key], self.unplaced[unit.key]", "del self.units[unit.key]"),
     ("            self.unplaced[item.unit.key] = item\n", "            pass\n"),
@@ -96,7 +93,7 @@ LOOP = (
     ("            self._evict_inputs()\n", "            pass\n"),
     ("len(idle) - self.settings.spare_inputs", "0"),
     # late results
-    ("if item := self._tasks.get(task):", "item = self._tasks[task]\n                if True:"),
+    ("if task in self._tasks:", "if True:"),
     ("        del self._tasks[item.task]\n", ""),
     ("        self._actions.append(Release(item.task))\n", ""),
     # blame
@@ -113,7 +110,7 @@ LOOP = (
     ),
     ("        elif left.memory:\n", "        elif False:\n"),
     ("item.suspect = item.suspect or not blamed", "item.suspect = False"),
-    ("            self._reset_faults(item)\n", ""),
+    ("            if item.faults:\n", "            if False:\n"),
     ("item.faults.clear()", "pass"),
     (
         "item.avoid, item.not_before = item.where, self.now + decision.delay",
@@ -144,7 +141,7 @@ LOOP = (
     ),
     # deadlines, walltimes, pauses, stops
     ("            self._actions.append(Kill(address))\n", "            pass\n"),
-    ("math.inf if joined.remaining is None else self.now + joined.remaining", "math.inf"),
+    ("math.inf if remaining is None else self.now + remaining", "math.inf"),
     ("self._paused_until = self.now + pause", "pass"),
     ("        elif now >= self._paused_until:\n", "        else:\n"),
     ("case Failed(fault=Fault.DISK):", "case Failed(fault=Fault.DISK) if False:"),
@@ -165,9 +162,20 @@ LOOP = (
     ("= self._not_durable >=", "= self._not_durable >"),
     ("sum(\n            not isinstance(entry", "0 * sum(\n            not isinstance(entry"),
     (
-        "        for record in records:\n            self.source.tell(record)\n",
-        "        for record in records:\n",
+        "        for record in finished:\n            self.source.tell(record)\n",
+        "        for record in finished:\n",
     ),
+    # what workers offer, and what they still run
+    ("                worker.resources = resources  # running units stay\n", ""),
+    (
+        "if item.begun is None and not worker.offers(item.unit):",
+        "if not worker.offers(item.unit):",
+    ),
+    (
+        "                            worker.strays.append(begun)\n",
+        "                            pass\n",
+    ),
+    ("if task in worker.removed:", "if True:"),
     # deadlines of the driver
     ("while self._deadlines and self._deadlines[0][0] <= self.now:", "while False:"),
     (
@@ -181,26 +189,22 @@ LOOP = (
 )
 
 PLACEMENT = (
-    ("        self.resources = resources\n", ""),
-    ("if item.begun is None and not self.offers(item.unit)]", "if not self.offers(item.unit)]"),
     ("if self.threads > 1 and any(item.suspect for item in self.placed):", "if False:"),
     ("return self.starts(unit)  #", "return True  #"),
     ("return len(self.placed) < self.threads + ahead and", "return"),
     ("in reports[-self.threads :]]", "in reports]"),
     ("in reports[-self.threads :]]", "in reports[: self.threads]]"),
     ("        reports.sort(", "        sorted("),
-    ("            self.strays.append(begun)\n", "            pass\n"),
-    ("if task in self.removed:", "if True:"),
     ("and ends <= worker.ends]", "]"),
-    ("        able = [worker for worker in able if worker.name != item.avoid] or able\n", ""),
+    ("            able = [worker for worker in able if worker.name != item.avoid] or able\n", ""),
     ("if worker.name != item.avoid] or able", "if worker.name != item.avoid]"),
     ("free = [worker for worker in free if worker.threads == 1 or not worker.placed]", "pass"),
     ("return wanted[: len(idle)]", "return []"),
-    ("return self.begun is None and now", "return now"),
+    ("is_settled = item.begun is None and now", "is_settled = now"),
     ("self._reserved.add(min(able, key=_load).address)", "pass"),
     ("if worker.address not in self._reserved and", "if"),
     ("        if item.avoid:\n", "        if False:\n"),
-    ("        if not free:\n", "        if True:\n"),
+    ("        if not item.avoid and not free:\n", "        if not item.avoid:\n"),
     ("strange, displaces, *_load", "False, displaces, *_load"),
     ("strange, displaces, *_load", "strange, False, *_load"),
     ("return self.begun[0] + self.unit.timeout", "return math.inf"),

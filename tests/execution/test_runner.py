@@ -247,7 +247,7 @@ def test_a_short_result_needs_no_request_and_a_long_one_is_fetched(client, journ
     monkeypatch.setattr(
         client,
         "gather",
-        lambda future, **options: fetched.append(future.key) or gather(future, **options),
+        lambda futures, **options: fetched.append(futures[0].key) or gather(futures, **options),
     )
     run(
         Sweep([unit("short", square, 3), unit("long", "x".__mul__, 20_000)]),
