@@ -305,14 +305,14 @@ class _DaskBackend:
 
     # events of Dask
 
-    def _on_report(self, report: object) -> None:
+    def _on_report(self, report: Any) -> None:
         """Handle the start of an attempt, or its end with a short result."""
         match report:
             case [task, value, seconds]:
                 if task in self.futures:
                     self.reported.add(task)
                     self.events.put(Finished(task, json.loads(value), seconds))
-            case str(task):
+            case task:
                 self.events.put(Started(task))
 
     def _on_end(self, task: TaskId, future: Future) -> Message | None:
@@ -426,7 +426,7 @@ class _DaskBackend:
 
 
 @contextmanager
-def client_of(given: object, what: str = "client") -> Iterator[Client]:
+def client_of(given: Any, what: str = "client") -> Iterator[Client]:
     """A synchronous client for a client or a cluster object of the user, who keeps it.
 
     A cluster gets a client of its own, and so does an asynchronous client, as in a notebook's event

@@ -247,10 +247,10 @@ def summary_text(results: Sequence[ItemResult], total: int) -> str:
     if total > len(results):
         counts += f", {total - len(results)} to do"
     lines = [f"{counts}."]
-    for cause in causes(results).itertuples():
-        lines.append(f"  {len(cause.items)} x {cause.status}: {cause.reason}")
-        lines.append(f"      items {', '.join(cause.items[:SHOWN_ITEMS])}")
-        if len(cause.items) > SHOWN_ITEMS:
+    for status, reason, names in causes(results).to_numpy():
+        lines.append(f"  {len(names)} x {status}: {reason}")
+        lines.append(f"      items {', '.join(names[:SHOWN_ITEMS])}")
+        if len(names) > SHOWN_ITEMS:
             lines[-1] += ", ..."
     statistics = aggregates(results)
     if statistics.empty:
