@@ -273,9 +273,6 @@ class _DaskBackend:
             reason = f"It cannot be sent to a worker. {error}"
             self.events.put(Failed(submit.task, Fault.PERMANENT, reason))
             return
-        assignment = worker.Assignment(
-            submit.task, packed, self.topic, str(self.scratch), unit.timeout, submit.shared
-        )
         # on a busy machine the report of its end can arrive before the future
         self.futures[submit.task] = None
         resources = dict(unit.resources)
@@ -284,7 +281,12 @@ class _DaskBackend:
         given = [self.futures[submit.given]] if submit.given else []
         future = self.client.submit(
             worker.perform,
-            assignment,
+            submit.task,
+            packed,
+            self.topic,
+            str(self.scratch),
+            unit.timeout,
+            submit.shared,
             *given,
             key=f"{submit.task}-{self.nonce}",
             workers=[submit.worker],

@@ -133,8 +133,8 @@ def check_files(path: Path, files: Mapping[str, str]) -> Iterator[Damage]:
     for name in digests.keys() - files.keys():
         yield Damage(DamageKind.METADATA, name, "it is not part of this store")
     for group in stale_copies(path):
-        what = "its consolidated metadata differs from its members"
-        yield Damage(DamageKind.METADATA, str(group), what)
+        difference = "its consolidated metadata differs from its members"
+        yield Damage(DamageKind.METADATA, str(group), difference)
 
 
 def _chunk(
@@ -177,8 +177,8 @@ def _chunk(
         if array == "scores" and not finished:
             damaged = wrong & ~is_empty
         if damaged.any():
-            what = f"{damaged.sum()} of {wrong.size} cells differ from the journal"
-            yield damage(DamageKind.CHUNK, what)
+            difference = f"{damaged.sum()} of {wrong.size} cells differ from the journal"
+            yield damage(DamageKind.CHUNK, difference)
         elif wrong.any():
-            what = f"{wrong.sum()} cells are written when the run ends"
-            yield damage(DamageKind.PENDING, what)
+            difference = f"{wrong.sum()} cells are written when the run ends"
+            yield damage(DamageKind.PENDING, difference)

@@ -81,7 +81,9 @@ def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
     """The coordinates of a model, and its arrays without values."""
     group = root.create_group(suite.model, attributes={"depth": suite.depth})
     text = np.dtypes.StringDType()
-    steps = [-1 if step is None else step for step in (c.step for c in suite.checkpoints())]
+    steps = [
+        -1 if checkpoint.step is None else checkpoint.step for checkpoint in suite.checkpoints()
+    ]
 
     def coordinate(name: str, dimension: str, values: np.ndarray, **attributes: object) -> None:
         group.create_array(
@@ -93,16 +95,16 @@ def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
         )
 
     coordinate("checkpoint", "checkpoint", np.array(suite.revisions, text))
-    about = "training step; -1 if the revision names none"
-    coordinate("step", "checkpoint", np.array(steps, np.int64), description=about)
-    about = "0 is the embedding output, 1...n the transformer blocks"
-    coordinate("layer", "layer", np.array(suite.layers, np.int64), description=about)
+    description = "training step; -1 if the revision names none"
+    coordinate("step", "checkpoint", np.array(steps, np.int64), description=description)
+    description = "0 is the embedding output, 1...n the transformer blocks"
+    coordinate("layer", "layer", np.array(suite.layers, np.int64), description=description)
     if suite.has_readouts:
         layers, readouts = zip(*suite.rows, strict=True)
-        about = "the deepest that is read"
-        coordinate("arm_layer", "arm", np.array(layers, np.int64), description=about)
-        about = "how vectors are read; empty: as the protocol says"
-        coordinate("readout", "arm", np.array(readouts, text), description=about)
+        description = "the deepest that is read"
+        coordinate("arm_layer", "arm", np.array(layers, np.int64), description=description)
+        description = "how vectors are read; empty: as the protocol says"
+        coordinate("readout", "arm", np.array(readouts, text), description=description)
     axes = (("metric", "metrics", template.metrics), ("task", "scores", template.tasks))
     for dimension, what, axis in axes:
         if not axis.names:

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from daskmetrics.execution.placement import Capacity
 
 from daskmetrics.cli import main
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.serialization import as_json, plain
 from daskmetrics.execution import Journal
+from daskmetrics.execution.placement import Capacity
 from tests.faults.test_files import make
 from tests.report.conftest import Story, make_run
 

@@ -41,7 +41,7 @@ PLANTED = (
     (journal, "            self._run_lock.check()\n            if self._writing:", "            if self._writing:"),
     (journal, "    if length < committed:", "    if False:"),
     # errors of the place
-    (journal, "        with room_for(f\"the journal '{path}'\"):", "        if True:"),
+    (journal, "        with room_for(f\"the journal '{path}'\"), ExitStack()", "        with ExitStack()"),
     (runner, "except StorageError as error", "except KeyError as error"),
     (runner, "                paused = True\n", "                break\n"),
     # the lock

@@ -328,9 +328,9 @@ def verify(
                 "JSON cannot store the items, so the folder does not contain them: give them as values=."
             )
         values = [item.value for item in recorded.items]
-    made = make_items(values, header.function, header.version, header.seed)
+    remade = make_items(values, header.function, header.version, header.seed)
     # by the keys that follow from their content: the recorded ones if nothing was altered
-    items = {item.key: item for item in made}
+    items = {item.key: item for item in remade}
     altered = tuple(item.name for item in recorded.items if item.key not in items)
     if recorded.altered and not altered:
         altered = (run.items.name,)
@@ -371,12 +371,12 @@ def _value_differences(
         return
     before, after = dict(flatten(result.value)), dict(flatten(outcome.value))
     for name in sorted({*before, *after} - set(ignore)):
-        one, other = before.get(name), after.get(name)
-        same = one == other
-        if tolerance and isinstance(one, float) and isinstance(other, int | float):
-            same = math.isclose(one, other, rel_tol=tolerance)
+        recorded, again = before.get(name), after.get(name)
+        same = recorded == again
+        if tolerance and isinstance(recorded, float) and isinstance(again, int | float):
+            same = math.isclose(recorded, again, rel_tol=tolerance)
         if not same:
-            yield ResultDifference(result.name, name, one, other)
+            yield ResultDifference(result.name, name, recorded, again)
 
 
 def is_results(path: str | Path) -> bool:

@@ -47,9 +47,11 @@ class MapOptions:
     checkpoint_interval: int = 1
 
     def __post_init__(self) -> None:
-        for name, least in {"batch_size": 1, "retries": 0, "checkpoint_interval": 1}.items():
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} is {getattr(self, name)}, but must be at least {least}.")
+        for name, minimum in {"batch_size": 1, "retries": 0, "checkpoint_interval": 1}.items():
+            if getattr(self, name) < minimum:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)}, but must be at least {minimum}."
+                )
         parse_duration(self.timeout)
 
     @property
@@ -208,8 +210,8 @@ class ItemTracker:
                 return state
         item, fields = state.item, dict(vars(outcome))
         del fields["permanent"]
-        place = {"index": item.index, "name": item.name, "item": item.value}
-        state.result = ItemResult(**place, **fields, attempts=attempts, worker=worker)
+        identity = {"index": item.index, "name": item.name, "item": item.value}
+        state.result = ItemResult(**identity, **fields, attempts=attempts, worker=worker)
         return state
 
     def _retry(self, keys: Iterable[Key]) -> None:
