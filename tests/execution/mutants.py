@@ -78,10 +78,7 @@ LOOP = (
     ("            self.source.tell(record)\n            return\n", "            return\n"),
     ("self._faults = faults_so_far(journal.entries)", "self._faults = {}"),
     ("                self._faults.pop(item.unit.key, None)\n", ""),
-    (
-        "QueuedUnit(unit, shared, Counter(faults), tried,",
-        "QueuedUnit(unit, shared, Counter(faults), 0,",
-    ),
+    ("QueuedUnit(unit, shared, Counter(faults), tried,", "QueuedUnit(unit, shared, Counter(faults), 0,"),
     # committing
     ("        self._add(Record(", "        str(Record("),
     ("        self._unassign(item)\n        del self.units[", "        del self.units["),
@@ -104,41 +101,23 @@ LOOP = (
     ("item not in running or left.expired or", "item not in running or"),
     ("left.expired or self.now >= worker.ends or", "left.expired or"),
     ("self.now >= worker.ends or self.stopping:", "self.now >= worker.ends:"),
-    (
-        "if task in left.expired or (item in running and item.deadline <= self.now):",
-        "if left.expired:",
-    ),
+    ("if task in left.expired or (item in running and item.deadline <= self.now):", "if left.expired:"),
     ("        elif left.memory:\n", "        elif False:\n"),
     ("item.suspect = item.suspect or not blamed", "item.suspect = False"),
     ("            if item.faults:\n", "            if False:\n"),
     ("item.faults.clear()", "pass"),
-    (
-        "item.avoid, item.not_before = item.where, self.now + decision.delay",
-        "item.avoid = item.where",
-    ),
+    ("item.avoid, item.not_before = item.where, self.now + decision.delay", "item.avoid = item.where"),
     ("item.avoid, item.not_before = item.where, self.now", "item.not_before = self.now"),
     # inputs
     ("                self._invalidate_input(item)\n", "                self._unassign(item)\n"),
     ("                self._invalidate_input(item)\n", "                pass\n"),
-    (
-        "item.unit.input.key == shared.unit.key and item.begun is None",
-        "item.unit.input.key == shared.unit.key",
-    ),
+    ("item.unit.input.key == shared.unit.key and item.begun is None", "item.unit.input.key == shared.unit.key"),
     ("            if shared and not shared.held:\n", "            if False:\n"),
     ("sorted(self.unplaced.values(),", "sorted(self.units.values(),"),
-    (
-        "            item.begun, item.held = None, True\n",
-        "            item.begun, item.held = None, False\n",
-    ),
-    (
-        "        self._failed_inputs[unit.key] = Record(",
-        "        _ = self._failed_inputs.get(unit.key) or Record(",
-    ),
+    ("            item.begun, item.held = None, True\n", "            item.begun, item.held = None, False\n"),
+    ("        self._failed_inputs[unit.key] = Record(", "        _ = self._failed_inputs.get(unit.key) or Record("),
     ("            self._fail_dependents()\n", ""),
-    (
-        "list(self.unplaced.values()) if self._failed_inputs",
-        "list(self.units.values()) if self._failed_inputs",
-    ),
+    ("list(self.unplaced.values()) if self._failed_inputs", "list(self.units.values()) if self._failed_inputs"),
     # deadlines, walltimes, pauses, stops
     ("            self._actions.append(Kill(address))\n", "            pass\n"),
     ("math.inf if remaining is None else self.now + remaining", "math.inf"),
@@ -161,32 +140,17 @@ LOOP = (
     ("        self.journal.append(*entries,", "        _ = dict(entries=entries,"),
     ("= self._not_durable >=", "= self._not_durable >"),
     ("sum(\n            not isinstance(entry", "0 * sum(\n            not isinstance(entry"),
-    (
-        "        for record in finished:\n            self.source.tell(record)\n",
-        "        for record in finished:\n",
-    ),
+    ("        for record in finished:\n            self.source.tell(record)\n", "        for record in finished:\n"),
     # what workers offer, and what they still run
     ("                worker.resources = resources  # running units stay\n", ""),
-    (
-        "if item.begun is None and not worker.offers(item.unit):",
-        "if not worker.offers(item.unit):",
-    ),
-    (
-        "                            worker.strays.append(begun)\n",
-        "                            pass\n",
-    ),
+    ("if item.begun is None and not worker.offers(item.unit):", "if not worker.offers(item.unit):"),
+    ("                            worker.strays.append(begun)\n", "                            pass\n"),
     ("if task in worker.removed:", "if True:"),
     # deadlines of the driver
     ("while self._deadlines and self._deadlines[0][0] <= self.now:", "while False:"),
-    (
-        "if item.task and item.worker and item.deadline + self.settings.grace == until:",
-        "if item.task and item.worker:",
-    ),
-    (
-        "until = item.deadline + self.settings.grace",
-        "until = item.deadline + 3 * self.settings.grace",
-    ),
-)
+    ("if item.task and item.worker and item.deadline + self.settings.grace == until:", "if item.task and item.worker:"),
+    ("until = item.deadline + self.settings.grace", "until = item.deadline + 3 * self.settings.grace"),
+)  # fmt: skip
 
 PLACEMENT = (
     ("if self.threads > 1 and any(item.suspect for item in self.placed):", "if False:"),
@@ -208,7 +172,7 @@ PLACEMENT = (
     ("strange, displaces, *_load", "False, displaces, *_load"),
     ("strange, displaces, *_load", "strange, False, *_load"),
     ("return self.begun[0] + self.unit.timeout", "return math.inf"),
-)
+)  # fmt: skip
 
 RETRY = (
     ("Fault.DEATH: (self.deaths,", "Fault.DEATH: (3,"),
@@ -223,7 +187,7 @@ RETRY = (
     ("faults_of[entry.key] = faults, tried + 1", "faults_of[entry.key] = faults, tried"),
     ("if isinstance(entry, UnitsRetried):", "if False:"),
     ("elif isinstance(entry, InputRecovered):", "elif False:"),
-)
+)  # fmt: skip
 
 #: Replacements that change nothing which could be seen, and why.
 EQUIVALENT = {
