@@ -223,7 +223,7 @@ def run(
     """
     from daskmetrics import config as configuration
     from daskmetrics import experiment, report
-    from daskmetrics.execution.clients import client_of
+    from daskmetrics.execution.runner import client_of
 
     if client is not None and cluster is not None:
         raise ConfigError("client and cluster: pass one of them.")
@@ -352,7 +352,7 @@ def train(client: Any, config: Config | str | Path) -> dict[str, Path]:
     >>> train(client, "configs/train-and-search.yaml")  # doctest: +SKIP
     """
     from daskmetrics import config as configuration
-    from daskmetrics.execution.clients import client_of
+    from daskmetrics.execution.runner import client_of
     from daskmetrics.experiment import Display
     from daskmetrics.experiment import train as training
 
@@ -398,7 +398,7 @@ def watch(
     >>> watch(models=["./out"], tasks=["file:reviews.csv"]).best()  # doctest: +SKIP
     """
     from daskmetrics import experiment, report
-    from daskmetrics.execution.clients import client_of
+    from daskmetrics.execution.runner import client_of
     from daskmetrics.experiment.watch import watch as follow
     from daskmetrics.experiment.watch_process import BackgroundWatch
 

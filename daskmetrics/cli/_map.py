@@ -165,8 +165,7 @@ def map_(**arguments: Any) -> None:
 
 
 def _spec(command: MapCommand) -> MapSpec:
-    from daskmetrics.execution.map.function import load
-    from daskmetrics.execution.map.items import numeric_columns, read_items
+    from daskmetrics.execution.map.function import load, numeric_columns, read_items
     from daskmetrics.execution.map.source import MapOptions, make_spec
 
     if (command.iterations is None) == (command.items is None):

@@ -178,7 +178,7 @@ def verify(run: Path, of: Path | None, **again: Any) -> Output:
     The exit code is 1 if anything is damaged. For a map, all items are compared with the journal,
     and some are run again. RUN may also be a results file of a map: its rows are compared first.
     """
-    from daskmetrics.execution.map import verification as results_file
+    from daskmetrics.execution.map import folder as results_file
     from daskmetrics.execution.map.folder import is_map
     from daskmetrics.experiment import maintenance as maintain
 
@@ -218,7 +218,7 @@ def _verify_map(run: Path, again: Mapping[str, Any]) -> Output:
 
 def _verify_file(path: Path, run: Path, again: Mapping[str, Any]) -> Output:
     """The rows of a results file, and then the map."""
-    from daskmetrics.execution.map import verification as results_file
+    from daskmetrics.execution.map import folder as results_file
 
     differences = results_file.compare(path, run)
     of_map = _verify_map(run, again)

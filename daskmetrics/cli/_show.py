@@ -17,7 +17,7 @@ from daskmetrics.core.files import RunFolder
 
 if TYPE_CHECKING:
     from daskmetrics.core.names import Cell
-    from daskmetrics.execution.capacity import Capacity
+    from daskmetrics.execution.placement import Capacity
     from daskmetrics.experiment.score_tables import KnownScore
     from daskmetrics.report import Run
 
@@ -39,12 +39,12 @@ def status(run: Path, follows: bool) -> Output:
     run; the exit code is 0 if the run is finished, and 1 if its driver ended before that. In that
     case the end of the driver's log is shown.
     """
-    from daskmetrics.execution import capacity
     from daskmetrics.execution.map.folder import is_map
+    from daskmetrics.execution.placement import Capacity
 
     if follows:
         return _following(run)
-    workers = capacity.read(RunFolder(run))
+    workers = Capacity.read(RunFolder(run))
     if not RunFolder(run).journal.exists() and (job := _driver_job(run)):
         # the job has not started the run
         return Output(lambda: {"folder": run, "finished": False, "job": job}, lambda: say(job))

@@ -5,21 +5,18 @@ The loop handles futures, faults and retries, and does not know what is computed
 which units are next, and does not know Dask. A resumed run answers its source from the journal and
 continues.
 
-============ ================================================================
-`loop`       the loop as a state machine: messages in, actions out
-`_placement` chooses the worker for each unit
-`_units`     work units, the sources that ask for them, and settings
-`runner`     runs the loop on Dask
-`_worker`    runs one attempt on a worker, and stops it at its deadline
-`journal`    the append-only file of records
-`_lock`      the lock of a run
-`handshake`  the identity and versions of a new worker
-`clients`    a user's client or cluster of any class, as a synchronous client
-`capacity`   how many workers have work, for ``status``
-`stopping`   signals that stop a run
-`display`    progress on the user's screen
-`map`        any function over any items
-============ ================================================================
+=========== =================================================================
+`loop`      the loop as a state machine: messages in, actions out
+`placement` chooses the worker for each unit, and says why a worker has none
+`_units`    work units, the sources that ask for them, and settings
+`runner`    runs the loop on Dask, with any client or cluster of the user
+`_worker`   runs one attempt on a worker, and stops it at its deadline
+`journal`   the append-only file of records, and the lock of a run
+`handshake` the identity and versions of a new worker
+`stopping`  signals that stop a run
+`display`   progress on the user's screen
+`map`       any function over any items
+=========== =================================================================
 
 Modules with a leading underscore are internal.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,9 +10,12 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+import cloudpickle
+
 from daskmetrics.core.events import Record
 from daskmetrics.core.names import Key
 from daskmetrics.core.retry import RetryPolicy
+from daskmetrics.core.text import unsigned
 
 TaskId: TypeAlias = str  #: names one attempt, so that late messages of an earlier one are dropped
 
@@ -57,6 +61,15 @@ class WorkUnit:
     note: Mapping[str, Any] = field(default_factory=dict)
     timeout: float | None = None
     keeps: str | None = None
+
+
+def pickled(value: object) -> bytes:
+    """What is sent to the workers; raises `pickle.PicklingError`, naming the error, if it cannot be."""
+    try:
+        return bytes(cloudpickle.dumps(value))
+    except Exception as error:  # the __reduce__ of a captured object can raise anything
+        text = f"{type(error).__name__}: {unsigned(str(error))}"
+        raise pickle.PicklingError(text[:500]) from None
 
 
 class Source(Protocol):

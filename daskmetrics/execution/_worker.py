@@ -18,7 +18,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +42,6 @@ SHORT = 10_000  # characters of a result that its worker sends along with the re
 LONGEST_TRACE = 8000  # characters of a traceback that are kept
 
 
-@dataclass(frozen=True)
-class Assignment:
-    """An attempt as it is sent to a worker; function and arguments are pickled, so that only the
-    attempt loads them.
-    """
-
-    task: TaskId
-    packed: bytes  # pickle of the function and its arguments
-    topic: str  # the Dask topic on which its start is reported, and its end with a short result
-    scratch: str  # the folder for the traceback at a deadline
-    timeout: float | None = None
-    shared: bool = False  # whether the result stays on the worker, or goes to the journal as JSON
-
-
 class AttemptError(Exception):
     """Why an attempt failed, as text, so that it can always be sent."""
 
@@ -68,43 +53,63 @@ class AttemptError(Exception):
         return self.reason
 
 
-def perform(assignment: Assignment, *given: Any) -> Any:
+def perform(
+    task: TaskId,
+    packed: bytes,
+    topic: str,
+    scratch: str,
+    timeout: float | None,
+    shared: bool,
+    *given: object,
+) -> object:
     """Run an attempt; returns the JSON of its value and its seconds, or the result of a shared
     input itself.
 
     A short value is reported instead, before the end of the task: the driver needs no request to
     get it. Raises AttemptError for any exception of the function.
+
+    Parameters
+    ----------
+    task : str
+    packed : bytes
+        Pickle of the function and its arguments, so that only the attempt loads them.
+    topic : str
+        The Dask topic on which its start is reported, and its end with a short result.
+    scratch : str
+        The folder for the traceback at a deadline.
+    timeout : float or None
+        Seconds until the deadline.
+    shared : bool
+        Whether the result stays on the worker, or goes to the journal as JSON.
+    *given : object
+        The result of the unit's input, if it has one.
     """
     worker = get_worker()
-    path = trace_file(Path(assignment.scratch), worker.address)
-    with DEADLINES.within(assignment.task, assignment.timeout, path):
+    path = trace_file(Path(scratch), worker.address)
+    with DEADLINES.within(task, timeout, path):
         # wait for the answer: if the function kills this process at once, the driver knows what was
         # running
-        sync(worker.loop, worker.scheduler.log_event, topic=assignment.topic, msg=assignment.task)
+        sync(worker.loop, worker.scheduler.log_event, topic=topic, msg=task)
         started = time.perf_counter()
         try:
-            function, args = _unpack(assignment.packed)
+            try:
+                function, args = pickle.loads(packed)
+            except ImportError as error:
+                text = f"The worker cannot import what it is to run ({describe(error)})."
+                raise ConfigError(text) from error
             result = function(*given, *args)
             seconds = time.perf_counter() - started
-            if assignment.shared:
+            if shared:
                 return result
             value = _as_json(result)
             if len(value) > SHORT:
                 return value, seconds
-            return worker.log_event(assignment.topic, [assignment.task, value, seconds])
+            return worker.log_event(topic, [task, value, seconds])
         except (Exception, SystemExit) as error:
             raise AttemptError(blame(error), describe(error), trace_of(error)) from None
 
 
-def _unpack(packed: bytes) -> Any:
-    try:
-        return pickle.loads(packed)
-    except ImportError as error:
-        text = f"The worker cannot import what it is to run ({describe(error)})."
-        raise ConfigError(text) from error
-
-
-def _as_json(value: Any) -> str:
+def _as_json(value: object) -> str:
     try:
         return json.dumps(result_as_json(value), allow_nan=False)
     except TypeError as error:
@@ -131,11 +136,9 @@ def blame(error: BaseException) -> Fault:
 
 def describe(error: BaseException) -> str:
     """One line that names the error, short enough for a table."""
-    try:
-        text = unsigned(" ".join(str(error).split()))
-    except Exception:  # a user's class of exceptions can raise anything
-        text = "its text cannot be read"
-    return f"{type(error).__name__}: {text}"[:500]
+    # a user's exception may have no readable text
+    text = str(traceback.TracebackException(type(error), error, None))
+    return f"{type(error).__name__}: {unsigned(' '.join(text.split()))}"[:500]
 
 
 def trace_of(error: BaseException) -> str:

@@ -95,7 +95,8 @@ class Display:
     def finish(self, name: str) -> None:
         """End a phase that may need less than its total: what was done is all."""
         if name in self._tasks:
-            self._bars.update(self._tasks[name], total=self._task(name).completed)
+            task_id = self._tasks[name]
+            self._bars.update(task_id, total=self._bars.tasks[task_id].completed)
             self._on_change()
 
     def advance(self, name: str, latest: str, to: float | None = None) -> None:
@@ -106,28 +107,25 @@ class Display:
         begins = not any(task.completed for task in self._bars.tasks)
         step = 1 if to is None else None
         self._bars.update(self._tasks[name], latest=latest, advance=step, completed=to)
-        if not self.console.is_terminal and self._cell is None:
-            self._print_line(self._task(name), latest, begins)
+        task, clock = self._bars.tasks[self._tasks[name]], time.monotonic()
+        # without bars: a plain line for the first and the last unit of a phase, and now and then
+        is_due = begins or task.finished or clock - self._printed > LINE_EVERY
+        if is_due and not self.console.is_terminal and self._cell is None:
+            self._printed = clock
+            line = f"{clock - self._started:5.0f} s  {name}: {self.phases[name]}"
+            if task.time_remaining is not None and not task.finished:
+                line += f"  eta {task.time_remaining:.0f} s"
+            self.console.print(f"{line}  {latest}", highlight=False, soft_wrap=True)
         self._on_change()
-
-    def _print_line(self, task: progress.Task, latest: str, begins: bool) -> None:
-        """Print a plain line for the first and the last unit of a phase, and now and then."""
-        clock = time.monotonic()
-        if not (begins or task.finished or clock - self._printed > LINE_EVERY):
-            return
-        self._printed = clock
-        line = f"{clock - self._started:5.0f} s  {task.description}: {_done(task)}"
-        if task.time_remaining is not None and not task.finished:
-            line += f"  eta {task.time_remaining:.0f} s"
-        self.console.print(f"{line}  {latest}", highlight=False, soft_wrap=True)
-
-    def _task(self, name: str) -> progress.Task:
-        return self._bars.tasks[self._bars.task_ids.index(self._tasks[name])]
 
     @property
     def phases(self) -> dict[str, str]:
-        """How far every phase is, in words."""
-        return {task.description: _done(task) for task in self._bars.tasks}
+        """How far every phase is: ``30 of 99 % of budget``."""
+        done = {}
+        for task in self._bars.tasks:
+            text = f"{task.completed:.0f} of {task.total:.0f} {task.fields['unit']}"
+            done[task.description] = text.rstrip()
+        return done
 
     def as_html(self) -> str:
         """Bars and latest messages for a notebook."""
@@ -147,16 +145,6 @@ class _LatestColumn(progress.TextColumn):
         text = super().render(task)
         text.no_wrap, text.overflow = True, "ellipsis"
         return text
-
-
-def _done(task: progress.Task) -> str:
-    """How many of how many.
-
-    >>> fields = {"unit": "% of budget"}
-    >>> _done(progress.Task(progress.TaskID(0), "search", 99, 30, _get_time=float, fields=fields))
-    '30 of 99 % of budget'
-    """
-    return f"{task.completed:.0f} of {task.total:.0f} {task.fields['unit']}".rstrip()
 
 
 class NotebookCell:

@@ -12,32 +12,44 @@ without waiting for the disk: after a power failure it may lag behind, never run
 
 The writer compares its open file with the path at every commit. If the journal was deleted or
 replaced meanwhile, it writes what it committed beside the path and stops.
+
+Only one process drives a run: `RunLock` is a lock of the kernel, and an owner file for machines
+that the kernel's lock does not reach. ``flock`` ends with its process, but not every network file
+system shares it with other machines. The owner file, which only one process can create, is visible
+to them. It outlives a killed process, so its owner is checked before it counts.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import re
+import secrets
+import socket
+import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from daskmetrics.core.errors import DataError, LockedError, StorageError, room_for
 from daskmetrics.core.events import Event, Record, from_json, records, to_json
 from daskmetrics.core.files import atomic_write
-from daskmetrics.core.serialization import parse
-from daskmetrics.execution._lock import RunLock
-from daskmetrics.execution._lock import holder as holder
-from daskmetrics.execution._lock import unlock as unlock
+from daskmetrics.core.serialization import build, parse
 
 FORMAT = 1  #: of the journal; docs/faults.md says which formats a version reads
 
+NO_FLOCK = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # errors of file systems without flock
 # after a power failure, zeros can follow the part that was written
 _HALF_A_LINE = re.compile(rb"([0-9a-f]{0,8}|[0-9a-f]{8} (\{[\x20-\x7e]*)?)\x00*")
+
+
+NEWER = "A newer version wrote it: upgrade daskmetrics, or use another folder, with --folder."
+PUT_BACK = "put it back with: mv '{}' '{}', then run the same command again."
 
 
 def encode(plain: Mapping[str, Any], before: int = 0) -> bytes:
@@ -113,10 +125,24 @@ def scan(path: Path) -> Contents:
                 break
             if plain is None:
                 raise _damaged(path, number)
-            if number == 1:
-                _require_format(path, plain)
-            else:
-                entries.append(_entry(path, number, plain))
+            if number > 1:
+                try:
+                    entries.append(from_json(plain))
+                except ValueError as error:
+                    raise DataError(
+                        f"'{path}' has in line {number} what this version of daskmetrics cannot "
+                        f"read, {error}. {NEWER}"
+                    ) from None
+            elif plain.get("type") != "format" or not isinstance(plain.get("number"), int):
+                raise DataError(
+                    f"'{path}' was written by an earlier version of daskmetrics, whose results "
+                    "this one cannot read. Run again in another folder, with --folder."
+                )
+            elif plain["number"] > FORMAT:
+                raise DataError(
+                    f"'{path}' is written in format {plain['number']}, and this version of "
+                    f"daskmetrics reads format {FORMAT}. {NEWER}"
+                )
             length, checksum = length + len(line), int(line[:8], 16)
             if length == committed and checksum != mark_checksum:
                 raise _damaged(path, number)
@@ -127,33 +153,6 @@ def scan(path: Path) -> Contents:
             f"'{mark_of(path)}' to continue from here: the missing results are computed again."
         )
     return Contents(entries, length, checksum, torn)
-
-
-def _require_format(path: Path, header: Mapping[str, Any]) -> None:
-    number = header.get("number")
-    if header.get("type") != "format" or not isinstance(number, int):
-        raise DataError(
-            f"'{path}' was written by an earlier version of daskmetrics, whose results this one "
-            "cannot read. Run again in another folder, with --folder."
-        )
-    if number > FORMAT:
-        reads = f"this version of daskmetrics reads format {FORMAT}"
-        raise _newer(path, f"is written in format {number}, and {reads}")
-
-
-def _entry(path: Path, number: int, plain: Mapping[str, Any]) -> Event:
-    try:
-        return from_json(plain)
-    except ValueError as error:
-        text = f"has in line {number} what this version of daskmetrics cannot read, {error}"
-        raise _newer(path, text) from None
-
-
-def _newer(path: Path, what: str) -> DataError:
-    return DataError(
-        f"'{path}' {what}. A newer version wrote it: upgrade daskmetrics, or use another folder, "
-        "with --folder."
-    )
 
 
 def _damaged(path: Path, number: int) -> DataError:
@@ -201,16 +200,14 @@ class Journal:
 
     def __init__(self, path: Path, lock: Path) -> None:
         self.path = path
-        with room_for(f"the journal '{path}'"):
+        with room_for(f"the journal '{path}'"), ExitStack() as stack:
             self._run_lock = RunLock(lock)
-            try:
-                contents = _contents(path)
-                self._file = _open_at(path, contents.length, _read_mark(path)[0])
-                opened = os.fstat(self._file)
-                self._mark = os.open(mark_of(path), os.O_WRONLY | os.O_CREAT, 0o600)
-            except BaseException:
-                self._run_lock.release()
-                raise
+            stack.callback(self._run_lock.release)
+            contents = _contents(path)
+            self._file = _open_at(path, contents.length, _read_mark(path)[0])
+            opened = os.fstat(self._file)
+            self._mark = os.open(mark_of(path), os.O_WRONLY | os.O_CREAT, 0o600)
+            stack.pop_all()
         self._identity = opened.st_dev, opened.st_ino
         self.entries, self._checksum = contents.entries, contents.checksum
         # bytes of all lines, of those on the disk, and of the file
@@ -248,38 +245,36 @@ class Journal:
         """
         text, checksum = _lines(entries, self._checksum, begins=not self._length)
         with room_for(f"the journal '{self.path}'"):
-            self._require_sole_writer()
+            size = self._require_in_place()
+            self._run_lock.check()
+            if self._writing:
+                self._withdraw()  # the last append was interrupted
+            elif size > self._size:
+                raise LockedError(
+                    f"Another process wrote to '{self.path}'. This one stops, so that lines do not "
+                    "mix."
+                )
+            self._writing = True
             try:
-                self._writing = True
                 # what was withdrawn is written again
                 rest = self._tail[self._size - self._safe :] + text
                 while rest:  # a nearly full disk takes a part
                     rest = rest[os.write(self._file, rest) :]
                 if wait:
                     os.fsync(self._file)
-            except BaseException:  # also Ctrl-C
-                with suppress(OSError):
-                    self._withdraw()
-                raise
-        self._length, self._checksum = self._length + len(text), checksum
-        self._tail += text
-        self._size, self._writing = self._length, False
+                self._length, self._checksum = self._length + len(text), checksum
+                self._tail += text
+                self._size, self._writing = self._length, False
+            finally:  # also after Ctrl-C
+                if self._writing:
+                    with suppress(OSError):
+                        self._withdraw()
         self.entries.extend(entries)
         if wait:
             self._safe, self._tail = self._length, b""
             self._move_mark()
             with suppress(StorageError):  # they are committed; the next append compares again
                 self._require_in_place()
-
-    def _require_sole_writer(self) -> None:
-        size = self._require_in_place()
-        self._run_lock.check()
-        if self._writing:
-            self._withdraw()  # the last append was interrupted
-        elif size > self._size:
-            raise LockedError(
-                f"Another process wrote to '{self.path}'. This one stops, so that lines do not mix."
-            )
 
     def _require_in_place(self) -> int:
         """The size of the file at the path; if it is not the open one or was cut, keep what it
@@ -302,7 +297,7 @@ class Journal:
             atomic_write(kept, _lines(self.entries)[0])
         raise DataError(
             f"The journal '{self.path}' was {event} while this run wrote it. The run ends. All its "
-            f"{len(self.entries)} entries are kept in '{kept}': {_put_back(self.path)}"
+            f"{len(self.entries)} entries are kept in '{kept}': {PUT_BACK.format(kept, self.path)}"
         )
 
     def _withdraw(self) -> None:
@@ -347,11 +342,6 @@ class Journal:
             self.close()
 
 
-def _put_back(path: Path) -> str:
-    """The remedy for a journal whose entries are kept beside it."""
-    return f"put it back with: mv '{kept_of(path)}' '{path}', then run the same command again."
-
-
 def _contents(path: Path) -> Contents:
     """What the journal holds, nothing if it is new; raises DataError if a mark says that there was
     one.
@@ -364,7 +354,7 @@ def _contents(path: Path) -> Contents:
     kept = kept_of(path)
     remedy = "put it back, or restore it from a backup."
     if kept.exists() and kept.stat().st_size >= committed:
-        remedy = _put_back(path)
+        remedy = PUT_BACK.format(kept, path)
     raise DataError(
         f"'{path}' is missing, but {committed} bytes were committed to it: it was deleted or moved. "
         f"If you have it, {remedy} To compute everything again, delete '{mark_of(path)}'."
@@ -421,3 +411,210 @@ def _open_at(path: Path, length: int, committed: int) -> int:
     os.fsync(folder)  # otherwise a power failure can remove the name of the file
     os.close(folder)
     return file
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that drives a run."""
+
+    pid: int
+    host: str
+    since: str  # local time of the lock with the offset from UTC
+    # its start as the kernel counts it: tells it from a later process of this number
+    born: str | None
+    nonce: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host} since {self.since}"
+
+    @classmethod
+    def this_process(cls) -> Holder:
+        pid = os.getpid()
+        since = time.strftime("%Y-%m-%d %H:%M:%S %z")
+        return cls(pid, socket.gethostname(), since, _born(pid), secrets.token_hex(8))
+
+    @property
+    def is_elsewhere(self) -> bool:
+        return self.host != socket.gethostname()
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it has certainly ended, which is visible only for processes of this machine."""
+        if self.is_elsewhere:
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass  # a process of another user has this number
+        start = _born(self.pid)
+        return start == _ENDED or (None not in (start, self.born) and start != self.born)
+
+
+_ENDED = "ended"  # a killed process that its parent has not reaped yet
+
+
+def _born(pid: int) -> str | None:
+    """Boot and clock tick at which a process started; None where there is no /proc."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return _ENDED if state in "ZX" else f"{boot} {fields[18]}"
+
+
+class RunLock:
+    """The exclusive right to drive a run until it is released; raises LockedError, naming the
+    holder, if it is taken.
+
+    The kernel locks the file ``lock``; the owner file lies beside it (`owner_file`).
+    """
+
+    def __init__(self, lock: Path) -> None:
+        self.path = owner_file(lock)
+        self.holder = Holder.this_process()
+        self.notice: str | None = None  # set if the lock of a dead process was taken over
+        with ExitStack() as stack:
+            self._lock = _flock(lock)
+            stack.callback(os.close, self._lock)
+            for _ in range(3):  # another process may take over the same lock
+                before = _read(self.path)
+                if before is not None:
+                    if not before.is_dead:
+                        raise _locked(self.path, before)
+                    self.notice = f"Took the run over from {before}, which has ended."
+                    _remove(self.path, before)
+                if _create(self.path, self.holder):
+                    stack.pop_all()
+                    return
+            raise _locked(self.path, _read(self.path))
+
+    def check(self) -> None:
+        """Raise LockedError if this process does not hold the lock any more: ``unlock`` or another
+        process took it.
+        """
+        now = _read(self.path)
+        if now is None or now.nonce != self.holder.nonce:
+            by = f"is held by {now} now" if now else "was removed (daskmetrics runs unlock)"
+            raise LockedError(
+                f"The lock '{self.path}' {by}. This process stops, so that only one process writes."
+            )
+
+    def release(self) -> None:
+        """Release the lock for the next driver."""
+        # this process ends, so its lock does not count any more
+        with suppress(LockedError, OSError):
+            self.check()
+            self.path.unlink(missing_ok=True)
+        os.close(self._lock)
+
+
+def owner_file(lock: Path) -> Path:
+    """The owner file that belongs to a lock file."""
+    return lock.with_name(lock.name + ".owner")
+
+
+def holder(lock: Path) -> str | None:
+    """The process that drives the run, or None. A process of another machine may have ended."""
+    owner = _read(owner_file(lock))
+    if owner is None or owner.is_dead:
+        return None
+    return str(owner)
+
+
+def unlock(lock: Path) -> str | None:
+    """Remove the lock of a process that has ended and return its holder; raises LockedError if that
+    is alive here.
+    """
+    owner = _read(owner_file(lock))
+    if owner is None:
+        return None
+    if not owner.is_elsewhere and not owner.is_dead:
+        raise LockedError(
+            f"The run in '{lock.parent}' is being driven by {owner}, which is alive. Stop it first."
+        )
+    _remove(owner_file(lock), owner)
+    return str(owner)
+
+
+def _locked(path: Path, by: Holder | None) -> LockedError:
+    run = path.parent
+    text = f"The run in '{run}' is being driven by {by or 'another process'}."
+    if by is None or not by.is_elsewhere:
+        return LockedError(f"{text} Wait for it, or stop it.")
+    return LockedError(
+        f"{text} Whether that process is alive is not visible from here: if it has ended, remove "
+        f"its lock with: daskmetrics runs unlock {run}"
+    )
+
+
+def _flock(lock: Path) -> int:
+    file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in NO_FLOCK:
+            return file  # the owner file is the only lock
+        os.close(file)
+        if not isinstance(error, BlockingIOError):
+            raise
+        raise _locked(owner_file(lock), _read(owner_file(lock))) from None
+    return file
+
+
+def _read(path: Path) -> Holder | None:
+    try:
+        return build(Holder, parse(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (ValueError, AttributeError):
+        # unreadable: treat it as of another machine, so that only `unlock` removes it
+        since = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(path.stat().st_mtime))
+        return Holder(0, "an unknown machine", since, None, "")
+
+
+def _create(path: Path, holder: Holder) -> bool:
+    """Create the owner file with its whole content; False if there is one."""
+    temporary = path.with_name(f"{path.name}.{holder.nonce}")
+    text = json.dumps(asdict(holder)).encode()
+    try:
+        _write(temporary, text)
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without hard links
+        try:
+            _write(path, text)
+        except FileExistsError:
+            return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+def _write(path: Path, text: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        while text:  # a nearly full disk takes a part
+            text = text[os.write(file, text) :]
+        os.fsync(file)
+    except OSError:
+        path.unlink()  # an empty owner file would name no process
+        raise
+    finally:
+        os.close(file)
+
+
+def _remove(path: Path, expected: Holder) -> None:
+    """Remove the owner file of this holder, but not one that another process created meanwhile."""
+    aside = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    try:
+        path.rename(aside)
+    except FileNotFoundError:
+        return
+    if _read(aside) != expected:
+        with suppress(OSError):
+            os.link(aside, path)
+    aside.unlink()

@@ -24,19 +24,20 @@ from daskmetrics.core.events import (
     Record,
     UnitAsked,
     WorkerJoined,
+    records,
     to_json,
 )
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.core.results import result_of
 from daskmetrics.core.retry import Fault, GiveUp, Retry, faults_so_far
-from daskmetrics.execution._placement import (
+from daskmetrics.execution._units import Settings, Source, TaskId, WorkUnit
+from daskmetrics.execution.placement import (
     Placement,
     QueuedUnit,
     WorkerState,
     movable,
     shortage,
 )
-from daskmetrics.execution._units import Settings, Source, TaskId, WorkUnit
 
 LONGEST_SLEEP = 1.0  # seconds until the next step although nothing is due
 BALANCE_EVERY = 0.25  # seconds between looks at all workers for units to move
@@ -168,9 +169,6 @@ class EventLog(Protocol):
     def append(self, *entries: Event, wait: bool = True) -> None:
         """Commit entries together; without waiting, with the next ones that wait."""
 
-    def records(self) -> Iterator[Record]:
-        """The records that count."""
-
 
 class Loop:
     """Runs all units of a source.
@@ -190,12 +188,11 @@ class Loop:
     >>> class Memory(list):
     ...     entries = property(list)
     ...     append = lambda self, *entries, wait=True: self.extend(entries)
-    ...     records = lambda self: (entry for entry in self if isinstance(entry, Record))
     >>> loop = Loop(Sweep([WorkUnit("a", "a", "demo", print)]), Memory(), Settings(slots=1))
     >>> [submit] = loop.step(0.0, [Joined("tcp://w", "w")])
     >>> _ = loop.step(1.0, [Started(submit.task)])
     >>> _ = loop.step(2.0, [Finished(submit.task, value=3)])
-    >>> loop.done, [record.value for record in loop.journal.records()]
+    >>> loop.done, [record.value for record in records(loop.journal.entries)]
     (True, [3])
     """
 
@@ -207,6 +204,7 @@ class Loop:
         on_record: Callable[[Record], None] = lambda record: None,
     ) -> None:
         self.source, self.journal, self.settings = source, journal, settings
+        self.on_record = on_record
         self.done = False
         self.now = 0.0
         self.workers: dict[str, WorkerState] = {}
@@ -214,10 +212,19 @@ class Loop:
         self.unplaced: dict[Key, QueuedUnit] = {}  # those of `units` that have no worker
         self.inputs: OrderedDict[Key, QueuedUnit] = OrderedDict()
         self._failed_inputs: dict[Key, Record] = {}  # inputs that failed permanently
-        self._recorder = _Recorder(journal, source, on_record, settings.commit_every)
+        self._recorded = {record.key: record for record in records(journal.entries)}
+        # what waits for the next append: one append writes the entries of a step, and only then
+        # does the source receive its records
+        self._entries: list[Event] = []
+        self._not_durable = 0  # entries since the last append that waited for the disk
+        self._once = {
+            content_key(to_json(entry))
+            for entry in journal.entries
+            if isinstance(entry, UnitAsked | WorkerJoined)
+        }
         self._faults = faults_so_far(journal.entries)
         self._longest: defaultdict[str, float] = defaultdict(float)  # seconds, by kind of unit
-        for record in self._recorder.recorded.values():
+        for record in self._recorded.values():
             self._note_duration(record.kind, record.seconds)
         self._tasks: dict[TaskId, QueuedUnit] = {}
         # when the driver stops waiting for each running attempt; one that ended stays until then
@@ -261,7 +268,8 @@ class Loop:
             self._wind_down()
         elif now >= self._paused_until:
             self._ask()
-            self._place()
+            self._place_due()
+            self._balance()
             self.done = not self.units
             self._watch_patience()
         return self._actions
@@ -270,23 +278,32 @@ class Loop:
 
     def _receive(self, message: Message) -> None:
         match message:
-            case Joined():
-                self._join(message)
+            case Joined(address, name, threads, resources, remaining):
+                ends = math.inf if remaining is None else self.now + remaining
+                self.workers[address] = WorkerState(
+                    address, name, threads, resources, ends, message.memory
+                )
+                if message.event:
+                    self._add_once(message.event)
             case OfferChanged(address, resources) if address in self.workers:
-                for waiting in self.workers[address].change(resources):
-                    self._unassign(waiting)
+                worker = self.workers[address]
+                worker.resources = resources  # running units stay
+                for item in worker.placed[:]:
+                    if item.begun is None and not worker.offers(item.unit):
+                        self._unassign(item)
             case Left():
                 self._leave(message)
             case StopRequested(grace):
                 self._stop_at = self.now + grace
             case Started(task) | Finished(task) | Failed(task) | Vanished(task):
                 # late results of an abandoned attempt are dropped
-                if item := self._tasks.get(task):
-                    self._update(item, message)
+                if task in self._tasks:
+                    self._update(self._tasks[task], message)
                 elif isinstance(message, Started):
                     begun = self.now, next(self._numbers)
                     for worker in self.workers.values():
-                        worker.note_stray(task, begun)
+                        if task in worker.removed:
+                            worker.strays.append(begun)
 
     def _update(self, item: QueuedUnit, message: Started | Finished | Failed | Vanished) -> None:
         match message:
@@ -303,14 +320,6 @@ class Loop:
                 self._fault(item, message.fault, message.reason, message.trace)
             case Vanished():
                 self._unassign(item)
-
-    def _join(self, joined: Joined) -> None:
-        ends = math.inf if joined.remaining is None else self.now + joined.remaining
-        self.workers[joined.worker] = WorkerState(
-            joined.worker, joined.name, joined.threads, joined.resources, ends, joined.memory
-        )
-        if joined.event:
-            self._recorder.add_once(joined.event)
 
     def _leave(self, left: Left) -> None:
         worker = self.workers.pop(left.worker, None)
@@ -338,7 +347,10 @@ class Loop:
         elif item not in running or left.expired or self.now >= worker.ends or self.stopping:
             self._unassign(item)
         elif left.memory:
-            blamed = alone and not worker.is_outgrown(item, self.settings.most_memory)
+            blamed = alone
+            if alone and worker.memory < self.settings.most_memory:
+                # another worker has more
+                blamed, item.outgrown = False, worker.memory
             reason = "The worker took more memory than it may."
             self._fault(item, Fault.MEMORY, reason, blamed=blamed)
         else:
@@ -372,7 +384,11 @@ class Loop:
         if item.shared:
             self.workers[item.worker or ""].placed.remove(item)
             item.begun, item.held = None, True
-            self._reset_faults(item)
+            if item.faults:
+                # it may be lost and run again any number of times
+                item.faults.clear()
+                self._faults.pop(item.unit.key, None)
+                self._add(InputRecovered(item.unit.key, item.unit.name))
             return
         value = result_of(item.unit.kind, finished.value)
         self._commit(item, "ok", value=value, attempts=item.tried + 1, seconds=finished.seconds)
@@ -396,22 +412,13 @@ class Loop:
         item.suspect = item.suspect or not blamed
         unit, policy = item.unit, self.settings.retry
         attempt = unit.key, unit.name, unit.kind, item.where, item.tried
-        self._recorder.add(AttemptFailed(*attempt, fault.value, blamed, reason, trace))
+        self._add(AttemptFailed(*attempt, fault.value, blamed, reason, trace))
         decision = policy.after(fault, item.faults[fault]) if blamed else Retry(policy.delay)
         if isinstance(decision, GiveUp):
             self._give_up(item, decision.status, reason)
         else:
             item.avoid, item.not_before = item.where, self.now + decision.delay
             self._unassign(item)
-
-    def _reset_faults(self, item: QueuedUnit) -> None:
-        """Forget the faults of an input that succeeded: it may be lost and run again any number of
-        times.
-        """
-        if item.faults:
-            item.faults.clear()
-            self._faults.pop(item.unit.key, None)
-            self._recorder.add(InputRecovered(item.unit.key, item.unit.name))
 
     def _give_up(self, item: QueuedUnit, status: str, reason: str) -> None:
         if not item.shared:
@@ -437,9 +444,7 @@ class Loop:
 
     def _commit(self, item: QueuedUnit, status: str, **result: Any) -> None:
         unit = item.unit
-        self._recorder.add(
-            Record(unit.key, unit.name, unit.kind, status, worker=item.where, **result)
-        )
+        self._add(Record(unit.key, unit.name, unit.kind, status, worker=item.where, **result))
         self._unassign(item)
         del self.units[unit.key], self.unplaced[unit.key]
 
@@ -457,8 +462,42 @@ class Loop:
         item.task = item.worker = item.begun = None
         item.held = False
 
+    def _add(self, entry: Event) -> None:
+        """Add an entry to the next append."""
+        self._entries.append(entry)
+        if isinstance(entry, Record):
+            self._recorded[entry.key] = entry
+
+    def _add_once(self, entry: UnitAsked | WorkerJoined) -> None:
+        """Add a decision or a worker, if the journal does not have it."""
+        identity = content_key(to_json(entry))
+        if identity not in self._once:
+            self._once.add(identity)
+            self._add(entry)
+
     def _flush(self) -> None:
-        if self._recorder.flush():
+        """Commit what was added, and pass the records on.
+
+        An append waits for the disk after `Settings.commit_every` results; the earlier ones are
+        committed with it.
+        """
+        if not self._entries:
+            return
+        entries, self._entries = self._entries, []
+        # a lost decision is made again, and a lost worker answers again: these do not wait for the
+        # disk
+        self._not_durable += sum(
+            not isinstance(entry, UnitAsked | WorkerJoined) for entry in entries
+        )
+        wait = self._not_durable >= self.settings.commit_every
+        self.journal.append(*entries, wait=wait)
+        if wait:
+            self._not_durable = 0
+        finished = [entry for entry in entries if isinstance(entry, Record)]
+        for record in finished:
+            self.source.tell(record)
+            self.on_record(record)
+        if finished:
             self._evict_inputs()
 
     def _evict_inputs(self) -> None:
@@ -482,11 +521,11 @@ class Loop:
             for unit in units:
                 self._accept(unit)
             self._fail_dependents()
-        self._recorder.flush()
+        self._flush()
 
     def _accept(self, unit: WorkUnit) -> None:
-        self._recorder.add_once(UnitAsked(unit.key, unit.name, dict(unit.note)))
-        if record := self._recorder.recorded.get(unit.key):
+        self._add_once(UnitAsked(unit.key, unit.name, dict(unit.note)))
+        if record := self._recorded.get(unit.key):
             self.source.tell(record)
             return
         self.units[unit.key] = self.unplaced[unit.key] = self._queued(unit)
@@ -512,16 +551,6 @@ class Loop:
     def _due(self) -> Iterator[float]:
         return (item.not_before for item in self._waiting())
 
-    def _place(self) -> None:
-        self._place_due()
-        if self.now >= self._balanced + BALANCE_EVERY:
-            self._balanced = self.now
-            moved = movable(self.workers.values(), self.now)
-            for item in moved:
-                self._unassign(item)
-            if moved:
-                self._place_due()
-
     def _place_due(self) -> None:
         due = {id(item): item for item in self._waiting() if item.not_before <= self.now}
         if not due:
@@ -533,6 +562,16 @@ class Loop:
             worker = placement.choose(item, self._expected_seconds(item.unit), holder)
             if worker:
                 self._submit(item, worker, shared)
+
+    def _balance(self) -> None:
+        """Move units that wait although another worker is idle, now and then."""
+        if self.now < self._balanced + BALANCE_EVERY:
+            return
+        self._balanced = self.now
+        if moved := movable(self.workers.values(), self.now):
+            for item in moved:
+                self._unassign(item)
+            self._place_due()
 
     def _submit(self, item: QueuedUnit, worker: WorkerState, shared: QueuedUnit | None) -> None:
         item.task = f"{item.unit.kind}-{item.unit.key}-{next(self._numbers)}"
@@ -585,58 +624,3 @@ class Loop:
             )
         self._reported_stuck = True
         self._actions.append(Notice(f"{why} Waiting for {patience:.0f} s."))
-
-
-class _Recorder:
-    """The records of a run, and the entries that wait for the next append: one append writes the
-    entries of a step, and only then does the source receive its records.
-
-    With ``every``, an append waits for the disk after so many results; the earlier ones are
-    committed with it.
-    """
-
-    def __init__(
-        self, journal: EventLog, source: Source, on_record: Callable[[Record], None], every: int
-    ) -> None:
-        self.journal, self.source, self.on_record, self._every = journal, source, on_record, every
-        self.recorded: dict[Key, Record] = {record.key: record for record in journal.records()}
-        self._entries: list[Event] = []
-        self._not_durable = 0
-        self._once = {
-            content_key(to_json(entry))
-            for entry in journal.entries
-            if isinstance(entry, UnitAsked | WorkerJoined)
-        }
-
-    def add(self, entry: Event) -> None:
-        """Add an entry to the next append."""
-        self._entries.append(entry)
-        if isinstance(entry, Record):
-            self.recorded[entry.key] = entry
-
-    def add_once(self, entry: UnitAsked | WorkerJoined) -> None:
-        """Add a decision or a worker, if the journal does not have it."""
-        identity = content_key(to_json(entry))
-        if identity not in self._once:
-            self._once.add(identity)
-            self.add(entry)
-
-    def flush(self) -> bool:
-        """Commit what was added, and pass the records on; returns whether there were entries."""
-        if not self._entries:
-            return False
-        entries, self._entries = self._entries, []
-        # a lost decision is made again, and a lost worker answers again: these do not wait for the
-        # disk
-        self._not_durable += sum(
-            not isinstance(entry, UnitAsked | WorkerJoined) for entry in entries
-        )
-        wait = self._not_durable >= self._every
-        self.journal.append(*entries, wait=wait)
-        if wait:
-            self._not_durable = 0
-        records = [entry for entry in entries if isinstance(entry, Record)]
-        for record in records:
-            self.source.tell(record)
-            self.on_record(record)
-        return bool(records)

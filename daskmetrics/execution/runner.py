@@ -1,13 +1,15 @@
 """Runs the loop on Dask: turns actions into submissions, and events of Dask into messages. It
-decides nothing.
+decides nothing. `client_of` is a user's client or cluster of any class as a synchronous client.
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import json
 import logging
 import math
+import pickle
 import queue
 import secrets
 import shutil
@@ -18,24 +20,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import cloudpickle
-from distributed import Client
+from distributed import Client, Future
 from distributed.scheduler import KilledWorker
 
-from daskmetrics.core.errors import ClusterLostError, StorageError
+from daskmetrics.core.errors import ClusterLostError, ConfigError, StorageError
 from daskmetrics.core.events import Event, Record, WorkerJoined
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.retry import Fault
 from daskmetrics.core.telemetry import TelemetryFile
 from daskmetrics.execution import _worker as worker
 from daskmetrics.execution import handshake
-from daskmetrics.execution._placement import WorkerState
-from daskmetrics.execution._units import Settings, Source, TaskId
-from daskmetrics.execution._worker import last_words
-from daskmetrics.execution.capacity import capacity, write
+from daskmetrics.execution._units import Settings, Source, TaskId, pickled
 from daskmetrics.execution.journal import Journal
 from daskmetrics.execution.loop import (
-    Action,
     Failed,
     Finished,
     Joined,
@@ -51,6 +48,7 @@ from daskmetrics.execution.loop import (
     Submit,
     Vanished,
 )
+from daskmetrics.execution.placement import Capacity
 from daskmetrics.execution.stopping import stop_signals
 
 LOOK_EVERY = 5.0  # seconds between polls of the workers, in case an event was missed
@@ -62,7 +60,7 @@ SETTLE = 0.3  # seconds for the last message of a lost worker to arrive
 ANSWER_WITHIN = 120.0
 
 log = logging.getLogger(__name__)
-Incoming: TypeAlias = Message | BaseException | tuple[TaskId, Any]
+Incoming: TypeAlias = Message | BaseException | tuple[TaskId, Future]
 
 
 def run(
@@ -102,22 +100,16 @@ def run(
     scratch = (settings.scratch or journal.path.parent / "scratch").absolute()
     backend = _DaskBackend(client, scratch, settings, say)
     event_log = _PausingJournal(journal, lambda: backend.stopping, settings.pause, say)
-    with stop_signals(backend.on_signal), backend.listening(), _removed(scratch, backend.scratch):
-        loop = Loop(source, event_log, settings, on_record)
-        backend.drive(loop, RunFolder(journal.path.parent))
+    try:
+        with stop_signals(backend.on_signal), backend.listening():
+            loop = Loop(source, event_log, settings, on_record)
+            backend.drive(loop, RunFolder(journal.path.parent))
+    finally:
+        shutil.rmtree(backend.scratch, ignore_errors=True)
+        with suppress(OSError):  # another run uses it
+            scratch.rmdir()
     if backend.stopping:  # also if the signal arrived after the last unit
         raise KeyboardInterrupt
-
-
-@contextmanager
-def _removed(scratch: Path, folder: Path) -> Iterator[None]:
-    """Remove the folder for tracebacks in the end, and its parent if no other run uses it."""
-    try:
-        yield
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        with suppress(OSError):
-            scratch.rmdir()
 
 
 class _PausingJournal:
@@ -134,7 +126,7 @@ class _PausingJournal:
     ) -> None:
         self._journal, self._pause, self._say = journal, pause, say
         self._stop_requested = stop_requested
-        self.entries, self.records = journal.entries, journal.records
+        self.entries = journal.entries
 
     def append(self, *entries: Event, wait: bool = True) -> None:
         at, paused = round(time.time(), 2), False
@@ -158,12 +150,6 @@ class _PausingJournal:
             self._say("The journal can be written again: the run continues.")
 
 
-def _kind_at_work(state: WorkerState) -> str:
-    """The kind of a worker's unit; between two units that of the next one, which is on its way."""
-    items = filter(None, (*state.running(), *state.placed))
-    return next((item.unit.kind for item in items), "")
-
-
 class _DaskBackend:
     """The only code that calls Dask. Other threads only put events into the queue."""
 
@@ -178,7 +164,7 @@ class _DaskBackend:
         self.scratch = scratch / self.nonce
         self.topic = f"daskmetrics-{self.nonce}"
         self.events: queue.SimpleQueue[Incoming] = queue.SimpleQueue()
-        self.futures: dict[TaskId, Any] = {}
+        self.futures: dict[TaskId, Future | None] = {}
         self.shared: set[TaskId] = set()  # attempts whose result stays on its worker
         # attempts whose short result came with the report of their end
         self.reported: set[TaskId] = set()
@@ -228,7 +214,18 @@ class _DaskBackend:
         looked = -math.inf
         while True:
             for action in loop.step(time.monotonic(), messages):
-                self._perform(action)
+                match action:
+                    case Submit():
+                        self._submit(action)
+                    case Release(task):
+                        if future := self.futures.pop(task, None):
+                            future.release()
+                        self.reported.discard(task)
+                        self.shared.discard(task)
+                    case Kill(address):
+                        self._post(self._kill(address))
+                    case Notice(text):
+                        self.say(text)
             if loop.done:
                 with suppress(OSError):
                     folder.workers.unlink()
@@ -236,12 +233,16 @@ class _DaskBackend:
             if time.monotonic() >= looked + LOOK_EVERY:
                 looked = time.monotonic()
                 states = loop.workers.values()
-                doing = {state.name: _kind_at_work(state) for state in states}
+                doing = {}
+                for state in states:
+                    # between two units the kind of the next one, which is on its way
+                    items = filter(None, (*state.running(), *state.placed))
+                    doing[state.name] = next((item.unit.kind for item in items), "")
                 telemetry.add(time.time(), self.metrics, doing)
                 self._post(self._look())
-                workload = capacity(states, loop.unplaced.values(), loop.now, loop.stopping)
+                waiting = loop.unplaced.values()
                 with suppress(OSError):  # a full disk pauses the run elsewhere
-                    write(folder.workers, workload)
+                    Capacity.of(states, waiting, loop.now, loop.stopping).write(folder)
             messages = self._receive(min(loop.wake, looked + LOOK_EVERY))
 
     def _receive(self, until: float) -> list[Message]:
@@ -264,42 +265,29 @@ class _DaskBackend:
 
     # actions
 
-    def _perform(self, action: Action) -> None:
-        match action:
-            case Submit():
-                self._submit(action)
-            case Release(task):
-                if future := self.futures.pop(task, None):
-                    future.release()
-                self.reported.discard(task)
-                self.shared.discard(task)
-            case Kill(address):
-                self._post(self._kill(address))
-            case Notice(text):
-                self.say(text)
-
     def _submit(self, submit: Submit) -> None:
         unit = submit.unit
         try:
-            packed = cloudpickle.dumps((unit.function, unit.args))
-        except Exception as error:  # any exception that an argument raises when it is pickled
-            reason = f"It cannot be sent to a worker. {worker.describe(error)}"
+            packed = pickled((unit.function, unit.args))
+        except pickle.PicklingError as error:
+            reason = f"It cannot be sent to a worker. {error}"
             self.events.put(Failed(submit.task, Fault.PERMANENT, reason))
             return
-        assignment = worker.Assignment(
-            submit.task, packed, self.topic, str(self.scratch), unit.timeout, submit.shared
-        )
         # on a busy machine the report of its end can arrive before the future
         self.futures[submit.task] = None
         resources = dict(unit.resources)
         if submit.worker in self.plain:
             resources = {name: need for name, need in resources.items() if name not in PLAIN}
-        arguments: list[Any] = [assignment]
-        if submit.given:
-            arguments.append(self.futures[submit.given])
+        given = [self.futures[submit.given]] if submit.given else []
         future = self.client.submit(
             worker.perform,
-            *arguments,
+            submit.task,
+            packed,
+            self.topic,
+            str(self.scratch),
+            unit.timeout,
+            submit.shared,
+            *given,
             key=f"{submit.task}-{self.nonce}",
             workers=[submit.worker],
             resources=resources,
@@ -311,10 +299,11 @@ class _DaskBackend:
         future.add_done_callback(lambda future, task=submit.task: self.events.put((task, future)))
 
     async def _kill(self, address: str) -> None:
-        try:
-            await self.client.run(worker.kill, workers=[address], nanny=True, asynchronous=True)
-        except Exception as error:  # it is gone, or has no nanny: the loop no longer uses it
-            log.info("Worker %s could not be killed: %s", address, error)
+        # it may be gone, or have no nanny: the loop no longer uses it
+        with suppress(OSError, KeyError):
+            await self.client.run(
+                worker.kill, workers=[address], nanny=True, on_error="ignore", asynchronous=True
+            )
 
     # events of Dask
 
@@ -328,20 +317,22 @@ class _DaskBackend:
             case task:
                 self.events.put(Started(task))
 
-    def _on_end(self, task: TaskId, future: Any) -> Message | None:
+    def _on_end(self, task: TaskId, future: Future) -> Message | None:
         if task not in self.futures or task in self.reported:
             return None
-        if future.status == "finished" and task in self.shared:
-            return Finished(task)
-        if future.status == "finished":
-            self._post(self._fetch(task, future))
-            return None
-        if future.status == "cancelled":
-            # by another client: this one forgets the futures that it releases
-            return Vanished(task)
-        if future.status != "error":
-            # its worker was lost before its result was fetched, which is reported, too, and decides
-            return None
+        match future.status:
+            case "finished" if task in self.shared:
+                return Finished(task)
+            case "finished":
+                self._post(self._fetch(task, future))
+                return None
+            case "cancelled":
+                # by another client: this one forgets the futures that it releases
+                return Vanished(task)
+            case status if status != "error":
+                # its worker was lost before its result was fetched, which is reported, too, and
+                # decides
+                return None
         error = future.exception()  # this waits for the end of an attempt that has none
         if isinstance(error, worker.AttemptError):
             return Failed(task, error.fault, error.reason, error.trace)
@@ -349,13 +340,15 @@ class _DaskBackend:
             return None  # the loss of its worker is reported, too, and decides
         return Failed(task, worker.blame(error), worker.describe(error))
 
-    async def _fetch(self, task: TaskId, future: Any) -> None:
-        try:
-            result = await self.client.gather(future, asynchronous=True)
-        except (Exception, asyncio.CancelledError):
-            self.events.put(Vanished(task))  # its worker died, or it was released meanwhile
+    async def _fetch(self, task: TaskId, future: Future) -> None:
+        results = []
+        with suppress(OSError, asyncio.CancelledError, concurrent.futures.CancelledError):
+            results = await self.client.gather([future], errors="skip", asynchronous=True)
+        if results:
+            value, seconds = results[0]
+            self.events.put(Finished(task, json.loads(value), seconds))
         else:
-            self.events.put(Finished(task, json.loads(result[0]), result[1]))
+            self.events.put(Vanished(task))  # its worker died, or it was released meanwhile
 
     def _on_worker_event(self, event: tuple[float, Any]) -> None:
         if event[1]["action"] in ("add-worker", "remove-worker"):
@@ -417,7 +410,7 @@ class _DaskBackend:
     async def _report_left(self, address: str) -> None:
         await asyncio.sleep(SETTLE)
         self.events.put(
-            Left(address, last_words(self.scratch, address), address in self.over_memory)
+            Left(address, worker.last_words(self.scratch, address), address in self.over_memory)
         )
         self.leaving.remove(address)
         self._post(self._look())  # another worker may have this address now
@@ -426,10 +419,69 @@ class _DaskBackend:
         """Run a coroutine on the event loop of the client, so that the driver never waits for a
         worker.
         """
-        asyncio.run_coroutine_threadsafe(self._guarded(work), self.client.loop.asyncio_loop)
+        posted = asyncio.run_coroutine_threadsafe(work, self.client.loop.asyncio_loop)
+        posted.add_done_callback(self._on_posted)
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except Exception as error:
+    def _on_posted(self, posted: concurrent.futures.Future[None]) -> None:
+        if not posted.cancelled() and (error := posted.exception()):
             self.events.put(error)
+
+
+@contextmanager
+def client_of(given: Any, what: str = "client") -> Iterator[Client]:
+    """A synchronous client for a client or a cluster object of the user, who keeps it.
+
+    A cluster gets a client of its own, and so does an asynchronous client, as in a notebook's event
+    loop.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither, is not connected, or its scheduler needs the event loop that the caller
+        would block.
+    """
+    if isinstance(given, Client):
+        is_open, address = given.status == "running", ""
+    elif hasattr(given, "scheduler_address"):
+        try:
+            address = str(given.scheduler_address)
+        except RuntimeError as error:  # of a ProfileCluster
+            raise ConfigError(f"{what}: {error}.") from None
+        is_open = "://" in address
+    else:
+        raise ConfigError(
+            f"{what}: got a {type(given).__name__}; pass a distributed.Client, or a cluster of Dask such as "
+            "LocalCluster."
+        )
+    if not is_open:
+        raise ConfigError(
+            f"{what}: it is not connected. Await it if it is asynchronous, or make another one."
+        )
+    if isinstance(given, Client):
+        if not given._asynchronous:
+            yield given
+            return
+        address = given.scheduler.address
+    if needs_this_loop(given):
+        raise ConfigError(
+            f"{what}: its cluster runs in this event loop, which the call would block. Use: await "
+            "asyncio.to_thread(...), or run(..., background=True)"
+        )
+    try:
+        client = Client(address, security=given.security, set_as_default=False, timeout=30)
+    except OSError as error:
+        raise ConfigError(f"{what}: no scheduler answers at '{address}': {error}.") from None
+    with client:
+        yield client
+
+
+def needs_this_loop(given: object) -> bool:
+    """Whether the scheduler of a client or cluster lives in the running event loop, and cannot
+    answer if it blocks.
+    """
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    cluster = given.cluster if isinstance(given, Client) else given
+    return getattr(getattr(cluster, "loop", None), "asyncio_loop", None) is running

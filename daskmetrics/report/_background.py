@@ -101,7 +101,7 @@ class BackgroundRun:
         """Waiting in the event loop that the cluster needs would last for ever."""
         if self._given is None:
             return
-        from daskmetrics.execution.clients import needs_this_loop
+        from daskmetrics.execution.runner import needs_this_loop
 
         if self.running and needs_this_loop(self._given):
             raise ConfigError(

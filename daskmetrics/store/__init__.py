@@ -63,20 +63,8 @@ __all__ = [
     "write",
 ]
 
-_MODULES = {
-    "Damage": "_verify",
-    "DamageKind": "_verify",
-    "check_files": "_verify",
-    "repair": "_verify",
-    "verify": "_verify",
-    "create": "_zarr",
-    "files_of": "_zarr",
-    "finish": "_zarr",
-    "lay_out": "_zarr",
-    "open_tree": "_zarr",
-    "read_block": "_zarr",
-    "restore": "_zarr",
-    "write": "_zarr",
-}
-_PLACES = {name: f"{__name__}.{module}:{name}" for name, module in _MODULES.items()}
+_VERIFY = ("Damage", "DamageKind", "check_files", "repair", "verify")
+_ZARR = ("create", "files_of", "finish", "lay_out", "open_tree", "read_block", "restore", "write")
+_PLACES = {name: f"{__name__}._verify:{name}" for name in _VERIFY}
+_PLACES |= {name: f"{__name__}._zarr:{name}" for name in _ZARR}
 __getattr__ = on_first_use(__name__, _PLACES)  # a dry run does not import zarr

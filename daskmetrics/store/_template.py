@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from daskmetrics.core.events import Event, Record, StorePlanned
+from daskmetrics.core.events import Event, Record, StorePlanned, latest
 from daskmetrics.core.names import (
     Arm,
     Cell,
@@ -25,6 +25,7 @@ from daskmetrics.core.names import (
 )
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import Measured, Scored
+from daskmetrics.core.serialization import build
 from daskmetrics.core.status import Status
 
 
@@ -35,11 +36,6 @@ class Axis:
     names: tuple[str, ...]
     units: tuple[str, ...]
     descriptions: tuple[str, ...]
-
-    @classmethod
-    def of(cls, plain: Mapping[str, Sequence[str]]) -> Axis:
-        """From plain JSON values."""
-        return cls(tuple(plain["names"]), tuple(plain["units"]), tuple(plain["descriptions"]))
 
 
 @dataclass(frozen=True)
@@ -70,19 +66,8 @@ class Template:
         return content_key("store", 1, suites, self.metrics.names, self.tasks.names, self.meaning)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON values; `of` reads them back."""
+        """Plain JSON values."""
         return {**asdict(self, dict_factory=without_default), "attributes": dict(self.attributes)}
-
-    @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> Template:
-        """The inverse of `as_json`."""
-        return cls(
-            tuple(map(Suite.of, plain["suites"])),
-            Axis.of(plain["metrics"]),
-            Axis.of(plain["tasks"]),
-            plain["meaning"],
-            plain["attributes"],
-        )
 
 
 @dataclass(frozen=True)
@@ -160,23 +145,28 @@ class StorePlan:
         blocks = {}
         for suite in self.template.suites:
             for checkpoint in suite.checkpoints():
-                key = self.measure[str(checkpoint)]
-                if key in by_key:
-                    blocks[checkpoint] = _metrics(by_key[key], (len(suite.layers), names))
+                record = by_key.get(self.measure[str(checkpoint)])
+                if record is None:
+                    continue
+                if isinstance(record.value, Measured):
+                    blocks[checkpoint] = Block.of(record.value)
+                else:
+                    status = Status.of(record.status)
+                    blocks[checkpoint] = Block.empty(len(suite.layers), names, status)
         return blocks
 
     def score_blocks(self, records: Iterable[Record]) -> dict[Checkpoint, Block]:
         """The scores of every checkpoint of which at least one cell has a record."""
         by_key = {record.key: record for record in records if record.kind == "score"}
-        if not by_key:
-            return {}
-        suites = self.template.suites
-        tasks = self.template.tasks.names
+        suites, tasks = self.template.suites, self.template.tasks.names
         cells = {}
-        for arm, task in product(grid(suites), tasks):
-            key = self.key_of(Cell(arm, task))
-            if key in by_key:
-                cells[arm, task] = _cell(by_key[key])
+        for arm, task in product(grid(suites), tasks) if by_key else ():
+            record = by_key.get(self.key_of(Cell(arm, task)) or "")
+            if record is None:
+                continue
+            cells[arm, task] = math.nan, math.nan, Status.of(record.status)
+            if isinstance(record.value, Scored):
+                cells[arm, task] = record.value.score, record.value.stderr, Status.OK
         return blocks_of_cells(suites, tasks, cells)
 
     def key_of(self, cell: Cell) -> Key | None:
@@ -195,16 +185,13 @@ class StorePlan:
     @classmethod
     def latest(cls, entries: Iterable[Event]) -> StorePlan | None:
         """The plan that a journal holds last, or None."""
-        for entry in reversed(list(entries)):
-            if isinstance(entry, StorePlanned):
-                return cls.of(entry)
-        return None
+        entry = latest(list(entries), StorePlanned)
+        return cls.of(entry) if entry else None
 
     @classmethod
     def of(cls, entry: StorePlanned) -> StorePlan:
         """From its entry in the journal."""
-        encode = {checkpoint: tuple(keys) for checkpoint, keys in entry.encode.items()}
-        return cls(**{**vars(entry), "template": Template.of(entry.template), "encode": encode})
+        return build(cls, vars(entry))
 
 
 def score_key(version: int, encode: Key, arm: Arm, seed: int, corpus: Key = "") -> Key:
@@ -242,15 +229,3 @@ def blocks_of_cells(
         block.stderr[at] = stderr
         block.status[at] = status
     return blocks
-
-
-def _metrics(record: Record, shape: tuple[int, int]) -> Block:
-    if isinstance(record.value, Measured):
-        return Block.of(record.value)
-    return Block.empty(*shape, Status.of(record.status))
-
-
-def _cell(record: Record) -> tuple[float, float, Status]:
-    if isinstance(record.value, Scored):
-        return record.value.score, record.value.stderr, Status.OK
-    return math.nan, math.nan, Status.of(record.status)

@@ -132,76 +132,53 @@ def check_files(path: Path, files: Mapping[str, str]) -> Iterator[Damage]:
             yield Damage(DamageKind.METADATA, name, "it was changed")
     for name in digests.keys() - files.keys():
         yield Damage(DamageKind.METADATA, name, "it is not part of this store")
-    for name in stale_copies(path):
-        yield Damage(
-            DamageKind.METADATA, name, "its consolidated metadata differs from its members"
-        )
+    for group in stale_copies(path):
+        difference = "its consolidated metadata differs from its members"
+        yield Damage(DamageKind.METADATA, str(group), difference)
 
 
 def _chunk(
     reader: Reader, array: str, checkpoint: Checkpoint, expected: Block | None, finished: bool
 ) -> Iterator[Damage]:
-    where = f"{checkpoint} {array}"
+    """How the chunk of a checkpoint differs from the block that the journal holds of it."""
+
+    def damage(kind: DamageKind, what: str) -> Damage:
+        return Damage(kind, f"{checkpoint} {array}", what, checkpoint)
+
     try:
         missing = [file for file in reader.files(array, checkpoint) if not file.is_file()]
-        if len(missing) == len(PARTS):
-            if expected is not None:
-                yield _absent(where, checkpoint, array, expected, finished)
-            return
-        block = reader.block(array, checkpoint)
+        block = None
+        if len(missing) < len(PARTS):
+            block = reader.block(array, checkpoint)
     except DataError as error:
-        yield Damage(DamageKind.CHUNK, where, str(error), checkpoint)
+        yield damage(DamageKind.CHUNK, str(error))
         return
     if expected is None:
-        if missing or (block.status != Status.MISSING).any():
-            yield Damage(DamageKind.UNVOUCHED, where, "the journal has no record of it", checkpoint)
+        if block and (missing or (block.status != Status.MISSING).any()):
+            yield damage(DamageKind.UNVOUCHED, "the journal has no record of it")
+    elif block is None:
+        # a worker writes metrics before they are committed; a failure and the scores are written
+        # at the end
+        has_values = np.isin(expected.status, (Status.OK, Status.NAN)).any()
+        if finished or (array == "metrics" and has_values):
+            yield damage(DamageKind.CHUNK, "it is missing")
+        else:
+            yield damage(DamageKind.PENDING, "it is written when the run ends")
     elif missing:
-        yield Damage(DamageKind.CHUNK, where, f"its file {missing[0]} is missing", checkpoint)
+        yield damage(DamageKind.CHUNK, f"its file {missing[0]} is missing")
     elif block.values.shape != expected.values.shape:
-        yield Damage(
-            DamageKind.CHUNK,
-            where,
-            f"shape {block.values.shape}, not {expected.values.shape}",
-            checkpoint,
-        )
+        yield damage(DamageKind.CHUNK, f"shape {block.values.shape}, not {expected.values.shape}")
     else:
-        yield from _cells(
-            where, checkpoint, block, expected, may_miss=array == "scores" and not finished
+        wrong = block.differs(expected)
+        is_empty = (
+            (block.status == Status.MISSING) & np.isnan(block.values) & np.isnan(block.stderr)
         )
-
-
-def _cells(
-    where: str, checkpoint: Checkpoint, found: Block, expected: Block, may_miss: bool
-) -> Iterator[Damage]:
-    pending = (
-        (found.status == Status.MISSING)
-        & np.isnan(found.values)
-        & np.isnan(found.stderr)
-        & may_miss
-    )
-    wrong = found.differs(expected)
-    if n := int((wrong & ~pending).sum()):
-        yield Damage(
-            DamageKind.CHUNK,
-            where,
-            f"{n} of {wrong.size} cells differ from the journal",
-            checkpoint,
-        )
-    elif wrong.any():
-        yield Damage(
-            DamageKind.PENDING,
-            where,
-            f"{int(wrong.sum())} cells are written when the run ends",
-            checkpoint,
-        )
-
-
-def _absent(
-    where: str, checkpoint: Checkpoint, array: str, expected: Block, finished: bool
-) -> Damage:
-    # a worker writes metrics before they are committed; a failure and the scores are written at the
-    # end
-    written_at_once = array == "metrics" and np.isin(expected.status, (Status.OK, Status.NAN)).any()
-    if finished or written_at_once:
-        return Damage(DamageKind.CHUNK, where, "it is missing", checkpoint)
-    return Damage(DamageKind.PENDING, where, "it is written when the run ends", checkpoint)
+        damaged = wrong
+        if array == "scores" and not finished:
+            damaged = wrong & ~is_empty
+        if damaged.any():
+            difference = f"{damaged.sum()} of {wrong.size} cells differ from the journal"
+            yield damage(DamageKind.CHUNK, difference)
+        elif wrong.any():
+            difference = f"{wrong.sum()} cells are written when the run ends"
+            yield damage(DamageKind.PENDING, difference)

@@ -24,7 +24,7 @@ from daskmetrics.core.files import private
 from daskmetrics.core.names import Checkpoint, Suite
 from daskmetrics.core.serialization import parse, readable
 from daskmetrics.core.status import FLAGS
-from daskmetrics.store._template import Axis, Block, Template
+from daskmetrics.store._template import Block, Template
 
 PARTS = {"": "values", "_stderr": "stderr", "_status": "status"}
 """The three arrays of ``metrics`` and of ``scores``: the suffix of the name, and the part of a block."""
@@ -78,79 +78,61 @@ def lay_out(path: Path, template: Template) -> None:
 
 
 def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
+    """The coordinates of a model, and its arrays without values."""
     group = root.create_group(suite.model, attributes={"depth": suite.depth})
+    text = np.dtypes.StringDType()
     steps = [
         -1 if checkpoint.step is None else checkpoint.step for checkpoint in suite.checkpoints()
     ]
-    _coordinate(
-        group, "checkpoint", "checkpoint", np.array(suite.revisions, np.dtypes.StringDType()), {}
-    )
-    about_step = {"description": "training step; -1 if the revision names none"}
-    _coordinate(group, "step", "checkpoint", np.array(steps, np.int64), about_step)
-    about_layer = {"description": "0 is the embedding output, 1...n the transformer blocks"}
-    _coordinate(group, "layer", "layer", np.array(suite.layers, np.int64), about_layer)
-    if suite.has_readouts:
-        layers, readouts = zip(*suite.rows, strict=True)
-        _coordinate(
-            group,
-            "arm_layer",
-            "arm",
-            np.array(layers, np.int64),
-            {"description": "the deepest that is read"},
-        )
-        about_readout = {"description": "how vectors are read; empty: as the protocol says"}
-        _coordinate(
-            group, "readout", "arm", np.array(readouts, np.dtypes.StringDType()), about_readout
-        )
-    _create_axis(group, suite, "metric", "metrics", template.metrics)
-    _create_axis(group, suite, "task", "scores", template.tasks)
 
-
-def _create_axis(group: zarr.Group, suite: Suite, dimension: str, what: str, axis: Axis) -> None:
-    if not axis.names:
-        return
-    about_axis = {
-        "units": dict(zip(axis.names, axis.units, strict=True)),
-        "descriptions": dict(zip(axis.names, axis.descriptions, strict=True)),
-    }
-    _coordinate(
-        group, dimension, dimension, np.array(axis.names, np.dtypes.StringDType()), about_axis
-    )
-    rows = "layer"
-    row_count = len(suite.layers)
-    coordinates = "step"
-    if what == "scores" and suite.has_readouts:
-        rows = "arm"
-        row_count = len(suite.rows)
-        coordinates = "step arm_layer readout"
-    shape = (len(suite.revisions), row_count, len(axis.names))
-    kinds: tuple[tuple[str, str, Any, dict[str, Any]], ...] = (
-        ("", "float64", float("nan"), about_axis),
-        ("_stderr", "float64", float("nan"), {"description": "standard error"}),
-        ("_status", "uint8", 0, dict(FLAGS)),
-    )
-    for suffix, dtype, fill, attributes in kinds:
+    def coordinate(name: str, dimension: str, values: np.ndarray, **attributes: object) -> None:
         group.create_array(
-            what + suffix,
-            shape=shape,
-            chunks=(1, *shape[1:]),
-            dtype=dtype,
-            fill_value=fill,
-            dimension_names=("checkpoint", rows, dimension),
-            attributes={"coordinates": coordinates, **attributes},
+            name,
+            data=values,
+            dimension_names=(dimension,),
+            attributes=attributes,
             compressors=_COMPRESSORS,
         )
 
-
-def _coordinate(
-    group: zarr.Group, name: str, dimension: str, values: np.ndarray, attributes: dict[str, Any]
-) -> None:
-    kinds: dict[str, Any] = {
-        "dimension_names": (dimension,),
-        "attributes": attributes,
-        "compressors": _COMPRESSORS,
-    }
-    group.create_array(name, data=values, **kinds)
+    coordinate("checkpoint", "checkpoint", np.array(suite.revisions, text))
+    description = "training step; -1 if the revision names none"
+    coordinate("step", "checkpoint", np.array(steps, np.int64), description=description)
+    description = "0 is the embedding output, 1...n the transformer blocks"
+    coordinate("layer", "layer", np.array(suite.layers, np.int64), description=description)
+    if suite.has_readouts:
+        layers, readouts = zip(*suite.rows, strict=True)
+        description = "the deepest that is read"
+        coordinate("arm_layer", "arm", np.array(layers, np.int64), description=description)
+        description = "how vectors are read; empty: as the protocol says"
+        coordinate("readout", "arm", np.array(readouts, text), description=description)
+    axes = (("metric", "metrics", template.metrics), ("task", "scores", template.tasks))
+    for dimension, what, axis in axes:
+        if not axis.names:
+            continue
+        units = dict(zip(axis.names, axis.units, strict=True))
+        descriptions = dict(zip(axis.names, axis.descriptions, strict=True))
+        about_axis = {"units": units, "descriptions": descriptions}
+        coordinate(dimension, dimension, np.array(axis.names, text), **about_axis)
+        rows, row_count, coordinates = "layer", len(suite.layers), "step"
+        if what == "scores" and suite.has_readouts:
+            rows, row_count, coordinates = "arm", len(suite.rows), "step arm_layer readout"
+        shape = (len(suite.revisions), row_count, len(axis.names))
+        kinds: tuple[tuple[str, str, float, Mapping[str, object]], ...] = (
+            ("", "float64", float("nan"), about_axis),
+            ("_stderr", "float64", float("nan"), {"description": "standard error"}),
+            ("_status", "uint8", 0, FLAGS),
+        )
+        for suffix, dtype, fill, attributes in kinds:
+            group.create_array(
+                what + suffix,
+                shape=shape,
+                chunks=(1, *shape[1:]),
+                dtype=dtype,
+                fill_value=fill,
+                dimension_names=("checkpoint", rows, dimension),
+                attributes={"coordinates": coordinates, **attributes},
+                compressors=_COMPRESSORS,
+            )
 
 
 def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:
@@ -275,23 +257,19 @@ def files_of(path: Path) -> dict[str, str]:
         is_chunk = len(inside) > 1 and inside[0] in values and inside[1] == "c"
         # a killed writer leaves such files
         if file.is_file() and not is_chunk and file.suffix != ".partial":
-            digests[str(file.relative_to(path))] = _digest(file)
+            content = file.read_bytes()
+            if file.name == "zarr.json":
+                # damaged: use the digest of its bytes, which differs
+                with suppress(ValueError, AttributeError):
+                    content = json.dumps(_bare(parse(content)), sort_keys=True).encode()
+            digests[str(file.relative_to(path))] = hashlib.sha256(content).hexdigest()[:32]
     return digests
 
 
-def _digest(file: Path) -> str:
-    content = file.read_bytes()
-    if file.name == "zarr.json":
-        # damaged: use the digest of its bytes, which differs
-        with suppress(ValueError, AttributeError):
-            content = json.dumps(_bare(parse(content)), sort_keys=True).encode()
-    return hashlib.sha256(content).hexdigest()[:32]
-
-
-def stale_copies(path: Path) -> list[str]:
+def stale_copies(path: Path) -> list[Path]:
     """The groups whose consolidated metadata differs from that of their members."""
     groups = sorted([*path.glob("zarr.json"), *path.glob("*/zarr.json")])
-    return [str(file.relative_to(path)) for file in groups if not _is_faithful(file)]
+    return [file.relative_to(path) for file in groups if not _is_faithful(file)]
 
 
 def _is_faithful(file: Path) -> bool:

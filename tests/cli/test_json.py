@@ -18,7 +18,7 @@ from daskmetrics.cli import main
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.serialization import as_json, plain
 from daskmetrics.execution import Journal
-from daskmetrics.execution.capacity import Capacity, write
+from daskmetrics.execution.placement import Capacity
 from tests.faults.test_files import make
 from tests.report.conftest import Story, make_run
 
@@ -138,7 +138,7 @@ def test_a_run_without_an_answer_has_null(here, monkeypatch):
 
 def test_status_shows_the_workers_while_a_process_drives_the_run(here, monkeypatch):
     folder = RunFolder(here / "runs" / "killed")
-    write(folder.workers, Capacity(8, 5, 0, {"no unit is ready": 3}, at=time.time()))
+    Capacity(8, 5, 0, {"no unit is ready": 3}, at=time.time()).write(folder)
     assert (
         json.loads(invoke(here, monkeypatch, "status", "killed", "--json").stdout)["workers"]
         is None

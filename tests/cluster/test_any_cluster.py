@@ -26,7 +26,7 @@ from daskmetrics import config, experiment
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Journal
-from daskmetrics.execution.clients import client_of
+from daskmetrics.execution.runner import client_of
 from daskmetrics.experiment import Display
 from tests.slurm.site import comes_true
 

@@ -16,7 +16,6 @@ from types import ModuleType, SimpleNamespace
 from daskmetrics.core import files as files
 from daskmetrics.core.errors import DaskmetricsError, DataError, LockedError, StorageError, room_for
 from daskmetrics.core.events import Event, Record, StoreRepaired, to_json
-from daskmetrics.execution import _lock as lock
 from daskmetrics.execution import journal as journal
 from daskmetrics.execution import runner as runner
 from daskmetrics.execution.loop import Loop
@@ -45,13 +44,13 @@ class DiskWorld(World):
     ----------
     seed : int
     **mutants : module
-        Modules with a planted fault, in place of ``journal``, ``lock``, ``files`` or ``runner``.
+        Modules with a planted fault, in place of ``journal``, ``files`` or ``runner``.
     """
 
     def __init__(self, seed: int, **mutants: ModuleType) -> None:
         super().__init__(seed, Loop)
         self.settings = replace(self.settings, commit_every=self.random.choice([1, 1, 4]))
-        under_test = {"journal": journal, "lock": lock, "files": files, "runner": runner, **mutants}
+        under_test = {"journal": journal, "files": files, "runner": runner, **mutants}
         self.used = SimpleNamespace(**under_test)
         self.disk = Disk(self.random, self.random.randint(0, 7))
         self.disk.actors = (
@@ -69,9 +68,7 @@ class DiskWorld(World):
         self.said: Counter[str] = Counter()
 
     def play(self) -> None:
-        with self.disk.installed(
-            self.used.journal, self.used.lock, self.used.files, self.used.runner
-        ):
+        with self.disk.installed(self.used.journal, self.used.files, self.used.runner):
             self._play()
 
     def _play(self) -> None:
@@ -193,7 +190,7 @@ class DiskWorld(World):
     def _unlock(self) -> None:
         """Someone on another machine removes the lock, and perhaps drives the run."""
         if self.opened and not self.opened._writing and self._is_held():
-            self.used.lock.unlock(LOCK)
+            self.used.journal.unlock(LOCK)
             self.taken = True
             if self.random.random() < 0.5:
                 self._other_driver()
@@ -232,7 +229,7 @@ class DiskWorld(World):
                 assert "unknown machine" not in text or self.disk.happened["trouble"], (
                     "the owner is not known"
                 )
-                self.used.lock.unlock(LOCK)
+                self.used.journal.unlock(LOCK)
             case LockedError() | StorageError():
                 assert (
                     "stop" in text.lower()

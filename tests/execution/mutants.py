@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import get_args
 
 from daskmetrics.core import retry as retry
-from daskmetrics.execution import _placement as placement
 from daskmetrics.execution import loop as loop
+from daskmetrics.execution import placement as placement
 
 
 @dataclass(frozen=True)
@@ -74,19 +74,13 @@ def mutants() -> Iterator[Mutant]:
 
 LOOP = (
     # what is known
-    ("if record := self._recorder.recorded.get(unit.key):", "if False:"),
+    ("if record := self._recorded.get(unit.key):", "if False:"),
     ("            self.source.tell(record)\n            return\n", "            return\n"),
     ("self._faults = faults_so_far(journal.entries)", "self._faults = {}"),
-    ("            self._faults.pop(item.unit.key, None)\n", ""),
-    (
-        "QueuedUnit(unit, shared, Counter(faults), tried,",
-        "QueuedUnit(unit, shared, Counter(faults), 0,",
-    ),
+    ("                self._faults.pop(item.unit.key, None)\n", ""),
+    ("QueuedUnit(unit, shared, Counter(faults), tried,", "QueuedUnit(unit, shared, Counter(faults), 0,"),
     # committing
-    (
-        "        self._recorder.add(\n            Record(",
-        "        str(\n            Record(",
-    ),
+    ("        self._add(Record(", "        str(Record("),
     ("        self._unassign(item)\n        del self.units[", "        del self.units["),
     ("del self.units[unit.key], self.unplaced[unit.key]", "del self.units[unit.key]"),
     ("            self.unplaced[item.unit.key] = item\n", "            pass\n"),
@@ -96,7 +90,7 @@ LOOP = (
     ("            self._evict_inputs()\n", "            pass\n"),
     ("len(idle) - self.settings.spare_inputs", "0"),
     # late results
-    ("if item := self._tasks.get(task):", "item = self._tasks[task]\n                if True:"),
+    ("if task in self._tasks:", "if True:"),
     ("        del self._tasks[item.task]\n", ""),
     ("        self._actions.append(Release(item.task))\n", ""),
     # blame
@@ -107,44 +101,26 @@ LOOP = (
     ("item not in running or left.expired or", "item not in running or"),
     ("left.expired or self.now >= worker.ends or", "left.expired or"),
     ("self.now >= worker.ends or self.stopping:", "self.now >= worker.ends:"),
-    (
-        "if task in left.expired or (item in running and item.deadline <= self.now):",
-        "if left.expired:",
-    ),
+    ("if task in left.expired or (item in running and item.deadline <= self.now):", "if left.expired:"),
     ("        elif left.memory:\n", "        elif False:\n"),
     ("item.suspect = item.suspect or not blamed", "item.suspect = False"),
-    ("            self._reset_faults(item)\n", ""),
+    ("            if item.faults:\n", "            if False:\n"),
     ("item.faults.clear()", "pass"),
-    (
-        "item.avoid, item.not_before = item.where, self.now + decision.delay",
-        "item.avoid = item.where",
-    ),
+    ("item.avoid, item.not_before = item.where, self.now + decision.delay", "item.avoid = item.where"),
     ("item.avoid, item.not_before = item.where, self.now", "item.not_before = self.now"),
     # inputs
     ("                self._invalidate_input(item)\n", "                self._unassign(item)\n"),
     ("                self._invalidate_input(item)\n", "                pass\n"),
-    (
-        "item.unit.input.key == shared.unit.key and item.begun is None",
-        "item.unit.input.key == shared.unit.key",
-    ),
+    ("item.unit.input.key == shared.unit.key and item.begun is None", "item.unit.input.key == shared.unit.key"),
     ("            if shared and not shared.held:\n", "            if False:\n"),
     ("sorted(self.unplaced.values(),", "sorted(self.units.values(),"),
-    (
-        "            item.begun, item.held = None, True\n",
-        "            item.begun, item.held = None, False\n",
-    ),
-    (
-        "        self._failed_inputs[unit.key] = Record(",
-        "        _ = self._failed_inputs.get(unit.key) or Record(",
-    ),
+    ("            item.begun, item.held = None, True\n", "            item.begun, item.held = None, False\n"),
+    ("        self._failed_inputs[unit.key] = Record(", "        _ = self._failed_inputs.get(unit.key) or Record("),
     ("            self._fail_dependents()\n", ""),
-    (
-        "list(self.unplaced.values()) if self._failed_inputs",
-        "list(self.units.values()) if self._failed_inputs",
-    ),
+    ("list(self.unplaced.values()) if self._failed_inputs", "list(self.units.values()) if self._failed_inputs"),
     # deadlines, walltimes, pauses, stops
     ("            self._actions.append(Kill(address))\n", "            pass\n"),
-    ("math.inf if joined.remaining is None else self.now + joined.remaining", "math.inf"),
+    ("math.inf if remaining is None else self.now + remaining", "math.inf"),
     ("self._paused_until = self.now + pause", "pass"),
     ("        elif now >= self._paused_until:\n", "        else:\n"),
     ("case Failed(fault=Fault.DISK):", "case Failed(fault=Fault.DISK) if False:"),
@@ -164,47 +140,39 @@ LOOP = (
     ("        self.journal.append(*entries,", "        _ = dict(entries=entries,"),
     ("= self._not_durable >=", "= self._not_durable >"),
     ("sum(\n            not isinstance(entry", "0 * sum(\n            not isinstance(entry"),
-    (
-        "        for record in records:\n            self.source.tell(record)\n",
-        "        for record in records:\n",
-    ),
+    ("        for record in finished:\n            self.source.tell(record)\n", "        for record in finished:\n"),
+    # what workers offer, and what they still run
+    ("                worker.resources = resources  # running units stay\n", ""),
+    ("if item.begun is None and not worker.offers(item.unit):", "if not worker.offers(item.unit):"),
+    ("                            worker.strays.append(begun)\n", "                            pass\n"),
+    ("if task in worker.removed:", "if True:"),
     # deadlines of the driver
     ("while self._deadlines and self._deadlines[0][0] <= self.now:", "while False:"),
-    (
-        "if item.task and item.worker and item.deadline + self.settings.grace == until:",
-        "if item.task and item.worker:",
-    ),
-    (
-        "until = item.deadline + self.settings.grace",
-        "until = item.deadline + 3 * self.settings.grace",
-    ),
-)
+    ("if item.task and item.worker and item.deadline + self.settings.grace == until:", "if item.task and item.worker:"),
+    ("until = item.deadline + self.settings.grace", "until = item.deadline + 3 * self.settings.grace"),
+)  # fmt: skip
 
 PLACEMENT = (
-    ("        self.resources = resources\n", ""),
-    ("if item.begun is None and not self.offers(item.unit)]", "if not self.offers(item.unit)]"),
     ("if self.threads > 1 and any(item.suspect for item in self.placed):", "if False:"),
     ("return self.starts(unit)  #", "return True  #"),
     ("return len(self.placed) < self.threads + ahead and", "return"),
     ("in reports[-self.threads :]]", "in reports]"),
     ("in reports[-self.threads :]]", "in reports[: self.threads]]"),
     ("        reports.sort(", "        sorted("),
-    ("            self.strays.append(begun)\n", "            pass\n"),
-    ("if task in self.removed:", "if True:"),
     ("and ends <= worker.ends]", "]"),
-    ("        able = [worker for worker in able if worker.name != item.avoid] or able\n", ""),
+    ("            able = [worker for worker in able if worker.name != item.avoid] or able\n", ""),
     ("if worker.name != item.avoid] or able", "if worker.name != item.avoid]"),
     ("free = [worker for worker in free if worker.threads == 1 or not worker.placed]", "pass"),
     ("return wanted[: len(idle)]", "return []"),
-    ("return self.begun is None and now", "return now"),
+    ("is_settled = item.begun is None and now", "is_settled = now"),
     ("self._reserved.add(min(able, key=_load).address)", "pass"),
     ("if worker.address not in self._reserved and", "if"),
     ("        if item.avoid:\n", "        if False:\n"),
-    ("        if not free:\n", "        if True:\n"),
+    ("        if not item.avoid and not free:\n", "        if not item.avoid:\n"),
     ("strange, displaces, *_load", "False, displaces, *_load"),
     ("strange, displaces, *_load", "strange, False, *_load"),
     ("return self.begun[0] + self.unit.timeout", "return math.inf"),
-)
+)  # fmt: skip
 
 RETRY = (
     ("Fault.DEATH: (self.deaths,", "Fault.DEATH: (3,"),
@@ -219,7 +187,7 @@ RETRY = (
     ("faults_of[entry.key] = faults, tried + 1", "faults_of[entry.key] = faults, tried"),
     ("if isinstance(entry, UnitsRetried):", "if False:"),
     ("elif isinstance(entry, InputRecovered):", "elif False:"),
-)
+)  # fmt: skip
 
 #: Replacements that change nothing which could be seen, and why.
 EQUIVALENT = {

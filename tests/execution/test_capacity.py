@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit, run
-from daskmetrics.execution.capacity import capacity, read
 from daskmetrics.execution.loop import Joined, Left, OfferChanged, Started, StopRequested
+from daskmetrics.execution.placement import Capacity
 from tests.execution.test_loop import Bench
 
 GPU, CPU = {"GPU": 1}, {"CPU": 1}
@@ -13,7 +13,7 @@ GPU, CPU = {"GPU": 1}, {"CPU": 1}
 
 def now(bench: Bench) -> dict[str, int]:
     loop = bench.loop
-    state = capacity(loop.workers.values(), loop.unplaced.values(), loop.now, loop.stopping)
+    state = Capacity.of(loop.workers.values(), loop.unplaced.values(), loop.now, loop.stopping)
     assert state.busy + sum(state.idle.values()) == state.known == len(loop.workers)
     return dict(state.idle)
 
@@ -52,7 +52,7 @@ def test_the_driver_writes_how_many_workers_are_busy(client, tmp_path):
 
     class Watched(Sweep):
         def tell(self, record):
-            seen.append(read(RunFolder(tmp_path)))
+            seen.append(Capacity.read(RunFolder(tmp_path)))
             super().tell(record)
 
     units = [WorkUnit(f"u{i}", f"u{i}", "demo", abs, (i,)) for i in range(4)]

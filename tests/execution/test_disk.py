@@ -12,7 +12,6 @@ from types import ModuleType
 import pytest
 
 from daskmetrics.core import files as files
-from daskmetrics.execution import _lock as lock
 from daskmetrics.execution import journal as journal
 from daskmetrics.execution import runner as runner
 from tests.execution.disk_world import DiskWorld
@@ -35,21 +34,21 @@ PLANTED = (
     (journal, "            self._safe, self._tail = self._length, b\"\"\n            self._move_mark()\n", ""),
     # what others do meanwhile
     (journal, "            with suppress(StorageError):  #", "            with suppress():  #"),
-    (journal, "        size = self._require_in_place()\n", "        size = self._size\n"),
+    (journal, "            size = self._require_in_place()\n", "            size = self._size\n"),
     (journal, "status.st_ino) != self._identity", "status.st_ino) == ()"),
     (journal, "status.st_size >= expected", "status.st_size >= 0"),
     (journal, "atomic_write(kept, _lines(self.entries)[0])", "atomic_write(kept, _lines(self.entries[:-1])[0])"),
-    (journal, "        self._run_lock.check()\n        if self._writing:", "        if self._writing:"),
+    (journal, "            self._run_lock.check()\n            if self._writing:", "            if self._writing:"),
     (journal, "    if length < committed:", "    if False:"),
     # errors of the place
-    (journal, "        with room_for(f\"the journal '{path}'\"):", "        if True:"),
+    (journal, "        with room_for(f\"the journal '{path}'\"), ExitStack()", "        with ExitStack()"),
     (runner, "except StorageError as error", "except KeyError as error"),
     (runner, "                paused = True\n", "                break\n"),
     # the lock
-    (lock, "                if not before.is_dead:\n                    raise _locked(self.path, before)\n", ""),
-    (lock, "        if now is None or now.nonce != self.holder.nonce:", "        if False:"),
-    (lock, "        if self.is_elsewhere:\n            return False\n", ""),
-    (lock, "        if not isinstance(error, BlockingIOError):\n            raise\n", "        return file\n"),
+    (journal, "                    if not before.is_dead:\n                        raise _locked(self.path, before)\n", ""),
+    (journal, "        if now is None or now.nonce != self.holder.nonce:", "        if False:"),
+    (journal, "        if self.is_elsewhere:\n            return False\n", ""),
+    (journal, "        if not isinstance(error, BlockingIOError):\n            raise\n", "        return file\n"),
     # files that are replaced
     (files, "            part.replace(path)\n", "            path.open('wb').write(b'half')\n"),
     (files, "os.fsync(", "str("),
@@ -86,17 +85,10 @@ def noticed(module: ModuleType, old: str, new: str) -> int | None:
     source = source_of(module)
     assert source.count(old) == 1, f"{old!r} stands {source.count(old)} times in {module.__name__}"
     changed = module_of(module, source.replace(old, new))
-    modules = {module.__name__.rpartition(".")[2].lstrip("_"): changed}
-    if module in (lock, files):
-        # the journal with this lock, or these files
+    modules = {module.__name__.rpartition(".")[2]: changed}
+    if module is files:  # the journal with these files
         modules["journal"] = bound = module_of(journal, source_of(journal))
-        vars(bound).update(
-            {
-                name: vars(changed)[name]
-                for name in ("RunLock", "atomic_write")
-                if name in vars(changed)
-            }
-        )
+        vars(bound).update(atomic_write=vars(changed)["atomic_write"])
     for seed in range(FOR_MUTANTS):
         try:
             DiskWorld(seed, **modules).play()

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from daskmetrics.core.errors import LockedError
-from daskmetrics.execution._lock import Holder, RunLock, holder, owner_file, unlock
+from daskmetrics.execution.journal import Holder, RunLock, holder, owner_file, unlock
 
 SLEEP = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 

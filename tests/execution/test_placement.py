@@ -6,8 +6,8 @@ import math
 
 from daskmetrics.core.events import AttemptFailed
 from daskmetrics.execution import WorkUnit
-from daskmetrics.execution._placement import Placement, QueuedUnit, WorkerState
 from daskmetrics.execution.loop import Joined, Left, Started
+from daskmetrics.execution.placement import Placement, QueuedUnit, WorkerState
 from tests.execution.test_loop import Bench
 
 

@@ -9,7 +9,7 @@ from daskmetrics.cluster import selftest as selftest
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Journal
-from daskmetrics.execution.clients import client_of
+from daskmetrics.execution.runner import client_of
 from daskmetrics.experiment import Display, run
 from daskmetrics.experiment.clients import _first_unseen, require_workers
 

@@ -10,67 +10,12 @@ from collections.abc import Callable, Sequence
 from hypothesis import strategies as st
 
 TOKENS = (
-    *(
-        b"9" * 5000,
-        b"1e400",
-        b"-1e300",
-        b"1e100000",
-        b"4e-264",
-        b"NaN",
-        b"-Infinity",
-        b"-1",
-        b"0",
-        b"%d" % 2**64,
-    ),
-    *(
-        b"null",
-        b"true",
-        b"[]",
-        b"{}",
-        b'""',
-        b'"x"',
-        b"[1, null]",
-        b'{"a": [{}]}',
-        b"[" * 20_000,
-        b'{"a":' * 20_000,
-    ),
-    *(
-        b"\r",
-        b"\n",
-        b"\x0b",
-        b"\x0c",
-        "\x85".encode(),
-        "\u2028".encode(),
-        b"\xef\xbb\xbf",
-        b"\x00",
-        b"\xed\xa0\x80",
-    ),
-    *(
-        b'"',
-        b"'",
-        b",",
-        b":",
-        b"|",
-        b"=",
-        b"\t",
-        b"  ",
-        b"- ",
-        b"&a ",
-        b"*a",
-        b"..",
-        b"~",
-        b"\xff\xfe",
-        b"\xe9",
-    ),
-    *(
-        b"!!python/object:os.system",
-        b"../../../etc/passwd",
-        b"\x1b[2J",
-        b"<script>",
-        b"$(id)",
-        b"A" * 100_000,
-    ),
-)
+    b"9" * 5000, b"1e400", b"-1e300", b"1e100000", b"4e-264", b"NaN", b"-Infinity", b"-1", b"0", b"%d" % 2**64,
+    b"null", b"true", b"[]", b"{}", b'""', b'"x"', b"[1, null]", b'{"a": [{}]}', b"[" * 20_000, b'{"a":' * 20_000,
+    b"\r", b"\n", b"\x0b", b"\x0c", "\x85".encode(), "\u2028".encode(), b"\xef\xbb\xbf", b"\x00", b"\xed\xa0\x80",
+    b'"', b"'", b",", b":", b"|", b"=", b"\t", b"  ", b"- ", b"&a ", b"*a", b"..", b"~", b"\xff\xfe", b"\xe9",
+    b"!!python/object:os.system", b"../../../etc/passwd", b"\x1b[2J", b"<script>", b"$(id)", b"A" * 100_000,
+)  # fmt: skip
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _VALUE = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\d[\d.]*|true|false|null')
 
@@ -78,11 +23,8 @@ Change = Callable[[bytes, int, int], bytes]
 
 
 def _flip(content: bytes, at: int, what: int) -> bytes:
-    return (
-        content[:at] + bytes([content[at] ^ (1 << what % 8)]) + content[at + 1 :]
-        if content
-        else content
-    )
+    flipped = bytes(byte ^ (1 << what % 8) for byte in content[at : at + 1])
+    return content[:at] + flipped + content[at + 1 :]
 
 
 def _cut(content: bytes, at: int, what: int) -> bytes:
@@ -109,11 +51,9 @@ def _insert(content: bytes, at: int, what: int) -> bytes:
 def _replace(pattern: re.Pattern[bytes]) -> Change:
     def change(content: bytes, at: int, what: int) -> bytes:
         found = pattern.search(content, at) or pattern.search(content)
-        return (
-            content[: found.start()] + TOKENS[what % len(TOKENS)] + content[found.end() :]
-            if found
-            else content
-        )
+        if not found:
+            return content
+        return content[: found.start()] + TOKENS[what % len(TOKENS)] + content[found.end() :]
 
     return change
 

@@ -28,7 +28,7 @@ from daskmetrics.core.events import Record, UnitsRetried, is_finished, records, 
 from daskmetrics.core.names import Checkpoint, Suite
 from daskmetrics.core.results import Scored
 from daskmetrics.execution import journal as journal
-from daskmetrics.execution.map.items import read_items
+from daskmetrics.execution.map.function import read_items
 from daskmetrics.experiment import score_tables as score_tables
 from daskmetrics.tasks.file import file_task
 from tests.events import attempt_failed, started

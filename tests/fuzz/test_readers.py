@@ -30,7 +30,7 @@ from daskmetrics.core.table import Table
 from tests.fuzz.mutate import mutated, mutations
 from tests.fuzz.readers import Reader, readers
 
-CASES = int(os.environ.get("DASKMETRICS_CASES", "50"))
+CASES = int(os.environ.get("DASKMETRICS_CASES", "25"))
 SECONDS, BYTES = 2.0, 500e6  # of a case: processor time, and growth of the memory of this process
 NAMES = tuple(readers(Path(tempfile.mkdtemp())))
 

@@ -19,8 +19,7 @@ from daskmetrics.core.events import (
     to_json,
 )
 from daskmetrics.execution import Journal
-from daskmetrics.execution._lock import owner_file
-from daskmetrics.execution.journal import read
+from daskmetrics.execution.journal import owner_file, read
 from daskmetrics.report import Run, log, status_text
 from tests.events import attempt_failed, joined
 

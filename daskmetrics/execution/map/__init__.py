@@ -5,24 +5,27 @@ A map is a third source of work, besides a sweep and a search: batches of items.
 content (the function's source, the item, the seed), so a map may be resumed with another batch
 size.
 
-============== ===================================================================
+============== ==============================================================================
 `api`          `map`, on a cluster or in this process
-`function`     the function: loaded, identified, sent to the workers, called there
-`items`        the items: keys, seeds, items of a file
+`function`     what is mapped: the function, identified and called; the items, with their keys
 `source`       what is run, the state of each item, and batches for the workers
-`folder`       the run folder of a map: written, read
+`folder`       the run folder of a map: written, read, and compared with a new run or a file
 `result_table` results as tables, arrays and files
-`verification` recorded results compared with a new run, and with a results file
-============== ===================================================================
+============== ==============================================================================
 """
 
 from typing import TYPE_CHECKING
 
 from daskmetrics.core.lazy import on_first_use
-from daskmetrics.execution.map.folder import results
+from daskmetrics.execution.map.folder import (
+    ResultDifference,
+    Verification,
+    compare,
+    results,
+    verify,
+)
 from daskmetrics.execution.map.result_table import aggregates, causes, dataset, frame, write
 from daskmetrics.execution.map.source import ItemResult
-from daskmetrics.execution.map.verification import ResultDifference, Verification, compare, verify
 
 if TYPE_CHECKING:
     from daskmetrics.execution.map.api import map

@@ -9,12 +9,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from distributed import Client
-from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 
 from daskmetrics.core.errors import ClusterLostError, ConfigError
@@ -24,11 +22,10 @@ from daskmetrics.core.machine import workers
 from daskmetrics.execution import Journal, Record, RetryPolicy, Settings
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution._worker import describe
-from daskmetrics.execution.clients import client_of
-from daskmetrics.execution.map.folder import begin, restore
+from daskmetrics.execution.map.folder import begin
 from daskmetrics.execution.map.function import load_function, run_batch
 from daskmetrics.execution.map.source import ItemResult, MapOptions, MapSource, MapSpec, make_spec
-from daskmetrics.execution.runner import LOST, PLAIN
+from daskmetrics.execution.runner import LOST, PLAIN, client_of
 
 # The source itself halves a batch that died or was stopped, and tries failed items again. What
 # remains is the rare exception of a whole batch, for instance a module that is missing on one node:
@@ -120,22 +117,46 @@ def map(
     ...     print(result.name, result.status, result.value)
     """
     options = MapOptions(batch_size, retries, timeout, dict(resources or {}), checkpoint_interval)
-    return _stream(
-        make_spec(function, iterable, options, seed=seed, version=version), client, journal
-    )
+    spec = make_spec(function, iterable, options, seed=seed, version=version)
+    return _stream(spec, client, journal)
 
 
-def _stream(spec: MapSpec, given: Any, journal: Journal | str | Path) -> Iterator[ItemResult]:
+def _stream(spec: MapSpec, given: object, folder: Journal | str | Path) -> Iterator[ItemResult]:
+    """Recorded results, and then those of a thread that runs the loop: results wait for a slow
+    caller, and the loop does not.
+    """
+    results: queue.SimpleQueue[ItemResult | None] = queue.SimpleQueue()
+    errors: list[BaseException] = []
     with client_of(given) as client, ExitStack() as stack:
-        journal = stack.enter_context(open_journal(journal))
+        journal = stack.enter_context(open_journal(folder))
         source = MapSource(spec, journal.entries)
         yield from source.tracker.results()
-        if source.tracker.unfinished():
-            begin(spec, journal)
-            # the loop closes the journal: after a second Ctrl-C it may outlive the caller
-            yield from _run_in_thread(source, spec, client, journal, stack.pop_all())
-        else:
-            restore(spec, journal)
+        begin(source, journal)
+        if not source.tracker.unfinished():
+            return
+        source.on_result = results.put
+        until_the_end = stack.pop_all()
+
+        def work() -> None:
+            try:
+                # the loop closes the journal: after a second Ctrl-C it may outlive the caller
+                with until_the_end:
+                    _run_on(client, source, journal)
+            except BaseException as error:  # raised again in the caller's thread
+                errors.append(error)
+            finally:
+                results.put(None)
+
+        loop = threading.Thread(target=work, name="daskmetrics-map", daemon=True)
+        loop.start()
+        try:
+            while (result := results.get()) is not None:
+                yield result
+        finally:
+            source.stop()
+            loop.join()
+        for error in errors:
+            raise error
 
 
 def run(
@@ -156,34 +177,51 @@ def run(
     """
     source = MapSource(spec, journal.entries)
     source.on_result = on_result
-    if source.tracker.unfinished():
-        begin(spec, journal)
-        if client is None:
-            _run_serial(source, journal)
-        else:
-            _check_function(spec, client)
-            with _published(source, client):
-                settings = replace(_settings(spec), most_memory=most_memory)
-                run_source(source, client, journal, settings, say=say)
-    else:
-        restore(spec, journal)
+    begin(source, journal)
+    if not source.tracker.unfinished():
+        return source.tracker.results()
+    if client is not None:
+        _run_on(client, source, journal, say, most_memory)
+        return source.tracker.results()
+    while units := source.ask(1):
+        for unit in units:
+            started = time.perf_counter()
+            value = run_batch(*unit.args)
+            record = Record(
+                unit.key,
+                unit.name,
+                unit.kind,
+                "ok",
+                value,
+                seconds=time.perf_counter() - started,
+                worker="serial",
+                at=time.time(),
+            )
+            journal.append(UnitAsked(unit.key, unit.name, dict(unit.note)))
+            journal.append(record)
+            source.tell(record)
     return source.tracker.results()
 
 
-@contextmanager
-def _published(source: MapSource, client: Client) -> Iterator[None]:
-    """Tell the scheduler, at most once a second, how many items have which status; for /metrics and
-    the live page.
+def _run_on(
+    client: Client,
+    source: MapSource,
+    journal: Journal,
+    say: Callable[[str], None] = log.warning,
+    most_memory: float = 0.0,
+) -> None:
+    """Run a map on the workers, and report to the scheduler, at most once a second, how many items
+    have which status; for /metrics and the live page.
     """
-    counts = Counter(result.status for result in source.tracker.results())
-    total = counts.total() + len(source.tracker.unfinished())
-    next_listener = source.on_result
-    due = 0.0
+    _check_function(source.spec, client)
+    options, tracker = source.spec.options, source.tracker
+    counts = Counter(result.status for result in tracker.results())
+    next_listener, due = source.on_result, 0.0
 
     def publish() -> None:
         # the scheduler is gone: the loop notices and ends the run with a message
         with suppress(OSError):
-            client.log_event(MAP, {"items": total, "counts": dict(counts)})
+            client.log_event(MAP, {"items": len(tracker.states), "counts": dict(counts)})
 
     def on_result(result: ItemResult) -> None:
         nonlocal due
@@ -194,15 +232,10 @@ def _published(source: MapSource, client: Client) -> Iterator[None]:
             publish()
 
     source.on_result = on_result
-    yield
+    commit_every = max(1, options.checkpoint_interval // options.batch_size)
+    settings = Settings(retry=RETRY, commit_every=commit_every, most_memory=most_memory)
+    run_source(source, client, journal, settings, say=say)
     publish()
-
-
-def _settings(spec: MapSpec) -> Settings:
-    return Settings(
-        retry=RETRY,
-        commit_every=max(1, spec.options.checkpoint_interval // spec.options.batch_size),
-    )
 
 
 @contextmanager
@@ -216,91 +249,32 @@ def open_journal(journal: Journal | str | Path) -> Iterator[Journal]:
         yield opened
 
 
-def _run_serial(source: MapSource, journal: Journal) -> None:
-    while units := source.ask(1):
-        for unit in units:
-            started = time.perf_counter()
-            value = run_batch(*unit.args)
-            took = time.perf_counter() - started
-            record = Record(
-                unit.key,
-                unit.name,
-                unit.kind,
-                "ok",
-                value,
-                seconds=took,
-                worker="serial",
-                at=time.time(),
-            )
-            journal.append(UnitAsked(unit.key, unit.name, dict(unit.note)))
-            journal.append(record)
-            source.tell(record)
-
-
 def _check_function(spec: MapSpec, client: Client) -> None:
     """Load the function on a worker, so that a missing module is reported before the first item."""
     name, resources = spec.function.name, dict(spec.options.resources)
     if any(not worker["resources"].keys() & PLAIN.keys() for worker in workers(client).values()):
-        resources = {
-            resource: amount for resource, amount in resources.items() if resource not in PLAIN
-        }
-    error: str | None = None
+        resources = {unit: amount for unit, amount in resources.items() if unit not in PLAIN}
     for _ in range(PROBES):
-        future = client.submit(_load_error, spec.function.payload, pure=False, resources=resources)
+        future = client.submit(
+            load_function, spec.function.payload, pure=False, resources=resources
+        )
         try:
-            error = future.result(timeout=PROBE_SECONDS)
-            break
+            error = future.exception(timeout=PROBE_SECONDS)
         except TimeoutError:
             offered = f" that offers {resources}" if resources else ""
             raise ConfigError(
                 f"No worker{offered} answered within {PROBE_SECONDS:.0f} s."
             ) from None
-        except (FutureCancelledError, OSError):
+        except OSError:
             raise ClusterLostError(LOST) from None
-        except KilledWorker as killed:  # a coincidence, or the module ends its process: try again
-            error = describe(killed)
+        if future.cancelled():
+            raise ClusterLostError(LOST)
+        # a killed worker is a coincidence, or the module ends its process: try again
+        if not isinstance(error, KilledWorker):
+            break
     if error is not None:
         raise ConfigError(
-            f"The workers cannot load {name}: {error}. Install '{name.partition(':')[0]}' on the workers, or refer to "
-            "the function by its file (module.py:function); in Python, cloudpickle.register_pickle_by_value(module) "
-            "sends the module to the workers."
+            f"The workers cannot load {name}: {describe(error)}. Install '{name.partition(':')[0]}' on the workers, or "
+            "refer to the function by its file (module.py:function); in Python, "
+            "cloudpickle.register_pickle_by_value(module) sends the module to the workers."
         )
-
-
-def _load_error(payload: bytes) -> str | None:
-    try:
-        load_function(payload)
-    except Exception as error:  # the worker boundary
-        return describe(error)
-    return None
-
-
-def _run_in_thread(
-    source: MapSource, spec: MapSpec, client: Client, journal: Journal, stack: ExitStack
-) -> Iterator[ItemResult]:
-    """Run the loop in a thread: results wait for a slow caller, and the loop does not."""
-    results: queue.SimpleQueue[ItemResult | None] = queue.SimpleQueue()
-    source.on_result = results.put
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            with stack:
-                _check_function(spec, client)
-                with _published(source, client):
-                    run_source(source, client, journal, _settings(spec), say=log.warning)
-        except BaseException as error:  # raised again in the caller's thread
-            errors.append(error)
-        finally:
-            results.put(None)
-
-    loop = threading.Thread(target=work, name="daskmetrics-map", daemon=True)
-    loop.start()
-    try:
-        while (result := results.get()) is not None:
-            yield result
-    finally:
-        source.stop()
-        loop.join()
-    for error in errors:
-        raise error

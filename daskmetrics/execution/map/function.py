@@ -1,4 +1,5 @@
-"""The mapped function: how it is loaded, identified, sent to the workers, and called there.
+"""What is mapped: the function, loaded, identified, sent to the workers and called there; and its
+items, whose keys follow from their content.
 
 Each call is caught separately, so that a failing item does not affect its neighbours.
 """
@@ -8,32 +9,185 @@ from __future__ import annotations
 import functools
 import gc
 import hashlib
-import importlib
 import importlib.util
 import inspect
 import json
 import math
 import pickle
+import re
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import CellType, CodeType, ModuleType
+from types import CellType, CodeType, MappingProxyType, ModuleType
 from typing import Any
 
 import cloudpickle
 
 from daskmetrics.core.errors import ConfigError, DataError, unknown
-from daskmetrics.core.names import Key, content_key
+from daskmetrics.core.names import Key, content_key, seed_of
 from daskmetrics.core.results import ItemOutcome, Mapped
-from daskmetrics.execution.map.items import content_hash
+from daskmetrics.core.rows import READERS, format_of, read_json_lines, read_lines, read_rows
+from daskmetrics.execution._units import pickled
 
 LARGEST_PAYLOAD = 32 * 2**20  # bytes; the pickled function travels with every batch
 LARGEST_VALUE = 2**20  # characters of JSON that one call may return
 STATUSES = {"undefined": "nan", "memory": "oom", "permanent": "error", "exception": "error"}
 """The status of a failed item, by the kind of its fault."""
+
+_LONGEST_NAME = 60
+_NUMBER = re.compile(r"-?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+SUFFIXES = (*READERS, ".txt")  #: of files of items
+TYPES: Mapping[str, type[int] | type[float]] = {"int": int, "float": float}  #: of a column of texts
+
+
+@dataclass(frozen=True)
+class Item:
+    """One element of the iterable."""
+
+    # hash of function, version, element, seed of the run, and number of equal elements before this
+    # one
+    key: Key
+    index: int
+    value: Any
+    name: str  # short text for tables
+    seed: int  # 32 bits that follow from the key, so that numpy.random.seed accepts them
+
+
+def make_items(
+    values: Iterable[Any], function: str, version: str, seed: int = 0
+) -> tuple[Item, ...]:
+    """The elements of an iterable as items; raises ConfigError if one has no reproducible content.
+
+    Equal elements are numbered, so ``[7, 7]`` gives two items with different keys and seeds.
+
+    >>> one, two = make_items([7, 7], "bench:step", "v1")
+    >>> one.name, one.key != two.key, one.seed != two.seed
+    ('7', True, True)
+    >>> make_items([7], "bench:step", "v1")[0] == one
+    True
+    """
+    counts: Counter[Key] = Counter()
+    items = []
+    for index, value in enumerate(values):
+        content = content_hash(value)
+        key = content_key("item", function, version, content, counts[content], seed)
+        counts[content] += 1
+        items.append(Item(key, index, value, _short_text(value), seed_of(key) >> 31))
+    return tuple(items)
+
+
+def content_hash(value: Any) -> Key:
+    """A hash that is the same for equal values in every process; raises ConfigError if there is
+    none.
+    """
+    if is_json(value):
+        return content_key(value)
+    from dask.base import tokenize
+
+    try:
+        return str(tokenize(value, ensure_deterministic=True))
+    except (RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
+        raise ConfigError(
+            f"{_short_text(value)} ({type(value).__name__}) has no reproducible content, so a resumed run could not "
+            f"recognize it: {error}. Map over numbers, text, lists, dicts, arrays or dataclasses."
+        ) from None
+
+
+def is_json(value: Any) -> bool:
+    """Whether JSON represents a value completely and unambiguously."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) for key in value) and all(map(is_json, value.values()))
+    if isinstance(value, list):
+        return all(map(is_json, value))
+    return value is None or type(value) in (bool, int, float, str)
+
+
+def _short_text(value: Any) -> str:
+    text = " ".join((value if isinstance(value, str) else repr(value)).split())
+    return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 3] + "..."
+
+
+def read_items(path: Path, types: Mapping[str, str] = MappingProxyType({})) -> list[Any]:
+    """The items of a file: JSON values of ``.jsonl``, rows of a table as dicts, lines of ``.txt``.
+
+    Parameters
+    ----------
+    path : Path
+        Lines that are empty are skipped.
+    types : mapping of str to str
+        Columns of a CSV or TSV file whose values are numbers: ``int`` or ``float``. The others are
+        texts.
+
+    Raises
+    ------
+    ConfigError
+        If the file does not exist, its suffix is not supported, or a line or a value cannot be
+        read.
+    """
+    suffix = format_of(path)
+    if suffix not in SUFFIXES:
+        raise ConfigError(
+            f"Cannot read items from '{path}': the suffix must be one of {', '.join(SUFFIXES)}."
+        )
+    if not path.is_file():
+        raise ConfigError(f"File '{path}' does not exist.")
+    if types and suffix not in (".csv", ".tsv"):
+        raise ConfigError(
+            f"'{path}' has no columns of texts: --types is for CSV and TSV files. Remove the option."
+        )
+    values: list[Any]
+    match suffix:
+        case ".txt":
+            values = read_lines(path)
+        case ".jsonl" | ".ndjson":
+            values = [value for _, value in read_json_lines(path)]
+        case _:
+            values = [_typed(path, line, row, types) for line, row in read_rows(path)]
+    if not values:
+        raise ConfigError(f"'{path}' contains no items.")
+    return values
+
+
+def _typed(
+    path: Path, line: str, row: Mapping[str, Any], types: Mapping[str, str]
+) -> dict[str, Any]:
+    """The values of a row, with numbers in the columns that have a type."""
+    values = dict(row)
+    for name, kind in types.items():
+        if name not in row:
+            raise unknown("column", name, row)
+        if kind not in TYPES:
+            raise unknown("type", kind, TYPES)
+        text = row[name]
+        try:
+            values[name] = TYPES[kind](text)
+        except ValueError:
+            values[name] = math.nan
+        if "_" in text or not math.isfinite(values[name]):
+            raise ConfigError(
+                f"'{path}', {line}, column '{name}': got '{text}', not a finite number of type {kind}."
+            )
+    return values
+
+
+def numeric_columns(rows: Sequence[Any]) -> Sequence[str]:
+    """The columns of texts that all look like numbers.
+
+    >>> numeric_columns([{"rate": "1e-3", "zip": "007", "name": "a"}, {"rate": "2", "zip": "12", "name": "b"}])
+    ['rate']
+    """
+
+    def is_numeric(column: str) -> bool:
+        texts = (row.get(column) for row in rows)
+        return all(isinstance(text, str) and _NUMBER.fullmatch(text) for text in texts)
+
+    if not all(isinstance(row, dict) for row in rows):
+        return []
+    return list(filter(is_numeric, rows[0]))
 
 
 @dataclass(frozen=True)
@@ -52,9 +206,12 @@ class PreparedFunction:
 
     def keywords(self, seed: int, batch_size: int) -> dict[str, int]:
         """The keyword arguments of one call, as far as the function accepts them."""
-        accepted = {"seed": self.seeded, "batch_size": self.sized}
-        given = {"seed": seed, "batch_size": batch_size}
-        return {name: value for name, value in given.items() if accepted[name]}
+        keywords = {}
+        if self.seeded:
+            keywords["seed"] = seed
+        if self.sized:
+            keywords["batch_size"] = batch_size
+        return keywords
 
 
 def prepare(function: Callable[..., Any], version: str | None = None) -> PreparedFunction:
@@ -70,42 +227,39 @@ def prepare(function: Callable[..., Any], version: str | None = None) -> Prepare
     """
     if not callable(function):
         raise ConfigError(f"map needs a function to call with each item, but got {function!r}.")
-    keywords = _keywords(function)
-    return PreparedFunction(
-        name_of(function),
-        version or version_of(function),
-        seeded="seed" in keywords,
-        sized="batch_size" in keywords,
-        payload=_pickle(function),
-        stated=version is not None,
-    )
-
-
-def _keywords(function: Callable[..., Any]) -> set[str]:
+    name = name_of(function)
     try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # some built-in functions have no signature
-        return set()
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    item = next((p.name for p in parameters if p.kind in positional), None)
-    named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return {p.name for p in parameters if p.kind in named and p.name != item}
-
-
-def _pickle(function: Callable[..., Any]) -> bytes:
-    try:
-        payload = bytes(cloudpickle.dumps(function))
-    except Exception as error:  # the __reduce__ of a captured object can raise anything
+        payload = pickled(function)
+    except pickle.PicklingError as error:
         raise ConfigError(
-            f"{name_of(function)} cannot be sent to workers: {type(error).__name__}: {error}. Create the objects that "
+            f"{name} cannot be sent to workers: {error}. Create the objects that "
             "it captures (open files, locks, connections) inside the function."
         ) from None
     if len(payload) > LARGEST_PAYLOAD:
         raise ConfigError(
-            f"{name_of(function)} carries {len(payload) / 2**20:.0f} MiB; the limit is {LARGEST_PAYLOAD // 2**20} MiB, "
+            f"{name} carries {len(payload) / 2**20:.0f} MiB; the limit is {LARGEST_PAYLOAD // 2**20} MiB, "
             "since it is sent with every batch. Read the data from a file, once per worker (functools.cache)."
         )
-    return payload
+    keywords = _keywords(function)
+    return PreparedFunction(
+        name,
+        version or version_of(function),
+        "seed" in keywords,
+        "batch_size" in keywords,
+        payload,
+        version is not None,
+    )
+
+
+def _keywords(function: Callable[..., Any]) -> set[str]:
+    """The names of the parameters that can be given as keywords beside the item."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some built-in functions have no signature
+        return set()
+    by_name = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return by_name | {p.name for p in positional[1:] if p.kind is p.POSITIONAL_OR_KEYWORD}
 
 
 def name_of(function: Any) -> str:
@@ -116,7 +270,7 @@ def name_of(function: Any) -> str:
     return f"{named.__module__}:{named.__qualname__}"
 
 
-def version_of(function: Callable[..., Any]) -> str:
+def version_of(function: Callable[..., Any]) -> Key:
     """A hash of a function's source, its defaults, what it captures and what a partial binds.
 
     The functions that it calls are not included; give an explicit version if they change a result.
@@ -135,7 +289,7 @@ def version_of(function: Callable[..., Any]) -> str:
     )
 
 
-def _captured(value: Any) -> str:
+def _captured(value: Any) -> Key:
     """A hash of a value that a function carries, or the name of its type if its content is not
     reproducible.
     """
@@ -157,8 +311,7 @@ def _source(function: Any) -> str:
     try:
         return textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
-        code = getattr(function, "__code__", None)
-        if code:
+        if code := getattr(function, "__code__", None):
             return _bytecode(code)
         return repr(getattr(function, "__qualname__", type(function)))
 
@@ -188,7 +341,16 @@ def load(reference: str) -> Callable[..., Any]:
             f"'{reference}' is not a reference to a function: write module.py:function or "
             "package.module:function."
         )
-    module = _import_file(Path(source)) if source.endswith(".py") else _import_module(source)
+    if source.endswith(".py"):
+        module = _import_file(Path(source).resolve())
+    else:
+        _add_to_path(Path.cwd())
+        try:
+            module = importlib.import_module(source)
+        except ImportError as error:
+            raise ConfigError(
+                f"Cannot import '{source}': {error}. For a file, add its suffix: {source}.py:..."
+            ) from None
     function = getattr(module, name, None)
     if not callable(function):
         functions = inspect.getmembers(module, inspect.isfunction)
@@ -197,23 +359,12 @@ def load(reference: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def _import_module(name: str) -> ModuleType:
-    _add_to_path(Path.cwd())
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ConfigError(
-            f"Cannot import '{name}': {error}. For a file, add its suffix: {name}.py:..."
-        ) from None
-
-
 def _import_file(path: Path) -> ModuleType:
-    path = path.resolve()
     if not path.is_file():
         raise ConfigError(f"File '{path}' does not exist.")
     name = path.stem
-    loaded = sys.modules.get(name)
-    if loaded is not None:
+    if name in sys.modules:
+        loaded = sys.modules[name]
         if Path(getattr(loaded, "__file__", None) or "").resolve() != path:
             raise ConfigError(
                 f"'{path.name}' has the name of a module that is already loaded ('{name}'): rename it."
@@ -241,23 +392,15 @@ def _add_to_path(folder: Path) -> None:
         sys.path.insert(0, str(folder))  # as Python does for a script
 
 
-@dataclass(frozen=True)
-class Call:
-    """The arguments of one item's call."""
-
-    key: Key
-    value: Any
-    keywords: dict[str, int]
-
-
 def run_batch(function: bytes, calls: bytes, wait: float = 0.0) -> Mapped:
     """The outcome of each call, in order.
 
-    Function and calls are pickled. After ``wait`` seconds, an item that failed before may succeed.
+    Function and calls are pickled; a call is the key of an item, its value and the keywords. After
+    ``wait`` seconds, an item that failed before may succeed.
     """
     loaded = load_function(function)
     time.sleep(wait)
-    return Mapped(tuple(run_call(loaded, call) for call in pickle.loads(calls)))
+    return Mapped(tuple(run_call(loaded, *call) for call in pickle.loads(calls)))
 
 
 @functools.lru_cache(maxsize=4)
@@ -269,27 +412,40 @@ def load_function(payload: bytes) -> Callable[..., Any]:
     return function
 
 
-def run_call(function: Callable[..., Any], call: Call) -> ItemOutcome:
-    """Call the function and return the outcome, with a value that JSON can store."""
+def run_call(
+    function: Callable[..., Any], key: Key, value: Any, keywords: Mapping[str, int]
+) -> ItemOutcome:
+    """Call the function with an item and return the outcome, with a value that JSON can store."""
     started = time.perf_counter()
-    try:
-        outcome = _checked(call.key, function(call.value, **call.keywords))
-    except (Exception, SystemExit) as error:  # a user's function can raise anything
-        outcome = _failure(call.key, error)
-    return replace(outcome, seconds=round(time.perf_counter() - started, 6))
-
-
-def _checked(key: Key, value: Any) -> ItemOutcome:
+    status, reason, trace, permanent = "ok", None, None, False
+    result = None
     not_finite: list[str] = []
-    value = to_json(value, "", not_finite)
-    if len(json.dumps(value)) > LARGEST_VALUE:
-        raise DataError(
-            f"The function returned more than {LARGEST_VALUE:,} characters. Write them to a file "
-            "and return its name."
-        )
-    if not_finite:
-        return ItemOutcome(key, "nan", value, f"not finite: {', '.join(not_finite[:8])}")
-    return ItemOutcome(key, "ok", value)
+    try:
+        result = to_json(function(value, **keywords), "", not_finite)
+        if len(json.dumps(result)) > LARGEST_VALUE:
+            raise DataError(
+                f"The function returned more than {LARGEST_VALUE:,} characters. Write them to a file "
+                "and return its name."
+            )
+        if not_finite:
+            status, reason = "nan", f"not finite: {', '.join(not_finite[:8])}"
+    except (Exception, SystemExit) as error:  # a user's function can raise anything
+        # these import Dask, which readers of results do not need
+        from daskmetrics.core.retry import Fault
+        from daskmetrics.execution._worker import blame, describe, trace_of
+
+        fault = blame(error)
+        if fault is Fault.DISK:
+            raise  # not the item's fault: the loop pauses until there is space
+        result, permanent = None, fault is Fault.PERMANENT
+        status, reason, trace = STATUSES[fault.value], describe(error), trace_of(error)
+    if status == "oom":
+        gc.collect()  # what the failed call held
+        torch = sys.modules.get("torch")  # only if the user's function uses it
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+    seconds = round(time.perf_counter() - started, 6)
+    return ItemOutcome(key, status, result, reason, trace, permanent, seconds)
 
 
 def to_json(value: Any, place: str, not_finite: list[str]) -> Any:
@@ -319,26 +475,4 @@ def to_json(value: Any, place: str, not_finite: list[str]) -> Any:
         f"The function returned {type(value).__name__} in {place or 'the value'}. The journal "
         "stores numbers, text, None, lists, and dicts with text as keys: return those, or write a "
         "file and return its name."
-    )
-
-
-def _failure(key: Key, error: BaseException) -> ItemOutcome:
-    # these import Dask, which readers of results do not need
-    from daskmetrics.core.retry import Fault
-    from daskmetrics.execution._worker import blame, describe, trace_of
-
-    fault = blame(error)
-    if fault is Fault.DISK:
-        raise error  # not the item's fault: the loop pauses until there is space
-    if fault is Fault.MEMORY:
-        gc.collect()  # what the failed call held
-        torch = sys.modules.get("torch")  # only if the user's function uses it
-        if torch is not None and torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
-    return ItemOutcome(
-        key,
-        STATUSES[fault.value],
-        reason=describe(error),
-        traceback=trace_of(error),
-        permanent=fault is Fault.PERMANENT,
     )

@@ -7,12 +7,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-import re
 import tempfile
 import warnings
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +20,7 @@ from daskmetrics.core.files import atomic_file
 from daskmetrics.core.serialization import as_json, plain
 from daskmetrics.core.status import FLAGS, Status
 from daskmetrics.core.table import Table
-from daskmetrics.execution.map.items import is_json
+from daskmetrics.execution.map.function import is_json
 from daskmetrics.execution.map.source import ItemResult
 
 if TYPE_CHECKING:
@@ -219,33 +216,28 @@ def aggregates(results: Sequence[ItemResult]) -> pd.DataFrame:
     return statistics.rename(columns={"50%": "median", "95%": "p95"})
 
 
-@dataclass(frozen=True)
-class Cause:
-    """Items that failed for the same reason; reasons that differ only in numbers are the same."""
-
-    status: str
-    reason: str
-    items: tuple[str, ...]
-
-
-def causes(results: Iterable[ItemResult]) -> list[Cause]:
-    """Causes of failure, the most frequent one before the others.
+def causes(results: Iterable[ItemResult]) -> pd.DataFrame:
+    """Causes of failure, the most frequent one before the others: the status, the reason and the
+    names of the items. Reasons that differ only in numbers are the same.
 
     Examples
     --------
     >>> failed = [ItemResult("k", i, str(i), i, "error", reason=f"ValueError: no {i}") for i in (3, 14)]
     >>> causes(failed)
-    [Cause(status='error', reason='ValueError: no 3', items=('3', '14'))]
+      status            reason    items
+    0  error  ValueError: no 3  [3, 14]
     """
-    groups: defaultdict[tuple[str, str], list[ItemResult]] = defaultdict(list)
-    for result in results:
-        if not result.ok:
-            groups[result.status, re.sub(r"\d+", "#", result.reason or "")].append(result)
-    result_causes = []
-    for group in sorted(groups.values(), key=len, reverse=True):
-        names = tuple(result.name for result in group)
-        result_causes.append(Cause(group[0].status, group[0].reason or "", names))
-    return result_causes
+    import pandas as pd
+
+    failed = pd.DataFrame(
+        [(result.status, result.reason or "", result.name) for result in results if not result.ok],
+        columns=["status", "reason", "items"],
+    )
+    alike = [failed["status"], failed["reason"].astype(str).str.replace(r"\d+", "#", regex=True)]
+    groups = failed.groupby(alike, sort=False)
+    table = groups.agg({"status": "first", "reason": "first", "items": list})
+    order = table["items"].map(len).sort_values(ascending=False, kind="stable").index
+    return table.loc[order].reset_index(drop=True)
 
 
 def summary_text(results: Sequence[ItemResult], total: int) -> str:
@@ -255,10 +247,10 @@ def summary_text(results: Sequence[ItemResult], total: int) -> str:
     if total > len(results):
         counts += f", {total - len(results)} to do"
     lines = [f"{counts}."]
-    for cause in causes(results):
-        lines.append(f"  {len(cause.items)} x {cause.status}: {cause.reason}")
-        lines.append(f"      items {', '.join(cause.items[:SHOWN_ITEMS])}")
-        if len(cause.items) > SHOWN_ITEMS:
+    for status, reason, names in causes(results).to_numpy():
+        lines.append(f"  {len(names)} x {status}: {reason}")
+        lines.append(f"      items {', '.join(names[:SHOWN_ITEMS])}")
+        if len(names) > SHOWN_ITEMS:
             lines[-1] += ", ..."
     statistics = aggregates(results)
     if statistics.empty:

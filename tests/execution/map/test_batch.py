@@ -9,7 +9,7 @@ import pytest
 
 from daskmetrics.core.errors import DataError, UndefinedError
 from daskmetrics.core.results import result_as_json
-from daskmetrics.execution.map.function import Call, load_function, run_batch, run_call
+from daskmetrics.execution.map.function import load_function, run_batch, run_call
 
 
 class OutOfMemoryError(RuntimeError):
@@ -24,11 +24,11 @@ def raising(error):
 
 
 def call(value, **keywords):
-    return Call("k", value, keywords)
+    return "k", value, keywords
 
 
 def outcome_of(function, value=0, **keywords):
-    outcome = run_call(function, call(value, **keywords))
+    outcome = run_call(function, *call(value, **keywords))
     json.dumps(result_as_json(outcome), allow_nan=False)  # the journal can store it
     return outcome
 
@@ -92,7 +92,7 @@ def test_a_traceback_is_bounded():
 
 def test_a_full_disk_is_not_the_fault_of_the_item():
     with pytest.raises(OSError, match="No space"):
-        run_call(raising(OSError(errno.ENOSPC, "No space left on device")), call(0))
+        run_call(raising(OSError(errno.ENOSPC, "No space left on device")), *call(0))
 
 
 def test_a_failing_item_does_not_affect_its_neighbours():

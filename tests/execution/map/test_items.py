@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.execution.map.items import content_hash, make_items, read_items
+from daskmetrics.execution.map.function import content_hash, make_items, read_items
 
 VALUES = [0, 0.0, False, None, "0", [0], {"a": 0}, {"a": 0.0}, float("nan"), (0,), {1: 2}, {"1": 2}]
 
@@ -34,7 +34,7 @@ def test_different_values_have_different_keys():
 def test_keys_are_the_same_in_another_process():
     code = f"""
 import numpy as np
-from daskmetrics.execution.map.items import content_hash, make_items
+from daskmetrics.execution.map.function import content_hash, make_items
 nan = float("nan")
 print([item.key for item in make_items({VALUES}, "m:f", "v")])
 print(content_hash(np.arange(5)))

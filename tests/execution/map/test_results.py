@@ -153,7 +153,7 @@ def test_failures_and_text_are_not_aggregated():
 def test_causes_that_differ_only_in_numbers_are_grouped():
     failed = [result(i, status="error", reason=f"ValueError: in {i} of 500") for i in range(3)]
     failed += [result(7, status="oom", reason="ValueError: in 7 of 500"), result(8, 1)]
-    assert [(cause.status, len(cause.items)) for cause in causes(failed)] == [
+    assert [(cause.status, len(cause.items)) for cause in causes(failed).itertuples()] == [
         ("error", 3),
         ("oom", 1),
     ]

@@ -45,9 +45,9 @@ class World:
 
     def run(self, unit) -> Record:
         calls = pickle.loads(unit.args[1])
-        for call in calls:
-            self.calls[call.value] += 1
-        kinds = [self.bad.get(call.value) for call in calls]
+        for _, value, _ in calls:
+            self.calls[value] += 1
+        kinds = [self.bad.get(value) for _, value, _ in calls]
         for kind in ("quarantined", "timeout"):
             if kind in kinds:
                 return Record(unit.key, unit.name, unit.kind, kind, reason="it was stopped")
@@ -61,11 +61,12 @@ class World:
         )
 
     def outcome(self, call, size):
-        kind = self.bad.get(call.value)
-        if kind is None and size > self.crowd.get(call.value, size):
+        key, value, _ = call
+        kind = self.bad.get(value)
+        if kind is None and size > self.crowd.get(value, size):
             kind = "oom"
-        value = call.value if kind is None else None
-        return ItemOutcome(call.key, kind or "ok", value, reason=kind, seconds=0.5)
+        result = value if kind is None else None
+        return ItemOutcome(key, kind or "ok", result, reason=kind, seconds=0.5)
 
 
 def drive(world: World, entries: list[Event], options: MapOptions, steps: int) -> list:

@@ -15,8 +15,8 @@ from daskmetrics.cli import _show as show
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.execution.map import compare, results, verify, write
 from daskmetrics.execution.map.api import open_journal, run
+from daskmetrics.execution.map.folder import folder_of, is_results
 from daskmetrics.execution.map.source import MapOptions, make_spec
-from daskmetrics.execution.map.verification import folder_of, is_results
 
 SUFFIXES = ["parquet", "csv", "jsonl", "zarr", "nc"]
 STATE = {"offset": 0}

@@ -1,16 +1,26 @@
-"""Chooses the worker for each unit, from what runs where; it does not know Dask."""
+"""Chooses the worker for each unit, from what runs where, and says why a worker has none; it does
+not know Dask.
+"""
 
 from __future__ import annotations
 
+import json
 import math
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from typing import TypeAlias
 
+from daskmetrics.core.files import RunFolder, atomic_write
 from daskmetrics.core.retry import Fault
+from daskmetrics.core.serialization import build, parse
+from daskmetrics.core.text import duration
 from daskmetrics.execution._units import TaskId, WorkUnit
+from daskmetrics.execution.journal import holder
 
+OLD = 60.0  # seconds after which the age of the file with the capacity is shown
 # seconds after which a waiting unit may be moved; before, its start may not have been reported
 SETTLED_AFTER = 1.0
 Begun: TypeAlias = tuple[float, int]  #: when an attempt began, and the number of the report of it
@@ -46,10 +56,6 @@ class QueuedUnit:
         if self.begun is None or self.unit.timeout is None:
             return math.inf
         return self.begun[0] + self.unit.timeout
-
-    def is_settled(self, now: float) -> bool:
-        """Whether it waits on a worker for so long that its start would have been reported."""
-        return self.begun is None and now - self.placed >= SETTLED_AFTER
 
 
 @dataclass(eq=False)
@@ -105,16 +111,6 @@ class WorkerState:
         if item.begun is None and item.task:
             self.removed.add(item.task)
 
-    def note_stray(self, task: TaskId, begun: Begun) -> None:
-        """Count an attempt that started although it was taken away here."""
-        if task in self.removed:
-            self.strays.append(begun)
-
-    def change(self, resources: Mapping[str, float]) -> list[QueuedUnit]:
-        """Set the resources; returns the waiting units that no longer fit. Running units stay."""
-        self.resources = resources
-        return [item for item in self.placed if item.begun is None and not self.offers(item.unit)]
-
     def running(self) -> list[QueuedUnit | None]:
         """The units on its threads, None for a stray; with more reports than threads, the older
         ones have ended.
@@ -123,15 +119,6 @@ class WorkerState:
         reports += [(item.begun, item) for item in self.placed if item.begun]
         reports.sort(key=lambda report: report[0])
         return [item for _, item in reports[-self.threads :]]
-
-    def is_outgrown(self, item: QueuedUnit, largest: float) -> bool:
-        """Whether a unit that exceeded the memory here can get more elsewhere: the largest worker
-        has ``largest`` bytes.
-        """
-        if self.memory >= largest:
-            return False
-        item.outgrown = self.memory
-        return True
 
 
 class Placement:
@@ -156,7 +143,8 @@ class Placement:
     def choose(
         self, item: QueuedUnit, seconds: float, holder: str | None = None
     ) -> WorkerState | None:
-        """The worker for a unit, or None if no worker can take it now.
+        """The worker for a unit, or None if no worker can take it now. After a failed attempt it is
+        another worker than before, if there is one.
 
         Parameters
         ----------
@@ -166,43 +154,27 @@ class Placement:
         holder : str, optional
             The address of the worker that holds the unit's input.
         """
-        unit = item.unit
-        if item.avoid:
-            return self._choose_elsewhere(item, seconds, holder)
+        unit, ends = item.unit, self._now + seconds
         needs = frozenset(unit.resources.items())
-        if seconds >= self._hopeless.get(needs, math.inf):
+        if not item.avoid and seconds >= self._hopeless.get(needs, math.inf):
             return None
-        free = self._free(self._able(self._open, unit, seconds), unit)
-        if not free:
-            self._hopeless[needs] = seconds
-        return min(free, key=lambda worker: _rank(worker, unit, holder), default=None)
-
-    def _choose_elsewhere(
-        self, item: QueuedUnit, seconds: float, holder: str | None
-    ) -> WorkerState | None:
-        """The worker for a unit whose latest attempt failed: another one, if there is one."""
-        able = self._able(self._workers, item.unit, seconds)
-        able = [worker for worker in able if worker.memory > item.outgrown]
-        able = [worker for worker in able if worker.name != item.avoid] or able
-        free = self._free(able, item.unit)
-        if item.suspect:
+        workers = self._workers if item.avoid else self._open
+        able = [worker for worker in workers if worker.offers(unit) and ends <= worker.ends]
+        if item.avoid:
+            able = [worker for worker in able if worker.memory > item.outgrown]
+            able = [worker for worker in able if worker.name != item.avoid] or able
+        free = [
+            worker
+            for worker in able
+            if worker.address not in self._reserved and worker.takes(unit, self._ahead)
+        ]
+        if item.avoid and item.suspect:
             free = [worker for worker in free if worker.threads == 1 or not worker.placed]
             if able and not free:  # reserve the least busy worker until it is idle
                 self._reserved.add(min(able, key=_load).address)
-        return min(free, key=lambda worker: _rank(worker, item.unit, holder), default=None)
-
-    def _able(
-        self, workers: Iterable[WorkerState], unit: WorkUnit, seconds: float
-    ) -> list[WorkerState]:
-        ends = self._now + seconds
-        return [worker for worker in workers if worker.offers(unit) and ends <= worker.ends]
-
-    def _free(self, workers: Iterable[WorkerState], unit: WorkUnit) -> list[WorkerState]:
-        return [
-            worker
-            for worker in workers
-            if worker.address not in self._reserved and worker.takes(unit, self._ahead)
-        ]
+        if not item.avoid and not free:
+            self._hopeless[needs] = seconds
+        return min(free, key=lambda worker: _rank(worker, unit, holder), default=None)
 
 
 def movable(workers: Collection[WorkerState], now: float) -> list[QueuedUnit]:
@@ -213,7 +185,9 @@ def movable(workers: Collection[WorkerState], now: float) -> list[QueuedUnit]:
     wanted: list[QueuedUnit] = []
 
     def is_wanted(item: QueuedUnit) -> bool:
-        return item.is_settled(now) and any(worker.offers(item.unit) for worker in idle)
+        # otherwise its start may not have been reported
+        is_settled = item.begun is None and now - item.placed >= SETTLED_AFTER
+        return is_settled and any(worker.offers(item.unit) for worker in idle)
 
     for worker in workers:
         if len(worker.placed) > 1:
@@ -247,3 +221,81 @@ def _rank(
 
 def _load(worker: WorkerState) -> tuple[int, str]:
     return len(worker.placed), worker.address
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """The workers of a run at one moment."""
+
+    known: int  # workers that have joined and not left
+    busy: int  # of these, with at least one unit
+    waiting: int  # units without a worker
+    idle: Mapping[str, int] = field(default_factory=dict)  # the number of idle workers by reason
+    at: float = 0.0  # seconds since 1970
+
+    def text(self, now: float) -> str:
+        """In one sentence.
+
+        >>> Capacity(8, 5, 0, {"no unit is ready": 3}, at=100.0).text(now=300.0)
+        '8 known: 5 busy, 3 idle (no unit is ready), 3.3 min ago'
+        """
+        facts = [f"{self.known:,} known: {self.busy:,} busy"]
+        facts += [f"{number:,} idle ({reason})" for reason, number in self.idle.items()]
+        if self.waiting:
+            facts.append(f"{self.waiting:,} waiting")
+        if now - self.at > OLD:
+            facts.append(f"{duration(now - self.at)} ago")
+        return ", ".join(facts)
+
+    @classmethod
+    def of(
+        cls,
+        workers: Collection[WorkerState],
+        waiting: Collection[QueuedUnit],
+        now: float,
+        stopping: bool,
+    ) -> Capacity:
+        """Of the workers of a loop and of the units that wait for one, at a time of its clock."""
+        idle = [worker for worker in workers if not worker.placed]
+        # units of equal needs are alike
+        ready = {
+            (frozenset(item.unit.resources.items()), item.outgrown): item
+            for item in waiting
+            if item.not_before <= now
+        }
+        reasons = Counter(_reason(worker, ready.values(), stopping) for worker in idle)
+        busy = len(workers) - len(idle)
+        return cls(len(workers), busy, len(waiting), dict(reasons.most_common()), time.time())
+
+    @classmethod
+    def read(cls, folder: RunFolder) -> Capacity | None:
+        """What the process that drives a run has written last; None if there is no such process, or
+        nothing to read.
+        """
+        # a damaged file is replaced in a moment
+        with suppress(FileNotFoundError, ValueError, AttributeError):
+            if holder(folder.lock):
+                return build(cls, parse(folder.workers.read_bytes()))
+        return None
+
+    def write(self, folder: RunFolder) -> None:
+        """Replace the file that `status` reads; it is written again in a moment."""
+        atomic_write(folder.workers, json.dumps(asdict(self)), wait=False)
+
+
+def _reason(worker: WorkerState, ready: Collection[QueuedUnit], stopping: bool) -> str:
+    """Why a worker has no unit."""
+    if stopping:
+        return "the run stops"
+    if worker.drained:
+        return "they get no more work"
+    if not ready:
+        return "no unit is ready"
+    fitting = [item for item in ready if worker.offers(item.unit)]
+    if not fitting:
+        return "no unit that is ready needs only what they offer"
+    if not any(worker.memory > item.outgrown for item in fitting):
+        return "the units that are ready need more memory"
+    if worker.ends < math.inf:
+        return "too little time is left of their jobs"
+    return "they get a unit in a moment"
