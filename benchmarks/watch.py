@@ -28,7 +28,7 @@ tasks: ["stdlib:order", "stdlib:package"]
 corpus: {prompts: 16}
 search: {budget: 0.5}
 cluster: {workers: 1}
-watch: {poll: 1s, settle: 1s, keep: best(3)}
+watch: {keep: best(3)}
 """
 
 

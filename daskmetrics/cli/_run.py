@@ -26,7 +26,7 @@ from daskmetrics.core.files import RunFolder
 if TYPE_CHECKING:
     from daskmetrics.config import Config
 
-WATCHED = ("until_idle", "keep", "poll")  # options of `watch` with the names of keys of its section
+WATCHED = ("until_idle", "keep")  # options of `watch` with the names of keys of its section
 
 
 cluster_option = click.option(
@@ -52,11 +52,6 @@ folder_option = click.option("--folder", type=PATH, help="Folder of the run.  [d
     "--budget",
     metavar="SHARE",
     help="Share of the cost of every score, or auto: --set search.budget=SHARE.",
-)
-@click.option(
-    "--spend",
-    type=float,
-    help="Spend this share even if sure earlier; short for --set search.spend=SHARE.",
 )
 @click.option(
     "--confidence", type=float, help="Stop at this confidence; short for --set search.confidence=P."
@@ -127,7 +122,7 @@ def run(
 
 def _settings(settings: tuple[str, ...], cluster: str | None, options: dict[str, Any]) -> list[str]:
     """All settings: the profile, then those of --set, then the other options."""
-    search = ("policy", "budget", "spend", "confidence", "within")
+    search = ("policy", "budget", "confidence", "within")
     sections = {
         "workers": "cluster",
         **dict.fromkeys(search, "search"),
@@ -199,9 +194,6 @@ def _submit(config: Config, run_folder: RunFolder) -> None:
 )
 @click.option(
     "--keep", metavar="best(N)", help="Name checkpoints that may be deleted. Nothing is deleted."
-)
-@click.option(
-    "--poll", metavar="TIME", help="Time between two looks at the folders.  [default: 5s]"
 )
 @folder_option
 @friendly

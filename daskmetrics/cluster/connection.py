@@ -273,7 +273,7 @@ def factory_client(profile: Cluster) -> Iterator[Client]:
     assert source is not None  # the profile was validated
     make = factory(source)
     try:
-        cluster = make(*source.args, **source.kwargs)
+        cluster = make(**source.kwargs)
     except Exception as error:  # whatever the class raises
         raise ConfigError(
             f"{source.class_} of {source.module} did not make a cluster ({type(error).__name__}: "

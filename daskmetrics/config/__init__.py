@@ -2,11 +2,10 @@
 
 =========== ==================================================================
 `loading`   YAML, ``--set`` settings and cluster profiles into a configuration
-`schema`    an experiment: models, corpus, protocol, metrics, tasks, search
+`schema`    an experiment: models, corpus, protocol, metrics, tasks, search, watch
 `_readouts` how vectors are read from the states, beside the layer
 `_recipe`   how suites are trained
 `_cluster`  where the work runs
-`_watch`    how a suite that grows is followed
 `section`   the base of these sections, and the types of their text fields
 `prompts`   what is put before a text, by its role and task
 =========== ==================================================================
@@ -17,9 +16,8 @@ Modules with a leading underscore are internal.
 from daskmetrics.config._cluster import Cluster, Factory, Pool
 from daskmetrics.config._readouts import Readouts
 from daskmetrics.config._recipe import DDP, Recipe
-from daskmetrics.config._watch import Watch
 from daskmetrics.config.loading import cluster, folder, load, parse
-from daskmetrics.config.schema import PRESETS, Config, Corpus, Model, Protocol, Search
+from daskmetrics.config.schema import PRESETS, Config, Corpus, Model, Protocol, Search, Watch
 from daskmetrics.config.section import Section
 
 __all__ = [

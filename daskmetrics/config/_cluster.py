@@ -8,7 +8,6 @@ from typing import Any, Literal
 from pydantic import Field, model_serializer, model_validator
 
 from daskmetrics.config.section import (
-    Constraint,
     Directive,
     DottedName,
     Line,
@@ -59,9 +58,7 @@ class Pool(Section):
 
 
 class Factory(Section):
-    """A class that makes a cluster of Dask, with the keys that Dask's JupyterLab extension has for
-    it.
-    """
+    """A class that makes a cluster of Dask."""
 
     module: DottedName = Field(
         description="Module that has the class.", examples=["dask_jobqueue", "dask_cuda"]
@@ -71,7 +68,6 @@ class Factory(Section):
         description="Class of the cluster, or a function.",
         examples=["PBSCluster", "LocalCUDACluster"],
     )
-    args: tuple[Any, ...] = Field((), description="Its positional arguments.", examples=[["a100"]])
     kwargs: dict[str, Any] = Field(
         {},
         description="Its keyword arguments.",
@@ -119,12 +115,6 @@ class Cluster(Section):
         "replaced by one with twice as much, up to this; for the scoring workers, too.",
         examples=["64GiB"],
     )
-    embeddings: Size = Field(
-        "1GiB",
-        description="Memory of a worker for embeddings. Those that do not fit are written to the "
-        "run folder.",
-        examples=["8GiB"],
-    )
     address: str | None = Field(
         None,
         description="Address of a running scheduler, or path of its scheduler file (`kind: "
@@ -144,10 +134,6 @@ class Cluster(Section):
         examples=["gpu", ["gpu", "preempt"]],
     )
     account: SlurmName | None = Field(None, description="Slurm account.", examples=["proj42"])
-    qos: SlurmName | None = Field(None, description="Slurm QOS.", examples=["normal"])
-    constraint: Constraint | None = Field(
-        None, description="Features that a node must have.", examples=["a100|h100"]
-    )
     walltime: Walltime = Field(
         "04:00:00", description="Time limit of a job.", examples=["12:00:00"]
     )
@@ -189,17 +175,6 @@ class Cluster(Section):
         "slurm-logs",
         description="Folder that all nodes can read and write, for job logs and certificates.",
         examples=["/scratch/me/logs"],
-    )
-    scratch: SharedFolder | None = Field(
-        None,
-        description="Folder on each node for temporary files of the workers.",
-        examples=["/local/scratch"],
-    )
-    max_jobs: int | None = Field(
-        None,
-        ge=1,
-        description="Largest number of jobs in the queue, pending jobs included.",
-        examples=[16],
     )
     dashboard_port: int | None = Field(
         None,

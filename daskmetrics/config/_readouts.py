@@ -16,7 +16,7 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.readouts import Readout, joined_name
 
 EACH = "each"
-_JOIN = re.compile(r"(mean|concat)\( *(?:(-?\d*) *: *(-?\d*)|(-?\d+(?: *, *-?\d+)+)) *\)")
+_JOIN = re.compile(r"(mean|concat)\( *(?:(-?\d+)? *: *(-?\d+)?|(-?\d+(?: *, *-?\d+)+)) *\)")
 
 Joined = Annotated[
     str,

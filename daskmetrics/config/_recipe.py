@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from daskmetrics.config.section import Section, Seed, Source, Word
+from daskmetrics.config.section import Section, Seed, Source
 
 
 class Recipe(Section):
@@ -17,11 +16,6 @@ class Recipe(Section):
     it.
     """
 
-    size: str | None = Field(
-        None,
-        description="Name of a Pythia shape; sets `width`, `depth` and `heads`.",
-        examples=["70m"],
-    )
     width: int = Field(64, ge=8, le=65_536, description="Hidden size.", examples=[512])
     depth: int = Field(4, ge=1, le=1000, description="Number of transformer blocks.", examples=[6])
     heads: int = Field(
@@ -94,19 +88,6 @@ class Recipe(Section):
         examples=[1000, [0, 100, 1000]],
     )
     learning_rate: float = Field(1e-2, gt=0, description="Peak learning rate.", examples=[1e-3])
-    schedule: Literal["cosine", "linear", "constant"] = Field(
-        "cosine", description="How the learning rate falls after the warmup.", examples=["linear"]
-    )
-    warmup: float = Field(
-        1 / 16,
-        ge=0,
-        lt=1,
-        description="Share of the steps during which the learning rate rises.",
-        examples=[0.01],
-    )
-    clip: float = Field(
-        1.0, ge=0, description="Largest norm of the gradient; 0 turns clipping off.", examples=[0.5]
-    )
     precision: Literal["float32", "bfloat16", "float16"] = Field(
         "float32",
         description="Number format of the forward and backward pass.",
@@ -116,9 +97,6 @@ class Recipe(Section):
         False,
         description="Compute activations again in the backward pass, which saves memory.",
         examples=[True],
-    )
-    compile: bool = Field(
-        False, description="Use torch.compile, which needs a C++ compiler.", examples=[True]
     )
     threads: int = Field(
         1,
@@ -130,17 +108,6 @@ class Recipe(Section):
     seed: Seed = Field(
         0, description="Seed of the initial weights and of the order of the texts.", examples=[1]
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _expand_size(cls, data: Any) -> Any:
-        size = data.get("size") if isinstance(data, Mapping) else None
-        if not isinstance(size, str):
-            return data
-        if size.removeprefix("pythia-") not in SIZES:
-            raise ValueError(f"unknown size '{size[:40]}'; valid: {', '.join(SIZES)}")
-        width, depth, heads = SIZES[size.removeprefix("pythia-")]
-        return {"width": width, "depth": depth, "heads": heads, **data}
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Recipe:
@@ -159,22 +126,6 @@ class Recipe(Section):
         if self.init_from and self.tokenizer:
             raise ValueError("'init_from' brings its own tokenizer: leave out 'tokenizer'")
         return self
-
-
-# width, depth, heads of the Pythia suite (Biderman et al., 2023, table 1; the two smallest from
-# their model cards)
-SIZES: Mapping[str, tuple[int, int, int]] = {
-    "14m": (128, 6, 4),
-    "31m": (256, 6, 8),
-    "70m": (512, 6, 8),
-    "160m": (768, 12, 12),
-    "410m": (1024, 24, 16),
-    "1b": (2048, 16, 8),
-    "1.4b": (2048, 24, 16),
-    "2.8b": (2560, 32, 32),
-    "6.9b": (4096, 32, 32),
-    "12b": (5120, 36, 40),
-}
 
 
 class DDP(Section):
@@ -214,9 +165,4 @@ class DDP(Section):
         "are copied before "
         "training, where the shared file system is slow. The copy is removed at the end.",
         examples=["$TMPDIR"],
-    )
-    interface: Word | None = Field(
-        None,
-        description="Network interface between ranks. By default the cluster's `interface`.",
-        examples=["ib0"],
     )

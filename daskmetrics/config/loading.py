@@ -335,44 +335,10 @@ def _causes(error: ValidationError) -> list[Any]:
     return [item for item in items if item["loc"] not in parents]
 
 
-#: Keys of earlier versions, with what has their effect now; those of lists without the index.
-REMOVED = {
-    "cluster.driver": "driver_directives: ['--partition=long', '--time=3-00:00:00']",
-    "cluster.expandable_segments": "exports: {PYTORCH_ALLOC_CONF: 'expandable_segments:True'}",
-    "cluster.failures": "nothing: five failed jobs in a row end the run",
-    "cluster.gpus_per_node": "nothing: Slurm refuses a job with more GPUs than a node has",
-    "cluster.scoring.account": "directives: ['--account=NAME']",
-    "cluster.scoring.constraint": "directives: ['--constraint=FEATURES']",
-    "cluster.scoring.max_jobs": "workers, which has as many jobs",
-    "cluster.scoring.qos": "directives: ['--qos=NAME']",
-    "cluster.scoring.walltime": "the walltime of the main jobs",
-    "cluster.tls": "distributed.comm.tls in Dask's configuration",
-    "ddp.backend": "nothing: GPUs use NCCL, and CPUs gloo",
-    "ddp.environment": "cluster.exports",
-    "ddp.restarts": "nothing: training stops after four failures in a row",
-    "models.train.floor": "nothing: the learning rate ends at a tenth of its peak",
-    "models.train.scale_learning_rate": "learning_rate, multiplied as the number of ranks demands",
-    "models.train.weight_decay": "nothing: it is 0.1",
-    "keep_states": "daskmetrics.embed, which gives the vectors of any texts",
-    "search.free_running": "nothing: decisions do not depend on when results arrive",
-    "search.fresh_share": "nothing: 30 % of the items are kept back",
-    "search.gpu_hours": "search.budget, or search.wall_hours",
-    "search.learn_costs": "nothing: decisions compare assumed costs",
-    "search.seed": "the seed of the run",
-    "search.prior": "nothing: how alike tasks are is learned from the run's own scores",
-    "watch.ahead": "nothing: a rise is predicted for 3 checkpoints",
-    "watch.rise": "nothing: a rise of 1 % would matter",
-    "watch.stopped": "nothing: the score has stopped rising if a rise has a probability below 0.1",
-}
-
-
 def _message(item: Mapping[str, Any]) -> str:
     *parents, wrong_key = item["loc"] or ("",)
     path = ".".join(map(str, item["loc"]))
     if item["type"] == "extra_forbidden":
-        replacement = REMOVED.get(".".join(key for key in item["loc"] if isinstance(key, str)))
-        if replacement:
-            return f"The key '{path}' was removed. In its place: {replacement}."
         inside = f" in '{'.'.join(map(str, parents))}'" if parents else ""
         valid = (field.alias or name for name, field in _section_at(parents).model_fields.items())
         return f"{unknown('key', str(wrong_key), valid)}{inside}"

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from daskmetrics.config._cluster import Cluster
 from daskmetrics.config._readouts import Readouts
 from daskmetrics.config._recipe import DDP, Recipe
-from daskmetrics.config._watch import Watch
 from daskmetrics.config.section import (
     DEEPEST,
     WIDEST,
+    Line,
     Name,
     Names,
     Revision,
@@ -23,7 +23,10 @@ from daskmetrics.config.section import (
     Seed,
     Size,
     Source,
+    matching,
 )
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.text import parse_duration
 
 Pooling = Literal["as_shipped", "mean", "last", "cls"]
 
@@ -237,19 +240,8 @@ class Search(Section):
         "(assumed), or where a first look at every model takes half of that, and else allows 30 %.",
         examples=[0.01],
     )
-    spend: float | None = Field(
-        None,
-        gt=0,
-        le=1,
-        description="Share of that cost to spend even if the search is sure earlier; at most "
-        "`budget`. With `budget: 1` and no `confidence` every cell is scored.",
-        examples=[0.2],
-    )
     cells: int | None = Field(
         None, ge=1, description="Largest number of cells to evaluate.", examples=[500]
-    )
-    wall_hours: float | None = Field(
-        None, gt=0, description="Hours after which no further cell is chosen.", examples=[12]
     )
     confidence: float | None = Field(
         None,
@@ -319,15 +311,50 @@ class Search(Section):
             )
         return value
 
-    @model_validator(mode="after")
-    def _check_spend(self) -> Search:
-        if self.budget != "auto" and (self.spend or 0) > self.budget:
-            raise ValueError(
-                f"'search.spend' is {self.spend:g}, but 'search.budget' allows only "
-                f"{self.budget:g} of the exhaustive "
-                f"cost: add --budget {self.spend:g}, or spend less"
-            )
-        return self
+
+def _check_duration(text: str) -> str:
+    try:
+        parse_duration(text)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+Duration = Annotated[Line, AfterValidator(_check_duration)]
+Trackers = Annotated[
+    tuple[Literal["mlflow", "wandb"], ...],
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+]
+Keep = Annotated[
+    str, matching(r"best\([1-9]\d{0,3}\)", "best(N) with a number of checkpoints, such as best(3)")
+]
+
+
+class Watch(Section):
+    """How `daskmetrics watch` follows a suite that grows; `daskmetrics run` does not read it."""
+
+    until_idle: Duration = Field(
+        "none",
+        description="End when no new checkpoint appeared for this long. `none` does not end.",
+        examples=["10m"],
+    )
+    keep: Keep | None = Field(
+        None,
+        description="Name the other checkpoints as those that may be deleted; nothing is deleted.",
+        examples=["best(3)"],
+    )
+
+    log: Trackers = Field(
+        (),
+        description="Also log each round to MLflow or Weights & Biases, as their own settings and "
+        "variables say where.",
+        examples=[["mlflow", "wandb"]],
+    )
+
+    @property
+    def kept(self) -> int | None:
+        """The number of checkpoints to keep; None to name none that may be deleted."""
+        return int(re.sub(r"\D", "", self.keep)) if self.keep else None
 
 
 class Config(Section):

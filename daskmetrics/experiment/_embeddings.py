@@ -23,6 +23,7 @@ from daskmetrics.core.errors import DataError, room_for
 from daskmetrics.core.names import Key
 from daskmetrics.core.results import NetworkSize
 
+MEMORY = 2**30  # bytes of vectors that a worker keeps; others go to the folder of the run
 _LOCK = RLock()  # Dask unpickles the inputs of a unit in other threads while another unit runs
 
 

@@ -333,7 +333,6 @@ class _RunDriver:
             decided=self._decided(problem, key),
             confidence=config.confidence,
             within=config.within,
-            spend=config.spend or 0.0,
         )
         source = search.SearchSource(
             self.experiment, learner, key, self.folder.embeddings.resolve()

@@ -10,8 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from dask.utils import parse_bytes
-
 from daskmetrics import config, tasks
 from daskmetrics import metrics as catalogue
 from daskmetrics.checkpoints.locations import Location
@@ -20,6 +18,7 @@ from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
 from daskmetrics.core.names import Arm, Checkpoint, Suite, content_key, seed_of
 from daskmetrics.core.results import Scored
 from daskmetrics.experiment import _worker as worker
+from daskmetrics.experiment._embeddings import MEMORY
 from daskmetrics.experiment._open import opened
 from daskmetrics.experiment.preparation import check_readouts
 from daskmetrics.metrics import Metric
@@ -168,7 +167,7 @@ def score_layers(
                 task=task,
                 layers=encoder.layers,
                 scratch=scratch,
-                budget=parse_bytes(config.Cluster.model_fields["embeddings"].default),
+                budget=MEMORY,
                 poolings=suite.poolings,
                 corpus=corpus,
             )

@@ -4,8 +4,6 @@ share an encoding.
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, product, takewhile
@@ -13,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dask.utils import parse_bytes
 
 from daskmetrics import config
 from daskmetrics.bandit import Budget, Learner, Outcome, Pick, Problem, arm_features, least_budget
@@ -31,7 +28,7 @@ from daskmetrics.core.text import duration, plural
 from daskmetrics.execution import Record, Settings, WorkUnit
 from daskmetrics.experiment import _downloads
 from daskmetrics.experiment import _worker as worker
-from daskmetrics.experiment._embeddings import remove
+from daskmetrics.experiment._embeddings import MEMORY, remove
 from daskmetrics.experiment.preparation import Experiment
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.mteb import MtebTask
@@ -55,12 +52,10 @@ class SearchSource:
         self._decided = list(learner.open)  # before an interruption
         self._running: dict[Key, Pick] = {}
         self._encodings: list[Key] = []  # the latest last
-        self._until = time.monotonic() + 3600 * (experiment.config.search.wall_hours or math.inf)
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
         picks, self._decided = self._decided[:n], self._decided[n:]
-        if time.monotonic() < self._until:
-            picks += self.learner.ask(n - len(picks))
+        picks += self.learner.ask(n - len(picks))
         units = [self._unit(pick) for pick in picks]
         self._running |= {unit.key: pick for unit, pick in zip(units, picks, strict=True)}
         return units
@@ -106,7 +101,7 @@ def score_unit(
         task=task,
         layers=suite.layers_read,
         scratch=str(scratch),
-        budget=parse_bytes(experiment.config.cluster.embeddings),
+        budget=MEMORY,
         poolings=suite.poolings,
         corpus=experiment.prompts if suite.is_fitted else (),
         sized=not experiment.metrics,
@@ -203,7 +198,6 @@ def budget(search: config.Search, problem: Problem, grows: bool = False) -> Budg
     every model: a share of a single checkpoint may pay for no cell.
     """
     share = automatic_budget(problem).share if search.budget == "auto" else search.budget
-    share = max(share, search.spend or 0.0)
     if grows:
         first_cells = max(float(problem.arm_cost.min()), least_budget(problem))
         share = max(share, first_cells / problem.exhaustive_cost * (1 + 1e-6))

@@ -85,11 +85,15 @@ def _trained_suite(model: Model, recipe: Recipe, ddp: DDP) -> TrainedSuite:
 
 def ddp_trainings(config: Config, suites: Mapping[str, TrainedSuite]) -> list[DdpTraining]:
     """The trainings of these suites by process groups, largest first."""
-    ddp = config.ddp.model_copy(
-        update={"interface": config.ddp.interface or config.cluster.interface}
-    )
     trainings = [
-        DdpTraining(name, suite.recipe, suite.folder, ddp, config.cluster.workers)
+        DdpTraining(
+            name,
+            suite.recipe,
+            suite.folder,
+            config.ddp,
+            config.cluster.interface,
+            config.cluster.workers,
+        )
         for name, suite in suites.items()
     ]
     return sorted(

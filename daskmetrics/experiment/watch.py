@@ -49,6 +49,8 @@ from daskmetrics.experiment.preparation import Experiment, prepare
 
 # seconds for which a watch waits, after the end of the training, for files that are not complete
 UNFINISHED = 30.0
+POLL = 5.0  # seconds between two looks at the folders
+SETTLE = 3.0  # seconds for which the files of a checkpoint must not have changed
 
 
 def watch(
@@ -65,7 +67,7 @@ def watch(
     checkpoint, and stays. ``on_round`` is called after each round, for instance to write the
     report. After a `ClusterLostError` the same call goes on.
     """
-    follower = Follower(config.models, parse_duration(config.watch.settle) or 0.0)
+    follower = Follower(config.models, SETTLE)
     metrics.resolve(config.metrics)  # a wrong name is an error now
     tasks.resolve(config.tasks)
     require_trackers(config.watch.log)
@@ -186,7 +188,7 @@ class _Watcher:
                 self.display.message(escape(f"The watch ends: {reason}."))
                 return reason
             else:
-                time.sleep(parse_duration(self.config.watch.poll) or 0.0)
+                time.sleep(POLL)
 
     def _say(self, text: str) -> None:
         if text not in self.notices:

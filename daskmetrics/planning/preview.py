@@ -136,12 +136,8 @@ def _limits(experiment: Experiment) -> str:
         rules = [f"budget {limits.budget:.1%} of the cost of every score"]
     if limits.cells:
         rules.append(f"up to {plural(limits.cells, 'score')}")
-    if limits.wall_hours:
-        rules.append(f"up to {limits.wall_hours:g} h of wall time")
     if limits.confidence:
         rules.append(f"until {limits.confidence:.0%} confidence to be within {limits.within:.1%}")
-    if limits.spend:
-        rules.append(f"at least {limits.spend:.1%} even if it is sure earlier")
     if limits.confirm == "fresh":
         share = f"{FRESH_SHARE:.0%} of the items"
         rules.append(f"{share} are kept back from it, for the finalists")

@@ -31,6 +31,7 @@ from daskmetrics.training._stage import staged
 from daskmetrics.training.data import Batch, effective, examples, passes
 
 MAX_REPORTS = 500  # of the mean loss, in one training
+LARGEST_GRADIENT = 1.0  # norm to which a greater one is scaled
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -57,8 +58,6 @@ def new(
     if state:
         model.load_state_dict(state["model"])
     model.to(world.device)
-    if recipe.compile:
-        model.compile()
     optimizer = torch.optim.AdamW(
         model.parameters(),
         lr=recipe.learning_rate,
@@ -100,9 +99,8 @@ def take_step(
                 reporter.enter(step, 1)  # gradients are reduced in the backward pass
             learner.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         total += loss.detach()
-    if recipe.clip:
-        learner.scaler.unscale_(learner.optimizer)
-        torch.nn.utils.clip_grad_norm_(learner.model.parameters(), recipe.clip)
+    learner.scaler.unscale_(learner.optimizer)
+    torch.nn.utils.clip_grad_norm_(learner.model.parameters(), LARGEST_GRADIENT)
     learner.scaler.step(learner.optimizer)
     learner.scaler.update()
     learner.optimizer.zero_grad()

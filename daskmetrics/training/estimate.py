@@ -100,7 +100,7 @@ def rows(name: str, recipe: Recipe, folder: Path, workers: int) -> list[tuple[st
             f"{sequences} sequences = {recipe.batch} per pass x {recipe.accumulate} passes x "
             f"{recipe.ranks} ranks; {sequences * recipe.context:,} tokens",
         ),
-        ("learning rate", f"{recipe.learning_rate:.4g}, {recipe.schedule}"),
+        ("learning rate", f"{recipe.learning_rate:.4g}, cosine"),
         ("steps", steps),
         ("checkpoints", f"{len(saved)}: {names}"),
         ("memory per rank", f"{memory(recipe) / 2**30:.2f} GiB (assumed, {recipe.precision})"),

@@ -73,12 +73,12 @@ def recipe_key(recipe: Recipe) -> Key:
                 f"init_from: '{recipe.init_from}' is not a model folder: it holds no config.json."
             )
         initial_model = fingerprint(folder)
+    keys = recipe.model_dump(mode="json", exclude={"corpus", "tokenizer", "init_from", "epochs"})
     return content_key(
         "suite",
         VERSION,
-        recipe.model_dump(
-            mode="json", exclude={"corpus", "tokenizer", "init_from", "size", "epochs"}
-        ),
+        # what earlier recipes could set is part of the key, so that their suites keep theirs
+        {**keys, "clip": 1.0, "compile": False, "schedule": "cosine", "warmup": 1 / 16},
         texts.key(recipe),
         initial_model,
         tokenizer.key(recipe.tokenizer) if recipe.tokenizer else None,

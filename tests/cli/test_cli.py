@@ -141,17 +141,3 @@ def test_short_options_are_settings(tmp_path):
         "30.0% of the cost of every score; up to 40 scores; until 95% confidence to be within 2.0%"
         in shown
     )
-
-
-def test_a_share_that_is_to_be_spent_is_part_of_the_budget(tmp_path):
-    done = call(tmp_path, "run", "--dry-run", "--spend", "0.2")
-    assert (
-        "30.0% of the cost of every score; at least 20.0% even if it is sure earlier"
-        in " ".join(done.stdout.split())
-    )
-    done = call(tmp_path, "run", "--dry-run", "--spend", "0.5")
-    assert (
-        done.returncode != 0
-        and "'search.budget' allows only 0.3" in done.stderr
-        and "--budget 0.5" in done.stderr
-    )

@@ -57,6 +57,7 @@ def test_layers_that_do_not_exist_are_refused_with_those_that_do(text):
     [
         ("pooling", ["men"], "readouts.pooling"),
         ("layers", ["middle"], "'each', or layers that are read together"),
+        ("layers", ["mean(-:3)"], "'each', or layers that are read together"),
         ("dimensions", ["pca"], "components such as pca128"),
         ("dimensions", [0], "readouts.dimensions"),
         ("storage", ["int4"], "readouts.storage"),

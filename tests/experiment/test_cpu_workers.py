@@ -74,18 +74,18 @@ def narrow(minilm: Path, tmp_path: Path) -> Path:
 
 
 def test_trees_run_on_cpu_workers_beside_encoding(
-    two_kinds: Client, narrow: Path, tmp_path: Path
+    two_kinds: Client, narrow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not any(map(any, map(probes.library_version, ("xgboost", "lightgbm")))):
         pytest.skip("needs the extra 'trees'")
     model = {"name": "narrow", "source": str(narrow)}
-    cluster = {"embeddings": "10kB"}  # less than they need, so that they go through files
+    # less than they need, so that they go through files
+    monkeypatch.setattr(search, "MEMORY", 10_000)
     wanted = {
         "name": "trees",
         "models": [model],
         "corpus": {"prompts": 8},
         "tasks": TASKS,
-        "cluster": cluster,
     }
     prepared = experiment.prepare(config.parse({**wanted, "search": {"reward": "mean"}}))
     problem = search.build_problem(prepared, prepared.suites)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -268,16 +267,6 @@ def test_a_search_has_every_configured_limit(prepared):
         experiment.config.search, search.build_problem(experiment, experiment.suites)
     )
     assert (limits.share, limits.cells) == (0.5, 5)
-
-
-def test_no_cell_is_scored_after_the_time_limit(prepared):
-    experiment = prepared(search={"wall_hours": 1e-9})
-    problem = search.build_problem(experiment, experiment.suites)
-    learner = Learner(problem, experiment.policy, budget=1.0, window=4, seed=0)
-    late = search.SearchSource(experiment, learner, "key", Path())
-    time.sleep(0.001)
-    assert late.ask(3) == []
-    assert len(search.SearchSource(prepared(), learner, "key", Path()).ask(3)) == 3
 
 
 def test_the_window_depends_on_the_workers_until_a_run_has_begun(prepared):

@@ -37,8 +37,19 @@ CONFIG = {
     "tasks": ["stdlib:package"],
     "search": {"budget": 0.7},
     "cluster": {"workers": 1},
-    "watch": {"poll": "200ms", "settle": "500ms", "keep": "best(2)"},
+    "watch": {"keep": "best(2)"},
 }
+
+#: the command, which looks at folders and hub more often
+OFTEN = """if True:
+    from daskmetrics.checkpoints import arrivals
+    from daskmetrics.experiment import watch
+
+    watch.POLL, watch.SETTLE, arrivals.ASK_HUB = 0.2, 0.5, 0.3
+    from daskmetrics.cli import main
+
+    main()
+"""
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -53,7 +64,7 @@ def start(place: Path, *words: str) -> subprocess.Popen[bytes]:
 
 def watch(place: Path, *words: str) -> subprocess.Popen[bytes]:
     (place / "watch.yaml").write_text(yaml.safe_dump(CONFIG))
-    return start(place, "-m", "daskmetrics", "watch", "watch.yaml", *words)
+    return start(place, "-c", OFTEN, "watch", "watch.yaml", *words)
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
@@ -186,14 +197,11 @@ def test_a_stop_signal_is_not_lost_in_a_callback_of_the_garbage_collector(tmp_pa
             dm.watch(
                 models=[tmp_path / "out"],
                 folder=tmp_path / "run",
-                watch={"poll": "10ms", "until_idle": "1s"},
+                watch={"until_idle": "1s"},
             )
     finally:
         signal.signal(signal.SIGTERM, before)
     assert [event["event"] for event in events(tmp_path / "run")] == ["started", "stopped"]
-
-
-OFTEN = "from daskmetrics.checkpoints import arrivals; arrivals.ASK_HUB = 0.3; from daskmetrics.cli import main; main()"
 
 
 def test_branches_of_a_hub_repository_are_measured_as_they_appear(tmp_path):
@@ -304,7 +312,6 @@ def test_a_watch_that_fails_says_why(tmp_path):
             models=[tmp_path / "out"],
             folder=tmp_path / "run",
             background=True,
-            watch={"settle": "100ms"},
         ),
     ):
         pass

@@ -300,7 +300,6 @@ PROFILE = {
     "partition": "gpu",
     "account": "abc",
     "gpu_type": "a100",
-    "constraint": "a100|h100",
     "directives": ["--exclusive"],
     "prologue": ["module load cuda"],
     "exports": {"A": "b c"},

@@ -11,12 +11,10 @@ from daskmetrics.cluster.slurm.script import LaunchInfo, pools, script
 from daskmetrics.core.errors import ConfigError
 from tests.slurm.site import ROOT
 
-SITE = {"account": "abc123", "qos": "normal", "interface": "ib0", "prologue": ["module load cuda"]}
+SITE = {"account": "abc123", "interface": "ib0", "prologue": ["module load cuda"]}
 MORE = {
-    "constraint": "nvlink",
-    "exports": {"HF_HOME": "/data/my models"},
-    "scratch": "/scratch",
-    "directives": ["--exclusive"],
+    "exports": {"HF_HOME": "/data/my models", "DASK_TEMPORARY_DIRECTORY": "/scratch"},
+    "directives": ["--qos=normal", "--constraint=nvlink", "--exclusive"],
 }
 CASES = {
     "l40s": ("l40s", {}),
@@ -58,8 +56,6 @@ def test_no_value_can_add_a_line_to_the_script():
         "prologue": ["true\nrm -rf ~"],
         "exports": {"A": "1\nrm -rf ~"},
         "directives": ["--x\nrm -rf ~"],
-        "scratch": "/tmp\nrm",
-        "constraint": "a\nb",
         "logs": "a\nb",
     }.items():
         with pytest.raises(ConfigError, match=key):

@@ -25,7 +25,7 @@ def test_disk_is_what_training_leaves(recipe, tmp_path):
 
 
 def test_memory_falls_with_the_pass_and_with_checkpointing():
-    large = Recipe(size="410m", context=2048, batch=16, vocabulary=50304)
+    large = Recipe(width=1024, depth=24, heads=16, context=2048, batch=16, vocabulary=50304)
     needed = estimate.memory(large)
     for change in ({"batch": 4}, {"activation_checkpointing": True}, {"precision": "bfloat16"}):
         assert estimate.memory(large.model_copy(update=change)) < 0.8 * needed

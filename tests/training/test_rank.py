@@ -20,8 +20,13 @@ HOSTS = [
 ]
 
 
-def spec(tmp_path: Path, store: tuple[str, int] | None = None, **ddp: object) -> RankSpec:
-    training = DdpTraining("t", Recipe(threads=3), tmp_path, DDP(**ddp))
+def spec(
+    tmp_path: Path,
+    store: tuple[str, int] | None = None,
+    interface: str | None = None,
+    **ddp: object,
+) -> RankSpec:
+    training = DdpTraining("t", Recipe(threads=3), tmp_path, DDP(**ddp), interface)
     return RankSpec(training, place_ranks(HOSTS, 4), 3, "t", 2, store)
 
 

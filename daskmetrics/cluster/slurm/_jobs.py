@@ -55,7 +55,6 @@ class Rules:
     """Limits and times by which the jobs of a pool are managed."""
 
     processes: int = 1  # workers per job
-    max_jobs: int | None = None
     failures: int = 5  # after so many failed jobs in a row, with no job at work, the cluster ends
     connect_within: float = 300.0  # seconds for the workers of a running job to arrive
     lead: float = 600.0  # seconds before a job's time limit at which its replacement is submitted
@@ -276,8 +275,6 @@ def _resize(
         return _release(jobs, snapshot, sorted(serving, key=order)[: len(serving) - target])
 
     count = target - len(serving)
-    if rules.max_jobs is not None:
-        count = min(count, rules.max_jobs - len(jobs.jobs))
     if jobs.failed and snapshot.now < jobs.not_before:
         count = 0
     elif jobs.failed >= rules.failures:

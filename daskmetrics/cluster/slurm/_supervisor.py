@@ -101,7 +101,6 @@ class Supervisor:
         for pool in pools(profile):
             rules = Rules(
                 processes=pool.processes,
-                max_jobs=pool.max_jobs,
                 connect_within=profile.connect_within,
                 lead=min(LEAD, parse_walltime(pool.walltime) / 10),
                 early=early(pool),

@@ -121,7 +121,7 @@ def _directives(profile: Cluster, pool: WorkerPool, launch: LaunchInfo) -> Itera
     yield f"--job-name={job_name(launch.run)}"
     yield f"--comment={launch.comment}"
     yield output(profile.logs, "%x-%j.log")
-    for name in ("partition", "account", "qos", "constraint"):
+    for name in ("partition", "account"):
         if value := getattr(pool, name):
             yield f"--{name}={value}"
     yield f"--time={pool.walltime}"
@@ -145,8 +145,6 @@ def _command(profile: Cluster, pool: WorkerPool, launch: LaunchInfo) -> Iterator
     yield from ("--preload-nanny", preload.__name__)
     if pool.processes > 1:
         yield from ("--nworkers", str(pool.processes))
-    if profile.scratch:
-        yield from ("--local-directory", profile.scratch)
     for name, file in launch.tls.items():
         yield from (f"--tls-{name}", file)
 
@@ -166,11 +164,8 @@ class WorkerPool:
     resources: Mapping[str, int]  # what each worker offers to Dask
     partition: str | None
     account: str | None
-    qos: str | None
-    constraint: str | None
     walltime: str
     directives: tuple[str, ...]
-    max_jobs: int | None
 
     @property
     def memories(self) -> tuple[str | None, ...]:
@@ -209,11 +204,11 @@ def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
         name, scoring_name = "gpu", "cpu"
     if profile.scoring is None:
         return (_pool(name, profile, gres, GPU=1, CPU=1),)
-    # what the main jobs demand of nodes (qos, constraint) is not taken over: it may be a GPU
-    demands = {"qos": None, "constraint": None, "max_jobs": None, **dict(profile.scoring)}
+    # what the directives of the main jobs demand of nodes is not taken over: it may be a GPU
+    changes = dict(profile.scoring)
     if profile.scoring.partition is None:
-        demands["partition"] = profile.partition
-    scoring = profile.model_copy(update=demands)
+        changes["partition"] = profile.partition
+    scoring = profile.model_copy(update=changes)
     return (_pool(name, profile, gres, GPU=1), _pool(scoring_name, scoring, None, CPU=1))
 
 
@@ -230,9 +225,6 @@ def _pool(name: str, profile: Cluster, gres: str | None, **resources: int) -> Wo
         resources=resources,
         partition=profile.partition,
         account=profile.account,
-        qos=profile.qos,
-        constraint=profile.constraint,
         walltime=profile.walltime,
         directives=profile.directives,
-        max_jobs=profile.max_jobs,
     )

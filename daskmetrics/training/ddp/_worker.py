@@ -180,8 +180,8 @@ def _worker_address() -> str:
 
 def _environment(spec: RankSpec, address: str) -> Mapping[str, str]:
     """The rank's environment variables: this worker's, then its own."""
-    ddp, placement = spec.training.ddp, spec.placement
-    interface = ddp.interface
+    placement = spec.placement
+    interface = spec.training.interface
     for name, addresses in psutil.net_if_addrs().items():
         if not interface and address in {entry.address for entry in addresses}:
             interface = name

@@ -20,6 +20,7 @@ class DdpTraining:
     recipe: Recipe
     folder: Path
     ddp: DDP
+    interface: str | None = None  # network interface between ranks
     workers: int | None = None  # largest number; further ranks are not waited for
     probe: str | None = None  # measure this instead of training; see `_probes`
     telemetry: Path | None = None  # file for what the workers use meanwhile

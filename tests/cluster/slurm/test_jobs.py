@@ -223,14 +223,6 @@ def test_a_whole_node_job_that_lost_a_worker_is_replaced():
     assert bench.kinds() == [Cancel]
 
 
-def test_the_queue_never_holds_more_jobs_than_allowed():
-    bench = Bench(target=8, max_jobs=3)
-    assert bench.step() == [SubmitJobs(3)]
-    bench.run("1", "2", "3")
-    bench.queue["1"] = replace(bench.queue["1"], left=10)
-    assert SubmitJobs(1) not in bench.step()
-
-
 def test_scaling_down_releases_idle_jobs_first():
     """Jobs in the queue are cancelled first, then idle ones; a busy one finishes its unit."""
     bench = Bench(target=4)

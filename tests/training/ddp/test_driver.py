@@ -168,7 +168,7 @@ def test_an_interrupted_training_resumes_with_fewer_ranks(
 
 
 def test_an_error_that_would_occur_again_ends_the_training(client, make_training, observer):
-    wrong = make_training(steps=4, checkpoints=(4,), learning_rate=1e30, clip=0.0)
+    wrong = make_training(steps=4, checkpoints=(4,), learning_rate=1e30)
     message = r"(?s)loss is nan.*lower learning_rate.*logs.*run the same command again"
     with pytest.raises(ProcessGroupError, match=message):
         train(client, wrong, observer)
@@ -176,7 +176,7 @@ def test_an_error_that_would_occur_again_ends_the_training(client, make_training
 
 
 def test_too_little_memory_is_an_error_before_anything_starts(client, make_training, observer):
-    huge = make_training(size="12b", width=5120, depth=36, heads=40, context=2048, batch=64)
+    huge = make_training(width=5120, depth=36, heads=40, context=2048, batch=64)
     with pytest.raises(ConfigError, match=r"2 ranks on .* need about .* GiB are free"):
         train(client, huge, observer)
     assert not (huge.folder / "corpus").exists()
