@@ -32,10 +32,9 @@ if TYPE_CHECKING:
     from daskmetrics.config import Config
     from daskmetrics.core.table import Table
     from daskmetrics.planning import Limits
-    from daskmetrics.planning.bench import Bench
+    from daskmetrics.planning.bench import Bench, Runner
     from daskmetrics.planning.doctor import Finding
     from daskmetrics.planning.plan import Proposal
-    from daskmetrics.planning.trials import Runner
 
 PROBES = ("allreduce", "loader", "precision")  # workloads of `planning.rank_bench`
 NO_OPTION = 1  # exit code of a plan in which no option can be used
@@ -102,7 +101,7 @@ def bench(
 
     The measured times are kept as a calibration, which `plan` uses for its predictions.
     """
-    from daskmetrics.planning import bench, calibration, report, trials
+    from daskmetrics.planning import bench, calibration, report
 
     counts = numbers(options["workers"], "--workers")
     sizes = _worker_sizes(options["cores"], options["memory"])
@@ -111,9 +110,7 @@ def bench(
     if options["function"] and config:
         raise ConfigError("Bench either CONFIG or a map (--function), not both.")
     loaded = configuration(config, settings)
-    if sizes and (
-        loaded.cluster.device != "cpu" or trials.ranks_share(loaded, options["workload"])
-    ):
+    if sizes and (loaded.cluster.device != "cpu" or bench.ranks_share(loaded, options["workload"])):
         raise ConfigError(
             "--cores and --memory simulate CPU workers that compute several units side by side. A unit on a GPU takes "
             "the whole GPU, and the ranks of a training share each unit: leave these options out."
@@ -172,7 +169,7 @@ def _probe_training(config: Config, workload: str, workers: int, output: Path | 
 
 def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractContextManager[Runner]]:
     """The name of the work, and what does it."""
-    from daskmetrics.planning.trials import experiment_runner, map_runner
+    from daskmetrics.planning.bench import experiment_runner, map_runner
 
     if not options["function"]:
         return f"{config.name}, {options['workload']}", experiment_runner(
@@ -294,12 +291,12 @@ def plan(
 
 
 def _probe(path: Path, settings: Sequence[str]) -> None:
-    from daskmetrics.planning import bench, calibration, trials
+    from daskmetrics.planning import bench, calibration
 
     config = configuration(path, settings)
     end_as_by_ctrl_c()
     say("Measuring a few units ...", err=True)
-    measured = bench.probe(config.cluster, trials.probe_runner(config))
+    measured = bench.probe(config.cluster, bench.probe_runner(config))
     say(f"Calibration: {calibration.save(measured)}", err=True)
 
 
@@ -316,7 +313,7 @@ def _submit(
     from daskmetrics.cli._run import run
     from daskmetrics.cluster.slurm import commands
     from daskmetrics.core.files import RunFolder
-    from daskmetrics.planning.plan import keep
+    from daskmetrics.planning.progress import keep
 
     option = proposal.option(number)
     if replace:
@@ -329,7 +326,7 @@ def _submit(
         commands.cancel([replace])
         say(f"Cancelled the pending job {replace} ({rows[0].name}).")
     run_folder = RunFolder(folder or Path("runs") / proposal.name)
-    keep(proposal, option, run_folder)
+    keep(option, proposal.pairs[number - 1][1], proposal.at, run_folder)
     say(f"\nOption {number}: {proposal.command(option)}")
     context.invoke(
         run,

@@ -25,12 +25,13 @@ from daskmetrics.planning.options import (
     Limits,
     Offer,
     Option,
+    Phase,
     Suggestion,
+    Workload,
     front,
     options,
     suggestions,
 )
-from daskmetrics.planning.workload import Phase, Workload
 
 __all__ = [
     "Estimate",

@@ -1,27 +1,67 @@
 """The same work with several numbers of workers, in interleaved rounds, and the calibration that
-results.
+results. The work is a part of an experiment, or a map, from the beginning.
 """
 
 from __future__ import annotations
 
+import io
 import math
+import shutil
 import socket
+import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain, cycle, islice, product
+from itertools import chain, count, cycle, islice, product
 from math import fsum
+from pathlib import Path
 from statistics import median_high
 
+from distributed import Client
+from rich.console import Console
+
 from daskmetrics.cluster import connect
-from daskmetrics.config import Cluster
-from daskmetrics.core.errors import ConfigError, DaskmetricsError
-from daskmetrics.core.machine import usage
+from daskmetrics.config import Cluster, Config
+from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
+from daskmetrics.core.events import records
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.machine import usage, variable, workers
+from daskmetrics.core.names import Cell, Checkpoint
+from daskmetrics.core.results import Scored
+from daskmetrics.execution import Journal, Record, Settings, Sweep
+from daskmetrics.execution import run as run_source
+from daskmetrics.execution.journal import read
+from daskmetrics.execution.map.api import run as run_map
+from daskmetrics.execution.map.source import MapSpec
+from daskmetrics.experiment import Display, Experiment, prepare, run
+from daskmetrics.experiment import train as training
+from daskmetrics.experiment.measure import units as work_units
 from daskmetrics.planning import scaling
 from daskmetrics.planning.calibration import Calibration, Sample, versions
+from daskmetrics.planning.estimate import recorded, samples
 from daskmetrics.planning.scaling import Amdahl, BenchTrial, ScalingRow, WorkerSize, makespan
-from daskmetrics.planning.trials import Runner, TrialResult
+from daskmetrics.training.data import effective
+from daskmetrics.training.suite import write_corpus
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What one trial took: the driver's seconds, and the seconds of each unit on its worker.
+
+    Units that must follow each other are in one of ``chains``.
+    """
+
+    seconds: float
+    chains: tuple[tuple[float, ...], ...]
+    samples: tuple[Sample, ...]
+    start: float = 0.0  # seconds in which processes of the trial started; not in ``seconds``
+    sequences: float = 0.0  # that a training by process groups learned from
+    memory: int = 0  # greatest peak of a worker in bytes
+
+
+Runner = Callable[[Client], TrialResult]  # does the whole work again on a client's workers
 
 
 @dataclass(frozen=True)
@@ -235,3 +275,225 @@ def _merged(samples: Iterable[Sample]) -> tuple[Sample, ...]:
         assumed = fsum(sample.assumed for sample in same) / len(same)
         merged.append(Sample(kind, group, tuple(seconds), assumed, ranks))
     return tuple(merged)
+
+
+PHASES: Mapping[str, tuple[str, ...]] = {
+    "all": ("measure", "search"),
+    "train": ("train",),
+    "measure": ("measure",),
+    "search": ("search",),
+}
+"""Parts of an experiment that can be benched, with the kinds of their samples."""
+FEW, PROBED_CELLS = 5, 8  # checkpoints of each model, and cells, that a probe measures
+
+
+def ranks_share(config: Config, phase: str) -> bool:
+    """Whether all workers share each unit of a phase, as the ranks of a training do."""
+    return phase == "train" and any(
+        model.train and model.train.ranks > 1 for model in config.models
+    )
+
+
+@contextmanager
+def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
+    """The runner of one phase of an experiment, which must have it: each call runs it again, in a
+    new folder.
+
+    The phases before it run once: a trial starts from the suites and measurements of the first
+    call.
+    """
+    if phase not in PHASES:
+        raise unknown("workload", phase, PHASES)
+    needed = {"search": "tasks", "measure": "metrics"}.get(phase)
+    if needed and not getattr(config, needed):
+        raise ConfigError(
+            f"There is nothing to {phase}: the configuration has no '{needed}'. "
+            "Bench another --workload."
+        )
+    if phase == "train":
+        if not any(model.train for model in config.models):
+            raise ConfigError(
+                "No model of the configuration has a 'train' recipe. Bench another --workload."
+            )
+        config = config.model_copy(update={"ddp": config.ddp.model_copy(update={"folder": None})})
+        train = _train_in_units
+        if ranks_share(config, phase):
+            train = _train_by_ranks
+        with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as folder:
+            yield lambda client: train(config, client, Path(folder))
+        return
+    without_tasks = config.model_copy(update={"tasks": ()})
+    if phase == "measure":
+        config = without_tasks
+    numbers = count(1)
+    with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root:
+        base = RunFolder(Path(root) / "base")
+
+        def runner(client: Client) -> TrialResult:
+            if not base.journal.exists():
+                experiment = prepare(without_tasks)
+                with connect(config.cluster) as base_client:
+                    _run_quietly(experiment, base, base_client)
+            number = next(numbers)
+            folder = RunFolder(Path(root) / f"trial{number}")
+            if phase == "search":
+                shutil.copytree(base.path, folder.path)
+            earlier = {record.key for record in records(recorded(folder))}
+            prepared = prepare(_with_workers(config, client))
+            seconds = _run_quietly(prepared, folder, client)
+            entries = tuple(read(folder.journal))
+            units = [
+                record
+                for record in records(entries)
+                if record.key not in earlier and record.ok and record.kind in ("measure", "score")
+            ]
+            measured = tuple(
+                sample for sample in samples(prepared, entries) if sample.kind in PHASES[phase]
+            )
+            return TrialResult(seconds, _chains(units), measured)
+
+        yield runner
+
+
+def _with_workers(config: Config, client: Client) -> Config:
+    """The configuration with as many workers as there are; a search keeps all of them busy."""
+    cluster = config.cluster.model_copy(update={"workers": len(workers(client))})
+    return config.model_copy(update={"cluster": cluster})
+
+
+def _untrained(config: Config) -> Mapping[str, training.TrainedSuite]:
+    """The suites of a configuration with their tokenized corpus, and without what earlier trials
+    trained.
+    """
+    suites = training.suites_to_train(config)
+    for suite in suites.values():
+        suite.claim()
+        write_corpus(suite.recipe, suite.folder)
+        for path in suite.folder.iterdir():
+            if path.name in ("corpus", training.OWNER):
+                continue
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    return suites
+
+
+def _train_in_units(config: Config, client: Client, root: Path) -> TrialResult:
+    """Train all suites, of one rank each, side by side, as a run does before it measures."""
+    with _cache(root / "cache"):
+        _untrained(config)
+        prepared = prepare(_with_workers(config.model_copy(update={"tasks": ()}), client))
+        folder = RunFolder(Path(tempfile.mkdtemp(dir=root))).create()
+        chains = [unit for unit in work_units(prepared, folder, ()) if unit.kind == "train"]
+        with Journal(folder.journal, folder.lock) as journal:
+            began = time.perf_counter()
+            run_source(Sweep(chains), client, journal, Settings(alone=True))
+            seconds = time.perf_counter() - began
+            trained = [record for record in journal.records() if record.ok]
+        return TrialResult(seconds, _chains(trained), samples(prepared, trained))
+
+
+def _train_by_ranks(config: Config, client: Client, root: Path) -> TrialResult:
+    """Train all suites by process groups; their processes start before the clock does."""
+    config = _with_workers(config, client)
+    with _cache(root / "cache"):
+        suites = _untrained(config)
+        began = time.perf_counter()
+        training.train(client, config, Display(Console(file=io.StringIO())), suites)
+        wall = time.perf_counter() - began
+        trained = tuple(training.records(suites))
+        measured = samples(prepare(config.model_copy(update={"tasks": ()})), trained)
+    seconds = fsum(record.seconds for record in trained)
+    sequences = float(
+        sum(suite.recipe.steps * effective(suite.recipe) for suite in suites.values())
+    )
+    return TrialResult(seconds, _chains(trained), measured, wall - seconds, sequences)
+
+
+def _chains(units: Sequence[Record]) -> tuple[tuple[float, ...], ...]:
+    """Seconds of units: a suite's training is one chain, and an encoding counts with the first
+    score that used it.
+    """
+    trained: dict[str, list[float]] = defaultdict(list)
+    chains: list[tuple[float, ...]] = []
+    encoded: set[object] = set()
+    for record in units:
+        seconds = record.seconds
+        if record.kind == "train":
+            trained[Checkpoint.parse(record.name).model].append(seconds)
+            continue
+        if record.kind == "score" and isinstance(record.value, Scored):
+            cell = Cell.parse(record.name)
+            encoding = cell.arm.checkpoint, cell.task, record.value.encode_seconds
+            if encoding not in encoded:
+                seconds += record.value.encode_seconds
+            encoded.add(encoding)
+        chains.append((seconds,))
+    return (*(tuple(chain) for chain in trained.values()), *chains)
+
+
+def probe_runner(config: Config) -> Runner:
+    """The runner of a small part of an experiment: a few checkpoints of each model, and a few
+    cells.
+    """
+
+    def runner(client: Client) -> TrialResult:
+        with (
+            tempfile.TemporaryDirectory(prefix="daskmetrics-probe-", dir=".") as root,
+            _cache(Path(root) / "cache"),
+        ):
+            revisions = {suite.model: suite.revisions[:FEW] for suite in prepare(config).suites}
+            models = tuple(
+                model.model_copy(update={"revisions": revisions[model.name]})
+                for model in config.models
+            )
+            search = config.search.model_copy(
+                update={"budget": 1.0, "cells": PROBED_CELLS, "baseline": None}
+            )
+            prepared = prepare(config.model_copy(update={"models": models, "search": search}))
+            folder = RunFolder(Path(root) / "run")
+            seconds = _run_quietly(prepared, folder, client)
+            entries = tuple(read(folder.journal))
+            return TrialResult(
+                seconds, _chains([r for r in records(entries) if r.ok]), samples(prepared, entries)
+            )
+
+    return runner
+
+
+def _run_quietly(prepared: Experiment, folder: RunFolder, client: Client) -> float:
+    """Run an experiment without output; returns its seconds."""
+    began = time.perf_counter()
+    run(prepared, folder, Display(Console(file=io.StringIO())), client)
+    return time.perf_counter() - began
+
+
+def _cache(folder: Path) -> AbstractContextManager[None]:
+    """Use a cache folder of its own meanwhile, so that suites are trained again."""
+    return variable("DASKMETRICS_CACHE", str(folder.resolve()))
+
+
+@contextmanager
+def map_runner(spec: MapSpec) -> Iterator[Runner]:
+    """The runner of a map: all items again at each call."""
+    with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root:
+        folders = (RunFolder(Path(root) / f"trial{i}") for i in count(1))
+
+        def runner(client: Client) -> TrialResult:
+            folder = next(folders).create()
+            with Journal(folder.journal, folder.lock) as journal:
+                began = time.perf_counter()
+                results = run_map(spec, client, journal)
+                seconds = time.perf_counter() - began
+                batches = [record for record in journal.records() if record.ok]
+            if failed := [result for result in results if not result.ok]:
+                raise ConfigError(
+                    f"{len(failed)} items failed, the first with: {failed[0].reason}. "
+                    "Bench a function that succeeds."
+                )
+            item_seconds = sum(record.seconds for record in batches) / max(1, len(results))
+            sample = Sample("map", spec.function.name, (item_seconds,), 1.0)
+            return TrialResult(seconds, tuple((record.seconds,) for record in batches), (sample,))
+
+        yield runner

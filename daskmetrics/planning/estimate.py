@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import replace
+from functools import partial
 from itertools import product
 from math import fsum
 from typing import TypeVar
@@ -48,7 +48,7 @@ from daskmetrics.experiment.remaining import cells_left, units_left
 from daskmetrics.metrics.operations import operations
 from daskmetrics.planning import calibration
 from daskmetrics.planning.calibration import ASSUMED, Calibration, Sample, best_sample, calibrated
-from daskmetrics.planning.workload import NOTHING_SERIAL, USUAL_START, Phase, Workload
+from daskmetrics.planning.options import USUAL_START, Phase, Workload
 from daskmetrics.training import is_complete, revisions
 from daskmetrics.training.data import effective
 from daskmetrics.training.estimate import shape_of
@@ -74,10 +74,47 @@ def workload(
     entries = recorded(folder)
     of_device = [measured for measured in calibrations if measured.device == device]
     of_device.sort(key=lambda measured: measured.at)
-    units = (*_measuring(experiment, folder, entries), *_searching(experiment, entries, device))
-    phases = tuple(_phase(remaining, of_device, device) for remaining in units if remaining.units)
+    costs = CostModel(device)
+
+    def seconds(kind: str, group: str, assumed: Callable[[CostModel], float]) -> Estimate:
+        return calibrated(kind, group, assumed(CPU), of_device, device, assumed(costs))
+
+    phases = []
+    for (kind, model), units in _by_suite(
+        experiment, units_left(experiment, folder, entries)
+    ).items():
+        assumed = partial(_mean_seconds, experiment, kind, [unit.name for unit in units])
+        phase = Phase(f"{kind} {model}", len(units), seconds(kind, model, assumed))
+        if kind == "train":  # the chain of steps is its serial share
+            phases.append(replace(phase, chains=1))
+        else:
+            phases.append(_with_bench(phase, kind, of_device))
+    for model, suite in experiment.trainings.items():
+        recipe = suite.recipe
+        names = [
+            f"{model}@{revision}"
+            for revision in revisions(recipe)
+            if recipe.ranks > 1 and not is_complete(suite.folder, revision)
+        ]
+        if names:  # a process group trains it
+            assumed = partial(_mean_seconds, experiment, "train", names)
+            phase = Phase(f"train {model}", len(names), seconds("train", model, assumed))
+            phase = replace(phase, epoch=epoch(recipe, suite.folder, cache_folder()))
+            exchange = calibrated("allreduce", model, exchange_seconds(recipe), of_device, device)
+            best = best_sample("train", model, of_device, device)
+            ranks = best[1].ranks if best else 1
+            phases.append(_shared(phase, recipe, assumed(CPU), exchange, ranks))
+    cells = _cells_left(experiment, entries, costs)
+    if cells:
+        phase = Phase(
+            "search",
+            cells,
+            seconds("search", "cells", partial(_cell_seconds, experiment)),
+            _cells_at_once(experiment, entries),
+        )
+        phases.append(_with_bench(phase, "search", of_device))
     work = Workload(
-        phases,
+        tuple(phases),
         device,
         Estimate(Interval.exactly(0.0), "nothing to do", True),
         vram_gib=_gpu_gib(experiment),
@@ -108,127 +145,60 @@ def _start(calibrations: Sequence[Calibration]) -> Estimate:
     return USUAL_START
 
 
-@dataclass(frozen=True)
-class _Remaining:
-    """Units of one kind and model that are still to be done, with the mean seconds that a cost
-    model assumes.
-    """
-
-    kind: str
-    group: str
-    units: int
-    assumed: Callable[[CostModel], float]
-    chains: int | None = None
-    recipe: Recipe | None = None  # of a training that ranks share
-    epoch: float | None = None  # sequences of its corpus, where they have been counted
-
-    @property
-    def name(self) -> str:
-        if self.kind == "search":
-            return self.kind
-        return f"{self.kind} {self.group}"
+def _with_bench(phase: Phase, kind: str, calibrations: Sequence[Calibration]) -> Phase:
+    """A phase with the overhead and the serial share of the latest bench of its kind of units."""
+    for bench in reversed(calibrations):
+        if bench.workers > 1 and kind in {sample.kind for sample in bench.samples}:
+            seconds = phase.seconds.times(1.0 + bench.overhead)
+            return replace(phase, seconds=seconds, serial=Interval(*bench.serial))
+    return phase
 
 
-def _measuring(
-    experiment: Experiment, folder: RunFolder, entries: Sequence[Event]
-) -> Iterator[_Remaining]:
-    missing_units = units_left(experiment, folder, entries)
-    for (kind, model), units in _by_suite(experiment, missing_units).items():
-        assumed = partial(_mean_seconds, experiment, kind, [unit.name for unit in units])
-        chains = 1 if kind == "train" else None
-        yield _Remaining(kind, model, len(units), assumed, chains)
-    for model, suite in experiment.trainings.items():
-        if suite.recipe.ranks > 1:  # a process group trains it
-            names = [
-                f"{model}@{revision}"
-                for revision in revisions(suite.recipe)
-                if not is_complete(suite.folder, revision)
-            ]
-            yield _Remaining(
-                "train",
-                model,
-                len(names),
-                partial(_mean_seconds, experiment, "train", names),
-                recipe=suite.recipe,
-                epoch=epoch(suite.recipe, suite.folder, cache_folder()),
-            )
-
-
-def _searching(
-    experiment: Experiment, entries: Sequence[Event], device: str
-) -> Iterator[_Remaining]:
-    """The cells that the budget allows; their mean seconds include a share of the encoding that
-    cells share.
-    """
+def _cells_left(experiment: Experiment, entries: Sequence[Event], costs: CostModel) -> int:
+    """The scores that the budget still allows."""
     if not experiment.tasks:
-        return
-    problem_on = cache(partial(_problem_on, experiment))
+        return 0
+    return cells_left(experiment, entries, _problem_on(experiment, costs))
+
+
+def _cell_seconds(experiment: Experiment, costs: CostModel) -> float:
+    """Mean assumed seconds of a score, with its share of the encoding that scores share."""
     cells = len(experiment.arms) * len(experiment.tasks)
-    missing_cells = cells_left(experiment, entries, problem_on(CostModel(device)))
+    return _problem_on(experiment, costs).exhaustive_cost / cells
+
+
+def _cells_at_once(experiment: Experiment, entries: Sequence[Event]) -> int | None:
+    """How many scores a search computes side by side at most; None without limit."""
     at_once = search.fixed_window(experiment, entries)
     useful = useful_workers(experiment.config.search.policy)
     if not at_once and useful < math.inf:
-        at_once = int(useful)
-    yield _Remaining(
-        "search",
-        "cells",
-        missing_cells,
-        lambda costs: problem_on(costs).exhaustive_cost / cells,
-        at_once or None,
-    )
+        return int(useful)
+    return at_once or None
 
 
-def _phase(remaining: _Remaining, calibrations: Sequence[Calibration], device: str) -> Phase:
-    """Remaining units with seconds by the best calibration, and the overhead and the serial share
-    of the latest bench.
+def _shared(phase: Phase, recipe: Recipe, assumed: float, exchange: Estimate, ranks: int) -> Phase:
+    """A training whose ranks share each step; the exchange of gradients is its serial share.
+
+    Its seconds were measured with this number of ranks.
     """
-    assumed = remaining.assumed(CostModel(device))
-    seconds = calibrated(
-        remaining.kind, remaining.group, remaining.assumed(CPU), calibrations, device, assumed
-    )
-    if remaining.recipe is not None:
-        return _shared_phase(remaining, remaining.recipe, seconds, calibrations, device)
-    serial = NOTHING_SERIAL
-    # in a bench of training, the serial share is the chain of steps, which `chains` already counts
-    if remaining.kind != "train":
-        for bench in reversed(calibrations):
-            kinds = {sample.kind for sample in bench.samples}
-            if bench.workers > 1 and remaining.kind in kinds:
-                seconds = seconds.times(1.0 + bench.overhead)
-                serial = Interval(*bench.serial)
-                break
-    return Phase(remaining.name, remaining.units, seconds, remaining.chains, serial=serial)
-
-
-def _shared_phase(
-    remaining: _Remaining,
-    recipe: Recipe,
-    seconds: Estimate,
-    calibrations: Sequence[Calibration],
-    device: str,
-) -> Phase:
-    """A training whose ranks share each step; the exchange of gradients is its serial share."""
-    group = remaining.group
-    exchange = calibrated("allreduce", group, exchange_seconds(recipe), calibrations, device)
-    best = best_sample(remaining.kind, group, calibrations, device)
-    ranks = best[1].ranks if best else 1
     shape = shape_of(recipe)
-    tokens = effective(recipe) * recipe.context
-    assumed_step = CPU.train_seconds(shape.width, shape.depth, tokens, recipe.context)
-    steps = remaining.assumed(CPU) / assumed_step
+    sequences = effective(recipe)
+    tokens = sequences * recipe.context
+    steps = assumed / CPU.train_seconds(shape.width, shape.depth, tokens, recipe.context)
+    seconds = phase.seconds
     step = seconds.times(1 / steps).interval
-    source = f"{seconds.source}; exchange of gradients {exchange.source}"
-    measured = seconds.measured and exchange.measured
-    return Phase(
-        remaining.name,
-        remaining.units,
-        Estimate(seconds.interval, source, measured, seconds.at),
-        recipe.ranks,
+    return replace(
+        phase,
+        seconds=replace(
+            seconds,
+            source=f"{seconds.source}; exchange of gradients {exchange.source}",
+            measured=seconds.measured and exchange.measured,
+        ),
+        chains=recipe.ranks,
         together=True,
         workers=ranks,
         serial=exchange_share(step, exchange.interval, ranks),
-        samples=steps * effective(recipe),
-        epoch=remaining.epoch,
+        samples=steps * sequences,
     )
 
 

@@ -8,7 +8,7 @@ import getpass
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain, product
@@ -29,13 +29,14 @@ from daskmetrics.core.events import RunStarted, is_finished
 from daskmetrics.core.files import RunFolder
 from daskmetrics.execution.journal import holder, read
 from daskmetrics.planning.options import (
+    DEVICES,
     NO_WAIT,
     UNKNOWN_WAIT,
     Offer,
     TrackRecord,
+    Workload,
     options,
 )
-from daskmetrics.planning.workload import DEVICES, Workload
 
 DAYS = 30  # of Slurm's accounts that count
 LATEST = 50  # runs that count
@@ -48,25 +49,26 @@ def offers(
     counts: Callable[[Cluster], Sequence[int]],
     workload_on: Callable[[str], Workload],
     runs: Path,
-) -> list[Offer]:
+) -> Iterator[Offer]:
     """The offers of all profiles, with the numbers of workers to compare for each.
 
-    Slurm's state is read once; then Slurm is asked for the start of each job. ``runs`` is the
-    folder of earlier runs.
+    Slurm's state is read once; then Slurm is asked for the start of each job, and how own jobs
+    ended; where it does not say, the earlier runs in the folder ``runs`` do.
     """
     slurm_state = cache(read_state)
-    record = cache(lambda name, partition: track_record(partition, profiles[name], runs))
-    all_offers: list[Offer] = []
+    jobs_of = cache(_jobs_record)
+    runs_of = cache(lambda name: runs_record(profiles[name], runs))
     for name, profile in profiles.items():
-        if profile.kind != "slurm":
-            all_offers += [_local_offer(name, profile, workers) for workers in counts(profile)]
-            continue
-        for offer in slurm_offers(name, profile, counts(profile), slurm_state()):
-            if not offer.problem:
+        if profile.kind == "slurm":
+            own_offers = slurm_offers(name, profile, counts(profile), slurm_state())
+        else:
+            own_offers = [_local_offer(name, profile, workers) for workers in counts(profile)]
+        for offer in own_offers:
+            if offer.partition and not offer.problem:
                 (option,) = options([(offer, workload_on(offer.device))])
                 offer = _rehearsed(offer, profile, option.walltime)
-            all_offers.append(offer)
-    return [replace(offer, success=record(offer.profile, offer.partition)) for offer in all_offers]
+            record = offer.partition and jobs_of(offer.partition)
+            yield replace(offer, success=record or runs_of(name))
 
 
 def _local_offer(name: str, profile: Cluster, workers: int) -> Offer:
@@ -124,6 +126,9 @@ def _slurm_offer(
     per_node = workers  # they share a node's CPUs freely, while a GPU belongs to one worker
     if device != "cpu":
         per_node = max((node.has(device) for node in able), default=1)
+    wait = UNKNOWN_WAIT
+    if free >= workers and not state.pending[partition.name]:
+        wait = NO_WAIT
     smallest_node_gib = min((node.memory for node in able), default=0) / 1024
     memory_gib = parse_bytes(profile.memory or "0") / 2**30
     return Offer(
@@ -131,7 +136,7 @@ def _slurm_offer(
         device,
         nodes=max(1, -(-workers // per_node)),
         workers=workers,
-        wait=_wait(workers, free, partition.name, state),
+        wait=wait,
         free=free,
         limit=partition.longest,
         vram_gib=DEVICES[device].memory_gib if device in DEVICES else None,
@@ -167,25 +172,6 @@ def _problem(workers: int, device: str, partition: Partition, nodes: Sequence[No
     return None
 
 
-def _wait(workers: int, free: int, partition: str, state: SlurmState) -> Estimate:
-    """The wait by the time limits of running jobs: the latest moment at which enough is free, if no
-    job is ahead.
-    """
-    jobs_ahead = state.pending[partition]
-    if free >= workers and not jobs_ahead:
-        return replace(NO_WAIT, at=state.at)
-    ends = [(seconds, count) for name, seconds, count in state.running if name == partition]
-    for seconds_left, count in sorted(ends):
-        free += count
-        if free >= workers and jobs_ahead:
-            source = f"time limits of running jobs, {jobs_ahead} jobs ahead"
-            return Estimate(Interval(0.0, seconds_left, 2 * seconds_left), source, at=state.at)
-        if free >= workers:
-            wait = Interval(0.0, seconds_left, seconds_left)
-            return Estimate(wait, "time limits of running jobs", at=state.at)
-    return replace(UNKNOWN_WAIT, at=state.at)
-
-
 def _rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
     """The offer with the start that Slurm expects for it (``sbatch --test-only``), or with Slurm's
     refusal.
@@ -216,13 +202,6 @@ def _rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
         wait = Interval.exactly(0.0)
         source = "free now (sbatch --test-only)"
     return replace(offer, wait=Estimate(wait, source, True, asked_at))
-
-
-def track_record(partition: str | None, profile: Cluster, runs: Path) -> TrackRecord | None:
-    """The record of one's own jobs on a partition by ``sacct``; where it does not answer, of the
-    runs in a folder.
-    """
-    return (partition and _jobs_record(partition)) or runs_record(profile, runs)
 
 
 def _jobs_record(partition: str) -> TrackRecord | None:

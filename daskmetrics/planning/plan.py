@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shlex
 import time
 from collections.abc import Callable, Mapping
@@ -14,7 +13,7 @@ from pathlib import Path
 from daskmetrics import config as configuration
 from daskmetrics.config import Cluster, Config
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.files import RUNS, RunFolder, atomic_write, private
+from daskmetrics.core.files import RUNS, RunFolder
 from daskmetrics.experiment import prepare
 from daskmetrics.planning.estimate import measurements, workload
 from daskmetrics.planning.offers import offers
@@ -23,12 +22,11 @@ from daskmetrics.planning.options import (
     Offer,
     Option,
     Suggestion,
-    front,
+    Workload,
     options,
     suggestions,
 )
 from daskmetrics.planning.scaling import doublings
-from daskmetrics.planning.workload import Workload
 
 # whose speed is assumed where no GPU was measured; datasheets relate other GPUs to it
 ASSUMED_GPU = "l40s"
@@ -102,15 +100,10 @@ class Proposal:
         """The offers with their times and costs, numbered from 1."""
         return options(self.pairs, self.limits)
 
-    @property
+    @cached_property
     def suggestions(self) -> tuple[Suggestion, ...]:
         """The fastest, the cheapest and the balanced option."""
         return suggestions(self.options)
-
-    @property
-    def front(self) -> tuple[Option, ...]:
-        """The options that no other beats in both time and cost."""
-        return front(self.options)
 
     def option(self, number: int) -> Option:
         """The option with a number; ConfigError if it does not exist or cannot be used."""
@@ -146,10 +139,11 @@ def propose(path: Path, request: PlanRequest) -> Proposal:
     config = configuration.load(path, settings)
     folder = RunFolder(request.folder or RUNS / config.name)
     workload_on = _workloads(config, folder)
-    runs = folder.path.parent
     price_of_all = request.prices.get("")
     pairs = []
-    for offer in offers(_profiles(config, request), request.counts_of, workload_on, runs):
+    for offer in offers(
+        _profiles(config, request), request.counts_of, workload_on, folder.path.parent
+    ):
         price = request.prices.get(offer.device, price_of_all)
         pairs.append((dataclasses.replace(offer, price=price), workload_on(offer.device)))
     return Proposal(
@@ -183,27 +177,3 @@ def _workloads(config: Config, folder: RunFolder) -> Callable[[str], Workload]:
         return workload(prepared, folder, calibrations, device)
 
     return workload_on
-
-
-def keep(proposal: Proposal, option: Option, folder: RunFolder) -> None:
-    """Write an option's prediction into the run's folder; `status` and the report compare the run
-    with it.
-    """
-    phases = proposal.pairs[option.number - 1][1].phases
-    prediction = {
-        "at": proposal.at,
-        "option": option.offer.label,
-        "profile": option.offer.profile,
-        "workers": option.offer.workers,
-        "source": option.run.source,
-        "measured": option.run.measured,
-        "wait": option.offer.wait.value,
-        "run": option.run.interval.bounds,
-        "total": option.total.bounds,
-        "worker_hours": option.worker_hours.value,
-        "cost": option.cost and option.cost.value,
-        "phases": {phase.name: [phase.units, phase.seconds.value] for phase in phases},
-    }
-    with private():
-        folder.create()
-        atomic_write(folder.plan, json.dumps(prediction, indent=1))

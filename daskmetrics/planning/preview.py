@@ -16,7 +16,7 @@ from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, equal_names, listed, plural, size_text
 from daskmetrics.experiment import Experiment, remaining, search
 from daskmetrics.planning.estimate import measurements, recorded, workload
-from daskmetrics.planning.workload import Workload
+from daskmetrics.planning.options import Workload
 
 
 def preview(experiment: Experiment, folder: RunFolder) -> Table:

@@ -1,4 +1,4 @@
-"""The plan of a run beside its course."""
+"""The plan of a run, kept in its folder, beside its course."""
 
 from __future__ import annotations
 
@@ -11,8 +11,33 @@ from dataclasses import dataclass
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.costs import Interval
 from daskmetrics.core.events import RunFinished, RunStarted
+from daskmetrics.core.files import RunFolder, atomic_write, private
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.core.text import duration
+from daskmetrics.planning.options import Option, Workload
+
+
+def keep(option: Option, workload: Workload, at: float, folder: RunFolder) -> None:
+    """Write an option's prediction, made at this time, into the run's folder; `status` compares the
+    run with it.
+    """
+    prediction = {
+        "at": at,
+        "option": option.offer.label,
+        "profile": option.offer.profile,
+        "workers": option.offer.workers,
+        "source": option.run.source,
+        "measured": option.run.measured,
+        "wait": option.offer.wait.value,
+        "run": option.run.interval.bounds,
+        "total": option.total.bounds,
+        "worker_hours": option.worker_hours.value,
+        "cost": option.cost and option.cost.value,
+        "phases": {phase.name: [phase.units, phase.seconds.value] for phase in workload.phases},
+    }
+    with private():
+        folder.create()
+        atomic_write(folder.plan, json.dumps(prediction, indent=1))
 
 
 @dataclass(frozen=True)

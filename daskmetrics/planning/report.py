@@ -1,22 +1,21 @@
-"""Tables of a plan and of a bench, and the plot of a bench."""
+"""Tables of a plan and of a bench, and the figure of a bench."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from daskmetrics.core.colours import COLOURS
 from daskmetrics.core.costs import Interval
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, listed, plural, size_text
 from daskmetrics.planning import scaling
 from daskmetrics.planning.bench import Bench
-from daskmetrics.planning.options import Option, available_now, break_even
+from daskmetrics.planning.options import Option, available_now, break_even, front
 from daskmetrics.planning.plan import Proposal
 from daskmetrics.planning.scaling import Amdahl, ScalingRow
 
@@ -163,7 +162,7 @@ def proposal_document(proposal: Proposal) -> dict[str, Any]:
         "at": proposal.at,
         "options": [_option_document(proposal, option) for option in proposal.options],
         "suggestions": suggestions,
-        "front": [option.number for option in proposal.front],
+        "front": [option.number for option in front(proposal.options)],
         "purpose": proposal.purpose,
         "chosen": proposal.chosen.option.number if proposal.chosen else None,
     }
@@ -310,46 +309,24 @@ def law_text(law: Amdahl | None) -> str:
     return f"{share}; beyond {plural(law.knee)}, less than half of an added worker is used"
 
 
-MEASURED, LAW, SIMULATED = COLOURS[0], "#999999", COLOURS[1]
-
-
 def draw(bench: Bench, path: Path, simulate: int | None = None, units: int | None = None) -> Path:
-    """Write a PNG: seconds and speed-up with their 90 % intervals, Amdahl's law, and the simulation
-    if requested.
+    """Write a PNG of the speed-up with its 90 % intervals, beside the ideal one and that of simulated
+    workers if requested.
     """
     from matplotlib.figure import Figure
 
-    rows = bench.rows
-    law = bench.law
-    counts = [row.workers for row in rows]
+    counts = [row.workers for row in bench.rows]
+    low, value, high = np.array([row.speedup.bounds for row in bench.rows]).T
     largest = max(counts[-1], simulate or 1)
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
-    times_ax, speedup_ax = figure.subplots(1, 2)
-    measured = {
-        times_ax: [row.seconds for row in rows],
-        speedup_ax: [row.speedup for row in rows],
-    }
-    for ax, intervals in measured.items():
-        low, value, high = np.array([interval.bounds for interval in intervals]).T
-        error = [value - low, high - value]
-        style: Mapping[str, Any] = {"fmt": "o", "color": MEASURED, "capsize": 3}
-        ax.errorbar(counts, value, error, label="measured, 90 %", **style)
-        ax.set(xlabel="workers", xscale="log", yscale="log")
-    if law:
-        grid = np.geomspace(counts[0], largest, 100)
-        fitted = np.array([law.seconds(workers) for workers in grid])
-        times_ax.plot(grid, fitted, color=LAW, label=f"Amdahl, serial {law.serial.value:.1%}")
-        speedup_ax.plot(grid, counts[0] * rows[0].seconds.value / fitted, color=LAW)
+    figure = Figure(figsize=(6, 4.2), layout="constrained")
+    ax = figure.subplots()
+    ax.errorbar(counts, value, [value - low, high - value], fmt="o", label="measured, 90 %")
     if simulate:
-        simulation, _ = bench.simulation(simulate, units)
-        workers = [row.workers for row in simulation]
-        seconds = [row.seconds.value for row in simulation]
-        speedup = [row.speedup.value for row in simulation]
-        times_ax.plot(workers, seconds, "--", color=SIMULATED, label="simulated")
-        speedup_ax.plot(workers, speedup, "--", color=SIMULATED)
-    speedup_ax.plot([1, largest], [1, largest], ":", color="black", lw=0.8, label="ideal")
-    times_ax.set(ylabel="seconds")
-    speedup_ax.set(ylabel="speed-up")
-    figure.legend(loc="outside lower center", ncols=4, frameon=False)
+        rows, _ = bench.simulation(simulate, units)
+        speedup = [row.speedup.value for row in rows]
+        ax.plot([row.workers for row in rows], speedup, "--", label="simulated")
+    ax.plot([1, largest], [1, largest], ":", color="black", label="ideal")
+    ax.set(xlabel="workers", ylabel="speed-up", xscale="log", yscale="log")
+    ax.legend(frameon=False)
     figure.savefig(path, dpi=150)
     return path

@@ -239,8 +239,7 @@ def test_a_factory_for_ssh(ssh, expected, tmp_path):
     factory = {
         "module": "distributed",
         "class": "SSHCluster",
-        "args": [["127.0.0.1", "127.0.0.1"]],
-        "kwargs": kwargs,
+        "kwargs": {"hosts": ["127.0.0.1", "127.0.0.1"], **kwargs},
     }
     # its hosts fix the number of workers
     found, _ = run(tmp_path / "run", kind="factory", factory=factory, workers=4)

@@ -14,6 +14,7 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Journal
 from daskmetrics.planning.offers import jobs_record, runs_record
 from daskmetrics.planning.offers import slurm_offers as offers
+from daskmetrics.planning.options import NO_WAIT, UNKNOWN_WAIT
 from tests.events import started
 
 PARTITIONS = (
@@ -25,7 +26,7 @@ gpu*|a2|allocated|16/0/0/16|65536|gpu:a100:4|gpu:a100:4(IDX:0-3)|
 gpu*|a3|down*|0/0/16/16|65536|gpu:a100:4|gpu:a100:0|
 old|b1|idle|0/16/0/16|65536|(null)|gpu:0|
 """
-JOBS = "RUNNING|1:00:00|gpu|1|gres/gpu:a100:4\nRUNNING|30:00|gpu|1|gres:gpu:a100:3\nRUNNING|UNLIMITED|old|1|N/A\n"
+STATE = parse_state(NODES, PARTITIONS, "")
 
 
 def profile(**about):
@@ -33,7 +34,7 @@ def profile(**about):
 
 
 def test_free_gpus_are_counted_on_nodes_that_take_work():
-    (one,) = offers("p", profile(), [1], parse_state(NODES, PARTITIONS, JOBS, at=0.0))
+    (one,) = offers("p", profile(), [1], STATE)
     assert (one.device, one.free, one.wait.value, one.limit, one.vram_gib) == (
         "a100",
         1,
@@ -43,14 +44,11 @@ def test_free_gpus_are_counted_on_nodes_that_take_work():
     )
 
 
-def test_the_wait_follows_from_time_limits_of_running_jobs():
-    state = parse_state(NODES, PARTITIONS, JOBS, at=0.0)
-    four, eight = offers("p", profile(), [4, 8], state)
-    assert (four.wait.value, eight.wait.value, eight.nodes) == (1800.0, 3600.0, 2)
-    assert four.wait.source == "time limits of running jobs" and four.wait.interval.low == 0.0
-    queued = parse_state(NODES, PARTITIONS, JOBS + "PENDING|1:00:00|gpu|1|gres/gpu:4\n", at=0.0)
-    (behind,) = offers("p", profile(), [4], queued)
-    assert "1 jobs ahead" in behind.wait.source and behind.wait.interval.high == 3600.0
+def test_workers_that_are_not_free_or_behind_other_jobs_wait_for_an_unknown_time():
+    one, four, eight = offers("p", profile(), [1, 4, 8], STATE)
+    assert (one.wait, four.wait, eight.nodes) == (NO_WAIT, UNKNOWN_WAIT, 2)
+    (behind,) = offers("p", profile(), [1], parse_state(NODES, PARTITIONS, "gpu\n"))
+    assert behind.wait == UNKNOWN_WAIT
 
 
 @pytest.mark.parametrize(
@@ -63,13 +61,12 @@ def test_the_wait_follows_from_time_limits_of_running_jobs():
     ],
 )
 def test_an_impossible_offer_states_its_problem(about, count, problem):
-    (one,) = offers("p", profile(**about), [count], parse_state(NODES, PARTITIONS, JOBS, at=0.0))
+    (one,) = offers("p", profile(**about), [count], STATE)
     assert problem in one.problem
 
 
 def test_each_of_several_partitions_is_an_offer():
-    state = parse_state(NODES, PARTITIONS, JOBS, at=0.0)
-    gpu, old = offers("p", profile(partition=["gpu", "old"], gpus_per_job=0), [1], state)
+    gpu, old = offers("p", profile(partition=["gpu", "old"], gpus_per_job=0), [1], STATE)
     assert (gpu.partition, gpu.problem, old.partition) == (
         "gpu",
         None,

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from daskmetrics.core.costs import Estimate, Interval
 from daskmetrics.planning import Limits, Offer, Phase, Workload, front, options, suggestions
 from daskmetrics.planning.calibration import Calibration, Sample, calibrated
-from daskmetrics.planning.options import NO_WAIT, available_now, break_even
+from daskmetrics.planning.options import DEVICES, NO_WAIT, available_now, break_even, speed
 from daskmetrics.planning.plan import Proposal
 from daskmetrics.planning.report import proposal_tables
-from daskmetrics.planning.workload import DEVICES, speed
 
 HOUR = 3600.0
 EPOCH = Estimate(Interval.exactly(22 * 60.0), "measured", True)

@@ -12,7 +12,7 @@ from daskmetrics.config import Config
 from daskmetrics.core.costs import Estimate, Interval
 from daskmetrics.planning import calibration as calibration
 from daskmetrics.planning import rank_bench as probes
-from daskmetrics.planning.workload import Phase
+from daskmetrics.planning.options import Phase
 from daskmetrics.training.ddp.ranks import DdpTraining, RankHost, place_ranks
 from daskmetrics.training.traffic import SIZES
 from tests.planning.test_bench import daskmetrics

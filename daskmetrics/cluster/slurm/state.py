@@ -1,13 +1,12 @@
-"""How busy a Slurm is: each node, and the jobs of all users."""
+"""How busy a Slurm is: each node, and the waiting jobs of all users."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from daskmetrics.cluster.slurm.commands import seconds_left, slurm
+from daskmetrics.cluster.slurm.commands import slurm
 from daskmetrics.cluster.slurm.partitions import (
     Partition,
     parse_gpus,
@@ -18,8 +17,7 @@ from daskmetrics.cluster.slurm.partitions import (
 NODES = "Partition:|,NodeList:|,StateLong:|,CPUsState:|,Memory:|,Gres:|,GresUsed:|"
 """Format of ``sinfo -N -O``: one line per node and partition."""
 
-# format of ``squeue -a -o``: state, time left, partition, nodes, GRES of one node
-JOBS = "%T|%L|%P|%D|%b"
+JOBS = "%P"  # format of ``squeue -a -o``: partition
 
 
 @dataclass(frozen=True)
@@ -54,36 +52,21 @@ class SlurmState:
 
     nodes: tuple[Node, ...]
     partitions: tuple[Partition, ...]
-    # of each running job its partition, seconds until its time limit, and GPUs
-    running: tuple[tuple[str, float, int], ...]
     pending: Counter[str]  # waiting jobs, by partition
-    at: float  # the moment, in seconds since 1970
 
 
 def read_state() -> SlurmState:
     """The state of the Slurm of this machine."""
     nodes = slurm("sinfo", "-h", "-N", "-O", NODES)
     partitions = slurm("scontrol", "-o", "show", "partition")
-    jobs = slurm("squeue", "-h", "-a", "-o", JOBS)
-    return parse_state(nodes, partitions, jobs, at=time.time())
+    waiting = slurm("squeue", "-h", "-a", "--states=PENDING", "-o", JOBS)
+    return parse_state(nodes, partitions, waiting)
 
 
-def parse_state(nodes: str, partitions: str, jobs: str, *, at: float) -> SlurmState:
-    """The state from the output of sinfo, scontrol and squeue."""
-    running: list[tuple[str, float, int]] = []
-    pending: Counter[str] = Counter()
-    for line in jobs.splitlines():
-        if line.count("|") < 4:  # a remark of the site
-            continue
-        state, time_left, partition, count, gres = line.strip().split("|")[:5]
-        gpus = int(count) * sum(parse_gpus(gres.removeprefix("gres:")).values())
-        if state == "RUNNING":
-            running.append((partition, float(seconds_left(time_left) or 0), gpus))
-        if state == "PENDING":
-            pending[partition] += 1
-    return SlurmState(
-        tuple(_parse_nodes(nodes)), parse_partitions(partitions), tuple(running), pending, at
-    )
+def parse_state(nodes: str, partitions: str, waiting: str) -> SlurmState:
+    """The state from the output of sinfo, scontrol, and squeue for waiting jobs."""
+    pending = Counter(line.strip() for line in waiting.splitlines())
+    return SlurmState(tuple(_parse_nodes(nodes)), parse_partitions(partitions), pending)
 
 
 def _parse_nodes(text: str) -> Iterator[Node]:

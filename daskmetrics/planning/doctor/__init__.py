@@ -1,21 +1,17 @@
 """Checks before or after a run of what can fail, each with a remedy: of a profile, an experiment or
 a run.
 
-========= ===============================================================================
-`facts`   the facts that checks read, their collection, and the findings that they return
-`slurm`   checks of a profile against Slurm
-`machine` checks of network, Python, GPUs, folders, the hub's cache and checkpoints
-`history` checks of a run by its journal
-========= ===============================================================================
-
-A check is a function of `Facts`; a new one is a line of `CHECKS`.
+======== ==================================================
+`facts`  the facts that checks read, and their collection
+`checks` the checks, and the findings that they return
+======== ==================================================
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -25,47 +21,10 @@ from daskmetrics.config import Cluster, Config
 from daskmetrics.core.errors import ConfigError, did_you_mean
 from daskmetrics.core.files import RUNS, RunFolder, run_names
 from daskmetrics.planning.doctor import facts as collected
-from daskmetrics.planning.doctor import history, machine, slurm
-from daskmetrics.planning.doctor.facts import Check, Facts, Finding, Severity
+from daskmetrics.planning.doctor.checks import CHECKS, Finding, Severity
+from daskmetrics.planning.doctor.facts import Facts, FolderFacts
 
 __all__ = ["CHECKS", "Facts", "Finding", "Severity", "Subject", "collect", "examine", "subject"]
-
-CHECKS: Mapping[str, Check] = {
-    "slurm": slurm.answers,
-    "partition": slurm.partition,
-    "account": slurm.account,
-    "job-limit": slurm.limits,
-    "gres": slurm.gres,
-    "walltime": slurm.walltime,
-    "memory": slurm.memory,
-    "cpus": slurm.cpus,
-    "task-layout": slurm.task_layout,
-    "allocation-layout": slurm.allocation_layout,
-    "rehearsal": slurm.rehearsal,
-    "interface": machine.interface,
-    "open-files": machine.open_files,
-    "nccl-interface": machine.nccl_interface,
-    "infiniband": machine.infiniband,
-    "python": machine.python,
-    "same-versions": machine.same_versions,
-    "environment": machine.environment_is_shared,
-    "threads": machine.threads,
-    "gpu-driver": machine.gpu_driver,
-    "gpu-memory": machine.gpu_memory,
-    "folders": machine.writable,
-    "disk-room": machine.room,
-    "quota": machine.quota,
-    "shared-folders": machine.shared,
-    "hub-cache": machine.hub_cache,
-    "checkpoints": machine.checkpoints,
-    "driver": history.driven,
-    "failed-units": history.failed_units,
-    "out-of-memory": history.out_of_memory,
-    "timeouts": history.timeouts,
-    "deaths": history.deaths,
-    "slow-node": history.slow_node,
-    "waiting": history.waiting,
-}
 
 
 @dataclass(frozen=True)
@@ -118,19 +77,20 @@ def _has_models(path: Path) -> bool:
 def collect(subject: Subject) -> Facts:
     """Collect the facts of a subject."""
     profile = subject.profile
-    suites = collected.suites(subject.config)
-    return Facts(
+    prefix = Path(sys.prefix)
+    facts = Facts(
         profile=profile,
         here=collected.this_machine(),
-        slurm=collected.slurm_facts(profile) if profile.kind == "slurm" else None,
         folders=collected.folders(profile, subject.run),
-        quota=collected.printed("quota", "-w"),
-        prefix=Path(sys.prefix),
-        prefix_kind=collected.file_system(Path(sys.prefix)),
-        hub=collected.hub_facts(subject.config, suites),
-        suites=suites,
-        history=collected.history(subject.run) if subject.is_run else None,
+        environment=FolderFacts("environment", prefix, kind=collected.file_system(prefix)),
     )
+    if profile.kind == "slurm":
+        facts = replace(facts, slurm=collected.slurm_facts(profile))
+    if subject.config:
+        facts = replace(facts, models=collected.models(subject.config))
+    if subject.is_run:
+        facts = replace(facts, history=collected.history(subject.run))
+    return facts
 
 
 def examine(facts: Facts) -> dict[str, Finding | None]:

@@ -1,5 +1,5 @@
-"""The facts that checks read, how they are collected from the system, Slurm and the files of a run,
-and the findings that checks return.
+"""The facts that checks read, and how they are collected from the system, Slurm and the files of a
+run.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import Enum
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
@@ -28,7 +26,7 @@ from daskmetrics.cluster.slurm import partitions
 from daskmetrics.cluster.slurm.batch import in_each_partition
 from daskmetrics.cluster.slurm.partitions import Site
 from daskmetrics.cluster.slurm.script import LaunchInfo, pools
-from daskmetrics.config import Cluster, Config, Model
+from daskmetrics.config import Cluster, Config
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.events import Event, Record, is_finished, measures_nothing, records
 from daskmetrics.core.files import RunFolder, cache_folder
@@ -66,8 +64,10 @@ class MachineFacts:
 def this_machine() -> MachineFacts:
     """The facts of the machine of this process."""
     query = ("--query-gpu=driver_version,memory.used,memory.total", "--format=csv,noheader,nounits")
-    lines = (printed("nvidia-smi", *query) or "").splitlines()
-    gpus = [line.split(", ") for line in lines if line.count(", ") == 2]
+    printed = ""
+    with suppress(subprocess.SubprocessError, OSError):  # there is no driver
+        printed = subprocess.check_output(["nvidia-smi", *query], text=True, timeout=TIMEOUT)
+    gpus = [line.split(", ") for line in printed.splitlines() if line.count(", ") == 2]
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -88,15 +88,6 @@ def this_machine() -> MachineFacts:
         files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         variables={name: value for name, value in os.environ.items() if name.startswith(VARIABLES)},
     )
-
-
-def printed(*words: str) -> str | None:
-    """The output of a command; None if it is not installed or fails."""
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=TIMEOUT)
-    except (subprocess.SubprocessError, OSError):
-        return None
-    return done.stdout
 
 
 @dataclass(frozen=True)
@@ -169,8 +160,8 @@ def folders(profile: Cluster, run: RunFolder) -> tuple[FolderFacts, ...]:
     paths = {"run": run.path, "cache": cache_folder()}
     if profile.kind == "slurm":
         paths["logs"] = Path(profile.logs)
-    if profile.scratch:
-        paths["scratch"] = Path(profile.scratch)
+    if scratch := profile.exports.get("DASK_TEMPORARY_DIRECTORY"):
+        paths["scratch"] = Path(scratch)
     return tuple(folder(purpose, path.absolute()) for purpose, path in paths.items())
 
 
@@ -205,60 +196,39 @@ def file_system(path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class SuiteFacts:
-    """The checkpoints of an experiment's models that are not trained by it, or why they cannot be
-    found.
-    """
+class ModelFacts:
+    """The checkpoints of an experiment's models that are not trained by it, and the hub's cache."""
 
     located: tuple[LocatedSuite, ...] = ()
-    problems: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()  # why models cannot be found
+    hub: FolderFacts = FolderFacts("hub", Path("/"))
+    missing: tuple[str, ...] = ()  # checkpoints that are to be downloaded, as MODEL@REVISION
+    offline: bool = False
 
 
-def suites(config: Config | None) -> SuiteFacts | None:
+def models(config: Config) -> ModelFacts:
     """The checkpoints of an experiment's models; digests of weights that are new or have changed
     are computed.
     """
-    if config is None:
-        return None
-    located = []
-    problems = []
-    for number, model in enumerate(config.models):
-        if model.source:
-            try:
-                located.append(locate(model, number=number))
-            except DaskmetricsError as error:
-                problems.append(str(error))
-    return SuiteFacts(tuple(located), tuple(problems))
-
-
-@dataclass(frozen=True)
-class HubFacts:
-    """The model hub's cache: the required models, those that are missing, and whether the hub is
-    offline.
-    """
-
-    home: Path
-    required: tuple[Model, ...] = ()
-    missing: tuple[str, ...] = ()
-    offline: bool = False
-    problem: str | None = None
-
-
-def hub_facts(config: Config | None, suites: SuiteFacts | None) -> HubFacts | None:
-    """The model hub's cache, for the models of an experiment."""
     from huggingface_hub import constants
 
-    if config is None or suites is None:
-        return None
-    required = tuple(model for model in config.models if model.source and is_hub_id(model.source))
-    sources = {model.name: model.source for model in required}
+    located = []
+    problems = []
     missing: list[str] = []
-    for located in suites.located:
-        source = sources.get(located.suite.model)
-        missing += [f"{source}@{revision}" for revision in located.to_fetch]
-    home = Path(constants.HF_HUB_CACHE)
-    problem = folder("hub", home).problem
-    return HubFacts(home, required, tuple(missing), constants.HF_HUB_OFFLINE, problem)
+    for number, model in enumerate(config.models):
+        if not model.source:
+            continue
+        try:
+            suite = locate(model, number=number)
+        except DaskmetricsError as error:
+            problems.append(str(error))
+            continue
+        located.append(suite)
+        if is_hub_id(model.source):
+            missing += [f"{model.source}@{revision}" for revision in suite.to_fetch]
+    hub = folder("hub", Path(constants.HF_HUB_CACHE))
+    offline = constants.HF_HUB_OFFLINE
+    return ModelFacts(tuple(located), tuple(problems), hub, tuple(missing), offline)
 
 
 @dataclass(frozen=True)
@@ -287,34 +257,6 @@ class Facts:
     here: MachineFacts
     slurm: SlurmFacts | None = None
     folders: tuple[FolderFacts, ...] = ()
-    quota: str | None = None  # the output of `quota`
-    prefix: Path = Path("/")  # of the Python environment
-    prefix_kind: str = ""  # its file system
-    hub: HubFacts | None = None
-    suites: SuiteFacts | None = None
+    environment: FolderFacts | None = None  # of Python
+    models: ModelFacts | None = None
     history: RunHistory | None = None
-
-
-class Severity(Enum):
-    """How serious a finding is."""
-
-    GOOD = "ok"
-    WARNING = "warning"
-    FAILURE = "failure"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of a check, with a remedy unless all is well."""
-
-    severity: Severity
-    message: str
-    remedy: str = ""
-
-
-# None where the check does not apply, or the facts are unknown
-Check = Callable[[Facts], Finding | None]
-
-good = partial(Finding, Severity.GOOD)  # all is well
-warning = partial(Finding, Severity.WARNING)  # a run works, but slowly or unreliably
-failure = partial(Finding, Severity.FAILURE)  # a run will fail

@@ -57,10 +57,12 @@ def test_this_machine_has_no_failure(tmp_path, monkeypatch):
 def test_folders_that_cannot_be_written_are_failures(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("in the way")
-    Path("site.yaml").write_text(yaml.safe_dump({"scratch": "/proc/1/scratch"}))
+    Path("site.yaml").write_text(
+        yaml.safe_dump({"exports": {"DASK_TEMPORARY_DIRECTORY": "/proc/1/scratch"}})
+    )
     findings, code = doctor("site.yaml", DASKMETRICS_CACHE=str(tmp_path / "file" / "cache"))
     assert failures(findings) == {"folders"} and code == 1
-    assert "cluster.scratch" in findings["folders"]["remedy"]
+    assert "DASK_TEMPORARY_DIRECTORY" in findings["folders"]["remedy"]
     assert "is a file" in findings["folders"]["message"]
 
 

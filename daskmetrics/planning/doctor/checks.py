@@ -1,0 +1,672 @@
+"""The checks: each is a function of the facts that it needs, and yields what is wrong, the worst
+first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from itertools import chain
+from statistics import median
+from typing import TypeVar
+
+from dask.utils import parse_bytes
+
+from daskmetrics.cluster.slurm.partitions import Partition, Site, parse_gpus
+from daskmetrics.core.errors import unknown
+from daskmetrics.core.events import AttemptFailed, RunFinished, RunStarted, WorkerJoined, scored
+from daskmetrics.core.machine import VISIBLE, split_gpus
+from daskmetrics.core.text import (
+    duration,
+    parse_walltime,
+    plural,
+    shortened,
+    size_text,
+    walltime_text,
+)
+from daskmetrics.planning.doctor.facts import (
+    Facts,
+    FolderFacts,
+    MachineFacts,
+    ModelFacts,
+    RunHistory,
+    SlurmFacts,
+)
+
+FILES_PER_WORKER = 20
+# the oldest driver of each CUDA version that torch is built for
+CUDA_DRIVERS = {"12": 525, "13": 580}
+# file systems that no other machine sees
+LOCAL = frozenset({"ext4", "ext3", "xfs", "btrfs", "tmpfs", "overlay", "zfs", "ramfs"})
+LOCKED = 2**30  # bytes; NCCL locks the memory of its buffers
+LEAST_SPACE = 1e9
+LEAST_FILES = 10_000  # each chunk is a file
+SLOWER = 1.5  # ratio of a node's median seconds to the other nodes' above which it counts as slow
+ENOUGH = 5  # the smallest number of units by which a node is judged
+IDLE = 0.5  # share of the time that workers compute, below which they count as idle
+
+# what helps, by folder
+FOLDERS = {
+    "run": "choose another one: --folder, on a file system with free space that you can write to",
+    "cache": "export DASKMETRICS_CACHE=FOLDER, one that you can write to",
+    "logs": "--set cluster.logs=FOLDER, one that you can write to and that nodes share",
+    "scratch": "export DASK_TEMPORARY_DIRECTORY=FOLDER, one of the nodes that you can write to",
+}
+# what helps, by the fault of an attempt and by the status of a unit that was given up for it
+LESS_MEMORY = "fewer protocol.batch_tokens, or more cluster.memory"
+MORE_TIME = "a larger cluster.unit_minutes, or see the cause: daskmetrics runs logs"
+SEE_LOG = "see the job's log for the cause (memory, walltime, node): daskmetrics runs logs RUN KEY"
+SEE_ERROR = "see the error: daskmetrics runs logs RUN KEY"
+FAULTS = {"memory": LESS_MEMORY, "timeout": MORE_TIME, "death": SEE_LOG}
+STATUSES = {
+    "oom": LESS_MEMORY,
+    "timeout": MORE_TIME,
+    "quarantined": SEE_LOG,
+    "error": SEE_ERROR,
+    "nan": SEE_ERROR,
+}
+
+
+class Severity(Enum):
+    """How serious a finding is."""
+
+    GOOD = "ok"
+    WARNING = "warning"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of a check, with a remedy unless all is well."""
+
+    severity: Severity
+    message: str
+    remedy: str = ""
+
+
+warning = partial(Finding, Severity.WARNING)  # a run works, but slowly or unreliably
+failure = partial(Finding, Severity.FAILURE)  # a run will fail
+
+T = TypeVar("T")
+Check = Callable[[Facts], Finding | None]  # None where it does not apply
+Examine = Callable[[Facts, T], Iterator[Finding]]  # the first finding counts
+
+CHECKS: dict[str, Check] = {}
+
+
+def check(name: str, needed: Callable[[Facts], T | None]) -> Callable[[Examine[T]], Examine[T]]:
+    """Add a function to the checks. It does not apply where the facts that it needs are None; its
+    docstring says what holds where all is well.
+    """
+
+    def register(function: Examine[T]) -> Examine[T]:
+        summary = " ".join((function.__doc__ or "").split()).removesuffix(".")
+
+        def run(facts: Facts) -> Finding | None:
+            subject = needed(facts)
+            if subject is None:
+                return None
+            return next(function(facts, subject), Finding(Severity.GOOD, summary))
+
+        CHECKS[name] = run
+        return function
+
+    return register
+
+
+def machine(facts: Facts) -> MachineFacts:
+    """This machine."""
+    return facts.here
+
+
+def slurm(facts: Facts) -> SlurmFacts | None:
+    """What Slurm answers, of a Slurm profile."""
+    return facts.slurm
+
+
+def site(facts: Facts) -> Site | None:
+    """The partitions, where Slurm answers."""
+    return facts.slurm.site if facts.slurm else None
+
+
+def partition(facts: Facts) -> Partition | None:
+    """The partition of the profile's jobs, if it exists; of several the first that is up."""
+    if facts.slurm is None or facts.slurm.site is None:
+        return None
+    names = (facts.profile.partition or "").split(",")
+    candidates = [
+        partition
+        for partition in facts.slurm.site.partitions
+        if partition.name in names or (partition.default and not facts.profile.partition)
+    ]
+    if facts.profile.partition:
+        candidates.sort(key=lambda partition: names.index(partition.name))
+    return max(candidates, key=lambda partition: partition.up, default=None)
+
+
+def folders(facts: Facts) -> tuple[FolderFacts, ...] | None:
+    """The folders of a run."""
+    return facts.folders or None
+
+
+def models(facts: Facts) -> ModelFacts | None:
+    """The models of an experiment."""
+    return facts.models
+
+
+def history(facts: Facts) -> RunHistory | None:
+    """The journal of a run."""
+    return facts.history
+
+
+@check("slurm", slurm)
+def _answers(facts: Facts, slurm: SlurmFacts) -> Iterator[Finding]:
+    """Slurm's commands are installed, and its controller answers."""
+    if slurm.missing:
+        remedy = "run this on a login node, or: module load slurm; or --cluster local"
+        yield failure(f"not on PATH: {', '.join(slurm.missing)}", remedy)
+    if slurm.problem:
+        yield failure(slurm.problem, "see: scontrol ping; if this lasts, ask the site's support")
+
+
+@check("partition", site)
+def _partition(facts: Facts, site: Site) -> Iterator[Finding]:
+    """The partition exists, is up and has nodes that accept jobs."""
+    names = [partition.name for partition in site.partitions]
+    remedy = f"--set cluster.partition={next(iter(names), 'NAME')}"
+    requested = facts.profile.partition
+    for name in requested.split(",") if requested else ():
+        if name not in names:
+            yield failure(str(unknown("partition", name, names)), remedy)
+    chosen = partition(facts)
+    if chosen is None:
+        yield failure("the profile names no partition, and the site has no default one", remedy)
+    elif not chosen.up:
+        remedy = f"wait, or use another one: {', '.join(names)}"
+        yield failure(f"partition {chosen.name} is not up", remedy)
+    elif not any(nodes.is_usable for nodes in chosen.nodes):
+        yield failure(f"no node of {chosen.name} accepts jobs", "see: sinfo -R")
+
+
+@check("account", partition)
+def _account(facts: Facts, partition: Partition) -> Iterator[Finding]:
+    """The account may use the partition."""
+    name = facts.profile.account
+    accounts = facts.slurm.accounts if facts.slurm else None
+    if partition.accounts and name not in partition.accounts:
+        accepted = ", ".join(partition.accounts)
+        yield failure(
+            f"partition {partition.name} accepts only the accounts {accepted}, got {name or 'none'}",
+            f"--set cluster.account={partition.accounts[0]}, or another partition",
+        )
+    if accounts and name and name not in accounts:
+        remedy = f"--set cluster.account={accounts[0]} (your accounts: {', '.join(accounts)})"
+        yield failure(f"{name} is not one of your accounts", remedy)
+
+
+@check("job-limit", lambda facts: facts.slurm.max_jobs if facts.slurm else None)
+def _job_limit(facts: Facts, allowed: int) -> Iterator[Finding]:
+    """The site lets a user submit all jobs."""
+    processes = max(1, facts.profile.gpus_per_job)
+    jobs = -(-facts.profile.workers // processes)
+    if jobs > allowed:
+        message = f"{jobs} jobs, but the site accepts {allowed} per user"
+        yield failure(message, f"--set cluster.workers={allowed * processes}")
+
+
+@check("gres", lambda facts: partition(facts) if facts.profile.gpus_per_job else None)
+def _gres(facts: Facts, partition: Partition) -> Iterator[Finding]:
+    """The partition has the GPUs that a job requests."""
+    profile = facts.profile
+    available = partition.gpus
+    kind = profile.gpu_type
+    if not available or (kind and not available[kind]):
+        kinds = ", ".join(sorted(f"{name or 'gpu'} ({count})" for name, count in available.items()))
+        remedy = "another partition, or --set cluster.gpus_per_job=0"
+        if other := next(filter(None, available), None):
+            remedy = f"--set cluster.gpu_type={other}"
+        message = f"partition {partition.name} has no {kind or 'GPUs'}; its GPUs: {kinds or 'none'}"
+        yield failure(message, remedy)
+    largest = 0
+    for nodes in partition.nodes:
+        if nodes.is_usable:
+            count = nodes.gpus.get(kind, 0) if kind else sum(nodes.gpus.values())
+            largest = max(largest, count)
+    if profile.gpus_per_job > largest:
+        requested = f"a job requests {profile.gpus_per_job} GPUs"
+        yield failure(
+            f"{requested}, a node of {partition.name} has {largest}",
+            f"--set cluster.gpus_per_job={largest}",
+        )
+
+
+@check("walltime", partition)
+def _walltime(facts: Facts, partition: Partition) -> Iterator[Finding]:
+    """The partition allows the jobs' walltime."""
+    requested = parse_walltime(facts.profile.walltime)
+    longest = partition.longest
+    if longest and requested > longest:
+        message = f"jobs request {duration(requested)}, {partition.name} allows {duration(longest)}"
+        yield failure(message, f"--set 'cluster.walltime=\"{walltime_text(longest)}\"'")
+
+
+@check("memory", partition)
+def _memory(facts: Facts, partition: Partition) -> Iterator[Finding]:
+    """Nodes have the memory that a job requests."""
+    size = parse_bytes(facts.profile.memory or "0")
+    requested = size * max(1, facts.profile.gpus_per_job) / 2**30
+    largest = max((nodes.memory for nodes in partition.nodes), default=0) / 2**10
+    if requested > largest:
+        message = f"a job requests {requested:.0f} GiB, the largest node has {largest:.0f}"
+        remedy = "a smaller cluster.memory (it is per worker), or fewer gpus_per_job"
+        yield failure(message, remedy)
+
+
+@check("cpus", partition)
+def _cpus(facts: Facts, partition: Partition) -> Iterator[Finding]:
+    """Nodes have the CPUs that a job requests, and enough for all their GPUs."""
+    profile = facts.profile
+    if not partition.nodes:
+        return
+    processes = max(1, profile.gpus_per_job)
+    requested = profile.threads * processes
+    largest = max(nodes.cpus for nodes in partition.nodes)
+    if requested > largest:
+        message = f"a job requests {requested} CPUs, the largest node has {largest}"
+        yield failure(message, f"--set cluster.threads={largest // processes}")
+    shares = [nodes.cpus / sum(nodes.gpus.values()) for nodes in partition.nodes if nodes.gpus]
+    share = min(shares, default=float(largest))
+    if profile.gpus_per_job and profile.threads > share:
+        message = f"{profile.threads} CPUs per GPU, but a node has {share:g} for each"
+        remedy = f"--set cluster.threads={max(1, int(share))}"
+        yield warning(f"{message}: some of its GPUs stay unused", remedy)
+
+
+@check("task-layout", lambda facts: facts.profile.directives or None)
+def _task_layout(facts: Facts, directives: tuple[str, ...]) -> Iterator[Finding]:
+    """There is one worker process for each GPU, so that no GPU of a job is idle."""
+    requested = _requested_gpus(directives)
+    workers = max(1, facts.profile.gpus_per_job)
+    if requested > workers:
+        message = f"a job requests {requested} GPUs and starts {plural(workers)}"
+        remedy = f"remove that directive and write: gpus_per_job: {requested}"
+        yield failure(f"{message}: {requested - workers} idle", remedy)
+    tasks = (re.match(r"--ntasks(?:-per-node)?[= ](\d+)", line) for line in directives)
+    count = next((int(match[1]) for match in tasks if match), 1)
+    if count > 1:
+        yield failure(
+            f"directives request {count} tasks, but the script starts one program, without srun",
+            "drop --ntasks: gpus_per_job sets the number of workers on a node",
+        )
+
+
+def _requested_gpus(directives: Iterable[str]) -> int:
+    """The number of GPUs of a job that directives request; 0 without such a directive."""
+    for line in directives:
+        if match := re.match(r"--gres[= ](\S+)", line):
+            return sum(parse_gpus(match[1]).values())
+        if match := re.match(r"--gpus(?:-per-node|-per-task)?[= ](?:\w+:)?(\d+)", line):
+            return int(match[1])
+    return 0
+
+
+@check("allocation-layout", lambda facts: facts.here.variables.get("SLURM_JOB_ID"))
+def _allocation_layout(facts: Facts, job: str) -> Iterator[Finding]:
+    """Inside a job there are as many tasks as GPUs; otherwise the work uses only one GPU."""
+    variables = facts.here.variables
+    tasks = int(variables.get("SLURM_NTASKS", "1") or 1)
+    per_node = len(split_gpus(variables.get(VISIBLE, ""))) or len(facts.here.gpus)
+    total = per_node * int(variables.get("SLURM_NNODES", "1") or 1)
+    if tasks < total:
+        remedy = (
+            f"request --ntasks-per-node={per_node} --gpus-per-task=1, and start workers by srun"
+        )
+        yield failure(f"{plural(tasks, 'task')} for {total} GPUs in job {job}", remedy)
+
+
+@check("rehearsal", site)
+def _rehearsal(facts: Facts, site: Site) -> Iterator[Finding]:
+    """Slurm would accept the profile's jobs (``sbatch --test-only``)."""
+    if facts.slurm and facts.slurm.refusal:
+        remedy = "see the other failures, or: daskmetrics run --dry-run"
+        yield failure(f"sbatch refuses: {facts.slurm.refusal}", remedy)
+
+
+@check("interface", lambda facts: facts.profile.interface or facts.slurm)
+def _interface(facts: Facts, _: object) -> Iterator[Finding]:
+    """The profile's network interface is up and leads to the nodes."""
+    name = facts.profile.interface
+    interfaces = facts.here.interfaces
+    reached_by = facts.slurm.reached_by if facts.slurm else None
+    remedy = f"--set cluster.interface={reached_by or 'NAME'}"
+    if name and not interfaces.get(name):
+        up = ", ".join(other for other, addresses in interfaces.items() if addresses)
+        yield failure(f"{facts.here.host} has no interface {name} that is up, but {up}", remedy)
+    if facts.slurm is None or reached_by is None:
+        return
+    remote = facts.slurm.remote
+    if name == "lo" and remote:
+        yield failure(f"{reached_by} leads to the nodes, lo does not", remedy)
+    if name and name not in (reached_by, "lo"):
+        yield warning(f"{reached_by} leads to the nodes, but the profile names {name}", remedy)
+    if name is None and remote and len(interfaces.keys() - {"lo"}) > 1:
+        message = "there are several networks, and the profile names no interface"
+        yield warning(message, f"{remedy}, if jobs cannot connect to the scheduler")
+
+
+@check("open-files", machine)
+def _open_files(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
+    """The scheduler may open a connection to every worker."""
+    workers = facts.profile.workers
+    needed = 200 + FILES_PER_WORKER * workers
+    if machine.files < needed:
+        message = f"a process may open {machine.files} files, {workers} workers need {needed}"
+        yield warning(message, f"ulimit -n {needed}")
+
+
+@check("nccl-interface", machine)
+def _nccl_interface(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
+    """The interfaces that NCCL and Gloo should use exist, if any are set."""
+    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
+        value = _variable(facts, name)
+        if value.startswith("^"):  # names the interfaces to avoid
+            continue
+        for prefix in filter(None, value.removeprefix("=").split(",")):
+            if not any(existing.startswith(prefix) for existing in machine.interfaces):
+                existing = ", ".join(machine.interfaces)
+                message = f"{name}={value}, but {machine.host} has {existing}"
+                yield failure(message, f"unset {name}, or name one of these")
+
+
+def _variable(facts: Facts, name: str) -> str:
+    variables = {**facts.here.variables, **facts.profile.exports}
+    return str(variables.get(name, ""))
+
+
+@check("infiniband", lambda facts: facts.here.infiniband or None)
+def _infiniband(facts: Facts, _: object) -> Iterator[Finding]:
+    """NCCL can use the InfiniBand of this machine; otherwise it falls back to sockets, without an
+    error.
+    """
+    reasons = _socket_reasons(facts)
+    if not reasons:
+        return
+    yield warning(
+        f"{facts.here.host}: NCCL would fall back to sockets: {'; '.join(reasons)}",
+        f"{'; '.join(reasons.values())}. Training across nodes is slow without InfiniBand",
+    )
+
+
+def _socket_reasons(facts: Facts) -> dict[str, str]:
+    """Why NCCL would not use the InfiniBand of this machine, each with its remedy."""
+    machine = facts.here
+    reasons = {}
+    if _variable(facts, "NCCL_IB_DISABLE") not in ("", "0"):
+        reasons["NCCL_IB_DISABLE is set"] = "unset NCCL_IB_DISABLE"
+    if _variable(facts, "NCCL_NET").lower() == "socket":
+        reasons["NCCL_NET=Socket"] = "unset NCCL_NET"
+    chosen = _variable(facts, "NCCL_IB_HCA")
+    ports = {port: state for port, state in machine.infiniband.items() if _is_chosen(port, chosen)}
+    if not ports:
+        names = ", ".join(machine.infiniband)
+        reasons[f"NCCL_IB_HCA={chosen} names none of {names}"] = "unset NCCL_IB_HCA"
+    elif not any(state.startswith("ACTIVE") for state in ports.values()):
+        states = "; ".join(f"{port} {state}" for port, state in ports.items())
+        reasons[f"no port is active ({states})"] = "ask the site's support; see: ibstat"
+    if not machine.verbs:
+        remedy = "start the container or job with /dev/infiniband"
+        reasons["/dev/infiniband is not visible"] = remedy
+    if 0 <= machine.locked < LOCKED:
+        remedy = "ulimit -l unlimited, or in slurmd: LimitMEMLOCK=infinity"
+        reasons[f"a process may lock only {size_text(machine.locked)} of memory"] = remedy
+    return reasons
+
+
+def _is_chosen(port: str, value: str) -> bool:
+    """Whether a value of NCCL_IB_HCA, such as ``mlx5``, ``=mlx5_0:1`` or ``^mlx5_1``, chooses a
+    port.
+
+    >>> [_is_chosen("mlx5_0:1", value) for value in ("", "mlx5", "=mlx5_0", "^mlx5_0", "mlx5_2:1")]
+    [True, True, True, False, False]
+    """
+    excludes = value.startswith("^")
+    exact = value.lstrip("^").startswith("=")
+    names = [name for name in value.lstrip("^=").split(",") if name]
+    device = port.partition(":")[0]
+    named = any(name in (port, device) or (not exact and device.startswith(name)) for name in names)
+    return not names or named is not excludes
+
+
+@check("python", machine)
+def _python(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
+    """The required packages are installed."""
+    missing = [name for name, version in machine.versions.items() if version == "none"]
+    if missing:
+        remedy = "pip install daskmetrics in this environment"
+        yield failure(f"not installed: {', '.join(missing)}", remedy)
+
+
+@check("same-versions", history)
+def _same_versions(facts: Facts, history: RunHistory) -> Iterator[Finding]:
+    """The workers of a run have the versions of this machine; patch releases of Python and builds of
+    a package count as the same.
+    """
+    for worker in history.entries:
+        if not isinstance(worker, WorkerJoined):
+            continue
+        differing = [
+            f"{name} {version} there, {facts.here.versions[name]} here"
+            for name, version in worker.versions.items()
+            if name in facts.here.versions
+            and _release(name, version) != _release(name, facts.here.versions[name])
+        ]
+        if differing:
+            remedy = "start workers from this environment, or from one with the same packages"
+            yield failure(f"worker {worker.name}: {'; '.join(differing)}", remedy)
+
+
+def _release(name: str, version: str) -> str:
+    if name == "python":
+        return ".".join(version.split(".")[:2])
+    return version.partition("+")[0]
+
+
+@check("threads", lambda facts: facts.here if facts.profile.kind == "local" else None)
+def _threads(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
+    """Local workers together have no more threads than the machine has CPUs."""
+    profile = facts.profile
+    if profile.threads * profile.workers > machine.cpus:
+        threads = plural(profile.threads, "thread")
+        message = f"{profile.workers} workers with {threads} on {machine.cpus} CPUs"
+        yield warning(message, f"--workers {max(1, machine.cpus // profile.threads)}")
+
+
+@check("gpu-driver", lambda facts: facts.here if facts.here.gpus else None)
+def _gpu_driver(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
+    """The NVIDIA driver is new enough for this build of torch."""
+    torch = machine.versions.get("torch", "")
+    build = re.search(r"\+cu(\d{2})", torch)
+    if build is None and "+cpu" in torch:
+        message = "this build of torch has no CUDA, but there are GPUs"
+        yield failure(message, "install a build of torch with CUDA")
+    oldest = CUDA_DRIVERS.get(build[1], 0) if build else 0
+    if machine.gpu_driver and float(machine.gpu_driver.split(".")[0]) < oldest:
+        message = f"driver {machine.gpu_driver}, but torch needs {oldest} or later"
+        yield failure(message, "a build of torch for an older CUDA, or a newer driver")
+
+
+@check("gpu-memory", lambda facts: facts.here.gpu_used or None)
+def _gpu_memory(facts: Facts, shares: tuple[float, ...]) -> Iterator[Finding]:
+    """No other process uses the GPUs' memory."""
+    busy = [f"GPU {number}: {share:.0%}" for number, share in enumerate(shares) if share > 0.1]
+    if busy:
+        remedy = "see: nvidia-smi; other users' processes, or your own left over from a crash"
+        yield warning(f"memory in use: {', '.join(busy)}", remedy)
+
+
+@check("folders", folders)
+def _writable(facts: Facts, folders: tuple[FolderFacts, ...]) -> Iterator[Finding]:
+    """The folders of run, cache, logs and scratch are writable."""
+    unwritable = [folder for folder in folders if folder.problem]
+    if not unwritable:
+        return
+    problems = [f"{folder.what} {folder.path}: {folder.problem}" for folder in unwritable]
+    yield failure("; ".join(problems), "; ".join(FOLDERS[folder.what] for folder in unwritable))
+
+
+@check("disk-room", folders)
+def _room(facts: Facts, folders: tuple[FolderFacts, ...]) -> Iterator[Finding]:
+    """There is free space for what the run writes, and for its files."""
+    for folder in folders:
+        full = folder.free < LEAST_SPACE or folder.free_files < LEAST_FILES
+        if full and not folder.problem:
+            free = f"{size_text(folder.free)} and {folder.free_files:,} files"
+            needed = f"{size_text(LEAST_SPACE)} and {LEAST_FILES:,}"
+            message = f"{folder.what} folder {folder.path}: room for {free}, needs {needed}"
+            yield failure(message, f"free some, or {FOLDERS[folder.what]}")
+
+
+@check("shared-folders", slurm)
+def _shared(facts: Facts, slurm: SlurmFacts) -> Iterator[Finding]:
+    """The folders of run, logs and cache and the Python environment are on a network file system."""
+    names = [
+        f"{folder.what} {folder.path} ({folder.kind})"
+        for folder in (*facts.folders, facts.environment)
+        if folder and folder.what != "scratch" and folder.kind in LOCAL
+    ]
+    if names:
+        message = f"on a local disk of this machine: {'; '.join(names)}"
+        remedy = (
+            "if nodes do not see it, use a shared file system; try it: daskmetrics cluster test"
+        )
+        yield warning(message, remedy)
+
+
+@check("hub-cache", models)
+def _hub_cache(facts: Facts, models: ModelFacts) -> Iterator[Finding]:
+    """Required models are in the hub's cache, or can be downloaded."""
+    if not models.missing:
+        return
+    home = models.hub.path
+    names = shortened(models.missing, most=3)
+    download = f"hf download {models.missing[0].replace('@', ' --revision ')}"
+    if models.offline:
+        message = f"HF_HUB_OFFLINE is set, and {home} does not contain {names}"
+        yield failure(message, f"on a machine with a network: {download}")
+    if models.hub.problem:
+        remedy = "export HF_HOME=FOLDER, one that you can write to and nodes share"
+        yield failure(f"{home}: {models.hub.problem}", remedy)
+    if facts.profile.kind != "local":
+        message = f"{home} does not contain {names}; nodes often have no network"
+        yield warning(message, f"on the login node: {download}")
+
+
+@check("checkpoints", models)
+def _checkpoints(facts: Facts, models: ModelFacts) -> Iterator[Finding]:
+    """The checkpoints of all models can be found, and their weights are what their names say."""
+    if models.problems:
+        remedy = "correct 'models:' in the configuration, or provide the files"
+        yield failure(models.problems[0], remedy)
+    warnings = "; ".join(chain.from_iterable(suite.warnings for suite in models.located))
+    if warnings:
+        yield warning(warnings, "check that these revisions hold the weights of their steps")
+
+
+@check("driver", history)
+def _driven(facts: Facts, history: RunHistory) -> Iterator[Finding]:
+    """The run is finished, or a process drives it."""
+    if history.finished or history.driver:
+        return
+    yield failure("unfinished, and no process drives it", "run the same command again: it resumes")
+
+
+@check("failed-units", history)
+def _failed_units(facts: Facts, history: RunHistory) -> Iterator[Finding]:
+    """Every unit has a value."""
+    lost = [record for record in history.records if record.status in STATUSES]
+    if not lost:
+        return
+    counts = Counter(record.status for record in lost)
+    statuses = ", ".join(f"{count} {status}" for status, count in counts.items())
+    first = f"the first: {lost[0].name}: {lost[0].reason}"
+    remedies = dict.fromkeys(STATUSES[status] for status in counts)
+    yield failure(
+        f"{plural(len(lost), 'unit')} without a value ({statuses}), {first}",
+        f"{'; '.join(remedies)}; then: daskmetrics runs retry {history.folder}",
+    )
+
+
+@check("failed-attempts", history)
+def _failed_attempts(facts: Facts, history: RunHistory) -> Iterator[Finding]:
+    """No attempt ended by its memory, its time or the death of its worker."""
+    counts = Counter(
+        entry.fault
+        for entry in history.entries
+        if isinstance(entry, AttemptFailed) and entry.fault in FAULTS
+    )
+    if not counts:
+        return
+    faults = ", ".join(f"{count} {fault}" for fault, count in counts.items())
+    yield warning(
+        f"{plural(counts.total(), 'attempt')} failed ({faults})",
+        "; ".join(FAULTS[fault] for fault in counts),
+    )
+
+
+@check("slow-node", lambda facts: pace(facts.history) or None if facts.history else None)
+def _slow_node(facts: Facts, ratios: dict[str, float]) -> Iterator[Finding]:
+    """No node is much slower than the others at the same kind of unit."""
+    slowest = max(ratios, key=ratios.__getitem__)
+    if ratios[slowest] <= SLOWER:
+        return
+    message = f"{slowest} takes {ratios[slowest]:.1f} times as long as the other nodes"
+    exclude = f"--set 'cluster.directives=[\"--exclude={slowest}\"]'"
+    yield warning(message, f"{exclude}; tell the site's support")
+
+
+def pace(history: RunHistory) -> dict[str, float]:
+    """For each host the median of its units' seconds over the median of the same model's units on
+    other hosts; empty if no two hosts can be compared.
+    """
+    hosts = {entry.name: entry.host for entry in history.entries if isinstance(entry, WorkerJoined)}
+    units: dict[tuple[str, str], list[tuple[str, float]]] = defaultdict(list)
+    for record in history.records:
+        host = hosts.get(record.worker or "")
+        if record.ok and host and record.kind != "train":
+            model = record.name.partition("@")[0]
+            units[record.kind, model].append((host, record.seconds))
+    ratios: dict[str, list[float]] = defaultdict(list)
+    for same in units.values():
+        for host in {host for host, _ in same}:
+            inside = [seconds for where, seconds in same if where == host]
+            outside = [seconds for where, seconds in same if where != host]
+            if min(len(inside), len(outside)) >= ENOUGH and median(outside) > 0:
+                ratios[host].append(median(inside) / median(outside))
+    return {host: median(values) for host, values in ratios.items()}
+
+
+@check("waiting", lambda facts: _busy(facts.history) if facts.history else None)
+def _waiting(facts: Facts, busy: float) -> Iterator[Finding]:
+    """Workers compute most of the time, instead of waiting for data or for the driver."""
+    if busy >= IDLE:
+        return
+    remedy = "loading or the driver is the limit: fewer workers, or a faster file system"
+    yield warning(f"workers computed {busy:.0%} of the time", remedy)
+
+
+def _busy(history: RunHistory) -> float | None:
+    """The share of an uninterrupted run's time that its workers computed."""
+    entries = history.entries
+    started = [entry.at for entry in entries if isinstance(entry, RunStarted)]
+    ended = [entry.at for entry in entries if isinstance(entry, RunFinished)]
+    workers = {entry.name for entry in entries if isinstance(entry, WorkerJoined)}
+    uninterrupted = len(started) == len(ended) == 1 and ended[0] > started[0]
+    if not uninterrupted or not workers:
+        return None
+    encoded = {result.encode_seconds for _, result in scored(history.records)}
+    work = sum(record.seconds for record in history.records) + sum(encoded)
+    return min(1.0, work / (len(workers) * (ended[0] - started[0])))
