@@ -87,11 +87,6 @@ NO_OPTION = 1  # exit code of a plan in which no option can be used
     metavar="SIZE,...",
     help="With --simulate: also workers with so much memory, as 8GiB,32GiB.",
 )
-@click.option(
-    "--units",
-    type=click.IntRange(1),
-    help="Units of the simulation.  [default: as many as were measured]",
-)
 @click.option("--output", type=PATH, help="Folder for bench.csv and bench.png.")
 @friendly
 def bench(
@@ -133,19 +128,18 @@ def bench(
         )
     calibration_file = calibration.save(result.calibration)
     simulated = options["simulate"]
-    units = options["units"]
     tables = [report.bench_table(result)]
     if simulated:
-        tables.append(report.simulation_table(result, simulated, units))
+        tables.append(report.simulation_table(result, simulated))
     if sizes:
         cores, memory = sizes
         cores = cores or (result.cores,)
-        tables.append(report.size_table(result, cores, memory, simulated, units))
+        tables.append(report.size_table(result, cores, memory, simulated))
     for table in tables:
         say()
         table.show()
     if output:
-        _save(result, tables, output, simulated, units)
+        _save(result, tables, output, simulated)
     say(f"Calibration: {calibration_file}")
 
 
@@ -186,9 +180,7 @@ def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractConte
     return spec.function.name, map_runner(spec)
 
 
-def _save(
-    result: Bench, tables: Sequence[Table], folder: Path, simulated: int | None, units: int | None
-) -> None:
+def _save(result: Bench, tables: Sequence[Table], folder: Path, simulated: int | None) -> None:
     from daskmetrics.planning import report
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -196,7 +188,7 @@ def _save(
         (folder / f"{name}.csv").write_text(table.as_csv(), encoding="utf-8")
         say(folder / f"{name}.csv")
     try:
-        say(report.draw(result, folder / "bench.png", simulated, units))
+        say(report.draw(result, folder / "bench.png", simulated))
     except ImportError:
         say("No plot: matplotlib is not installed. Install daskmetrics[plot].")
 

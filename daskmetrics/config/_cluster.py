@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
-from pydantic import Field, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from daskmetrics.config.section import (
     Directive,
@@ -73,10 +72,6 @@ class Factory(Section):
         description="Its keyword arguments.",
         examples=[{"cores": 8, "memory": "64GB", "queue": "gpu"}],
     )
-
-    @model_serializer(mode="wrap")
-    def _by_key(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        return {name.rstrip("_"): value for name, value in handler(self).items()}
 
 
 class Cluster(Section):

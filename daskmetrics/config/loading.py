@@ -229,11 +229,13 @@ def _as_mapping(section: str, key: str, value: object) -> dict[Any, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    if not _is_file(path):
-        available = ", ".join(str(p) for p in sorted(folder().glob("*.yaml")))
-        raise ConfigError(f"No configuration file '{path}'. Ready-made ones: {available}.")
     try:
         data = _parse_yaml(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        available = ", ".join(str(p) for p in sorted(folder().glob("*.yaml")))
+        raise ConfigError(
+            f"No configuration file '{path}' ({error.strerror}). Ready-made ones: {available}."
+        ) from None
     except ValueError as error:
         raise ConfigError(f"'{path}' is not valid YAML: {error}") from None
     if not isinstance(data, dict):
@@ -241,13 +243,6 @@ def _read(path: Path) -> dict[str, Any]:
             f"'{path}' must hold 'key: value' lines, but holds {type(data).__name__}."
         )
     return data
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long
-        return False
 
 
 def _parse_yaml(text: str) -> Any:

@@ -72,13 +72,16 @@ SlurmName = Annotated[
     Word, BeforeValidator(lambda value: str(value) if type(value) is int else value)
 ]
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+_WORD_OR_LIST = WithJsonSchema(
+    {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+)
 # Slurm takes several partitions as one word, joined by commas
 Partitions = Annotated[
     SlurmName,
     BeforeValidator(
         lambda value: ",".join(map(str, value)) if isinstance(value, list | tuple) else value
     ),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+    _WORD_OR_LIST,
 ]
 Size = Annotated[str, matching(r"\d+(\.\d+)? ?[kKMGTP]?i?B?", "a size such as 16GiB")]
 Source = Annotated[Line, AfterValidator(_check_path)]
@@ -99,7 +102,7 @@ DottedName = Annotated[
 Names = Annotated[
     tuple[str, ...],
     BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+    _WORD_OR_LIST,
 ]
 Variable = Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]{0,95}", "the name of a variable")]
 
@@ -108,7 +111,11 @@ class Section(BaseModel):
     """A part of the configuration: frozen, and strict about its keys."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
+        frozen=True,
+        extra="forbid",
+        validate_default=True,
+        allow_inf_nan=False,
+        serialize_by_alias=True,
     )
 
     @model_validator(mode="before")

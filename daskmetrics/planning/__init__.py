@@ -1,19 +1,17 @@
 """Before a run: its time, its cost, what is free to run it on, and what will go wrong.
 
 ============= ===============================================================================
-`workload`    phases of work, and their time on a number of workers of one kind
 `calibration` measured times, and how they correct assumed times
+`options`     phases of work, and offers of workers compared for them: times, costs, suggestions
 `estimate`    what is left of an experiment, as a workload
 `preview`     the same as the table of a dry run
-`options`     offers of workers compared for a workload: times, costs, suggestions
 `offers`      what profiles offer: free workers, waits, how earlier work ended
-`plan`        the options for a configuration, and the prediction kept for the run
-`progress`    how far a run is beside what its plan predicted
+`plan`        the options for a configuration
+`progress`    the prediction that a plan keeps for its run, beside the run
 `scaling`     time against number of workers
 `bench`       the same work with several numbers of workers
-`trials`      what each of its trials does
 `rank_bench`  what the ranks of a training measure: exchange of gradients, loaders, precision
-`report`      tables of a plan and a bench; the plot of a bench
+`report`      tables of a plan and a bench; the figure of a bench
 `doctor`      checks of a profile, an experiment or a run
 ============= ===============================================================================
 

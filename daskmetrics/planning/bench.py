@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain, count, cycle, islice, product
+from itertools import chain, count, product
 from math import fsum
 from pathlib import Path
 from statistics import median_high
@@ -100,31 +100,27 @@ class Bench:
         idle = min(trial.seconds for trial in fewest) - busy
         return max(0.0, idle / max(1, fewest[0].units))
 
-    def simulation(
-        self, most: int, units: int | None = None
-    ) -> tuple[tuple[ScalingRow, ...], Amdahl | None]:
-        """Rows of up to ``most`` simulated workers, from the measured seconds of the units,
-        repeated to ``units``.
+    def simulation(self, most: int) -> tuple[tuple[ScalingRow, ...], Amdahl | None]:
+        """Rows of up to ``most`` simulated workers, from the measured seconds of the units, and
+        Amdahl's law fitted to them.
 
-        Workers that share each unit follow Amdahl's law; ConfigError if it could not be fitted.
+        Workers that share each unit follow the measured law; ConfigError if it could not be fitted.
         """
-        counts = scaling.doublings(most)
-        if self.is_shared:
-            law = self.law
-            if law is None:
-                raise ConfigError(
-                    "More workers are simulated from two measured numbers: --workers 1,2"
-                )
-            measured = self.trials[0]
-            trials = [
-                BenchTrial(n, law.seconds(n), measured.units, samples=measured.samples)
-                for n in counts
-            ]
-            return scaling.rows(trials, self.price, simulated=True), law
-        chains = self._repeated(units)
-        seconds, law = scaling.simulated(chains, counts, self.dispatch)
-        units = sum(map(len, chains))
-        trials = [BenchTrial(n, seconds[n], units) for n in counts]
+        measured = self.trials[0]
+        law = self.law
+
+        def trial(workers: int) -> BenchTrial:
+            if law and self.is_shared:
+                seconds = law.seconds(workers)
+            else:
+                seconds = makespan(self.chains, workers, self.dispatch)
+            return BenchTrial(workers, seconds, measured.units, samples=measured.samples)
+
+        if law is None and self.is_shared:
+            raise ConfigError("More workers are simulated from two measured numbers: --workers 1,2")
+        trials = [trial(workers) for workers in scaling.doublings(most)]
+        if not self.is_shared:
+            law = scaling.fit(trials)
         return scaling.rows(trials, self.price, simulated=True), law
 
     def sizes(
@@ -132,28 +128,21 @@ class Bench:
         cores: Sequence[int],
         memory: Sequence[float | None],
         most: int,
-        units: int | None = None,
     ) -> tuple[tuple[WorkerSize, float, float], ...]:
         """Simulated sizes of a worker, with the seconds of one and of ``most`` such workers; inf if
         no unit fits.
 
         Each unit takes the cores and the peak memory of the measured worker.
         """
-        chains = self._repeated(units)
 
         def seconds(workers: int, size: WorkerSize) -> float:
             if not size.units:
                 return math.inf
-            return makespan(chains, workers * size.units, self.dispatch)
+            return makespan(self.chains, workers * size.units, self.dispatch)
 
         combinations = product(cores, memory)
         sizes = [WorkerSize.of(c, m, self.cores, self.memory) for c, m in combinations]
         return tuple((size, seconds(1, size), seconds(most, size)) for size in sizes)
-
-    def _repeated(self, units: int | None) -> Sequence[Sequence[float]]:
-        if not units:
-            return self.chains
-        return list(islice(cycle(self.chains), units))
 
 
 def bench(

@@ -7,16 +7,16 @@ for another model the interval is wider.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from daskmetrics.core.costs import Estimate, Interval
 from daskmetrics.core.errors import DaskmetricsError, DataError
@@ -64,15 +64,8 @@ class Calibration:
     start: float = 0.0  # seconds until workers were ready
     overhead: float = 0.0  # time of a run beyond its units, as a share of the units' time
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Calibration:
-        """From JSON values, as `asdict` gives them; TypeError or KeyError if the data is something
-        else.
-        """
-        samples = tuple(
-            Sample(**{**sample, "seconds": tuple(sample["seconds"])}) for sample in data["samples"]
-        )
-        return cls(**{**data, "samples": samples, "serial": tuple(data["serial"])})
+
+_JSON = TypeAdapter(Calibration)
 
 
 def best_sample(
@@ -136,7 +129,7 @@ def save(calibration: Calibration) -> Path:
     path = folder() / f"{calibration.at:.0f}-{calibration.device}-{os.getpid()}.json"
     with private():
         path.parent.mkdir(parents=True, exist_ok=True)
-    return atomic_write(path, json.dumps(asdict(calibration), indent=1))
+    return atomic_write(path, _JSON.dump_json(calibration, indent=1).decode())
 
 
 def known() -> tuple[Calibration, ...]:
@@ -144,8 +137,8 @@ def known() -> tuple[Calibration, ...]:
     calibrations = []
     for path in sorted(folder().glob("*.json")):
         try:
-            calibrations.append(Calibration.from_dict(json.loads(path.read_text(encoding="utf-8"))))
-        except (ValueError, TypeError, KeyError) as error:
+            calibrations.append(_JSON.validate_json(path.read_bytes()))
+        except ValueError as error:
             raise DataError(
                 f"'{path}' is not a calibration ({error}). "
                 "Delete it and measure again with: daskmetrics bench"

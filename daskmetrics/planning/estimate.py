@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import yaml
 
-from daskmetrics.bandit import Problem
 from daskmetrics.bandit.costs import useful_workers
 from daskmetrics.checkpoints import locations
 from daskmetrics.config import Cluster, Recipe
@@ -158,13 +157,15 @@ def _cells_left(experiment: Experiment, entries: Sequence[Event], costs: CostMod
     """The scores that the budget still allows."""
     if not experiment.tasks:
         return 0
-    return cells_left(experiment, entries, _problem_on(experiment, costs))
+    return cells_left(
+        experiment, entries, search.build_problem(experiment, experiment.suites, costs=costs)
+    )
 
 
 def _cell_seconds(experiment: Experiment, costs: CostModel) -> float:
     """Mean assumed seconds of a score, with its share of the encoding that scores share."""
     cells = len(experiment.arms) * len(experiment.tasks)
-    return _problem_on(experiment, costs).exhaustive_cost / cells
+    return search.build_problem(experiment, experiment.suites, costs=costs).exhaustive_cost / cells
 
 
 def _cells_at_once(experiment: Experiment, entries: Sequence[Event]) -> int | None:
@@ -370,7 +371,8 @@ def measurements(experiment: Experiment, folder: RunFolder) -> list[Calibration]
     entries = tuple(read(folder.journal))
     start = latest(entries, RunStarted)
     config = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
-    profile = Cluster.model_validate(config["cluster"])
+    fields = Cluster.model_fields  # a run of an earlier version may have other keys
+    profile = Cluster(**{key: value for key, value in config["cluster"].items() if key in fields})
     of_run = samples(experiment, entries, profile.workers)
     if start and of_run:
         host = f"the workers of {folder.path}"
@@ -413,12 +415,7 @@ def _search_sample(
             cell = Cell.parse(record.name)
             encoded[cell.arm.checkpoint, cell.task] = result.encode_seconds
         seconds = fsum(record.seconds for record, _ in scores) + fsum(encoded.values())
-        on_cpu = _problem_on(experiment, CPU).exhaustive_cost
-        on_assumed_device = _problem_on(experiment, None).exhaustive_cost
+        on_cpu = search.build_problem(experiment, experiment.suites, costs=CPU).exhaustive_cost
+        on_assumed_device = search.build_problem(experiment, experiment.suites).exhaustive_cost
         assumed = spent / len(scores) * on_cpu / on_assumed_device
         yield Sample("search", "cells", (seconds / len(scores),), assumed)
-
-
-def _problem_on(experiment: Experiment, costs: CostModel | None) -> Problem:
-    """The search of an experiment with the costs of a device; by default of the configured one."""
-    return search.build_problem(experiment, experiment.suites, costs=costs)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+from dask.utils import format_bytes, format_time
+
 from daskmetrics.cluster import connect
 from daskmetrics.config import Config
 from daskmetrics.core.errors import ConfigError
@@ -92,22 +94,22 @@ def _allreduce(
     link = next(reversed(links.values()))  # the scope of all ranks is the last
     predicted = exposed(link, gradient, computing, overlaps=backend == "nccl")
     took = max(0.0, median(extra))
-    columns = {"message": [_size(size) for size in SIZES]}
+    columns = {"message": [format_bytes(size) for size in SIZES]}
     for scope, link in links.items():
-        columns[f"{scope}: time"] = [_time(link.seconds[size]) for size in SIZES]
+        columns[f"{scope}: time"] = [format_time(link.seconds[size]) for size in SIZES]
         columns[f"{scope}: bandwidth"] = [f"{size_text(link.bandwidth(size))}/s" for size in SIZES]
     rows = tuple(zip(*columns.values(), strict=True))
     nodes = {placement.host.node for placement in placements}
     title = f"All-reduce of {plural(ranks, 'rank')} on {plural(len(nodes), 'node')}"
-    notes = [f"latency {scope}: {_time(link.latency)}" for scope, link in links.items()]
+    notes = [f"latency {scope}: {format_time(link.latency)}" for scope, link in links.items()]
     notes.append(
         "bandwidth is 2 (n - 1) / n x bytes / time, which does not depend on the number n of ranks"
     )
     share = Table(
         ("", "predicted", "measured"),
         (
-            ("own work of a step", "", _time(computing)),
-            ("added by the exchange", _time(predicted), _time(took)),
+            ("own work of a step", "", format_time(computing)),
+            ("added by the exchange", format_time(predicted), format_time(took)),
             (
                 "share of a step",
                 f"{predicted / (predicted + computing):.1%}",
@@ -153,7 +155,7 @@ def _remarks(
     measured: Sequence[Mapping[str, Any]],
     times: Sequence[float],
 ) -> Iterator[str]:
-    yield f"own work of a step by rank: {shortened([_time(seconds) for seconds in times], 16)}"
+    yield f"own work of a step by rank: {shortened([format_time(seconds) for seconds in times], 16)}"
     for rank, factor in slow(times).items():
         yield (
             f"SLOW: {placements[rank]}: its own work takes {factor:.2f} times as long as that of "
@@ -189,7 +191,7 @@ def _loader(
             texts.append(f"{slowest:,.0f}" if slowest else "")
         best[n] = max(rates)
         starts = zip(*(rank["starts"][str(n)] for rank in measured), strict=True)
-        rows.append((str(n), *texts, *map(_time, map(max, starts))))
+        rows.append((str(n), *texts, *map(format_time, map(max, starts))))
     computing = max(rank["computing"] for rank in measured)
     allowed = min(rank["allowed"] for rank in measured)
     resident = max(rank["resident"] for rank in measured)
@@ -226,7 +228,7 @@ def _precision(
             return (name, "out of memory", "", "", "", "")
         peak = "?" if memory is None else size_text(memory)
         ratios = _ratio(seconds, base["seconds"]), _ratio(memory, base["memory"])
-        return (name, _time(seconds), f"{samples / seconds:,.0f}", peak, *ratios)
+        return (name, format_time(seconds), f"{samples / seconds:,.0f}", peak, *ratios)
 
     header = (
         "",
@@ -253,30 +255,6 @@ def _ratio(number: float | None, reference: float | None) -> str:
     if not number or not reference:
         return "?"
     return f"{number / reference:.2f}"
-
-
-def _time(seconds: float) -> str:
-    """Seconds as text, also very short ones.
-
-    >>> _time(2.5), _time(0.0123), _time(0.00042)
-    ('2.5 s', '12.3 ms', '420 µs')
-    """
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.0f} µs"
-    if seconds < 1:
-        return f"{seconds * 1e3:.1f} ms"
-    return f"{seconds:.1f} s"
-
-
-def _size(size: int) -> str:
-    """A power of two as text.
-
-    >>> _size(4096), _size(2**26)
-    ('4 KiB', '64 MiB')
-    """
-    if size < 2**20:
-        return f"{size >> 10} KiB"
-    return f"{size >> 20} MiB"
 
 
 Tabulator = Callable[

@@ -223,9 +223,9 @@ def bench_table(bench: Bench) -> Table:
     return Table(*_scaling_columns(bench.rows), title, (ranking, law_text(bench.law), error))
 
 
-def simulation_table(bench: Bench, most: int, units: int | None = None) -> Table:
+def simulation_table(bench: Bench, most: int) -> Table:
     """What a simulation with the measured unit times gives."""
-    rows, law = bench.simulation(most, units)
+    rows, law = bench.simulation(most)
     fewest = plural(min(trial.workers for trial in bench.trials))
     dispatch = f"{bench.dispatch * 1e3:.1f} ms of the driver for each unit"
     source = f"unit times as measured on {fewest}, and {dispatch}"
@@ -240,11 +240,10 @@ def size_table(
     cores: Sequence[int],
     memory: Sequence[float | None],
     most: int,
-    units: int | None = None,
 ) -> Table:
     """What larger workers would change: how many units fit side by side, and the simulated time."""
     rows = []
-    for size, alone, together in bench.sizes(cores, memory, most, units):
+    for size, alone, together in bench.sizes(cores, memory, most):
         limit = "any" if size.memory is None else size_text(size.memory)
         seconds = ["no unit fits"] * 2
         if size.units:
@@ -309,7 +308,7 @@ def law_text(law: Amdahl | None) -> str:
     return f"{share}; beyond {plural(law.knee)}, less than half of an added worker is used"
 
 
-def draw(bench: Bench, path: Path, simulate: int | None = None, units: int | None = None) -> Path:
+def draw(bench: Bench, path: Path, simulate: int | None = None) -> Path:
     """Write a PNG of the speed-up with its 90 % intervals, beside the ideal one and that of simulated
     workers if requested.
     """
@@ -322,7 +321,7 @@ def draw(bench: Bench, path: Path, simulate: int | None = None, units: int | Non
     ax = figure.subplots()
     ax.errorbar(counts, value, [value - low, high - value], fmt="o", label="measured, 90 %")
     if simulate:
-        rows, _ = bench.simulation(simulate, units)
+        rows, _ = bench.simulation(simulate)
         speedup = [row.speedup.value for row in rows]
         ax.plot([row.workers for row in rows], speedup, "--", label="simulated")
     ax.plot([1, largest], [1, largest], ":", color="black", label="ideal")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean
@@ -205,19 +205,6 @@ def makespan(chains: Iterable[Sequence[float]], workers: int, dispatch: float = 
         if unit + 1 < len(lengths[chain]):
             heapq.heappush(waiting, (done, chain, unit + 1))
     return end
-
-
-def simulated(
-    chains: Sequence[Sequence[float]], counts: Sequence[int], dispatch: float = 0.0
-) -> tuple[Mapping[int, float], Amdahl | None]:
-    """Simulated seconds by number of workers from measured times of units, and Amdahl's law fitted
-    to them.
-
-    >>> simulated([[1.0]] * 8, [1, 2, 4])[0]
-    {1: 8.0, 2: 4.0, 4: 2.0}
-    """
-    seconds = {n: makespan(chains, n, dispatch) for n in counts}
-    return seconds, fit([BenchTrial(n, time, len(chains)) for n, time in seconds.items()])
 
 
 @dataclass(frozen=True)

@@ -69,9 +69,7 @@ def test_a_map_is_benched_and_simulated(tmp_path, monkeypatch):
         2,
     )
     sizes = ("--cores", "1,4", "--memory", "1MiB,1TiB")
-    done = daskmetrics(
-        "bench", *words, "--simulate", 256, "--units", 500, *sizes, "--output", "out"
-    )
+    done = daskmetrics("bench", *words, "--simulate", 256, *sizes, "--output", "out")
     assert done.exit_code == 0, done.output
     assert (
         "nap: 12 units, 1 repeat, measured" in done.stdout

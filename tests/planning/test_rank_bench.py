@@ -52,7 +52,7 @@ def test_two_ranks_measure_their_link_and_the_plan_uses_it(small):
     )
     assert done.exit_code == 0, done.output
     assert "All-reduce of 2 ranks on 1 node, gloo, measured" in done.stdout
-    assert "64 MiB" in done.stdout and "share of a step" in done.stdout
+    assert "64.00 MiB" in done.stdout and "share of a step" in done.stdout
     assert "2 ranks on 1 node: 0 GPUs" in done.stderr, (
         "the table of ranks comes before the measurement"
     )
