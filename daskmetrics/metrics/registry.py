@@ -14,7 +14,8 @@ from importlib.metadata import entry_points
 from types import MappingProxyType
 
 from daskmetrics.core.errors import ConfigError, unknown
-from daskmetrics.metrics._metric import Metric, Parameter, Takes, parse_call
+from daskmetrics.core.text import parse_call
+from daskmetrics.metrics._metric import Metric, Parameter, Takes, constant
 
 _ALPHA = Parameter("alpha", 1.0, above=0)
 _CENTRED = Parameter("centred", True)
@@ -212,10 +213,16 @@ def _named(name: str | Metric, metrics: Mapping[str, Metric]) -> Sequence[Metric
     if isinstance(name, Metric):
         return (name,)
     if "(" in name or ":" not in name:
-        word, settings = parse_call(name)
+        word, options = parse_call(name)
+        settings = {key: constant(value) for key, value in options.items()}
         groups = families(metrics.values())
         if word in metrics:
             return (metrics[word].with_settings(settings),)
+        if set("()=") & set(word):  # a comma inside [ ] splits an entry of YAML without quotes
+            raise ConfigError(
+                f"'{name}' is not a metric: write NAME or NAME(PARAMETER=VALUE, ...) with plain "
+                "values, and put it in quotes inside a YAML list in brackets."
+            )
         if word in groups and not settings:
             return groups[word]
         raise unknown("metric", word, (*groups, *metrics))
