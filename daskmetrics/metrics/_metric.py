@@ -83,13 +83,10 @@ class Parameter:
             return value
         if type(self.default) is float and type(value) is int:
             value = float(value)
-        if type(value) is not type(self.default):
-            raise ConfigError(
-                f"Metric '{metric}': {self.name} must be {self.valid}, got {text(value)}."
-            )
-        if not isinstance(value, str) and not (
+        in_range = isinstance(value, str) or (
             math.isfinite(value) and value >= self.least and value > self.above
-        ):
+        )
+        if type(value) is not type(self.default) or not in_range:
             raise ConfigError(
                 f"Metric '{metric}': {self.name} must be {self.valid}, got {text(value)}."
             )

@@ -202,15 +202,15 @@ def _classes(folder: Path) -> Iterator[PlacedRow]:
 
 
 def _beir(folder: Path) -> Iterator[PlacedRow]:
-    documents, queries = ({}, {})  # texts by their ids
+    documents: dict[str, str] = {}  # texts by their ids, as are the queries
+    queries: dict[str, str] = {}
     for name, texts in zip(_BEIR, (documents, queries), strict=True):
         for position, row in read_rows(folder / name):
             if "_id" not in row:
                 raise ConfigError(f"'{folder / name}', {position} has no '_id'.")
             texts[str(row["_id"])] = f"{row.get('title') or ''} {row.get('text') or ''}".strip()
-    qrels = next(iter(sorted(folder.glob("qrels/*.tsv"))), folder / "qrels.tsv")
-    if (folder / "qrels.tsv").is_file():
-        qrels = folder / "qrels.tsv"
+    usual = folder / "qrels.tsv"
+    qrels = next(filter(Path.is_file, (usual, *sorted(folder.glob("qrels/*.tsv")))), usual)
     unjudged = dict(documents)
     for position, row in read_rows(qrels):
         query, document, score = (row.get(name) for name in ("query-id", "corpus-id", "score"))
@@ -380,8 +380,8 @@ def _reranking(table: _Table) -> Examples:
 
 def _judged(table: _Table) -> Examples:
     """Queries, documents and judgements; each query has a relevant document."""
-    texts = dict.fromkeys(table.texts(table.rows["document"]))
-    documents = {text: i for i, text in enumerate(texts)}
+    candidates = dict.fromkeys(table.texts(table.rows["document"]))
+    documents = {text: i for i, text in enumerate(candidates)}
     # a row without a query is a document without a judgement
     judged = table.rows[[query not in (None, "") for query in table.rows["query"]]]
     if judged.empty:

@@ -221,16 +221,6 @@ def test_views_are_needed_only_if_a_metric_compares_them():
     assert {name: Reducer(resolve([name]), [0], 2).views for name in wanted} == wanted
 
 
-def test_a_wrong_layer_or_view_is_an_error(states):
-    reducer = Reducer(resolve(["curvature"]), LAYERS, PROMPTS)
-    with pytest.raises(ValueError, match="Layer 3 was added, but the layers are 0, 2, 5"):
-        reducer.add(3, torch.tensor([0]), torch.ones(1, 2, 2), torch.ones(1, 2), torch.ones(1, 2))
-    with pytest.raises(
-        ValueError, match="View 1 was added, but the metrics read 1 view, from 0 on"
-    ):
-        add(reducer, states, 0, [0], 1)
-
-
 def test_no_graph_is_kept(states):
     batch = states[0, 0].requires_grad_()
     reducer = Reducer(resolve(["prompt_entropy"]), [0], PROMPTS)

@@ -155,8 +155,8 @@ def test_a_plug_in_is_in_the_catalogue(plug_in):
             "metrics_of_a_plug_in:taken",
             "'curvature' of 'metrics_of_a_plug_in:taken' exists already",
         ),
-        ("metrics_of_a_plug_in:pytest", "must be a Metric, but is a module"),
-        ("metrics_of_a_plug_in:gone", "cannot be loaded: .* Repair or uninstall it"),
+        ("metrics_of_a_plug_in:pytest", "must be a daskmetrics.metrics.Metric, but is a module"),
+        ("metrics_of_a_plug_in:gone", "cannot be loaded: .* uninstall its package"),
         ("metrics_of_no_module:mine", "cannot be loaded: No module named 'metrics_of_no_module'"),
     ],
 )
