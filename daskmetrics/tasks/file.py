@@ -213,15 +213,13 @@ def _beir(folder: Path) -> Iterator[PlacedRow]:
     qrels = next(filter(Path.is_file, (usual, *sorted(folder.glob("qrels/*.tsv")))), usual)
     unjudged = dict(documents)
     for position, row in read_rows(qrels):
-        query, document, score = (row.get(name) for name in ("query-id", "corpus-id", "score"))
+        query, document = str(row.get("query-id")), str(row.get("corpus-id"))
         for identity, texts, name in ((document, documents, _BEIR[0]), (query, queries, _BEIR[1])):
             if identity not in texts:
                 raise ConfigError(f"'{qrels}', {position}: no _id of {name} is '{identity}'.")
         unjudged.pop(document, None)
-        yield (
-            position,
-            {"query": queries[query], "document": documents[document], "relevance": score},
-        )
+        judged = {"query": queries[query], "document": documents[document]}
+        yield position, {**judged, "relevance": row.get("score")}
     for identity, text in unjudged.items():
         yield f"document {identity}", {"document": text}
 
