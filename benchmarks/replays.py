@@ -77,8 +77,19 @@ def until_found(
     """The measure (cost or time) of each search when it first, or for good, found the best arm; inf
     if never.
     """
-    steps = [trial.lasting(is_found) if lasting else trial.first(is_found) for trial in trials]
-    return [measure(step) if step else math.inf for step in steps]
+    starts = [lasting_find(trial) if lasting else first_find(trial) for trial in trials]
+    return [measure(step) if step else math.inf for step in starts]
+
+
+def first_find(trial: ReplayTrial) -> ReplayStep | None:
+    """The first step with the best arm."""
+    return next(filter(is_found, trial.path), None)
+
+
+def lasting_find(trial: ReplayTrial) -> ReplayStep | None:
+    """The first step from which on all steps have the best arm."""
+    last_miss = max((i for i, step in enumerate(trial.path) if not is_found(step)), default=-1)
+    return next(iter(trial.path[last_miss + 1 :]), None)
 
 
 #: Bands of the stated confidence, [low, high), that are compared with the truth; the last one

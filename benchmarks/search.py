@@ -258,7 +258,6 @@ def on_workers(chosen: Chosen) -> None:
         "lasting h",
         "p90 h",
         "busy",
-        "while deciding",
         "end h",
         "seeds",
     )
@@ -275,15 +274,12 @@ def _speed(name: str, trials: Sequence[ReplayTrial]) -> tuple[str, ...]:
         until_found(trials, lambda step: step.seconds / 3600, each) for each in (False, True)
     )
     hours = [quantile(values, q) for values in (first, lasting) for q in (0.5, 0.9)]
-    busy = [
-        statistics.mean(values)
-        for values in zip(*((t.utilisation, t.deciding) for t in trials), strict=True)
-    ]
+    busy = statistics.mean(trial.utilisation for trial in trials)
     end = quantile([trial.path[-1].seconds / 3600 for trial in trials], 0.5)
     return (
         name,
         *(f"{h:.3f}" for h in hours),
-        *(f"{share:.2f}" for share in busy),
+        f"{busy:.2f}",
         f"{end:.3f}",
         str(len(trials)),
     )
@@ -317,7 +313,7 @@ def one_arm_at_a_time(
             for share, now, lost in zip(shares, clock, losses, strict=True)
         )
         trials.append(
-            ReplayTrial(Setting(policy, workers), seed, tuple(path), len(ran.picks), busy, busy)
+            ReplayTrial(Setting(policy, workers), seed, tuple(path), len(ran.picks), busy)
         )
     return trials
 

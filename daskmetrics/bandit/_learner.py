@@ -26,7 +26,8 @@ from daskmetrics.bandit.model import IncrementalPosterior
 from daskmetrics.bandit.problem import ROUNDING, Outcome, Problem
 from daskmetrics.bandit.recommend import WITHIN, Recommendation, leader_confidence, recommend
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.names import Arm, Cell, without_default
+from daskmetrics.core.names import Cell, without_default
+from daskmetrics.core.serialization import build
 from daskmetrics.core.text import plural
 
 Stage = Literal["cover", "search", "confirm"]
@@ -129,15 +130,7 @@ class Pick:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Pick:
         """The inverse of `as_dict`."""
-        cell = Cell(Arm(**plain["cell"]["arm"]), plain["cell"]["task"])
-        return cls(
-            plain["index"],
-            cell,
-            plain["stage"],
-            plain["cost"],
-            dict(plain["why"]),
-            plain.get("known", 0),
-        )
+        return build(cls, plain)
 
 
 class Learner:
@@ -180,9 +173,6 @@ class Learner:
     spend : float
         Share of the exhaustive cost to spend even if no rival is worth its cost, or the confidence
         is reached.
-    free_running : bool
-        Base decisions on every outcome that has arrived. This is faster if some cells take much
-        longer than assumed, and it is not reproducible.
 
     Raises
     ------
@@ -219,7 +209,6 @@ class Learner:
         confidence: float | None = None,
         within: float = WITHIN,
         spend: float = 0.0,
-        free_running: bool = False,
     ) -> None:
         if not isinstance(budget, Budget):
             budget = Budget(share=budget)
@@ -241,7 +230,6 @@ class Learner:
             budget.require_cover(problem)
         self.confidence = confidence
         self.within = within
-        self.free_running = free_running
         is_whole = (
             budget.share == 1 and self.budget >= problem.exhaustive_cost and confidence is None
         )
@@ -317,8 +305,6 @@ class Learner:
                 f"{len(self._picks)} decisions."
             )
         self._outcomes[index] = outcome
-        if self.free_running:
-            self._workers.release(index)
         # outcomes that later decisions certainly need are added now, so that no decision has much
         # to add
         needed = self._needed()
@@ -369,8 +355,6 @@ class Learner:
     @property
     def outcome_order(self) -> list[int]:
         """Decisions with an outcome, in the order in which decisions take outcomes into account."""
-        if self.free_running:
-            return list(self._outcomes)
         return [i for i in self._workers.order if i in self._outcomes]
 
     def _next(self) -> tuple[Stage, Choice] | None:
@@ -384,7 +368,7 @@ class Learner:
             if self._decided_on != len(needed):
                 self._choice = self._decide(needed)
                 self._decided_on = len(needed)
-            elif self.free_running or not self._workers.advance():
+            elif not self._workers.advance():
                 return None
         return self._choice
 
@@ -392,7 +376,7 @@ class Learner:
         """Decisions whose outcomes the next decision is based on, of which it counts those that
         have arrived.
         """
-        needed = list(self._outcomes) if self.free_running else self._workers.finished  # only grows
+        needed = self._workers.finished  # only grows
         while self._arrived < len(needed) and needed[self._arrived] in self._outcomes:
             self._arrived += 1
         return needed
@@ -475,8 +459,7 @@ class Learner:
         needs_encoding = self._costs.needs_encoding(choice.arm, choice.task)
         cost = self._costs.charge(choice.arm, choice.task, self._workers.held)
         checkpoint = int(self.problem.checkpoint_index[choice.arm])
-        duration = math.inf if self.free_running else cost
-        self._workers.assign(checkpoint, duration, needs_encoding)
+        self._workers.assign(checkpoint, cost, needs_encoding)
         cell = self.problem.cell(choice.arm, choice.task)
         pick = Pick(len(self._picks), cell, stage, cost, choice.why, outcome_count)
         self._picks.append(pick)
@@ -491,11 +474,7 @@ class Learner:
                 f"Decision {len(self._picks)} is missing: the next recorded decision is {pick.index}."
             )
         choice = Choice(*self.problem.locate(pick.cell), pick.why)
-        while (
-            not self.free_running
-            and len(self._workers.finished) < pick.known
-            and self._workers.advance()
-        ):
+        while len(self._workers.finished) < pick.known and self._workers.advance():
             pass  # until as many decisions have ended as were known then
         self._commit(pick.stage, choice, pick.known)
 

@@ -25,7 +25,6 @@ from typing import Protocol
 
 import numpy as np
 
-from daskmetrics.bandit.costs import cost_correction
 from daskmetrics.bandit.model import (
     IncrementalPosterior,
     Posterior,
@@ -40,7 +39,6 @@ from daskmetrics.bandit.problem import (
     Ints,
     Observations,
     Outcome,
-    OutcomeArrays,
     OutcomeHistory,
     Problem,
 )
@@ -106,7 +104,7 @@ class State:
         return self.finished.scores.by_cell()
 
     @cached_property
-    def finished(self) -> OutcomeArrays:
+    def finished(self) -> Observations:
         """The outcomes with their cells, as arrays, in order."""
         return (self.cache or OutcomeHistory()).read(self.cells, self.outcomes)
 
@@ -175,11 +173,6 @@ class State:
         if missing > share:
             return self.remaining
         return self.remaining - missing
-
-    @cached_property
-    def corrected_cost(self) -> Floats:
-        """`cost`, corrected by the measured seconds (A, T)."""
-        return np.asarray(self.cost * cost_correction(self.problem, self.finished))
 
     @cached_property
     def open(self) -> Bools:
@@ -404,17 +397,23 @@ def contenders(posterior: Posterior, leader: int, usable: Bools) -> Ints:
     """The leader, the `NEAREST` usable arms that most probably beat it, and that arm of every other
     model.
     """
-    others = greatest(np.where(usable, posterior.mean + 2 * posterior.sd, -np.inf), BOUND)
-    others = others[usable[others] & (others != leader)]
-    with_leader = posterior.covariance(others, np.array([leader]))[:, 0]
-    variance = posterior.variance[others] + posterior.variance[leader] - 2 * with_leader
-    distance = (posterior.mean[leader] - posterior.mean[others]) / np.sqrt(
-        np.maximum(variance, 1e-12)
-    )
+    others, _, distance = distances(posterior, leader, usable)
     order = np.argsort(distance, kind="stable")
     _, best_of_model = np.unique(posterior.problem.model_index[others[order]], return_index=True)
     rivals = np.union1d(best_of_model, np.arange(len(order))[:NEAREST])
     return np.append(others[order[rivals]], leader)
+
+
+def distances(posterior: Posterior, leader: int, usable: Bools) -> tuple[Ints, Floats, Floats]:
+    """The `BOUND` usable arms with the greatest upper bounds, the variance of their difference to
+    the leader, and by how many standard deviations they are expected to be worse.
+    """
+    others = greatest(np.where(usable, posterior.mean + 2 * posterior.sd, -np.inf), BOUND)
+    others = others[usable[others] & (others != leader)]
+    with_leader = posterior.covariance(others, np.array([leader]))[:, 0]
+    variance = posterior.variance[others] + posterior.variance[leader] - 2 * with_leader
+    gap = posterior.mean[leader] - posterior.mean[others]
+    return others, variance, gap / np.sqrt(np.maximum(variance, 1e-12))
 
 
 def _kinds_seen(problem: Problem, cells: Bools) -> Bools:

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from daskmetrics.bandit.problem import Bools, Floats, OutcomeArrays, Problem
+from daskmetrics.bandit.problem import Bools, Floats, Problem
 from daskmetrics.core.errors import DataError
-
-PRIOR_COUNT = 2.0  #: measurements that the assumed cost counts for in its correction
 
 
 class PaidCosts:
@@ -78,44 +76,6 @@ class PaidCosts:
         return cost
 
 
-def cost_correction(problem: Problem, outcomes: OutcomeArrays) -> Floats:
-    """Factors on the assumed costs of scoring (A, T), relative to each other; ones if no seconds
-    were measured.
-
-    The logarithm of (measured / assumed) is modelled as model + task, both shrunk towards zero. A
-    factor is rounded to a power of two, so that the jitter of a machine decides nothing. A factor
-    that all cells share is left out, since a budget is a share of the whole.
-
-    >>> from daskmetrics.core.names import Suite
-    >>> from daskmetrics.bandit import Outcome, arm_features
-    >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
-    >>> cost = np.ones((4, 2))
-    >>> problem = Problem(suite.arms(), ("s", "t"), arm_features([suite]), cost, cost)
-    >>> cells = [(arm, task) for arm in range(4) for task in (0, 1)]
-    >>> outcomes = OutcomeArrays.of(
-    ...     (cell, Outcome(0.5, seconds=10.0 * 16 ** cell[1])) for cell in cells
-    ... )
-    >>> cost_correction(problem, outcomes)[0].tolist()
-    [0.5, 2.0]
-    """
-    measured = outcomes.seconds > 0
-    if not measured.any():
-        return np.ones(problem.score_cost.shape)
-    arm, task = outcomes.arm[measured], outcomes.task[measured]
-    assumed = np.maximum(problem.score_cost[arm, task], 1e-9)
-    ratio = np.log2(outcomes.seconds[measured] / assumed)
-    ratio -= np.median(ratio)
-    model = problem.model_index
-    by_task = _shrunk_means(ratio, task, len(problem.tasks))
-    by_model = _shrunk_means(ratio - by_task[task], model[arm], len(problem.models))
-    return np.asarray(2.0 ** np.round(by_model[:, None] + by_task))[model]
-
-
-def _shrunk_means(values: Floats, group: np.ndarray, size: int) -> Floats:
-    total = np.bincount(group, weights=values, minlength=size)
-    return np.asarray(total / (np.bincount(group, minlength=size) + PRIOR_COUNT))
-
-
 # --- the workers that a search assumes
 
 #: decisions open at once: with more, each knows less, and a budget buys less
@@ -154,7 +114,6 @@ class AssumedWorkers:
     def __init__(self, workers: int) -> None:
         self._holds = [NO_CHECKPOINT] * workers
         self._until = [0.0] * workers
-        self._worker: list[int] = []  # of every decision
         self._ends: list[tuple[float, int]] = []  # (end, number) of every decision, ascending
         self._finished: list[int] = []
         self._clock = 0.0
@@ -198,16 +157,11 @@ class AssumedWorkers:
             self._free(), key=lambda w: (holds[w] != checkpoint, holds[w] != NO_CHECKPOINT, w)
         )
         end = self.now + cost
-        insort(self._ends, (end, len(self._worker)))
-        self._worker.append(worker)
+        insort(self._ends, (end, len(self._ends)))
         self._until[worker] = end
         if loads:
             holds[worker] = checkpoint
         return worker
-
-    def release(self, number: int) -> None:
-        """End a decision now, whatever its assumed end."""
-        self._until[self._worker[number]] = -math.inf
 
     def _free(self) -> list[int]:
         clock = self.now

@@ -10,7 +10,8 @@ from statistics import fmean
 
 import numpy as np
 
-from daskmetrics.bandit.problem import Floats, check_shape
+from daskmetrics.bandit.problem import Floats
+from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Checkpoint, Suite
 from daskmetrics.core.readouts import Readout
 
@@ -52,7 +53,10 @@ def arm_features(suites: Sequence[Suite], metrics: Floats | None = None) -> Floa
     position = np.array(rows, dtype=float)
     if metrics is None:
         return position
-    check_shape("metrics", metrics, (len(position), metrics.shape[-1]))
+    if len(metrics) != len(position):
+        raise DataError(
+            f"metrics must have a row for each of {len(position)} arms, got {len(metrics)}."
+        )
     return np.hstack([position, _standardised(metrics)])
 
 

@@ -7,12 +7,6 @@ over the tasks.
 ``mean``
     The score itself, so that the objective is the plain mean of the tasks' main scores, as
     leaderboards show it. The default. Tasks with a wide spread count more.
-``rank``
-    The share of the task's scores so far that a score exceeds, ties counting half, in (0, 1). It
-    ignores by how much an arm is better, so no outlier decides.
-``harmonic``
-    -1 / score. The weighted mean orders arms as the weighted harmonic mean of the scores does: good
-    tasks do not compensate for one on which an arm fails.
 ``robust``
     (score - median) / spread over the task's scores so far, with the spread from the median
     absolute deviation, clipped at `CLIP`. Neither a broken cell nor one task on which an arm
@@ -72,13 +66,11 @@ from daskmetrics.core.readouts import Readout
 #: cent count as equal; dividing by a smaller number would let one such task decide the whole search.
 FLAT = 0.01
 CLIP = 3.0  #: largest absolute value of ``robust``
-LOWEST = 0.01  #: smaller scores count as this before the reciprocal; a correlation can be negative
 NORMAL = 1.4826  #: standard deviation of a normal distribution, in median absolute deviations
-UNIFORM = 12.0**-0.5  #: standard deviation of ranks, which are uniform in (0, 1)
 
 
 @dataclass(frozen=True, eq=False)
-class LinearScale:
+class RewardScale:
     """value = (score - centre) / spread, with a centre and a spread per task (T,) in units of the
     score.
     """
@@ -95,46 +87,6 @@ class LinearScale:
         return np.asarray(seen.stderr / self.spread[seen.task])
 
 
-@dataclass(frozen=True, eq=False)
-class RankScale:
-    """value = (number of the task's scores below + half of the equal ones) / number of the task's
-    scores.
-    """
-
-    scores: tuple[Floats, ...]  # ascending, per task
-
-    def values(self, seen: Observations) -> Floats:
-        values = np.zeros(len(seen))
-        for task, scores in enumerate(self.scores):
-            of_task = seen.task == task
-            below = np.searchsorted(scores, seen.score[of_task], "left")
-            up_to = np.searchsorted(scores, seen.score[of_task], "right")
-            values[of_task] = (below + up_to) / (2.0 * max(len(scores), 1))
-        return values
-
-    def errors(self, seen: Observations) -> Floats:
-        # with the average slope sd(rank) / sd(score)
-        spread = np.array([float(scores.std()) if len(scores) else 0.0 for scores in self.scores])
-        slope = np.where(spread > 0, UNIFORM / np.where(spread > 0, spread, 1.0), 0.0)
-        return np.minimum(seen.stderr * slope[seen.task], UNIFORM)
-
-
-@dataclass(frozen=True, eq=False)
-class ReciprocalScale:
-    """value = -1 / score."""
-
-    def values(self, seen: Observations) -> Floats:
-        return np.asarray(-1.0 / np.maximum(seen.score, LOWEST))
-
-    def errors(self, seen: Observations) -> Floats:
-        # from the derivative of the reciprocal
-        return np.asarray(seen.stderr / np.maximum(seen.score, LOWEST) ** 2)
-
-
-RewardScale = LinearScale | RankScale | ReciprocalScale
-"""Gives the values of observed cells (n,), and their standard errors (n,)."""
-
-
 def reward_scale(problem: Problem, seen: Observations) -> RewardScale:
     """The scale of a problem's reward, estimated from the observations so far.
 
@@ -142,25 +94,21 @@ def reward_scale(problem: Problem, seen: Observations) -> RewardScale:
     >>> from daskmetrics.bandit import arm_features
     >>> suite = Suite("m", ("step0", "step1"), (0, 1), 1)
     >>> cost = np.ones((4, 1))
-    >>> problem = Problem(suite.arms(), ("t",), arm_features([suite]), cost, cost, reward="rank")
+    >>> problem = Problem(suite.arms(), ("t",), arm_features([suite]), cost, cost, reward="robust")
     >>> seen = Observations.of([(0, 0, 0.3, 0.01), (2, 0, 0.4, 0.01), (3, 0, 0.6, 0.01)])
     >>> reward_scale(problem, seen).values(seen).round(2).tolist()
-    [0.17, 0.5, 0.83]
+    [-0.67, 0.0, 1.35]
     """
     tasks = range(len(problem.tasks))
     if problem.reward == "mean":
-        return LinearScale(np.zeros(len(tasks)), np.ones(len(tasks)))
-    if problem.reward == "harmonic":
-        return ReciprocalScale()
-    if problem.reward == "rank":
-        return RankScale(tuple(np.sort(seen.score[seen.task == task]) for task in tasks))
+        return RewardScale(np.zeros(len(tasks)), np.ones(len(tasks)))
     medians = [_median_and_spread(seen.take(seen.task == task)) for task in tasks]
     centre, spread = np.array(medians, dtype=float).T
     estimated = spread[np.isfinite(spread)]
     typical = 1.0
     if len(estimated):
         typical = float(np.median(estimated))
-    return LinearScale(centre, np.where(np.isfinite(spread), spread, typical), CLIP)
+    return RewardScale(centre, np.where(np.isfinite(spread), spread, typical), CLIP)
 
 
 def _median_and_spread(of_task: Observations) -> tuple[float, float]:
@@ -403,17 +351,13 @@ class CovarianceModel:
 
     def cells(self, left: Ints, left_mix: Floats, right: Ints, right_mix: Floats) -> Floats:
         """Prior covariance of two sets of rows (L, R); a row averages an arm's tasks with the
-        shares (T,) in mix.
+        shares in mix, (L, T), or (T,) for all rows. With the `weights` it is the arm's objective.
         """
-        return self._mixed(self.parts(left, right), left_mix, right_mix)
-
-    def with_objectives(self, targets: Ints, arms: Ints, mix: Floats) -> Floats:
-        """Prior covariance of the targets' objectives with rows (S, n)."""
-        return self._mixed(self.parts(targets, arms), self.weights, mix)
-
-    def objectives(self, left: Ints, right: Ints) -> Floats:
-        """Prior covariance of two sets of arms' objectives (L, R)."""
-        return self._mixed(self.parts(left, right), self.weights, self.weights)
+        mixed = np.zeros(())
+        parts = zip(self.parts(left, right), self.problem.task_groups, strict=True)
+        for covariance, group in parts:
+            mixed = mixed + covariance * (left_mix @ group @ (right_mix @ group).T)
+        return np.asarray(mixed)
 
     @property
     def cell_variance(self) -> float:
@@ -425,15 +369,6 @@ class CovarianceModel:
         """Prior variance of an objective."""
         squares = [((self.weights @ group) ** 2).sum() for group in self.problem.task_groups]
         return float(np.dot(self._variances, squares))
-
-    def _mixed(self, covariances: Sequence[Floats], left_mix: Floats, right_mix: Floats) -> Floats:
-        """Sum of the covariances, each times what the mixtures of tasks, (L, T) or (T,), share of its
-        groups (L, R).
-        """
-        mixed = np.zeros(())
-        for covariance, group in zip(covariances, self.problem.task_groups, strict=True):
-            mixed = mixed + covariance * (left_mix @ group @ (right_mix @ group).T)
-        return np.asarray(mixed)
 
 
 class _TrainingScores:
@@ -655,7 +590,7 @@ class CholeskyFactor:
         schur = prior + np.diag(more.noise) - cross @ cross.T
         root = np.linalg.inv(np.linalg.cholesky(schur))
         arms = np.arange(len(model.problem.arms))
-        new = model.with_objectives(arms, more.arm, more.mix).T - cross @ self._cross[:n]
+        new = model.cells(arms, model.weights, more.arm, more.mix).T - cross @ self._cross[:n]
         self._cross[n : n + m] = root @ new
         self._inverse[n : n + m, :n] = -root @ (cross @ inverse)
         self._inverse[n : n + m, n : n + m] = root
@@ -740,9 +675,9 @@ class Posterior:
 
     def covariance(self, left: Ints, right: Ints) -> Floats:
         """Covariance matrix of two sets of arms' objectives (L, R)."""
-        return np.asarray(
-            self.model.objectives(left, right) - self.cross[:, left].T @ self.cross[:, right]
-        )
+        model = self.model
+        prior = model.cells(left, model.weights, right, model.weights)
+        return np.asarray(prior - self.cross[:, left].T @ self.cross[:, right])
 
     @cached_property
     def task_group(self) -> Ints:

@@ -29,8 +29,8 @@ from types import BuiltinFunctionType
 
 import numpy as np
 
-from daskmetrics.bandit._state import Choice, Policy, State, Why, check_rivals
-from daskmetrics.bandit.model import NOISE, Posterior, greatest
+from daskmetrics.bandit._state import Choice, Policy, State, Why, check_rivals, distances
+from daskmetrics.bandit.model import NOISE, Posterior
 from daskmetrics.bandit.problem import Bools, Floats, Ints, Rows
 from daskmetrics.core.errors import ConfigError, unknown
 
@@ -42,7 +42,6 @@ NEGLIGIBLE = 0.01  #: a rival that beats the leader with a smaller probability i
 #: rivals considered per decision: half have the greatest losses, the others are drawn by their
 #: losses
 RIVALS = 32
-BOUND = 512  #: arms considered as rivals: those with the greatest upper bounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,13 +165,8 @@ def rivals(
     posterior: Posterior, leader: int, usable: Bools, negligible: float = NEGLIGIBLE
 ) -> Rivals:
     """Usable arms that may beat the leader, greatest expected loss first."""
-    bound = np.where(usable, posterior.mean + 2 * posterior.sd, -np.inf)
-    arms = greatest(bound, BOUND)
-    arms = arms[(arms != leader) & usable[arms]]
-    with_leader = posterior.covariance(arms, np.array([leader]))[:, 0]
-    variance = posterior.variance[arms] + posterior.variance[leader] - 2 * with_leader
+    arms, variance, distance = distances(posterior, leader, usable)
     spread = np.sqrt(np.maximum(variance, 1e-12))
-    distance = (posterior.mean[leader] - posterior.mean[arms]) / spread
     better = normal_tail(distance)
     loss = spread * (np.exp(-0.5 * distance**2) / math.sqrt(2 * math.pi) - distance * better)
     kept = np.flatnonzero((better > negligible) & (variance > 1e-12))
@@ -248,8 +242,7 @@ def _shared_cost(state: State, arms: Ints) -> Floats:
     scoring = np.minimum(problem.score_cost[arms], cost)
     checkpoint = problem.checkpoint_index[arms]
     sharing = (checkpoint[:, None] == checkpoint).sum(axis=1)[:, None]
-    shared = np.where(problem.encode_cost[arms] > 0, scoring + (cost - scoring) / sharing, cost)
-    return np.asarray(state.corrected_cost[arms] * shared / np.maximum(cost, 1e-300))
+    return np.where(problem.encode_cost[arms] > 0, scoring + (cost - scoring) / sharing, cost)
 
 
 def _success_rate(state: State) -> Floats:

@@ -21,7 +21,7 @@ Ints = NDArray[np.intp]
 Bools = NDArray[np.bool_]
 ROUNDING = 1e-9  #: relative difference below which sums of costs count as equal
 
-Reward = Literal["mean", "rank", "harmonic", "robust"]
+Reward = Literal["mean", "robust"]
 ALL = "all"  #: the objective that contains every task
 
 
@@ -43,7 +43,7 @@ class Problem:
     score_cost : ndarray (A, T)
         Cost of scoring one layer's embeddings. Costs may have any unit. They are assumed and not
         measured, so that two runs make the same decisions however fast the machine is.
-    reward : {"mean", "rank", "harmonic", "robust"}
+    reward : {"mean", "robust"}
         How the scores of different tasks become comparable; see `daskmetrics.bandit.model`.
     weights : tuple of float, length T, or None
         Weights of the tasks in the objective, not negative; None for ones. A task of weight 0 may
@@ -76,63 +76,33 @@ class Problem:
     default: Checkpoint | None = None
 
     def __post_init__(self) -> None:
-        shape = (len(self.arms), len(self.tasks))
-        if len(set(self.arms)) < shape[0] or len(set(self.tasks)) < shape[1] or 0 in shape:
+        arms, tasks = len(self.arms), len(self.tasks)
+        if len(set(self.arms)) < arms or len(set(self.tasks)) < tasks or not arms * tasks:
             raise DataError(
-                f"A search needs distinct arms and tasks, got {shape[0]} arms and {shape[1]} tasks."
+                f"A search needs distinct arms and tasks, got {arms} arms and {tasks} tasks."
             )
-        self._check_features()
-        self._check_costs(shape)
-        self._check_tasks()
-        if self.default and not len(self._layers_of(self.default)):
-            raise DataError(
-                f"The baseline {self.default} has no arm among the {shape[0]} arms of the search."
-            )
-
-    def _check_features(self) -> None:
-        arms, fewest = len(self.arms), 2 + len(self.models)
-        shape = self.features.shape
-        if len(shape) != 2 or shape[0] != arms or shape[1] < fewest:
-            raise DataError(
-                f"features must be ({arms}, {fewest} or more): step, depth, one column per model, "
-                f"metrics; got {shape}."
-            )
-        if not np.isfinite(self.features).all():
-            raise DataError(
-                "features must be finite. arm_features() replaces missing metrics by their mean."
-            )
-
-    def _check_costs(self, shape: tuple[int, int]) -> None:
-        for name, cost in (("encode_cost", self.encode_cost), ("score_cost", self.score_cost)):
-            check_shape(name, cost, shape)
-            if not np.isfinite(cost).all():
-                raise DataError(f"{name} must be finite.")
-            if cost.min() < 0:
-                raise DataError(f"Costs must not be negative: {name} has {cost.min():g}.")
-        load = self.load_costs
-        if load.shape != shape[:1] or not np.isfinite(load).all() or load.min() < 0:
-            raise DataError(
-                f"load_cost must be {shape[0]} numbers, none negative; got shape {load.shape}."
-            )
-        for name, cost in (("encode_cost", self.encode_cost), ("load_cost", load)):
+        fewest = 2 + len(self.models)
+        _check("features", self.features, (arms, max(fewest, self.features.shape[-1])), -math.inf)
+        _check("encode_cost", self.encode_cost, (arms, tasks))
+        _check("score_cost", self.score_cost, (arms, tasks))
+        _check("load_cost", self.load_costs, (arms,))
+        for name, cost in (("encode_cost", self.encode_cost), ("load_cost", self.load_costs)):
             if (cost != cost[self.first_of_checkpoint]).any():
                 raise DataError(
                     f"{name} must be equal for all layers of a checkpoint, which share one load "
                     "and one encoding."
                 )
-
-    def _check_tasks(self) -> None:
-        tasks = len(self.tasks)
         if self.weights is not None:
-            are_valid = all(0 <= weight < math.inf for weight in self.weights)
-            if len(self.weights) != tasks or not are_valid or not sum(self.weights) > 0:
-                raise DataError(
-                    f"weights must be {tasks} numbers, none negative and at least one positive; "
-                    f"got {self.weights}."
-                )
+            _check("weights", np.array(self.weights, dtype=float), (tasks,))
+            if not any(self.weights):
+                raise DataError(f"weights must not all be 0; got {self.weights}.")
         if self.kinds is not None and len(self.kinds) != tasks:
             raise DataError(
                 f"kinds must name the kind of each of the {tasks} tasks; got {len(self.kinds)}."
+            )
+        if self.default and not len(self._layers_of(self.default)):
+            raise DataError(
+                f"The baseline {self.default} has no arm among the {arms} arms of the search."
             )
 
     @cached_property
@@ -278,16 +248,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a cell: a score with its standard error, or None if it failed.
-
-    ``seconds`` is the measured time of scoring. If given, it corrects the assumed costs of later
-    decisions. Two runs measure different seconds, so their decisions may then differ; a resumed run
-    still repeats its own.
-    """
+    """Result of a cell: a score with its standard error, or None if it failed."""
 
     score: float | None
     stderr: float = 0.0
-    seconds: float | None = None
 
     def __post_init__(self) -> None:
         if self.score is None:
@@ -321,8 +285,13 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Observations(Rows):
-    """Known scores, one row per cell: indices of arm and task, raw score and its standard error
-    (n,).
+    """Cells with their outcomes, one row per cell (n,): indices of arm and task, raw score and its
+    standard error; the score is NaN where the cell failed.
+
+    >>> cells, outcomes = [(3, 0), (1, 0), (1, 1)], [Outcome(0.5, 0.1), Outcome(None), Outcome(0.4)]
+    >>> observations = Observations.of_outcomes(cells, outcomes)
+    >>> observations.scores.arm.tolist(), observations.failed.tolist()
+    ([3, 1], [False, True, False])
     """
 
     arm: Ints
@@ -335,12 +304,34 @@ class Observations(Rows):
         """From (arm, task, score, stderr) rows, sorted by cell, so that sums do not depend on the
         order of arrival.
         """
-        arm, task, score, stderr = np.array(list(rows), dtype=float).reshape(-1, 4).T
-        return cls(arm.astype(np.intp), task.astype(np.intp), score, stderr).by_cell()
+        return cls._of(list(rows)).by_cell()
+
+    @classmethod
+    def of_outcomes(
+        cls, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]
+    ) -> Observations:
+        """From cells (arm, task) and their outcomes, in this order."""
+        pairs = zip(cells, outcomes, strict=True)
+        return cls._of([(*cell, outcome.score, outcome.stderr) for cell, outcome in pairs])
+
+    @classmethod
+    def _of(cls, rows: Sequence[tuple[int, int, float | None, float]]) -> Observations:
+        arm, task, score, stderr = np.array(rows, dtype=float).reshape(-1, 4).T
+        return cls(arm.astype(np.intp), task.astype(np.intp), score.copy(), stderr.copy())
 
     def by_cell(self) -> Observations:
         """The same observations, sorted by cell."""
         return self.take(np.lexsort((self.stderr, self.score, self.task, self.arm)))
+
+    @property
+    def failed(self) -> Bools:
+        """Cells without a score (n,)."""
+        return np.isnan(self.score)
+
+    @property
+    def scores(self) -> Observations:
+        """The cells with a score, in the same order."""
+        return self.take(~self.failed)
 
 
 def numbered(labels: Sequence[Hashable]) -> Ints:
@@ -353,52 +344,13 @@ def numbered(labels: Sequence[Hashable]) -> Ints:
     return np.array([number[label] for label in labels], dtype=np.intp)
 
 
-def check_shape(name: str, array: Floats, shape: tuple[int, int]) -> None:
-    """Raise a DataError if an array has not one row per arm and this shape."""
+def _check(name: str, array: Floats, shape: tuple[int, ...], least: float = 0.0) -> None:
+    """Raise a DataError unless an array has this shape and finite values of at least ``least``."""
     if array.shape != shape:
-        raise DataError(f"{name} must have one row per arm and shape {shape}, got {array.shape}.")
-
-
-@dataclass(frozen=True, eq=False)
-class OutcomeArrays(Rows):
-    """Finished cells with their outcomes, in order (n,): score NaN where the cell failed, seconds
-    NaN where unknown.
-
-    >>> cells = [((3, 0), Outcome(0.5, 0.1)), ((1, 0), Outcome(None)), ((1, 1), Outcome(0.4))]
-    >>> outcomes = OutcomeArrays.of(cells)
-    >>> outcomes.scores.arm.tolist(), outcomes.failed.tolist()
-    ([3, 1], [False, True, False])
-    """
-
-    arm: Ints
-    task: Ints
-    score: Floats
-    stderr: Floats
-    seconds: Floats
-
-    @classmethod
-    def of(cls, finished: Iterable[tuple[tuple[int, int], Outcome]]) -> OutcomeArrays:
-        """From pairs of a cell (arm, task) and its outcome."""
-        rows = [
-            (*cell, outcome.score, outcome.stderr, outcome.seconds) for cell, outcome in finished
-        ]
-        arm, task, score, stderr, seconds = np.array(rows, dtype=float).reshape(-1, 5).T
-        return cls(
-            arm.astype(np.intp), task.astype(np.intp), score.copy(), stderr.copy(), seconds.copy()
-        )
-
-    @property
-    def failed(self) -> Bools:
-        """Cells without a score (n,)."""
-        return np.isnan(self.score)
-
-    @property
-    def scores(self) -> Observations:
-        """The cells with a score, in the same order."""
-        scored = ~self.failed
-        return Observations(
-            self.arm[scored], self.task[scored], self.score[scored], self.stderr[scored]
-        )
+        raise DataError(f"{name} must have the shape {shape}, got {array.shape}.")
+    if not np.isfinite(array).all() or array.min() < least:
+        must = "finite" if least < 0 else "finite and not negative"
+        raise DataError(f"{name} must be {must}, got values from {array.min():g} on.")
 
 
 class OutcomeHistory:
@@ -407,20 +359,18 @@ class OutcomeHistory:
     def __init__(self) -> None:
         self._cells: list[tuple[int, int]] = []
         self._outcomes: list[Outcome] = []
-        self._arrays = OutcomeArrays.of([])
+        self._arrays = Observations.of([])
 
-    def read(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> OutcomeArrays:
+    def read(self, cells: Sequence[tuple[int, int]], outcomes: Sequence[Outcome]) -> Observations:
         """The outcomes of the first ``len(outcomes)`` cells."""
         cells, outcomes = list(cells[: len(outcomes)]), list(outcomes)
         same = min(len(cells), len(self._cells))
         if cells[:same] != self._cells[:same] or outcomes[:same] != self._outcomes[:same]:
             same = 0
-            self._arrays = OutcomeArrays.of([])
+            self._arrays = Observations.of([])
         if same == len(cells) < len(self._cells):
             return self._arrays.take(slice(same))
-        self._arrays = self._arrays.append(
-            OutcomeArrays.of(zip(cells[same:], outcomes[same:], strict=True))
-        )
+        self._arrays = self._arrays.append(Observations.of_outcomes(cells[same:], outcomes[same:]))
         self._cells, self._outcomes = cells, outcomes
         return self._arrays
 

@@ -280,13 +280,12 @@ def margin_of(posterior: Posterior, arm: int, seen: Observations, within: float)
     the arm's mean score, and the slope of the reward, its median over tasks, converts a difference
     of scores to units of the reward.
     """
-    problem, scale = posterior.problem, posterior.model.scale
-    if problem.reward == "mean":
+    if posterior.problem.reward == "mean":
         return within * abs(float(posterior.mean[arm]))
     tasks = np.unique(seen.task)
     best = np.array([seen.score[seen.task == task].max() for task in tasks])
-    unit_errors = Observations(np.zeros_like(tasks), tasks, best, np.ones(len(tasks)))
-    return within * float(np.abs(best).mean() * np.median(scale.errors(unit_errors)))
+    slope = np.median(1 / posterior.model.scale.spread[tasks])
+    return within * float(np.abs(best).mean() * slope)
 
 
 @lru_cache(maxsize=2)  # a search uses the same draws at every decision
@@ -430,7 +429,7 @@ def rise_forecast(
         Weights of the tasks in the objective, by name.
     kinds : mapping
         Kind of each task, by name.
-    reward : {"mean", "rank", "harmonic", "robust"}
+    reward : {"mean", "robust"}
         As in a `Problem`; the probability does not depend on its unit.
     share : float
         x, in (0, 1).

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import heapq
 import math
-import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from statistics import median_low
-from typing import Any, Literal
+from typing import Literal
 
-import cloudpickle
 import numpy as np
+from joblib import Parallel, delayed
 
 from daskmetrics.bandit._learner import Budget, Learner, Pick
 from daskmetrics.bandit._state import Policy
@@ -35,7 +33,6 @@ from daskmetrics.bandit.problem import (
 from daskmetrics.bandit.recommend import Recommendation
 from daskmetrics.bandit.tables import FEWER, ScoreTable
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.main_module import pool_context, restore_state, state_with_main_object
 from daskmetrics.core.names import Arm, Cell
 
 __all__ = [
@@ -81,8 +78,6 @@ class SimulatedSearch:
     trace: tuple[TracePoint, ...]
     # share of the workers' time, until the last outcome, that they spent working
     utilisation: float = 1.0
-    # the same until the last decision, after which only open cells are left to finish
-    deciding: float = 1.0
 
 
 def simulate(
@@ -96,7 +91,6 @@ def simulate(
     confidence_at: Sequence[float] = (),
     workers: int = 1,
     window: int | None = None,
-    free_running: bool = False,
     confidence: float | None = None,
     within: float = 0.01,
     spend: float = 0.0,
@@ -131,7 +125,6 @@ def simulate(
         confidence=confidence,
         within=within,
         spend=spend,
-        free_running=free_running,
     )
     pool = _SimulatedWorkers(problem, workers)
     trace: list[TracePoint] = []
@@ -142,11 +135,10 @@ def simulate(
             learner.spent, problem.arms[arm], float(np.nanmax(truth) - truth[arm]), pool.now
         )
         if result:
-            point = replace(
-                point,
-                confidence=result.probability_within,
-                expected_loss=result.expected_loss / result.score_unit,
-            )
+            point = replace(point, confidence=result.probability_within)
+            if result.score_unit:  # no loss is a share of a mean score of 0
+                share = result.expected_loss / result.score_unit
+                point = replace(point, expected_loss=share)
         trace.append(point)
 
     outcomes = 0
@@ -170,7 +162,7 @@ def simulate(
             record(state.recommended, stated)
     result = learner.recommendation()
     record(problem.arm_index[result.arm], result)
-    return SimulatedSearch(learner.picks, result, tuple(trace), pool.utilisation, pool.deciding)
+    return SimulatedSearch(learner.picks, result, tuple(trace), pool.utilisation)
 
 
 class _SimulatedWorkers:
@@ -185,18 +177,14 @@ class _SimulatedWorkers:
         self.idle = list(range(workers))
         self.running: list[tuple[float, int, int, Pick]] = []  # end, number, worker
         self._encoded: dict[tuple[int, int], float] = {}  # time at which the embeddings exist
-        self._worked = self._occupied = 0.0
-        self.deciding = 1.0  # share of the workers' time that was used until the last start
+        self._worked = 0.0
         self.now = 0.0
 
     @property
     def utilisation(self) -> float:
-        return self._share(self._worked)
-
-    def _share(self, used: float) -> float:
         if not self.now:
             return 1.0
-        return used / (self._workers * self.now)
+        return self._worked / (self._workers * self.now)
 
     def start(self, pick: Pick, cell: tuple[int, int]) -> None:
         """Start on an idle worker: one that holds the checkpoint, else one that holds none, else
@@ -204,7 +192,6 @@ class _SimulatedWorkers:
         """
         problem = self._problem
         arm, task = cell
-        self.deciding = self._share(self._occupied)
         checkpoint = int(problem.checkpoint_index[arm])
         worker = min(
             self.idle, key=lambda w: (self._held[w] != checkpoint, self._held[w] is not None, w)
@@ -228,10 +215,7 @@ class _SimulatedWorkers:
 
     def finish(self) -> Pick:
         """Move the clock to the end of the next cell and return its decision."""
-        busy = len(self.running)
-        before = self.now
         self.now, _, worker, pick = heapq.heappop(self.running)
-        self._occupied += busy * (self.now - before)
         self.idle.append(worker)
         return pick
 
@@ -377,8 +361,8 @@ class GroundTruth:
     best : int
         The arm with the greatest objective among those with a score on every task of the objective.
     loss : ndarray (A,)
-        1 - mean raw score / mean raw score of the best arm; infinite for an arm with missing
-        scores.
+        1 - mean raw score / mean raw score of the best arm, or the difference if that is 0;
+        infinite for an arm with missing scores.
     """
 
     best: int
@@ -405,7 +389,10 @@ def ground_truth(table: ScoreTable, problem: Problem) -> GroundTruth:
     )
     value = np.where(complete, true_objectives(problem, table.cells()), -np.inf)
     best = int(np.argmax(value))
-    return GroundTruth(best, np.where(complete, (raw[best] - raw) / abs(raw[best]), np.inf))
+    gap = raw[best] - raw
+    if raw[best]:
+        gap = gap / abs(raw[best])
+    return GroundTruth(best, np.where(complete, gap, np.inf))
 
 
 #: Shares of the exhaustive cost at which the confidence of a search is computed.
@@ -420,12 +407,6 @@ class Setting:
 
     policy: str
     workers: int = 1
-
-    def __getstate__(self) -> dict[str, Any]:
-        return state_with_main_object(self, self.policy)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        restore_state(self, state)
 
     def __str__(self) -> str:
         if self.workers > 1:
@@ -461,10 +442,8 @@ class ReplayStep:
 
 @dataclass(frozen=True)
 class ReplayTrial:
-    """One search of a known table.
-
-    ``utilisation`` is the share of the workers' time in which they worked, ``deciding`` the same
-    until the last decision.
+    """One search of a known table; ``utilisation`` is the share of the workers' time in which they
+    worked.
     """
 
     setting: Setting
@@ -472,27 +451,12 @@ class ReplayTrial:
     path: tuple[ReplayStep, ...]
     cells: int
     utilisation: float
-    deciding: float = 1.0
 
     def after(self, share: float) -> ReplayStep | None:
         """The last step that cost at most a share of the exhaustive cost."""
         return next(
             (step for step in reversed(self.path) if step.share <= share * (1 + 1e-9)), None
         )
-
-    def first(self, good: Callable[[ReplayStep], bool]) -> ReplayStep | None:
-        """The first good step."""
-        return next((step for step in self.path if good(step)), None)
-
-    def lasting(self, good: Callable[[ReplayStep], bool]) -> ReplayStep | None:
-        """The first step from which on all steps are good."""
-        start = None
-        for step in self.path:
-            if not good(step):
-                start = None
-            elif start is None:
-                start = step
-        return start
 
 
 @dataclass(frozen=True, eq=False)
@@ -539,23 +503,17 @@ def run_trials(
     DataError
         If no arm of the table is complete.
     """
-    for setting in settings:
-        policy_named(setting.policy)  # an unknown name fails here, and not in another process
-    work = list(product(settings, seeds))
-    if jobs == 1:
-        yield from (run_trial(plan, setting, seed) for setting, seed in work)
-        return
-    with (
-        pool_context() as context,
-        ProcessPoolExecutor(
-            jobs, mp_context=context, initializer=_set_plan, initargs=(plan,)
-        ) as pool,
-    ):
-        # a policy of the main module is sent by value
-        yield from pool.map(_run_in_process, map(cloudpickle.dumps, work))
+    # an unknown name fails here, and not in another process
+    policies = {setting.policy: policy_named(setting.policy) for setting in settings}
+    trials = (
+        delayed(run_trial)(plan, setting, seed, policies[setting.policy])
+        for setting, seed in product(settings, seeds)
+    )
+    # its processes do not import the main module, whose policies are sent by value
+    yield from Parallel(jobs, return_as="generator")(trials)
 
 
-def run_trial(plan: ReplayPlan, setting: Setting, seed: int) -> ReplayTrial:
+def run_trial(plan: ReplayPlan, setting: Setting, seed: int, policy: Policy) -> ReplayTrial:
     """One search."""
     table = plan.scenario.draw_tasks(plan.table, seed)
     problem = plan.scenario.build_problem(table)
@@ -564,7 +522,7 @@ def run_trial(plan: ReplayPlan, setting: Setting, seed: int) -> ReplayTrial:
     result = simulate(
         problem,
         table.cells(),
-        policy_named(setting.policy),
+        policy,
         budget=plan.budget,
         seed=seed,
         workers=setting.workers,
@@ -583,19 +541,7 @@ def run_trial(plan: ReplayPlan, setting: Setting, seed: int) -> ReplayTrial:
         )
         for point in result.trace
     )
-    return ReplayTrial(setting, seed, path, len(result.picks), result.utilisation, result.deciding)
-
-
-_plan: list[ReplayPlan] = []  # of a process of the pool, which receives it once
-
-
-def _set_plan(plan: ReplayPlan) -> None:
-    _plan[:] = [plan]
-
-
-def _run_in_process(setting_and_seed: bytes) -> ReplayTrial:
-    setting, seed = pickle.loads(setting_and_seed)
-    return run_trial(_plan[0], setting, seed)
+    return ReplayTrial(setting, seed, path, len(result.picks), result.utilisation)
 
 
 #: Shares of the exhaustive cost at which a curve is computed.

@@ -258,11 +258,11 @@ class Search(Section):
         description="Accepted difference from the best arm, as a share of its mean score.",
         examples=[0.02],
     )
-    reward: Literal["mean", "rank", "harmonic", "robust"] = Field(
+    reward: Literal["mean", "robust"] = Field(
         "mean",
-        description="How scores of different tasks are made comparable: `mean` as they are, `rank` "
-        "by rank, `harmonic` and `robust` as a harmonic or a robust mean over tasks.",
-        examples=["rank"],
+        description="How scores of different tasks are made comparable: `mean` as they are, "
+        "`robust` in spreads of each task, clipped, so that no task or outlier decides.",
+        examples=["robust"],
     )
     objective: str = Field(
         "all",

@@ -8,6 +8,7 @@ import ast
 import hashlib
 import json
 import random
+import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
@@ -269,13 +270,8 @@ def _paragraphs(text: str) -> str:
     >>> _paragraphs("One paragraph,\\n  two lines.\\n\\n\\nAnother.")
     'One paragraph, two lines.\\nAnother.'
     """
-    blocks: list[list[str]] = [[]]
-    for line in text.splitlines():
-        if line.strip():
-            blocks[-1] += line.split()
-        elif blocks[-1]:
-            blocks.append([])
-    return "\n".join(" ".join(block) for block in blocks if block)
+    blocks = re.split(r"\n\s*\n", "\n".join(text.splitlines()))
+    return "\n".join(" ".join(block.split()) for block in blocks if block.strip())
 
 
 def _windows(text: str) -> Iterator[str]:

@@ -16,13 +16,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from multiprocessing import spawn
-from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
 MAIN_KEYS = ("init_main_from_name", "init_main_from_path")
 """What tells a new process to import the main module, in the data that prepare it."""
-
-POOL_PROCESS = "daskmetrics pool process"
 
 MAIN = "__main__"
 
@@ -62,25 +59,6 @@ def _wrap_preparation() -> None:
         return data
 
     spawn.get_preparation_data = get_preparation_data
-
-
-class _PoolProcess(SpawnProcess):
-    """A process that `main_not_imported` knows by its name."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.name = POOL_PROCESS
-
-
-class _PoolContext(SpawnContext):
-    Process = _PoolProcess
-
-
-@contextmanager
-def pool_context() -> Iterator[SpawnContext]:
-    """A context for a pool of processes, which do not import the main module while the block lasts."""
-    with main_not_imported(POOL_PROCESS):
-        yield _PoolContext()
 
 
 def state_with_main_object(value: object, reference: str) -> dict[str, Any]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import html
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import chain, product
@@ -22,7 +21,6 @@ __all__ = [
     "Key",
     "Suite",
     "content_key",
-    "every",
     "grid",
     "log_steps",
     "seed_of",
@@ -234,14 +232,6 @@ class Suite:
         if not self.rows:
             raise ConfigError(f"Model '{self.model}' needs at least one readout.")
 
-    @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> Suite:
-        """The suite that a journal or an event holds as plain JSON values."""
-        revisions, layers = tuple(plain["revisions"]), tuple(plain["layers"])
-        return cls(
-            plain["model"], revisions, layers, plain["depth"], tuple(plain.get("readouts", ("",)))
-        )
-
     @property
     def has_readouts(self) -> bool:
         """Whether there are others than the default readout."""
@@ -279,24 +269,6 @@ class Suite:
         rows = product(self.layers, self.readouts)
         return tuple((layer, name) for layer, name in rows if deepest[name] in (None, layer))
 
-    def _repr_html_(self) -> str:
-        """The suite in a notebook, in the colours of its theme."""
-        rows = {
-            "checkpoints": f"{len(self.revisions):,}, {self.revisions[0]} to {self.revisions[-1]}",
-            "layers": f"{len(self.layers)} of {self.depth + 1}, {self.layers[0]} to {self.layers[-1]}",
-        }
-        if self.has_readouts:
-            rows["readouts"] = f"{len(self.readouts):,}"
-        rows["arms"] = f"{len(self.revisions) * len(self.rows):,}"
-        cells = "".join(
-            f'<tr style="background: none"><td style="text-align: left; opacity: .7">{name}</td>'
-            f'<td style="text-align: left">{html.escape(text)}</td></tr>'
-            for name, text in rows.items()
-        )
-        return (
-            f'<b>Suite {html.escape(self.model)}</b><table style="color: inherit">{cells}</table>'
-        )
-
     def checkpoints(self) -> tuple[Checkpoint, ...]:
         """All checkpoints, oldest first."""
         return tuple(Checkpoint(self.model, revision) for revision in self.revisions)
@@ -314,7 +286,7 @@ def grid(suites: Iterable[Suite]) -> tuple[Arm, ...]:
     Examples
     --------
     >>> pythia = [("14m", 6), ("70m", 6), ("410m", 24)]
-    >>> steps = tuple(f"step{s}" for s in every(1000, 143_000))
+    >>> steps = select_revisions("every 1000 to 143000", None)
     >>> len(grid(Suite(name, steps, tuple(range(1, depth + 1)), depth) for name, depth in pythia))
     5184
     """
@@ -327,11 +299,6 @@ def step_of(revision: str) -> int | None:
     """
     match = re.fullmatch(r"(?:step|checkpoint-)(\d{1,18})", revision)
     return int(match.group(1)) if match else None
-
-
-def every(stride: int, last: int) -> Iterator[int]:
-    """Steps 0, stride, 2 stride, ... up to and including ``last``."""
-    return iter(range(0, last + 1, stride))
 
 
 def log_steps(last: int) -> Iterator[int]:
@@ -374,47 +341,38 @@ def select_revisions(
     >>> select_revisions("every 1000 to 3000", None)
     ('step0', 'step1000', 'step2000', 'step3000')
     """
-    if not isinstance(requested, str):
-        return _check_exist(tuple(str(name) for name in requested), available)
-    match = _RANGE.fullmatch(requested.strip())
+    match = None
+    if isinstance(requested, str):
+        match = _RANGE.fullmatch(requested.strip())
+        requested = (requested,)
     if match is None:
-        return _check_exist((requested,), available)
-    if match["last"]:
-        end = int(match["last"])
-    elif available is None:
-        raise ConfigError(
-            f"Revisions '{requested}' of a hub id need an end, for instance '{requested} to "
-            "143000'."
-        )
-    else:
-        end = max((step_of(name) or 0 for name in available), default=0)
-    if match["kind"] == "all":
-        if available is None:
+        names = tuple(map(str, requested))
+        missing = [repr(name) for name in names if name not in (available or names)]
+        if missing:
             raise ConfigError(
-                f"Revisions '{requested}' need a local folder; for a hub id write a range with "
-                "'to STEP'."
+                f"Revision {', '.join(missing)} does not exist. Available: "
+                f"{', '.join(available or ())}; or a range such as 'all', 'log' or 'every 1000'."
             )
-        return tuple(name for name in available if (step_of(name) or 0) <= end)
-    steps = log_steps(end)
+        return names
+    if available is None and (match["kind"] == "all" or not match["last"]):
+        raise ConfigError(
+            f"Revisions '{requested[0]}' need a local folder. Of a hub id, list them, or write a "
+            "range with an end, for instance 'every 1000 to 143000'."
+        )
+    last = max((step_of(name) or 0 for name in available or ()), default=0)
+    end = int(match["last"] or last)
+    if match["kind"] == "all":
+        return tuple(name for name in available or () if (step_of(name) or 0) <= end)
+    steps: Iterable[int] = log_steps(end)
     if match["stride"]:
-        steps = every(max(1, int(match["stride"])), end)
+        steps = range(0, end + 1, max(1, int(match["stride"])))
     if available is None:
         return tuple(f"step{step}" for step in steps)
     wanted = set(steps)
     kept = training_order(name for name in available if step_of(name) in wanted)
     if not kept:
-        raise ConfigError(f"Revisions '{requested}' match none of: {', '.join(available)}.")
+        raise ConfigError(f"Revisions '{requested[0]}' match none of: {', '.join(available)}.")
     return kept
-
-
-def _check_exist(names: tuple[str, ...], available: Sequence[str] | None) -> tuple[str, ...]:
-    missing = [name for name in names if available is not None and name not in available]
-    if missing:
-        raise ConfigError(
-            f"Revision {', '.join(repr(name) for name in missing)} does not exist. Available: "
-            f"{', '.join(available or ())}; or a range such as 'all', 'log' or 'every 1000'."
-        )
-    return names
 
 
 def training_order(revisions: Iterable[str]) -> tuple[str, ...]:

@@ -21,8 +21,14 @@ POOLINGS = ("as_shipped", "mean", "last", "cls", "weighted", "max")
 STORAGES: Mapping[str, float] = {"float32": 4, "float16": 2, "int8": 1, "binary": 1 / 8}
 """What an index stores of one dimension, and its bytes."""
 
-_DIMENSIONS = re.compile(r"(pca)?([1-9]\d*)")
-_LAYERS = re.compile(r"(mean|concat)(\d+(?:[-+]\d+)+)")
+_DIMENSIONS = r"(?:pca)?[1-9]\d*"
+_PARTS = {  # of a name, by their fields
+    "pooling": "|".join(POOLINGS),
+    "layers": r"(?:mean|concat)\d+(?:[-+]\d+)+",
+    "dimensions": f"{_DIMENSIONS}d?",
+    "whitening": "whitened",
+    "storage": "|".join(STORAGES),
+}
 
 
 @dataclass(frozen=True, order=True)
@@ -59,7 +65,7 @@ class Readout:
             raise unknown("pooling", self.pooling, POOLINGS)
         if self.storage not in STORAGES:
             raise unknown("storage", self.storage, STORAGES)
-        if self.dimensions and not _DIMENSIONS.fullmatch(self.dimensions):
+        if self.dimensions and not re.fullmatch(_DIMENSIONS, self.dimensions):
             raise ConfigError(
                 f"Got dimensions '{self.dimensions}'. Write a number such as 256, or pca128."
             )
@@ -85,14 +91,17 @@ class Readout:
         """
         fields: dict[str, Any] = {}
         for text in name.split(",") if name else ():
-            field, value = _part(text)
-            if field is None or field in fields:
+            matching = (name for name, form in _PARTS.items() if re.fullmatch(form, text))
+            field = next(matching, "")
+            if not field or field in fields:
                 raise ConfigError(
                     f"'{name}' is not a readout, because of '{text}'. Write parts in this order: "
                     f"pooling ({', '.join(POOLINGS)}), layers (mean3-6, concat3+7), dimensions "
                     f"(256d, pca128), whitened, and storage ({', '.join(STORAGES)})."
                 )
-            fields[field] = value
+            fields[field] = text.removesuffix("d") if field == "dimensions" else text
+        if "whitening" in fields:
+            fields["whitening"] = True
         readout = cls(**fields)
         if str(readout) != name:
             raise ConfigError(f"'{name}' is not the name of a readout: write '{readout}'.")
@@ -187,19 +196,3 @@ def joined_name(join: str, layers: tuple[int, ...]) -> str:
             runs.append([layer])
     named = (f"{run[0]}-{run[-1]}" if len(run) > 2 else "+".join(map(str, run)) for run in runs)
     return join + "+".join(named)
-
-
-def _part(text: str) -> tuple[str | None, Any]:
-    """Which part of a readout a piece of its name is, and its value."""
-    if text in POOLINGS:
-        return "pooling", text
-    if text in STORAGES:
-        return "storage", text
-    if text == "whitened":
-        return "whitening", True
-    if _LAYERS.fullmatch(text):
-        return "layers", text
-    kept = text.removesuffix("d")
-    if _DIMENSIONS.fullmatch(kept):
-        return "dimensions", kept
-    return None, None

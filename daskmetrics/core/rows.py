@@ -41,9 +41,7 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[PlacedRow]:
         raise ConfigError(f"File '{path}' does not exist.")
     format = format_of(path)
     if format not in READERS:
-        raise ConfigError(
-            f"'{path}' has an unknown format ('{format}'). Valid: {', '.join(READERS)}."
-        )
+        raise ConfigError(f"'{path}' has an unknown format ('{format}'). Use {', '.join(READERS)}.")
     return READERS[format](path, columns)
 
 

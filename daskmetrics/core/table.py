@@ -7,7 +7,7 @@ import html
 import io
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,9 +43,7 @@ class Table:
         from rich.text import Text
 
         rows = [list(map(printable, row)) for row in self.rows]
-        columns = list(zip(*filter(None, (self.header, *rows)), strict=True))
-        natural = [max(map(cell_len, column)) for column in columns]
-        words = [max(map(cell_len, " ".join(column).split()), default=0) for column in columns]
+        widest = max(map(len, (self.header, *rows)), default=0)
         drawn = RichTable(
             box=SIMPLE,
             show_header=bool(self.header),
@@ -53,8 +51,12 @@ class Table:
             pad_edge=False,
             padding=(0, 1, 0, 0),
         )
-        for column, width in zip(columns, _fit(natural, words, options.max_width), strict=True):
-            drawn.add_column(Text(column[0]), width=width, overflow="fold")
+        # the first column holds what a reader types or copies: it is broken only where no room is left
+        longest = max((cell_len(row[0]) for row in rows if row), default=0)
+        is_whole = longest + 3 * (widest - 1) <= options.max_width
+        for i in range(widest):
+            name = self.header[i] if self.header else ""
+            drawn.add_column(Text(name), overflow="fold", no_wrap=is_whole and not i)
         for row in rows:
             drawn.add_row(*map(Text, row))
         yield drawn
@@ -93,22 +95,6 @@ class Table:
 
 def _elements(tag: str, texts: Iterable[str]) -> str:
     return "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts)
-
-
-def _fit(natural: Sequence[int], words: Sequence[int], width: int) -> list[int]:
-    """Widths of columns that fit into a width: the widest shrinks first, and words are broken only
-    as a last resort.
-
-    The first column holds what a reader types or copies, so it is never broken.
-    """
-    widths = list(natural)
-    for minima in (words, [1] * len(words)):
-        while sum(widths) + 2 * (len(widths) - 1) > width:
-            wide = [i for i in range(1, len(widths)) if widths[i] > minima[i]]
-            if not wide:
-                break
-            widths[max(wide, key=widths.__getitem__)] -= 1
-    return widths
 
 
 def printable(text: str) -> str:

@@ -13,6 +13,29 @@ _WALLTIME = re.compile(
 _UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
+_CALL = re.compile(r"(?P<name>.*?)\s*\((?P<options>[^()]*)\)")
+
+
+def parse_call(text: str) -> tuple[str, dict[str, str]]:
+    """A name and the options that follow it in parentheses; raises ConfigError for another form.
+
+    >>> parse_call("file:reviews.csv(text=body, label=stars)")
+    ('file:reviews.csv', {'text': 'body', 'label': 'stars'})
+    """
+    match = _CALL.fullmatch(text.strip())
+    if match is None:
+        return text.strip(), {}
+    options: dict[str, str] = {}
+    for option in filter(None, map(str.strip, match["options"].split(","))):
+        name, _, value = map(str.strip, option.partition("="))
+        if not name or not value or name in options:
+            raise ConfigError(
+                f"'{text}': '{option}' is not of the form name=value, or its name stands twice."
+            )
+        options[name] = value
+    return match["name"], options
+
+
 def parse_walltime(text: str) -> int:
     """Seconds of a Slurm limit: minutes, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M`` or ``D-H:M:S``;
     raises ValueError.

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from daskmetrics.core import events as events
 from daskmetrics.core.names import Arm, Cell, Suite, grid
 from daskmetrics.core.results import Measured, Scored
+from daskmetrics.core.serialization import build
 from daskmetrics.core.status import cause
 
 LATEST = 60  # decisions that are listed
@@ -44,7 +45,7 @@ class Grid:
         """From the plan of a store."""
         metrics, tasks = plan.template["metrics"], plan.template["tasks"]
         return cls(
-            tuple(map(Suite.of, plan.template["suites"])),
+            tuple(build(Suite, suite) for suite in plan.template["suites"]),
             dict(zip(metrics["names"], metrics["units"], strict=True)),
             dict(zip(tasks["names"], tasks["units"], strict=True)),
         )

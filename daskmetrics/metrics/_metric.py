@@ -7,7 +7,7 @@ centred=false)``.
 
 from __future__ import annotations
 
-import ast
+import json
 import math
 import pkgutil
 from collections.abc import Callable, Mapping
@@ -83,13 +83,10 @@ class Parameter:
             return value
         if type(self.default) is float and type(value) is int:
             value = float(value)
-        if type(value) is not type(self.default):
-            raise ConfigError(
-                f"Metric '{metric}': {self.name} must be {self.valid}, got {text(value)}."
-            )
-        if not isinstance(value, str) and not (
+        in_range = isinstance(value, str) or (
             math.isfinite(value) and value >= self.least and value > self.above
-        ):
+        )
+        if type(value) is not type(self.default) or not in_range:
             raise ConfigError(
                 f"Metric '{metric}': {self.name} must be {self.valid}, got {text(value)}."
             )
@@ -264,44 +261,14 @@ def text(value: Value) -> str:
     return str(value)
 
 
-def parse_call(call: str) -> tuple[str, dict[str, Value]]:
-    """Name and keywords of a call with constants, of which nothing is evaluated; raises ConfigError
-    for other text.
+def constant(word: str) -> Value:
+    """The value of a word in a configuration.
 
-    >>> parse_call("prompt_entropy(alpha=2, centred=false, norm=logN)")
-    ('prompt_entropy', {'alpha': 2, 'centred': False, 'norm': 'logN'})
+    >>> constant("true"), constant("2"), constant("0.5"), constant("'logN'")
+    (True, 2, 0.5, 'logN')
     """
-    name, bracket, _ = call.partition("(")
-    if not bracket and ")" not in call and "=" not in call:
-        return call, {}
     try:
-        node = ast.parse(call.strip(), mode="eval").body
-    except (SyntaxError, ValueError):
-        raise _not_a_call(call) from None
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args:
-        raise _not_a_call(call)
-    keywords = {
-        keyword.arg: _constant(keyword.value, call) for keyword in node.keywords if keyword.arg
-    }
-    if len(keywords) < len(node.keywords):
-        raise _not_a_call(call)
-    return name.strip(), keywords
-
-
-def _constant(node: ast.expr, call: str) -> Value:
-    match node:
-        case ast.Constant(value=bool() | int() | float() | str() as value):
-            return value
-        case ast.Name(id=word):
-            return {"true": True, "false": False}.get(word.lower(), word)
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
-            return -value
-    raise _not_a_call(call)
-
-
-def _not_a_call(call: str) -> ConfigError:
-    # a comma inside [ ] splits an entry of YAML that is not in quotes
-    return ConfigError(
-        f"'{call}' is not a metric: write NAME or NAME(PARAMETER=VALUE, ...) with plain values, "
-        "and put it in quotes inside a YAML list in brackets."
-    )
+        value = json.loads(word.lower())
+    except ValueError:
+        value = None
+    return value if isinstance(value, bool | int | float) else word.strip("'\"")

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from daskmetrics.core.status import EQUAL, Status
-from daskmetrics.core.text import plural
 from daskmetrics.metrics._eigenvalues import processors
 from daskmetrics.metrics._metric import Metric, Reduced
 from daskmetrics.metrics._spectra import Spectra, of_pooled, of_tokens
@@ -86,15 +85,11 @@ class Reducer:
         kept.
 
         The mask (B, T) is True where a token counts; ``pooled`` (B, D) has one vector per prompt.
-        View 0 is the prompts themselves, which token metrics read; the others are further views.
-        Raises ValueError if the layer is not among ``layers``, or no metric reads the view.
+        View 0 is the prompts themselves, which token metrics read; the others are further views,
+        `views` in all.
         """
         kept = self._kept.get(layer) or self._start(layer, pooled)
         self._eps = max(self._eps, torch.finfo(states.dtype).eps)
-        if view not in range(len(kept.vectors)):
-            raise ValueError(
-                f"View {view} was added, but the metrics read {plural(len(kept.vectors), 'view')}, from 0 on."
-            )
         rows, mask = rows.to(pooled.device), mask.bool()
         kept.seen[view, rows] = True
         kept.finite[view, rows] = _are_finite(states, mask) & pooled.isfinite().all(-1)
@@ -139,10 +134,6 @@ class Reducer:
         )
 
     def _start(self, layer: int, pooled: Tensor) -> _Layer:
-        if layer not in self._layers:
-            raise ValueError(
-                f"Layer {layer} was added, but the layers are {', '.join(map(str, self._layers))}."
-            )
         flags = (self.views, self._prompts)
         wide = torch.promote_types(pooled.dtype, torch.float32)
         self._kept[layer] = _Layer(

@@ -41,7 +41,7 @@ def operations(metrics: Iterable[Metric], prompts: int, width: int, length: floa
     >>> operations(one, 256, 512, 40.0) == operations(both, 256, 512, 40.0)
     True
     """
-    spectra: set[tuple[str, bool]] = set()
+    spectra: dict[tuple[str, bool], float] = {}  # each counts once; in order, as sums of floats are
     total = 0.0
     for metric in metrics:
         name = metric.function.rpartition(":")[2]
@@ -50,13 +50,11 @@ def operations(metrics: Iterable[Metric], prompts: int, width: int, length: floa
         elif name == "curvature":
             total += 8 * prompts * length * width
         elif name == "prompt_entropy":
-            spectra.add(("tokens", _is_centred(metric)))
+            spectra["tokens", _is_centred(metric)] = prompts * _spectrum(length, width)
         elif metric.spectral:
             rows = "directions" if name == "dataset_entropy" else "prompts"
-            spectra.add((rows, _is_centred(metric)))
-    of_tokens = {"tokens": prompts * _spectrum(length, width)}
-    of_prompts = _spectrum(prompts, width)
-    return total + sum(of_tokens.get(rows, of_prompts) for rows, _ in spectra)
+            spectra[rows, _is_centred(metric)] = _spectrum(prompts, width)
+    return total + sum(spectra.values())
 
 
 def _spectrum(rows: float, width: int) -> float:
@@ -69,8 +67,4 @@ def _spectrum(rows: float, width: int) -> float:
 
 def _is_centred(metric: Metric) -> bool:
     """Whether the metric subtracts the mean: as its parameter says, or else all but RankMe."""
-    default = next(
-        (p.default for p in metric.parameters if p.name == "centred"),
-        "rankme" not in metric.function,
-    )
-    return bool(dict(metric.settings).get("centred", default))
+    return bool(metric.values.get("centred", "rankme" not in metric.function))

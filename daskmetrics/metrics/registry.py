@@ -8,13 +8,14 @@ views.
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import entry_points
 from types import MappingProxyType
 
 from daskmetrics.core.errors import ConfigError, unknown
-from daskmetrics.metrics._metric import Metric, Parameter, Takes, parse_call
+from daskmetrics.core.text import parse_call
+from daskmetrics.metrics._metric import Metric, Parameter, Takes, constant
 
 _ALPHA = Parameter("alpha", 1.0, above=0)
 _CENTRED = Parameter("centred", True)
@@ -145,16 +146,7 @@ def catalogue() -> Mapping[str, Metric]:
     """
     metrics = dict(CATALOGUE)
     for point in entry_points(group=GROUP):
-        try:
-            metric = point.load()
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(
-                f"Metric plug-in '{point.value}' cannot be loaded: {error}. Repair or uninstall it."
-            ) from error
-        if not isinstance(metric, Metric):
-            raise ConfigError(
-                f"Metric plug-in '{point.value}' must be a Metric, but is a {type(metric).__name__}."
-            )
+        metric = _loaded(f"Metric plug-in '{point.value}'", point.load)
         if metric.name in metrics:
             raise ConfigError(
                 f"Metric '{metric.name}' of '{point.value}' exists already. Rename it, or uninstall one."
@@ -212,21 +204,32 @@ def _named(name: str | Metric, metrics: Mapping[str, Metric]) -> Sequence[Metric
     if isinstance(name, Metric):
         return (name,)
     if "(" in name or ":" not in name:
-        word, settings = parse_call(name)
+        word, options = parse_call(name)
+        settings = {key: constant(value) for key, value in options.items()}
         groups = families(metrics.values())
         if word in metrics:
             return (metrics[word].with_settings(settings),)
+        if set("()=") & set(word):  # a comma inside [ ] splits an entry of YAML without quotes
+            raise ConfigError(
+                f"'{name}' is not a metric: write NAME or NAME(PARAMETER=VALUE, ...) with plain "
+                "values, and put it in quotes inside a YAML list in brackets."
+            )
         if word in groups and not settings:
             return groups[word]
         raise unknown("metric", word, (*groups, *metrics))
+    return (_loaded(f"Metric '{name}'", partial(pkgutil.resolve_name, name)),)
+
+
+def _loaded(what: str, load: Callable[[], object]) -> Metric:
     try:
-        metric = pkgutil.resolve_name(name)
+        metric = load()
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
-            f"Metric '{name}' cannot be loaded: {error}. Write it as 'package.module:NAME'."
+            f"{what} cannot be loaded: {error}. Write it as 'package.module:NAME', or repair or "
+            "uninstall its package."
         ) from error
     if not isinstance(metric, Metric):
         raise ConfigError(
-            f"'{name}' must be a daskmetrics.metrics.Metric, but is a {type(metric).__name__}."
+            f"{what} must be a daskmetrics.metrics.Metric, but is a {type(metric).__name__}."
         )
-    return (metric,)
+    return metric

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import pandas as pd
 
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Key, content_key
-from daskmetrics.core.rows import READERS, PlacedRow, check_names, format_of, read_rows, read_text
+from daskmetrics.core.rows import PlacedRow, check_names, read_rows, read_text
 from daskmetrics.core.text import plural
 from daskmetrics.tasks import _probes as probes
 from daskmetrics.tasks.examples import Examples, ExampleTask
@@ -121,7 +121,7 @@ def table_task(
         if option not in (*ROLES, "kind", "probe"):
             raise unknown("option of a file task", option, (*ROLES, "kind", "probe"))
     frame = _frame(rows)
-    columns = _columns(path, frame, {role: options[role] for role in ROLES if role in options})
+    columns = _columns(path, frame, options)
     kind = _kind(path, frame, options.get("kind"), columns)
     if kind == "retrieval" and "relevance" not in columns:
         check_names(path, frame.columns, ROLES["relevance"])
@@ -131,9 +131,7 @@ def table_task(
         raise ConfigError(
             f"'{path}' is a {kind} task, which has no probe; leave out 'probe={probe}'."
         )
-    roles = set(REQUIRED[kind])
-    if kind == "retrieval":
-        roles.add("relevance")
+    roles = {*REQUIRED[kind], "relevance"} if kind == "retrieval" else REQUIRED[kind]
     used = {role: column for role, column in columns.items() if role in roles}
     table = _Table(path, frame, used)
     examples = _EXAMPLES[kind](table)
@@ -184,25 +182,17 @@ def _content_key(examples: Examples) -> Key:
 
 def _read(path: Path) -> list[PlacedRow]:
     """The rows of a file or folder; errors name the line where it is known."""
-    if path.is_dir():
-        rows = _beir(path) if (path / _BEIR[0]).is_file() else _classes(path)
-    elif not path.is_file():
-        raise ConfigError(
-            f"No file '{path}'. Name a file or folder of texts as file:PATH, relative to {Path.cwd()}."
-        )
-    elif format_of(path) not in READERS:
-        raise ConfigError(
-            f"'{path}' has an unknown format ('{path.suffix}'). Use {', '.join(READERS)}, or a folder; plain text has "
-            "no labels: put it into a CSV file with the columns text and label."
-        )
+    if (path / _BEIR[0]).is_file():
+        rows = list(_beir(path))
+    elif path.is_dir():
+        rows = list(_classes(path))
     else:
-        rows = read_rows(path)
-    placed_rows = list(rows)
-    if not placed_rows:
+        rows = list(read_rows(path))
+    if not rows:
         raise ConfigError(
             f"'{path}' has no rows. It needs a header and rows, or one folder of text files per class."
         )
-    return placed_rows
+    return rows
 
 
 def _classes(folder: Path) -> Iterator[PlacedRow]:
@@ -212,38 +202,26 @@ def _classes(folder: Path) -> Iterator[PlacedRow]:
 
 
 def _beir(folder: Path) -> Iterator[PlacedRow]:
-    documents, queries = (_beir_texts(folder / name) for name in _BEIR)
-    files = filter(Path.is_file, (folder / "qrels.tsv", *sorted(folder.glob("qrels/*.tsv"))))
-    qrels = next(files, None)
-    if qrels is None:
-        raise ConfigError(
-            f"'{folder}' has no qrels.tsv (or qrels/test.tsv) with the columns query-id, corpus-id, score."
-        )
+    documents: dict[str, str] = {}  # texts by their ids, as are the queries
+    queries: dict[str, str] = {}
+    for name, texts in zip(_BEIR, (documents, queries), strict=True):
+        for position, row in read_rows(folder / name):
+            if "_id" not in row:
+                raise ConfigError(f"'{folder / name}', {position} has no '_id'.")
+            texts[str(row["_id"])] = f"{row.get('title') or ''} {row.get('text') or ''}".strip()
+    usual = folder / "qrels.tsv"
+    qrels = next(filter(Path.is_file, (usual, *sorted(folder.glob("qrels/*.tsv")))), usual)
     unjudged = dict(documents)
     for position, row in read_rows(qrels):
-        query, document, score = (row.get(name) for name in ("query-id", "corpus-id", "score"))
-        for identity, texts, file in ((query, queries, _BEIR[1]), (document, documents, _BEIR[0])):
+        query, document = str(row.get("query-id")), str(row.get("corpus-id"))
+        for identity, texts, name in ((document, documents, _BEIR[0]), (query, queries, _BEIR[1])):
             if identity not in texts:
-                raise ConfigError(f"'{qrels}', {position}: no _id of {file} is '{identity}'.")
-        unjudged.pop(str(document), None)
-        texts_of_row = {"query": queries[str(query)], "document": documents[str(document)]}
-        yield position, {**texts_of_row, "relevance": score}
+                raise ConfigError(f"'{qrels}', {position}: no _id of {name} is '{identity}'.")
+        unjudged.pop(document, None)
+        judged = {"query": queries[query], "document": documents[document]}
+        yield position, {**judged, "relevance": row.get("score")}
     for identity, text in unjudged.items():
         yield f"document {identity}", {"document": text}
-
-
-def _beir_texts(path: Path) -> dict[str, str]:
-    """The texts of one file of a BEIR folder, by their ids."""
-    if not path.is_file():
-        raise ConfigError(
-            f"'{path.parent}' has no {path.name}; a folder of documents and queries needs both files."
-        )
-    texts = {}
-    for position, row in read_rows(path):
-        if "_id" not in row:
-            raise ConfigError(f"'{path}', {position} has no '_id'; it has {', '.join(row)}.")
-        texts[str(row["_id"])] = f"{row.get('title') or ''} {row.get('text') or ''}".strip()
-    return texts
 
 
 def _frame(placed_rows: Iterable[PlacedRow]) -> pd.DataFrame:
@@ -259,16 +237,15 @@ def _frame(placed_rows: Iterable[PlacedRow]) -> pd.DataFrame:
 
 def _columns(path: Path, frame: pd.DataFrame, options: Mapping[str, str]) -> dict[str, str]:
     """The column of each role that has one."""
-    for role, column in options.items():
-        if column not in frame:
-            raise unknown(f"column in '{path}' (as '{role}')", column, frame.columns)
     by_name = {column.strip().lower(): column for column in frame.columns}
     columns = {}
     for role, names in ROLES.items():
         matching = [by_name[name] for name in names if name in by_name]
         if role in options:
-            columns[role] = options[role]
-        elif matching:
+            matching = [options[role]]
+            if options[role] not in frame:
+                raise unknown(f"column in '{path}' (as '{role}')", options[role], frame.columns)
+        if matching:
             columns[role] = matching[0]
     return columns
 
@@ -321,7 +298,7 @@ class _Table:
     def texts(self, values: pd.Series[Any]) -> tuple[str, ...]:
         problem = "not a text. Fill it in or remove the row."
         self.check(values, lambda value: isinstance(value, str) and bool(value.strip()), problem)
-        return tuple(map(str, values))
+        return tuple(values)
 
     def numbers(self, values: pd.Series[Any]) -> tuple[float, ...]:
         self.check(values, _is_number, "not a finite number.")
@@ -337,10 +314,6 @@ def _is_number(value: object) -> bool:
         return -1e300 < float(value) < 1e300  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return False
-
-
-def _labelled(table: _Table) -> Examples:
-    return _by_label(table, fewest=probes.FOLDS)
 
 
 def _by_label(table: _Table, fewest: int = 2) -> Examples:
@@ -405,7 +378,8 @@ def _reranking(table: _Table) -> Examples:
 
 def _judged(table: _Table) -> Examples:
     """Queries, documents and judgements; each query has a relevant document."""
-    documents = dict.fromkeys(table.texts(table.rows["document"]))
+    candidates = dict.fromkeys(table.texts(table.rows["document"]))
+    documents = {text: i for i, text in enumerate(candidates)}
     # a row without a query is a document without a judgement
     judged = table.rows[[query not in (None, "") for query in table.rows["query"]]]
     if judged.empty:
@@ -414,23 +388,22 @@ def _judged(table: _Table) -> Examples:
     relevances = (1.0,) * len(judged)
     if "relevance" in judged:
         relevances = table.numbers(judged["relevance"])
-    queries = dict.fromkeys(texts)
-    numbers = [{text: i for i, text in enumerate(side)} for side in (queries, documents)]
+    queries = {text: i for i, text in enumerate(dict.fromkeys(texts))}
     by_pair: dict[tuple[int, int], float] = {}
     for query, document, relevance in zip(texts, judged["document"], relevances, strict=True):
-        by_pair[numbers[0][query], numbers[1][document]] = relevance
+        by_pair[queries[query], documents[document]] = relevance
     answered = {query for (query, _), relevance in by_pair.items() if relevance > 0}
-    for query, number in numbers[0].items():
+    for query, number in queries.items():
         if number not in answered:
             raise table.error(
                 f" has no relevant document for the query '{query[:60]}'. Add one or remove the query."
             )
-    judgements = tuple((query, item, relevance) for (query, item), relevance in by_pair.items())
+    judgements = tuple((*pair, relevance) for pair, relevance in by_pair.items())
     return Examples((*queries, *documents), judgements=judgements, queries=len(queries))
 
 
 _EXAMPLES: Mapping[str, Callable[[_Table], Examples]] = {
-    "classification": _labelled,
+    "classification": partial(_by_label, fewest=probes.FOLDS),
     "clustering": _by_label,
     "pair_classification": _pairs,
     "sts": _graded_pairs,
@@ -440,6 +413,14 @@ _EXAMPLES: Mapping[str, Callable[[_Table], Examples]] = {
 
 
 # what is doubtful about rows
+
+
+_CONTRADICTIONS = (  # the texts that are equal, the role whose values differ, what they are, and the effect
+    (["text"], "label", "text", ": no vector can be right for both"),
+    (["first", "second"], "label", "pair", ""),
+    (["first", "second"], "grade", "pair", ""),
+    (["query", "document"], "relevance", "judgement", "; the last one counts"),
+)
 
 
 def _warnings(table: _Table, kind: str) -> Iterator[str]:
@@ -452,42 +433,22 @@ def _warnings(table: _Table, kind: str) -> Iterator[str]:
         has any content.
     """
     # without differences in case and white space
-    rows = pd.DataFrame(index=table.rows.index)
-    for role, values in table.rows.items():
-        texts = ("" if value is None else str(value) for value in values)
-        rows[role] = [" ".join(text.split()).casefold() for text in texts]
+    rows = table.rows.map(
+        lambda value: " ".join(str("" if value is None else value).split()).casefold()
+    )
     _check_columns(table, rows)
     yield from _near_empty(table)
-    if kind in ("classification", "clustering"):
+    if "text" in rows:
+        rows["label"] = table.rows["label"].astype(str).str.strip()
         yield from _label_warnings(table, rows, kind)
-    elif kind in ("pair_classification", "sts"):
-        role = "label" if kind == "pair_classification" else "grade"
-        texts_of_pair = rows[["first", "second"]]
-        pairs = rows.assign(first=texts_of_pair.min(axis=1), second=texts_of_pair.max(axis=1))
-        yield from _contradictions(table, pairs, ["first", "second"], role, "pair")
-        grades = rows[role].tolist()
-        if (
-            kind == "sts"
-            and len(grades) > 10
-            and (table.rows[role].map(float).diff()[1:] == 1).all()
-        ):
-            yield (
-                f"'{table.columns[role]}' counts the rows ({', '.join(grades[:3])}, ...). Is it the right "
-                "column?"
-            )
+    elif "first" in rows:
+        texts = rows[["first", "second"]]
+        rows = rows.assign(first=texts.min(axis=1), second=texts.max(axis=1))
     else:
-        judged = rows[rows["query"] != ""]
-        identical = judged[judged["query"] == judged["document"]]
-        if len(identical):
-            yield (
-                f"{len(identical):,} of {plural(len(judged), 'row')} have the query as document "
-                f"({identical.index[0]}: {identical['query'].iloc[0][:_SHOWN]!r}): every arm finds it."
-            )
-        if "relevance" in rows:
-            texts_of_row, effect = ["query", "document"], "; the last one counts"
-            yield from _contradictions(
-                table, judged, texts_of_row, "relevance", "judgement", effect
-            )
+        rows = rows[rows["query"] != ""]
+    for columns, role, unit, effect in _CONTRADICTIONS:
+        if {*columns, role} <= set(rows.columns):
+            yield from _contradictions(table, rows, columns, role, unit, effect)
 
 
 def _check_columns(table: _Table, rows: pd.DataFrame) -> None:
@@ -513,14 +474,17 @@ def _check_columns(table: _Table, rows: pd.DataFrame) -> None:
             )
 
 
+def _has_letter(text: str) -> bool:
+    return any(map(str.isalnum, text))
+
+
 def _near_empty(table: _Table) -> Iterator[str]:
     """A warning for each column that has texts without content."""
     for role in table.rows.columns.intersection([*_TEXTS]):
         column = table.columns[role]
-        texts = pd.Series([str(value or "") for value in table.rows[role]], table.rows.index)
+        texts = table.rows[role].map(lambda value: str(value or ""))
         texts = texts[texts != ""]
-        has_content = texts.map(lambda text: len(text.strip()) > 1 and any(map(str.isalnum, text)))
-        empty = texts[~has_content.astype(bool)]
+        empty = texts[[len(text.strip()) < 2 or not _has_letter(text) for text in texts]]
         if empty.empty:
             continue
         example = f"{empty.index[0]}: {empty.iloc[0][:_SHOWN]!r}"
@@ -536,7 +500,6 @@ def _near_empty(table: _Table) -> Iterator[str]:
 
 
 def _label_warnings(table: _Table, rows: pd.DataFrame, kind: str) -> Iterator[str]:
-    rows = rows.assign(label=table.rows["label"].astype(str).str.strip())
     labels = rows["label"].nunique()
     if len(rows) < _FEW * labels:
         yield (
@@ -556,12 +519,10 @@ def _label_warnings(table: _Table, rows: pd.DataFrame, kind: str) -> Iterator[st
             f"{len(copies):,} rows in all ({places}: {text[:_SHOWN]!r}): copies {harm}. Remove the "
             "copies."
         )
-    effect = ": no vector can be right for both"
-    yield from _contradictions(table, rows, ["text"], "label", "text", effect)
 
 
 def _contradictions(
-    table: _Table, rows: pd.DataFrame, texts: list[str], role: str, unit: str, effect: str = ""
+    table: _Table, rows: pd.DataFrame, texts: list[str], role: str, unit: str, effect: str
 ) -> Iterator[str]:
     """A warning where rows with equal texts have different values of a role."""
     contradictory = rows[rows.groupby(texts)[role].transform("nunique") > 1]

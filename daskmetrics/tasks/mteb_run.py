@@ -102,58 +102,38 @@ class Declaration:
         A task without the split ``test`` uses all its splits, and one without a subset in English
         all its subsets.
         """
-        usual = [SPLIT] if SPLIT in self.splits else self.splits
-        splits = options.get("split", usual)
-        subsets = options.get("subsets", self.languages)
+        splits = options.get("split", [SPLIT] if SPLIT in self.splits else self.splits)
+        chosen = options.get("subsets", self.languages)
         for kind, names, valid in (
             ("split", splits, self.splits),
-            ("subset", subsets, self.languages),
+            ("subset", chosen, self.languages),
         ):
             for name in names:
                 if name not in valid:
                     raise unknown(f"{kind} of '{task}'", name, valid)
-        if "languages" in options or "subsets" not in options:
-            in_languages = self._subsets_in(task, options.get("languages"))
-            subsets = [name for name in in_languages if name in subsets]
+        subsets = [name for name in self.languages if name in chosen]
+        languages = options.get("languages")
+        if languages or "subsets" not in options:
+            within = [name for name in subsets if self._is_in(name, languages or [LANGUAGE])]
+            subsets = within or ([] if languages else subsets)
         if not subsets:
+            listing = (f"{name} ({'+'.join(self.languages[name])})" for name in chosen)
             raise ConfigError(
-                f"'{task}' has no subset that is in 'languages' and in 'subsets'. Give one of the "
-                "two."
+                f"'{task}' has no chosen subset that is only in {'+'.join(languages or ())}. Name "
+                "all languages of a subset, such as eng, or the subset itself. The subsets: "
+                f"{', '.join(listing):.300}"
             )
-        return Selection(
-            tuple(name for name in self.splits if name in splits),
-            tuple(name for name in self.languages if name in subsets),
-        )
+        return Selection(tuple(name for name in self.splits if name in splits), tuple(subsets))
 
     def codes(self, subsets: Iterable[str]) -> set[str]:
         """The languages in these subsets, without scripts."""
         codes = chain.from_iterable(self.languages[name] for name in subsets)
         return {code.partition("-")[0] for code in codes}
 
-    def _subsets_in(self, task: str, languages: Sequence[str] | None) -> list[str]:
-        """The subsets that contain no language but these; None is English, or any language if no
-        subset is in English.
-        """
-        wanted = languages or [LANGUAGE]
-        subsets = []
-        for name, codes in self.languages.items():
-            if all(code in wanted or code.partition("-")[0] in wanted for code in codes):
-                subsets.append(name)
-        if languages is None:
-            return subsets or list(self.languages)
-        valid = self.codes(self.languages)
-        for language in languages:
-            if language not in valid.union(*self.languages.values()):
-                raise unknown(f"language of '{task}'", language, sorted(valid))
-        if not subsets:
-            listing = ", ".join(
-                f"{name} ({'+'.join(codes)})" for name, codes in self.languages.items()
-            )
-            raise ConfigError(
-                f"'{task}' has no subset that is only in {'+'.join(languages)}. Name all languages "
-                f"of a subset, or the subset itself. The subsets: {listing[:300]}"
-            )
-        return subsets
+    def _is_in(self, subset: str, languages: Sequence[str]) -> bool:
+        """Whether a subset contains no language but these, written with or without their scripts."""
+        codes = self.languages[subset]
+        return all(code in languages or code.partition("-")[0] in languages for code in codes)
 
 
 DECLARATIONS = TypeAdapter(dict[str, Declaration])  # by the names of tasks, as they are written

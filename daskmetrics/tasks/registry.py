@@ -11,7 +11,6 @@ name of the task, and it points to any `Task` object. Options follow in parenthe
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -19,6 +18,7 @@ from importlib.metadata import entry_points
 from itertools import chain
 
 from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.text import parse_call
 from daskmetrics.tasks._stdlib import SETS, TASKS
 from daskmetrics.tasks.file import file_task
 from daskmetrics.tasks.mteb import PRESETS, mteb_task
@@ -27,7 +27,6 @@ from daskmetrics.tasks.task import Task
 GROUP = "daskmetrics.tasks"
 MTEB = "mteb:"
 FILE = "file:"
-_CALL = re.compile(r"(?P<name>.*?)\s*\((?P<options>[^()]*)\)")
 
 
 def catalogue() -> Mapping[str, Callable[[], Task]]:
@@ -85,30 +84,10 @@ def resolve(names: Sequence[str]) -> tuple[Task, ...]:
     return tuple(tasks)
 
 
-def parse_options(text: str) -> tuple[str, dict[str, str]]:
-    """Split a name from the options that follow it in parentheses.
-
-    >>> parse_options("file:reviews.csv(text=body, label=stars)")
-    ('file:reviews.csv', {'text': 'body', 'label': 'stars'})
-    """
-    match = _CALL.fullmatch(text.strip())
-    if match is None:
-        return text.strip(), {}
-    options = {}
-    for option in filter(None, map(str.strip, match["options"].split(","))):
-        name, _, value = map(str.strip, option.partition("="))
-        if not name or not value:
-            raise ConfigError(
-                f"Task '{text}': '{option}' is not of the form name=value, such as label=stars."
-            )
-        options[name] = value
-    return match["name"], options
-
-
 def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
     if text in makers:
         return makers[text]()
-    name, options = parse_options(text)
+    name, options = parse_call(text)
     if name.startswith(FILE) and name != FILE:
         return file_task(name.removeprefix(FILE), options)
     if name in TASKS and options.keys() == {"probe"}:

@@ -26,7 +26,7 @@ from daskmetrics.checkpoints.content import fingerprint
 from daskmetrics.config import Recipe
 from daskmetrics.core import files as files
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.names import Key, content_key, every, log_steps, step_of
+from daskmetrics.core.names import Key, content_key, log_steps, step_of
 from daskmetrics.training import _texts as texts
 from daskmetrics.training import _tokenizer as tokenizer
 from daskmetrics.training import data as data
@@ -50,7 +50,7 @@ def revisions(recipe: Recipe) -> tuple[str, ...]:
     if recipe.checkpoints == "log":
         steps = log_steps(recipe.steps)
     elif isinstance(recipe.checkpoints, int):
-        steps = every(recipe.checkpoints, recipe.steps)
+        steps = range(0, recipe.steps + 1, recipe.checkpoints)
     else:
         steps = recipe.checkpoints
     return tuple(f"step{step}" for step in sorted({*steps, recipe.steps}))

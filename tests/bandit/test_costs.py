@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskmetrics.bandit import Outcome
-from daskmetrics.bandit.costs import NO_CHECKPOINT, AssumedWorkers, PaidCosts, cost_correction
-from daskmetrics.bandit.problem import OutcomeArrays
+from daskmetrics.bandit.costs import NO_CHECKPOINT, AssumedWorkers, PaidCosts
 
 
 def test_a_checkpoint_is_loaded_where_no_free_worker_holds_it(world):
@@ -39,28 +37,6 @@ def test_existing_embeddings_need_no_checkpoint(world):
     )
 
 
-def test_without_measured_seconds_no_cost_is_corrected(world):
-    small = world()
-    assert (cost_correction(small.problem, OutcomeArrays.of([((0, 0), Outcome(0.5))])) == 1).all()
-
-
-def test_a_slow_model_and_a_slow_task_are_corrected_and_jitter_is_ignored(world):
-    problem = world().problem
-    rng = np.random.default_rng(0)
-    cells = [
-        (int(a), int(t)) for a, t in rng.permutation(np.argwhere(problem.score_cost > 0))[:120]
-    ]
-    large = problem.features[:, 3] == 1
-    slow = [8.0 ** large[a] * 16.0 ** (t == 2) * rng.uniform(0.9, 1.1) for a, t in cells]
-    outcomes = [
-        Outcome(0.5, seconds=s * problem.score_cost[c]) for s, c in zip(slow, cells, strict=True)
-    ]
-    factor = cost_correction(problem, OutcomeArrays.of(zip(cells, outcomes, strict=True)))
-    assert (factor[large] == 8 * factor[~large][0]).all()
-    assert (factor[:, 2] == 16 * factor[:, 0]).all()
-    assert np.ptp(factor[~large][:, [0, 1, 3, 4]]) == 0
-
-
 def test_a_worker_keeps_its_checkpoint_and_another_worker_loads_the_next():
     workers = AssumedWorkers(2)
     assert workers.assign(5, 3.0) == 0
@@ -88,14 +64,6 @@ def test_advancing_ends_the_next_decision():
     assert workers.order == [1, 2, 0]  # it begins at the time of its decision
     assert workers.advance() and workers.advance() and not workers.advance()
     assert workers.finished == [1, 2, 0]
-
-
-def test_a_released_worker_is_free():
-    workers = AssumedWorkers(2)
-    workers.assign(4, float("inf"))
-    workers.assign(5, float("inf"))
-    workers.release(1)
-    assert workers.held == [5]
 
 
 @settings(deadline=None)

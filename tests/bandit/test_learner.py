@@ -22,9 +22,6 @@ def make_learner(problem, policy="race", budget=0.25, window=4, seed=0, decided=
     )
 
 
-learner = make_learner
-
-
 def drive(search, outcome, rng=None, slots=4):
     """Run to the end on a number of workers; with a generator, they finish in random order."""
     running = list(search.open)
@@ -97,33 +94,6 @@ def test_an_expensive_cell_does_not_block_the_others(world):
 
 
 @pytest.mark.parametrize("policy", ["race", "random"])
-def test_a_free_running_search_resumes_where_it_was_interrupted(world, policy):
-    small = world(seed=3, revisions=4)
-
-    def begin(decided=()):
-        options = {"budget": 0.3, "window": 3, "seed": 0, "decided": decided, "free_running": True}
-        return Learner(small.problem, policy_named(policy), **options)
-
-    rng = np.random.default_rng(0)
-    whole = drive(begin(), small.outcome, rng, slots=3)
-    for split in range(0, len(whole.picks) + 1, 5):
-        known = [
-            Pick.from_dict(json.loads(json.dumps(pick.as_dict()))) for pick in whole.picks[:split]
-        ]
-        search = begin(known)
-        arrived = rng.permutation(split)[: max(split - 2, 0)]  # two are still running
-        for index in arrived:
-            search.tell(int(index), small.outcome(known[index].cell))
-        assert {pick.index for pick in search.open} == set(range(split)) - set(arrived.tolist())
-        assert len(search.ask(9)) <= 3 - len(search.open) + 3
-        done = drive(search, small.outcome, rng, slots=3)
-        assert done.picks[:split] == tuple(known)
-        assert len({pick.cell for pick in done.picks}) == len(done.picks)
-        assert done.spent <= done.budget * (1 + 1e-9)
-        assert done.recommendation().cells == len(done.picks)
-
-
-@pytest.mark.parametrize("policy", ["race", "random"])
 def test_an_interrupted_search_resumes_with_the_same_decisions(world, policy):
     small = world(seed=3, revisions=3)
     begin = partial(
@@ -189,48 +159,6 @@ def test_a_budget_may_be_counted_in_several_ways(world, budget, cost, cells):
     assert len(search.picks) <= cells
 
 
-def test_a_search_stops_at_the_required_confidence(world):
-    small = world(seed=2)
-    whole = drive(make_learner(small.problem, budget=1.0), small.outcome)
-    search = Learner(
-        small.problem,
-        policy_named("race"),
-        budget=1.0,
-        window=4,
-        seed=0,
-        confidence=0.9,
-        within=0.05,
-    )
-    answer = drive(search, small.outcome).recommendation()
-    assert search.spent < whole.spent
-    assert answer.probability_within > 0.85 and answer.within == 0.05
-    means = small.scores.mean(axis=1)
-    assert means[small.problem.arm_index[answer.arm]] >= 0.95 * means.max()
-
-
-def test_a_free_running_search_decides_on_whatever_has_arrived(world):
-    small = world()
-    search = Learner(
-        small.problem, policy_named("race"), budget=0.3, window=3, seed=0, free_running=True
-    )
-    first = search.ask(9)
-    assert [pick.index for pick in first] == [0, 1, 2]
-    search.tell(2, small.outcome(first[2].cell))
-    assert [pick.index for pick in search.ask(9)] == [3]  # it does not wait for decision 0
-    with pytest.raises(DataError, match="already has an outcome"):
-        search.tell(2, small.outcome(first[2].cell))
-    done = drive(search, small.outcome, np.random.default_rng(0), slots=3)
-    assert len({pick.cell for pick in done.picks}) == len(done.picks)
-    assert done.recommendation().cells == len(done.picks)
-
-
-def test_a_sweep_with_the_whole_budget_measures_every_cell(world):
-    small = world(revisions=3)
-    search = drive(make_learner(small.problem, "sweep", budget=1.0), small.outcome)
-    assert len(search.picks) == small.scores.size
-    assert search.spent == pytest.approx(small.problem.exhaustive_cost)
-
-
 def test_failed_cells_are_not_asked_again_and_leave_no_number(world):
     small = world(seed=2)
     lost = {pick.cell for pick in drive(make_learner(small.problem), small.outcome).picks[5::4]}
@@ -243,16 +171,6 @@ def test_failed_cells_are_not_asked_again_and_leave_no_number(world):
         (answer.arm, name) not in {(cell.arm, cell.task) for cell in lost}
         for name in answer.best.scores
     )
-
-
-def test_an_arm_that_always_fails_is_not_recommended(world):
-    small = world(seed=4)
-    best = small.problem.arms[int(small.scores.mean(axis=1).argmax())]
-    search = drive(
-        make_learner(small.problem, budget=0.4), failing(small, lambda cell: cell.arm == best)
-    )
-    answer = search.recommendation()
-    assert answer.arm != best
 
 
 def test_a_search_whose_default_fails_goes_on_without_it(world):

@@ -18,7 +18,6 @@ from daskmetrics.bandit.model import (
     FEW,
     FLAT,
     LEVEL,
-    LOWEST,
     NOISE,
     REFIT,
     ROWS,
@@ -62,60 +61,6 @@ def test_mean_leaves_scores_as_they_are(world):
     unit = reward_scale(problem, seen)
     assert unit.values(seen).tolist() == seen.score.tolist()
     assert unit.errors(seen).tolist() == [0.1, 0.1]
-
-
-def test_rank_counts_the_scores_below_and_half_of_those_equal(world):
-    problem = world(reward="rank").problem
-    seen = Observations.of(
-        [(0, 0, 0.1, 0.0), (1, 0, 0.5, 0.0), (2, 0, 0.5, 0.0), (3, 0, 9.0, 0.0), (0, 1, 0.3, 0.0)]
-    )
-    unit = reward_scale(problem, seen)
-    values = unit.values(seen)
-    assert values[seen.task == 0].tolist() == [0.125, 0.5, 0.5, 0.875]
-    assert values[seen.task == 1].tolist() == [0.5]
-
-
-def test_rank_is_invariant_under_increasing_functions_of_the_scores(world):
-    problem = world(reward="rank").problem
-    rng = np.random.default_rng(0)
-    rows = [(arm, task, float(rng.normal()), 0.0) for arm in range(12) for task in range(3)]
-    bent = [(arm, task, float(np.exp(3 * score)), 0.0) for arm, task, score, _ in rows]
-    one, other = Observations.of(rows), Observations.of(bent)
-    assert (
-        reward_scale(problem, one).values(one).tolist()
-        == reward_scale(problem, other).values(other).tolist()
-    )
-
-
-def test_errors_of_ranks_are_in_units_of_ranks(world):
-    problem = world(reward="rank").problem
-    rng = np.random.default_rng(1)
-    rows = [(arm, 0, float(score), 0.01) for arm, score in enumerate(rng.uniform(size=48))]
-    seen = Observations.of(rows)
-    # ranks of uniform scores
-    assert reward_scale(problem, seen).errors(seen) == pytest.approx(np.full(48, 0.01), rel=0.2)
-
-
-def test_harmonic_orders_arms_as_the_harmonic_mean_does(world):
-    problem = world(reward="harmonic").problem
-    generator = np.random.default_rng(0)
-    scores = generator.uniform(0.05, 0.95, size=(8, 5))
-    seen = Observations.of(
-        [(arm, task, scores[arm, task], 0.0) for arm in range(8) for task in range(5)]
-    )
-    values = reward_scale(problem, seen).values(seen).reshape(8, 5).mean(axis=1)
-    harmonic = 5 / (1 / scores).sum(axis=1)
-    assert np.argsort(values).tolist() == np.argsort(harmonic).tolist()
-    assert -1 / values == pytest.approx(harmonic)
-
-
-def test_reciprocals_are_bounded_and_their_errors_follow_the_slope(world):
-    unit = reward_scale(world(reward="harmonic").problem, Observations.of([]))
-    seen = Observations.of([(0, 0, -0.3, 0.02), (1, 0, 0.5, 0.02)])
-    assert unit.values(seen).tolist() == pytest.approx([-1 / LOWEST, -2.0])
-    moved = Observations.of([(1, 0, 0.5 + 1e-6, 0.02)])
-    slope = (unit.values(moved)[0] - unit.values(seen)[1]) / 1e-6
-    assert unit.errors(seen)[1] == pytest.approx(0.02 * slope, rel=1e-4)
 
 
 def test_a_broken_cell_changes_robust_values_little(world):
@@ -265,7 +210,7 @@ def of_cells(posterior, arms, tasks, targets):
     model, cells = posterior.model, ObservationRows.of(posterior.model, arms, tasks)
     distinct, where = np.unique(arms, return_inverse=True)
     white = np.stack(list(posterior.whitened(distinct)))[posterior.task_group[tasks], where]
-    prior = model.with_objectives(targets, arms, cells.mix).T
+    prior = model.cells(targets, model.weights, arms, cells.mix).T
     variance = model.cell_variance - (white**2).sum(axis=1) + cells.noise
     return prior - white @ posterior.cross[:, targets], variance
 

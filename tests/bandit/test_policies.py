@@ -33,14 +33,6 @@ def test_an_entry_point_adds_a_policy_and_replaces_none(monkeypatch):
     assert installed_policies()["race"] != "theirs"
 
 
-def test_race_stops_without_rivals(world, after, draw):
-    small = world()
-    every = draw(small, small.scores.size)
-    runner_up = [cell for cell in every if cell != (int(small.scores.mean(axis=1).argmin()), 0)]
-    # the worst arm's last cell is not worth buying
-    assert policy_named("race")(after(small, runner_up)) is None
-
-
 def test_race_prefers_the_cheaper_of_two_similar_tasks(world, after, draw):
     small = world()
     chosen = policy_named("race")(after(small, draw(small, 10)))
@@ -81,11 +73,10 @@ def test_an_arm_that_keeps_failing_is_neither_leader_nor_rival(world, after, dra
     assert policy_named("race")(failing).arm != best
 
 
-@pytest.mark.parametrize("reward", ["mean", "zscore"])
-def test_race_beats_random_on_average(world, reward):
+def test_race_beats_random_on_average(world):
     regret = {name: [] for name in ("race", "random")}
     for seed in range(10):
-        small = world(seed=seed, reward=reward)
+        small = world(seed=seed)
         for name, found in regret.items():
             result = simulate(small.problem, small.table, policy_named(name), budget=0.4, seed=seed)
             found.append(result.trace[-1].regret)
@@ -133,15 +124,6 @@ def test_no_unaffordable_or_paid_cell_is_chosen(world, after, draw, name):
     small = world()
     assert policy_named(name)(replace(after(small, draw(small, 40)), remaining=0.0)) is None
     assert policy_named(name)(after(small, draw(small, small.scores.size))) is None
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_it_ends_and_chooses_no_cell_twice(world, name):
-    small = world(seed=1, revisions=3, layers=3, tasks=3)
-    result = simulate(small.problem, small.table, installed_policies()[name], budget=1.0, seed=0)
-    cells = [pick.cell for pick in result.picks]
-    assert len(set(cells)) == len(cells) <= small.scores.size
-    assert result.recommendation.confirmed
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "sweep"])

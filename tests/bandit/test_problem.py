@@ -7,7 +7,7 @@ import pytest
 
 from daskmetrics.bandit import Outcome, arm_features
 from daskmetrics.bandit.costs import PaidCosts
-from daskmetrics.bandit.problem import Observations, OutcomeArrays, OutcomeHistory
+from daskmetrics.bandit.problem import Observations, OutcomeHistory
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Checkpoint, Suite
 
@@ -48,13 +48,14 @@ def test_a_cell_cannot_be_bought_twice(world):
             lambda p: {"encode_cost": p.encode_cost * np.arange(1, len(p.arms) + 1)[:, None]},
             "equal for all layers",
         ),
-        (lambda p: {"score_cost": p.score_cost[:, :2]}, "score_cost must"),
+        (lambda p: {"score_cost": p.score_cost[:, :2]}, r"score_cost must have the shape \(48, 5"),
         (lambda p: {"score_cost": p.score_cost * np.nan}, "score_cost must be finite"),
-        (lambda p: {"score_cost": -p.score_cost}, "negative"),
-        (lambda p: {"features": p.features[:, :2]}, "one column per model"),
+        (lambda p: {"score_cost": -p.score_cost}, "not negative"),
+        (lambda p: {"features": p.features[:, :2]}, r"features must have the shape \(48, 4\)"),
         (lambda p: {"features": p.features / 0.0}, "features must be finite"),
+        (lambda p: {"weights": (0.0,) * len(p.tasks)}, "must not all be 0"),
         (lambda p: {"default": Checkpoint("large", "step999")}, "has no arm"),
-        (lambda p: {"load_cost": np.full(3, 1.0)}, "load_cost must be"),
+        (lambda p: {"load_cost": np.full(3, 1.0)}, "load_cost must have the shape"),
         (
             lambda p: {"load_cost": np.arange(len(p.arms)) * 1.0},
             "load_cost must be equal for all layers",
@@ -113,40 +114,14 @@ def test_a_failure_is_never_a_number(outcome):
         Outcome(*outcome)
 
 
-CELLS = [(2, 1), (0, 0), (2, 0), (1, 1)]
-
-
-OUTCOMES = [Outcome(0.5, 0.1, 3.0), Outcome(None, seconds=1.0), Outcome(0.4), Outcome(0.3, 0.2)]
-
-
-def equal(left: OutcomeArrays, right: OutcomeArrays) -> bool:
-    return all(
-        np.array_equal(getattr(left, name), getattr(right, name), equal_nan=True)
-        for name in vars(left)
-    )
-
-
-def test_scores_leave_out_failures_and_keep_the_order():
-    scores = OutcomeArrays.of(zip(CELLS, OUTCOMES, strict=True)).scores
-    assert scores.arm.tolist() == [2, 2, 1]
-    assert scores.score.tolist() == [0.5, 0.4, 0.3]
-    assert scores.by_cell().arm.tolist() == [1, 2, 2]
-
-
 def test_a_history_that_grew_shrank_or_restarted_equals_one_read_at_once():
+    cells = [(2, 1), (0, 0), (2, 0), (1, 1)]
+    outcomes = [Outcome(0.5, 0.1), Outcome(None), Outcome(0.4), Outcome(0.3, 0.2)]
+    other = [Outcome(0.9), *outcomes[1:]]
     history = OutcomeHistory()
-    other = [Outcome(0.9), *OUTCOMES[1:]]
-    for cells, outcomes in (
-        (CELLS[:2], OUTCOMES[:1]),
-        (CELLS, OUTCOMES[:3]),
-        (CELLS, OUTCOMES),
-        (CELLS, OUTCOMES[:2]),  # fewer than before
-        (CELLS, OUTCOMES),
-        (CELLS, other),
-        (CELLS[::-1], other),
-        ([], []),
-        (CELLS, OUTCOMES),
-    ):
-        assert equal(
-            history.read(cells, outcomes), OutcomeArrays.of(zip(cells, outcomes, strict=False))
-        )
+    steps = [(cells, outcomes[:n]) for n in (1, 3, 4, 2, 4)]
+    for chosen, known in (*steps, (cells, other), (cells[::-1], other), ([], []), (cells, other)):
+        read = history.read(chosen, known)
+        expected = Observations.of_outcomes(chosen[: len(known)], known)
+        for name in vars(expected):
+            np.testing.assert_array_equal(getattr(read, name), getattr(expected, name))

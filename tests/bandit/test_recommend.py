@@ -90,7 +90,7 @@ def with_noise(small, seed):
 @settings(max_examples=20, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
-    reward=st.sampled_from(["mean", "rank", "harmonic", "robust"]),
+    reward=st.sampled_from(["mean", "robust"]),
     policy=st.sampled_from(["sweep", "random"]),
 )
 def test_an_exhaustive_search_recommends_the_arm_with_the_greatest_mean(
@@ -306,7 +306,7 @@ def test_weights_decide_which_arm_is_best(world):
         ].regret == 0.0
 
 
-@pytest.mark.parametrize("reward", ["mean", "rank", "robust"])
+@pytest.mark.parametrize("reward", ["mean", "robust"])
 def test_every_reward_leads_a_search_to_the_best_arm(world, reward):
     small = world(seed=3, reward=reward)
     found = simulate(small.problem, small.table, policy_named("race"), budget=0.4, seed=0)
@@ -382,6 +382,6 @@ def test_one_future_checkpoint_has_a_normal_rise_whose_median_is_its_mean(curve)
     assert (found.probability > 0.5) == (found.expected > 0)
 
 
-@pytest.mark.parametrize("reward", ["mean", "rank", "harmonic", "robust"])
+@pytest.mark.parametrize("reward", ["mean", "robust"])
 def test_every_reward_gives_a_probability(reward):
     assert 0.3 < forecast(rising, 8, reward=reward).probability <= 1

@@ -38,12 +38,6 @@ def test_the_trace_ends_at_the_recommendation_and_its_cost_only_grows(world):
     assert [pick.index for pick in result.picks] == list(range(len(result.picks)))
 
 
-def test_an_exhaustive_sweep_has_no_regret(world):
-    small = world(revisions=4)
-    result = simulate(small.problem, small.table, policy_named("sweep"), budget=1.0, seed=0)
-    assert result.trace[-1].regret == 0.0
-
-
 def test_a_cell_missing_from_the_table_fails(world):
     small = world()
     table = {cell: score for cell, score in small.table.items() if cell.task != "task1"}
@@ -52,10 +46,9 @@ def test_a_cell_missing_from_the_table_fails(world):
     assert "task1" not in result.recommendation.best.scores
 
 
-@pytest.mark.parametrize("free_running", [False, True])
-def test_workers_save_time_and_keep_busy(world, free_running):
+def test_workers_save_time_and_keep_busy(world):
     small = world()
-    options = {"budget": 0.3, "seed": 0, "window": 4, "free_running": free_running}
+    options = {"budget": 0.3, "seed": 0, "window": 4}
     alone, four = (
         simulate(small.problem, small.table, policy_named("random"), workers=n, **options)
         for n in (1, 4)
@@ -148,10 +141,6 @@ def test_published_costs_are_the_tables_seconds_and_the_overhead(known):
     )
 
 
-def test_unit_costs_are_one(known):
-    assert Scenario("unit").build_problem(known).exhaustive_cost == 120
-
-
 def test_shared_encodings_are_paid_once(known):
     problem = Scenario("shared").build_problem(known)
     np.testing.assert_allclose(problem.encode_cost[0], [0.9, 90.0, 360.0, 3.6])
@@ -194,6 +183,16 @@ def test_the_best_arm_and_the_loss_of_the_others(known):
     np.testing.assert_allclose(truth.loss, 1 - means / means.max())
 
 
+def test_a_best_mean_score_of_zero_gives_losses_and_no_stated_share(known):
+    scores = known.scores - known.scores.mean(axis=1).max()
+    zero = replace(known, scores=np.tile(scores[:, :1] - scores[:, 0].max(), (1, 4)))
+    truth = ground_truth(zero, Scenario().build_problem(zero))
+    np.testing.assert_allclose(truth.loss, -zero.scores[:, 0])
+    flat = replace(known, scores=np.zeros_like(known.scores))
+    (trial,) = run_trials(ReplayPlan(flat, Scenario(), 0.4), [Setting("race")], [0])
+    assert trial.path[-1].loss == 0.0 and np.isnan(trial.path[-1].expected_loss)
+
+
 def test_each_objective_has_its_own_best_arm(known):
     scores = known.scores.copy()
     scores[4, known.tasks.index("expensive")] += 1.0
@@ -228,13 +227,6 @@ def test_trials_do_not_depend_on_the_number_of_processes(known):
     ]
 
 
-def test_a_path_ends_at_the_recommendation_and_its_cost_only_grows(known):
-    (trial,) = run_trials(ReplayPlan(known, Scenario(), 0.5), [Setting("race")], [0])
-    shares = [step.share for step in trial.path]
-    assert shares == sorted(shares) and 0 < shares[-1] < 0.8
-    assert trial.path[-1].loss == 0.0 and trial.cells > 5
-
-
 def test_an_exhaustive_sweep_finds_the_best_arm(known):
     (trial,) = run_trials(ReplayPlan(known, Scenario(), 1.0), [Setting("sweep")], [0])
     assert (
@@ -247,11 +239,3 @@ def test_an_exhaustive_sweep_finds_the_best_arm(known):
 def test_an_unknown_policy_fails_before_any_search(known):
     with pytest.raises(ConfigError, match="Did you mean 'race'"):
         next(run_trials(ReplayPlan(known, Scenario(), 0.2), [Setting("rase")], [0], jobs=2))
-
-
-def test_a_user_policy_is_named_by_its_import_path(known):
-    (mine, ours) = (
-        next(iter(run_trials(ReplayPlan(known, Scenario(), 0.2), [Setting(name)], [0])))
-        for name in ("daskmetrics.bandit.policies:race", "race")
-    )
-    assert np.array_equal([s.loss for s in mine.path], [s.loss for s in ours.path])

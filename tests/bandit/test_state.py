@@ -179,14 +179,6 @@ def test_a_model_whose_cells_fail_is_tried_on_other_encodings_and_then_given_up(
     assert learner.recommendation().arm.model != broken
 
 
-def test_every_arm_is_compared_with_the_last_layer_of_its_own_model():
-    problem = made_problem(3, seed=3)
-    for arm, default in zip(problem.arms, problem.default_arms, strict=True):
-        other = problem.arms[default]
-        revisions = [each.revision for each in problem.arms if each.model == arm.model]
-        assert (other.model, other.layer, other.revision) == (arm.model, LAYERS - 1, revisions[-1])
-
-
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_gain_does_not_depend_on_the_order_of_the_models(order):
     suites = [Suite("good", ("main",), (0, 1), 1), Suite("bad", ("main",), (0, 1), 1)][::order]

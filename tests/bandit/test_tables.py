@@ -7,16 +7,7 @@ import pytest
 
 from daskmetrics.bandit.tables import ScoreRow, score_table
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.names import Arm, Cell, grid
-
-
-def test_rows_may_come_in_any_order(known):
-    assert known.arms == grid(known.suites) and known.scores.shape == (30, 4)
-    assert known.tasks == ("cheap", "expensive", "extreme", "fair")
-    cells = known.cells()
-    assert len(cells) == known.known == 120
-    cell = Cell(Arm("m", "step64", 3), "expensive")
-    assert cells[cell] == known.scores[known.arms.index(cell.arm), 1]
+from daskmetrics.core.names import Arm
 
 
 def test_models_differ_in_depth_and_revisions():
@@ -31,13 +22,6 @@ def test_models_differ_in_depth_and_revisions():
         ("b", ("step4",), (0, 6), 6),
     ]
     assert np.isnan(table.seconds).all() and table.metrics is None
-
-
-def test_an_empty_cell_of_the_grid_is_a_missing_score():
-    rows = [ScoreRow(Arm("m", "step1", 0), "t", 0.1), ScoreRow(Arm("m", "step2", 1), "t", 0.2)]
-    table = score_table(rows)
-    assert table.scores.shape == (4, 1) and table.known == 2
-    assert len(table.cells()) == 2
 
 
 def test_fewer_tasks_keep_their_columns(known):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from replays import Rate, by_setting, confidence_bands, quantile, success, until_found
+from replays import Rate, confidence_bands, quantile, until_found
 
 from daskmetrics.bandit.replay import ReplayStep, ReplayTrial, Setting
 
@@ -32,11 +32,6 @@ LOST = trial(2, (0.01, 0.3, 0.25))
 def test_the_step_after_a_share_is_the_last_one_within_it():
     assert WAVERING.after(0.009) is None
     assert WAVERING.after(0.025).share == 0.02 and WAVERING.after(1.0).share == 0.04
-
-
-def test_success_counts_searches_that_then_had_the_best_arm():
-    trials = [WAVERING, STEADY, LOST]
-    assert [success(trials, share).hits for share in (0.01, 0.02, 0.03, 0.04)] == [0, 2, 1, 2]
 
 
 def test_first_and_lasting_costs_differ_if_a_search_changes_its_mind():
@@ -84,12 +79,3 @@ def test_moments_of_one_search_count_as_one():
     )
     (certain,) = confidence_bands([trial(seed, *moments[0]) for seed in range(20)], [(0.85, 0.95)])
     assert certain.interval == Rate(20, 20).interval
-
-
-def test_a_search_without_stated_confidence_is_left_out():
-    silent = trial(0, (0.01, 0.0, math.nan))
-    assert confidence_bands([silent]) == []
-
-
-def test_settings_keep_their_order():
-    assert list(by_setting([LOST, trial(5, (0.1, 0, 0), setting=BARE), STEADY])) == [RACE, BARE]

@@ -15,13 +15,6 @@ def vectors(texts: int, width: int, seed: int = 0) -> np.ndarray:
     return (mixed + 3 * generator.normal(size=width)).astype(np.float32)
 
 
-def test_the_default_readout_leaves_vectors_as_they_are():
-    given = vectors(5, 8)
-    seen = fit(Readout())(given)
-    assert seen.dtype == np.float32
-    assert np.array_equal(seen, given)
-
-
 @pytest.mark.parametrize("whitening", [False, True])
 def test_principal_components_are_those_of_scikit_learn(whitening):
     from sklearn.decomposition import PCA
@@ -61,16 +54,6 @@ def test_int8_is_the_nearest_of_256_levels_between_the_smallest_and_the_largest_
     assert (np.abs(seen - texts) <= half_a_step * 1.001 + 1e-6)[inside].all()
     assert (seen >= low - 1e-4).all()  # beyond the corpus's values they are clipped
     assert (seen <= high + 1e-4).all()
-
-
-def test_int8_agrees_with_the_quantisation_of_sentence_transformers_within_a_level():
-    from sentence_transformers.util.quantization import quantize_embeddings
-
-    corpus = vectors(100, 6)
-    # which rounds towards zero
-    theirs = quantize_embeddings(corpus, "int8", calibration_embeddings=corpus)
-    ours = fit(Readout(storage="int8"), corpus).stored(corpus)
-    assert np.abs(ours.astype(int) - theirs.astype(int)).max() <= 1
 
 
 def test_a_dimension_that_is_constant_in_the_corpus_stays_constant_as_int8():

@@ -80,12 +80,6 @@ def test_keys_are_equal_exactly_when_contents_are(a, b):
     assert (content_key(a) == content_key(b)) == (a == b)
 
 
-def test_a_suite_in_a_notebook_shows_its_size_and_escapes_names():
-    shown = Suite("<b>", ("step0", "step1"), (0, 1, 2), 5)._repr_html_()
-    assert "2, step0 to step1" in shown and "3 of 6, 0 to 2" in shown and "&lt;b&gt;" in shown
-    assert "color: inherit" in shown and "<script" not in shown
-
-
 def test_arms_and_suites_with_the_default_readout_are_written_as_before_there_were_readouts():
     assert Arm("m", "step1", 3).as_dict() == {"model": "m", "revision": "step1", "layer": 3}
     assert str(Arm("m", "step1", 3)) == "m@step1/3"

@@ -123,15 +123,6 @@ def test_the_mean_over_tasks_has_weights_and_independent_errors():
     assert mean_difference([]) is None and mean_difference(two, [0, 0]) is None
 
 
-def test_the_probability_is_that_of_a_normal_deviate():
-    assert Difference(-1.96, 1.0, paired=True).probability == pytest.approx(0.025, abs=1e-4)
-    assert [Difference(value, 0.0, paired=True).probability for value in (-0.1, 0.0, 0.1)] == [
-        0.0,
-        0.5,
-        1.0,
-    ]
-
-
 @given(seeds, st.integers(2, 60))
 def test_the_joint_error_of_two_scores_gives_the_error_of_their_difference(seed, n):
     rows = [recorded(row) for row in np.random.default_rng(seed).random((3, n)) < 0.6]

@@ -105,15 +105,6 @@ def test_one_spectrum_serves_all_metrics_of_one_preparation(states, monkeypatch)
     assert len(solved) == len(BATCHES) // 4
 
 
-def test_arrays_are_plain_and_typed(states):
-    reduced = reduce(states)
-    dtypes = [
-        array.dtype for array in (reduced.values, reduced.stderr, reduced.counts, reduced.status)
-    ]
-    assert dtypes == [np.float64, np.float64, np.int64, np.uint8]
-    assert reduced.values.shape == (3, len(CATALOGUE))
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_order_of_adding_changes_no_bit(states, seed):
     order = np.random.default_rng(seed).permutation(len(BATCHES))
@@ -228,32 +219,6 @@ def test_views_are_needed_only_if_a_metric_compares_them():
     assert Reducer(resolve(["curvature", "anisotropy"]), [0], 2).views == 1
     wanted = {"infonce": 2, "lidar": 4, "lidar(views=3)": 3, "cka_next": 1}
     assert {name: Reducer(resolve([name]), [0], 2).views for name in wanted} == wanted
-
-
-def test_token_metrics_do_not_read_the_second_view(states):
-    reducer = Reducer(resolve(["all"]), LAYERS, PROMPTS)
-    for layer, rows, view in BATCHES:
-        add(reducer, states, layer, rows, view)
-    expected = reducer.finish()
-    for layer in LAYERS:
-        add(reducer, states, layer, list(range(PROMPTS)), 1)
-    np.testing.assert_array_equal(reducer.finish().values, expected.values)
-
-
-def test_a_wrong_layer_or_view_is_an_error(states):
-    reducer = Reducer(resolve(["curvature"]), LAYERS, PROMPTS)
-    with pytest.raises(ValueError, match="Layer 3 was added, but the layers are 0, 2, 5"):
-        reducer.add(3, torch.tensor([0]), torch.ones(1, 2, 2), torch.ones(1, 2), torch.ones(1, 2))
-    with pytest.raises(
-        ValueError, match="View 1 was added, but the metrics read 1 view, from 0 on"
-    ):
-        add(reducer, states, 0, [0], 1)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_input_gives_double_precision_results(states, dtype):
-    halves = {place: array.to(dtype) for place, array in states.items()}
-    np.testing.assert_allclose(reduce(halves).values, reduce(states).values, rtol=0.1, atol=0.1)
 
 
 def test_no_graph_is_kept(states):

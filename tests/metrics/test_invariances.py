@@ -214,13 +214,6 @@ def test_padding_does_not_matter(metric, seed, left, right, filler):
     assert metric.load()(padded, mask).item() == same(value(metric, [states]))
 
 
-@TOKEN_METRICS
-def test_other_texts_in_the_batch_do_not_matter(metric):
-    prompts = torch.stack([draw(metric, seed)[0] for seed in range(5)])
-    together = metric.load()(prompts, torch.ones(5, 7, dtype=torch.bool))
-    np.testing.assert_allclose(together, [value(metric, [prompt]) for prompt in prompts], rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     "metric", [each for each in VARIANTS if each.jackknife], ids=lambda metric: metric.name
 )

@@ -54,13 +54,6 @@ def test_order_is_kept_and_duplicates_are_dropped():
     assert len(resolve(["infonce", "all", "spectral"])) == 19
 
 
-def test_every_metric_has_one_family():
-    sizes = {
-        name: len(resolve([name])) for name in ("tokens", "spectral", "geometry", "views", "layers")
-    }
-    assert sizes == {"tokens": 2, "spectral": 9, "geometry": 3, "views": 4, "layers": 1}
-
-
 @pytest.mark.parametrize("metric", CATALOGUE.values(), ids=CATALOGUE)
 def test_parameters_are_those_of_the_function(metric):
     of = signature(metric.load()).parameters.values()
@@ -114,10 +107,10 @@ def test_equal_settings_have_one_name_which_can_be_parsed(call, name):
             "is not a metric: write NAME or NAME.* in quotes inside a YAML list",
         ),
         ("centred=false)", "is not a metric: write NAME"),
-        ("curvature(2)", "is not a metric"),
+        ("curvature(2)", "'2' is not of the form name=value"),
         ("curvature(k=__import__('os'))", "is not a metric"),
-        ("curvature(**{'k': 2})", "is not a metric"),
-        ("a.b(k=2)", "is not a metric"),
+        ("curvature(k=1, k=2)", "its name stands twice"),
+        ("a.b(k=2)", r"Unknown metric 'a\.b'"),
         ("spectral(centred=true)", "Unknown metric 'spectral'"),
     ],
 )
@@ -149,18 +142,6 @@ def test_a_custom_metric_is_named_by_its_place_or_passed(plug_in):
         Metric("lost", "pooled", "1", "", "math:nothing").load()
 
 
-def test_the_catalogue_cannot_be_changed():
-    with pytest.raises(TypeError):
-        catalogue()["mine"] = mine
-
-
-def test_an_unknown_input_is_an_error():
-    with pytest.raises(
-        ConfigError, match=r"Unknown input of metric 'mine' 'token'\. Did you mean 'tokens'\?"
-    ):
-        Metric("mine", "token", "nats", "", "math:floor")
-
-
 def test_a_plug_in_is_in_the_catalogue(plug_in):
     plug_in("metrics_of_a_plug_in:mine")
     assert resolve(["mine"]) == (mine,)
@@ -174,8 +155,8 @@ def test_a_plug_in_is_in_the_catalogue(plug_in):
             "metrics_of_a_plug_in:taken",
             "'curvature' of 'metrics_of_a_plug_in:taken' exists already",
         ),
-        ("metrics_of_a_plug_in:pytest", "must be a Metric, but is a module"),
-        ("metrics_of_a_plug_in:gone", "cannot be loaded: .* Repair or uninstall it"),
+        ("metrics_of_a_plug_in:pytest", "must be a daskmetrics.metrics.Metric, but is a module"),
+        ("metrics_of_a_plug_in:gone", "cannot be loaded: .* uninstall its package"),
         ("metrics_of_no_module:mine", "cannot be loaded: No module named 'metrics_of_no_module'"),
     ],
 )

@@ -35,6 +35,11 @@ def entropy(shares: list[float]) -> float:
     return -sum(share * math.log(share) for share in shares)
 
 
+def effective_rank(vectors: np.ndarray) -> float:
+    sigma = singular(vectors, centred=True)
+    return math.exp(entropy([value / sum(sigma) for value in sigma]))
+
+
 def rankme(vectors: np.ndarray) -> float:
     sigma = np.linalg.svd(vectors, compute_uv=False)
     return math.exp(entropy([value / sigma.sum() + 1e-7 for value in sigma]))
@@ -70,6 +75,7 @@ def spectral_norm(vectors: np.ndarray) -> float:
 
 
 LOOPS = [
+    effective_rank,
     rankme,
     participation_ratio,
     stable_rank,

@@ -18,8 +18,6 @@ from daskmetrics.tasks.file import table_task
 Write = Callable[[str, str | bytes], str]
 LABELLED = "text,label\n" + "".join(f"text number {i},{'abc'[i % 3]}\n" for i in range(30))
 PAIRS = "first,second,label\n" + "".join(f"left {i},right {i},{i % 2}\n" for i in range(20))
-GRADED = "first,second,score\n" + "".join(f"left {i},right {i},{i % 5}\n" for i in range(20))
-FOUND = "query,document\n" + "".join(f"query {i},document {i}\n" for i in range(20))
 JUDGED = "query,document,relevance\n" + "".join(
     f"query {i},document {j},{int(i == j)}\n" for i in range(5) for j in range(5)
 )
@@ -28,11 +26,6 @@ JUDGED = "query,document,relevance\n" + "".join(
 def one(path: str) -> Task:
     (task,) = resolve([f"file:{path}"])
     return task
-
-
-@pytest.mark.parametrize("content", [LABELLED, PAIRS, GRADED, FOUND, JUDGED])
-def test_good_data_have_no_warning(written: Write, content: str) -> None:
-    assert one(written("own.csv", content)).warnings == ()
 
 
 SENSELESS = {
@@ -93,14 +86,6 @@ DOUBTFUL = {
         PAIRS + "right 4,left 4,1\n",
         "1 pair with different values of 'label' in several rows (line 6 has 0, line 22 has 1: 'left 4')",
     ),
-    "grades that count the rows": (
-        "first,second,score\n" + "".join(f"left {i},right {i},{i}\n" for i in range(20)),
-        "'score' counts the rows (0, 1, 2, ...)",
-    ),
-    "a query as its document": (
-        FOUND + "query 3,query 3\n",
-        "1 of 21 rows have the query as document (line 22: 'query 3')",
-    ),
     "contradictory judgements": (
         JUDGED + "query 1,document 2,1\n",
         "1 judgement with different values of 'relevance' in several rows",
@@ -129,8 +114,3 @@ def test_every_text_that_repeats_is_counted(rows: list[tuple[str, str]]) -> None
     ]
     assert (f"with one label in several rows, {len(copies)} rows" in warnings) == bool(copies)
     assert ("different values" in warnings) == any(len(of_text) > 1 for of_text in labels.values())
-
-
-def test_warnings_are_no_part_of_the_key(written: Write) -> None:
-    task = one(written("own.csv", LABELLED + "!,a\n"))
-    assert task.warnings and task == one(written("own.csv", LABELLED + "!,a\n"))

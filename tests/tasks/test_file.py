@@ -120,7 +120,7 @@ def test_a_file_that_changes_after_resolving_is_an_error(written: Write) -> None
 
 
 BROKEN: dict[str, tuple[str, Any, str, str]] = {
-    "missing": ("own.csv", None, "", "No file '"),
+    "missing": ("own.csv", None, "", "does not exist"),
     "format": ("own.doc", "text", "", "has an unknown format ('.doc'). Use .csv,"),
     "empty": ("own.csv", "text,label\n", "", "has no rows"),
     "latin": ("own.csv", "text,label\ncaf\xe9,a\n".encode("latin1"), "", "is not UTF-8 text"),

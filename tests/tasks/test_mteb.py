@@ -314,20 +314,3 @@ def test_sizes_are_listed_without_the_data() -> None:
     size = MtebTask("Banking77Classification").statistics
     assert size is not None and 3_080 < size.texts < 13_083 and size.characters > 400_000
     assert MtebTask("NoSuchTask").statistics is None
-
-
-def test_queries_and_documents_are_told_apart(local_mteb: ModuleType) -> None:
-    task = task_of(local_mteb, "LocalRetrieval")
-    roles = task.roles()
-    assert set(roles) == {"query", "document"} and len(
-        set(zip(task.texts(), roles, strict=True))
-    ) == len(roles)
-    assert set(task_of(local_mteb, "LocalSTS").roles()) == {None}
-
-
-def test_embeddings_that_are_not_finite_are_refused(local_mteb: ModuleType) -> None:
-    task = task_of(local_mteb, "LocalRetrieval")
-    vectors = noise(task)
-    vectors[0, 0] = np.nan
-    with pytest.raises(DataError, match=r"mteb:LocalRetrieval.* not finite"):
-        task.evaluate(vectors, seed=0)

@@ -67,9 +67,9 @@ def test_several_values_select_in_the_order_of_the_task() -> None:
     [
         ("split=tset", r"Unknown split of 'mteb:STS17' 'tset'. Did you mean 'test'"),
         ("subsets=en-fr", r"Unknown subset of 'mteb:STS17' 'en-fr'.*en-en"),
-        ("languages=english", r"Unknown language of 'mteb:STS17' 'english'.*eng"),
-        ("languages=nld", r"no subset that is only in nld.*nl-en \(nld-Latn\+eng-Latn\)"),
-        ("subsets=en-en, languages=kor", "in 'languages' and in 'subsets'"),
+        ("languages=english", r"no chosen subset that is only in english.*en-en \(eng-Latn\)"),
+        ("languages=nld", r"no chosen subset that is only in nld.*nl-en \(nld-Latn\+eng-Latn\)"),
+        ("subsets=en-en, languages=kor", "no chosen subset that is only in kor.*en-en"),
         (
             "language=eng",
             r"Unknown option of a task of the benchmark 'language'. Did you mean 'languages'",
@@ -123,15 +123,6 @@ def test_tasks_of_one_run_differ_in_name_and_in_key(
     assert len({task.name for task in tasks}) == len({task.key for task in tasks}) == len(tasks)
     wanted = {(frozenset(each), frozenset(splits or {"test"})) for each, splits in variants}
     assert len(tasks) == len(wanted | {(frozenset(["en"]), frozenset(["test"]))})
-
-
-def test_the_name_is_that_of_before_if_the_options_select_the_default() -> None:
-    (task,) = resolve(
-        ["mteb:STS17", "mteb:STS17(languages=eng)", "mteb:STS17(subsets=en-en, split=test)"]
-    )
-    assert task.name == "mteb:STS17" and task.key == MtebTask("STS17").key
-    (other,) = resolve(["mteb:STS17( split=test ,languages=kor)"])
-    assert other.name == "mteb:STS17(languages=kor, split=test)" and other.key != task.key
 
 
 def test_choosing_subsets_imports_neither_the_benchmark_nor_torch() -> None:

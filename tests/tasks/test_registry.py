@@ -33,19 +33,6 @@ def test_all_expands_and_each_task_comes_once() -> None:
     )
 
 
-def test_the_preset_names_the_tasks_of_the_paper() -> None:
-    tasks = resolve(["preset:layer-by-layer-32"])
-    kinds = [task.kind for task in tasks]
-    assert len({task.key for task in tasks}) == 32
-    assert {kind: kinds.count(kind) for kind in set(kinds)} == {
-        "classification": 10,
-        "clustering": 6,
-        "pair_classification": 3,
-        "reranking": 4,
-        "sts": 9,
-    }
-
-
 @pytest.mark.parametrize("name", ["stdlib:ordre", "mteb:", "preset:other", ""])
 def test_an_unknown_name_lists_the_valid_ones(name: str) -> None:
     with pytest.raises(ConfigError, match=r"Unknown task .*stdlib:next_token"):

@@ -29,10 +29,9 @@ from daskmetrics.answer.analysis import SearchPath
 from daskmetrics.answer.leaderboard import RankedArm
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.trade_offs import TradeOffs
-from daskmetrics.core.colours import COLOURS
 from daskmetrics.core.files import atomic_write
 from daskmetrics.core.names import Arm, Suite
-from daskmetrics.core.steps import spread, step_label
+from daskmetrics.core.steps import COLOURS, spread, step_label
 from daskmetrics.core.telemetry import TelemetrySample, read_samples
 from daskmetrics.dashboard.drawing import LINES, STAGES
 from daskmetrics.report._format import si
