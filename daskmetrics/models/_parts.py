@@ -234,12 +234,13 @@ def _check_outputs(parts: NetworkParts, lists: Sequence[Sequence[_Call]]) -> Non
 def _are_layers(hidden: Sequence[Tensor], calls: Sequence[_Call]) -> bool:
     """Whether states are those before the first call, and between each call and the next."""
     between = [(calls[0].given,), *((a.returned, b.given) for a, b in pairwise(calls))]
-    return all(
-        any(
-            _are_states(candidate, states.reshape(-1, states.shape[-1])) for candidate in candidates
-        )
-        for states, candidates in zip(hidden, between, strict=True)
-    )
+    for states, candidates in zip(hidden, between, strict=True):
+        rows = states.reshape(-1, states.shape[-1])[:TOKENS]
+        # CPMAnt puts a prompt of its own before the text
+        ends = (state[:, -TOKENS:] for state in candidates if isinstance(state, Tensor))
+        if not any(_are_states(state, rows) for state in (*candidates, *ends)):
+            return False
+    return True
 
 
 def _are_states(given: object, states: Tensor) -> bool:
