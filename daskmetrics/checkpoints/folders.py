@@ -74,35 +74,33 @@ _PLAIN = (
     "eva",
     "orthogonal",
 )
-_KNOWN = (
-    *(
-        "peft_type",
-        "peft_version",
-        "task_type",
-        "auto_mapping",
-        "inference_mode",
-        "revision",
-        "base_model_name_or_path",
-    ),
-    *(
-        "r",
-        "lora_alpha",
-        "rank_pattern",
-        "alpha_pattern",
-        "use_rslora",
-        "lora_dropout",
-        "lora_bias",
-        "bias",
-    ),
-    *(
-        "target_modules",
-        "exclude_modules",
-        "layers_to_transform",
-        "layers_pattern",
-        "modules_to_save",
-    ),
-    *("fan_in_fan_out", "init_lora_weights", "eva_config", "megatron_core", "qalora_group_size"),
-)
+_KNOWN = {
+    "peft_type",
+    "peft_version",
+    "task_type",
+    "auto_mapping",
+    "inference_mode",
+    "revision",
+    "base_model_name_or_path",
+    "r",
+    "lora_alpha",
+    "rank_pattern",
+    "alpha_pattern",
+    "use_rslora",
+    "lora_dropout",
+    "lora_bias",
+    "bias",
+    "target_modules",
+    "exclude_modules",
+    "layers_to_transform",
+    "layers_pattern",
+    "modules_to_save",
+    "fan_in_fan_out",
+    "init_lora_weights",
+    "eva_config",
+    "megatron_core",
+    "qalora_group_size",
+}
 """Options that are applied here, or that change no number after training."""
 
 

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from daskmetrics.checkpoints.content import Content, keep, recall
 from daskmetrics.config.schema import Model
@@ -23,6 +22,13 @@ from daskmetrics.core.names import Key, content_key, select_revisions, training_
 from daskmetrics.core.text import plural, shortened, size_text
 
 REQUESTS = 8  # at once
+
+Listing = Mapping[str, tuple[str, int]]
+"""Digest and bytes of every file, by path.
+
+The digest is SHA-256 for large files (those in LFS) and git's own for others, as in the names of the
+hub's cache.
+"""
 
 
 class HubUnreachable(ConfigError):
@@ -91,12 +97,8 @@ def refs(source: str) -> tuple[Refs | None, str]:
     try:
         return ask_refs(source), ""
     except HubUnreachable as error:
-        kept = recall(_place("refs", source)) or {}
-        branches, tags = kept.get("branches"), kept.get("tags")
-        listed = None
-        if isinstance(branches, dict) and isinstance(tags, dict):
-            listed = Refs(branches, tags)
-        return listed, str(error)
+        kept = recall(_place("refs", source))
+        return Refs(**kept) if kept and kept.keys() == {"branches", "tags"} else None, str(error)
 
 
 def refs_of(model: Model) -> tuple[Refs | None, str]:
@@ -140,76 +142,19 @@ def require_on_hub(model: Model, missing: Sequence[str]) -> None:
         )
 
 
-def listings(source: str, commits: Iterable[str], ask: bool) -> dict[str, Mapping[str, str]]:
-    """The digest of every file, by path, of those commits whose list is kept or, with ``ask``,
-    given by the hub.
+def listings(source: str, commits: Iterable[str], ask: bool) -> dict[str, Listing]:
+    """The files of those commits whose list is kept or, with ``ask``, given by the hub.
 
-    The digest is SHA-256 for large files (those in LFS) and git's own for others, as in the names
-    of the hub's cache. Listings are kept, since a commit does not change.
+    Listings are kept, since a commit does not change.
     """
-    return _listings(source, commits, ask, "files")
-
-
-def offered(
-    source: str, commits: Mapping[str, str], pickled: bool, setting: str
-) -> tuple[str, str]:
-    """How many of the revisions have which weights, by the kept lists of files, and what to do
-    about the others.
-
-    Parameters
-    ----------
-    source : str
-    commits : mapping of str to str
-        The commit of each revision.
-    pickled : bool
-        Whether pickled weights may be loaded.
-    setting : str
-        The setting that allows them.
-    """
-    listed = listings(source, commits.values(), ask=False)
-    kinds: dict[str, list[str]] = {"safetensors": [], "only pickled weights": [], "no weights": []}
-    for name, commit in commits.items():
-        if commit in listed:
-            suffixes = {Path(file).suffix for file in listed[commit] if "/" not in file}
-            kind = "only pickled weights" if ".bin" in suffixes else "no weights"
-            kinds["safetensors" if ".safetensors" in suffixes else kind].append(name)
-    if not any(kinds.values()):
-        return "", ""
-    safe = kinds.pop("safetensors")
-    others = {kind: names for kind, names in kinds.items() if names}
-    texts = [f"{len(safe)} {'has' if len(safe) == 1 else 'have'} safetensors"]
-    texts += [f"{len(names)} {kind} ({shortened(names)})" for kind, names in others.items()]
-    needs_setting = "only pickled weights" in others and not pickled
-    remedy = []
-    if needs_setting:
-        remedy.append(f"set {setting} (no code in them is run)")
-    if needs_setting or "no weights" in others:
-        remedy.append("leave them out of 'revisions'")
-    total = len(safe) + sum(map(len, others.values()))
-    return (
-        f"of {plural(total, 'revision')} of {source} {', '.join(texts)}",
-        f": {', or '.join(remedy)}" if remedy else "",
-    )
-
-
-def sizes(source: str, commits: Iterable[str], ask: bool) -> dict[str, Mapping[str, int]]:
-    """The bytes of every file, by path, of those commits for which it is kept or, with ``ask``,
-    given by the hub.
-    """
-    return _listings(source, commits, ask, "sizes")
-
-
-def _listings(
-    source: str, commits: Iterable[str], ask: bool, kind: str
-) -> dict[str, Mapping[str, Any]]:
     commits = tuple(dict.fromkeys(commits))
     with ThreadPoolExecutor(REQUESTS) as pool:
-        answers = pool.map(lambda commit: _listing(source, commit, ask, kind), commits)
+        answers = pool.map(lambda commit: _listing(source, commit, ask), commits)
         return {commit: files for commit, files in zip(commits, answers, strict=True) if files}
 
 
-def _listing(source: str, commit: str, ask: bool, kind: str) -> Mapping[str, Any] | None:
-    kept = recall(_place(kind, source, commit))
+def _listing(source: str, commit: str, ask: bool) -> Listing | None:
+    kept = recall(_place("listing", source, commit))
     if kept or not ask:
         return kept
     from huggingface_hub import HfApi
@@ -220,14 +165,39 @@ def _listing(source: str, commit: str, ask: bool, kind: str) -> Mapping[str, Any
             entries = list(HfApi().list_repo_tree(source, revision=commit, recursive=True))
     except HubUnreachable:  # the checkpoint is then named by its commit
         return None
-    files = [entry for entry in entries if isinstance(entry, RepoFile)]
-    by_kind: dict[str, dict[str, Any]] = {
-        "files": {file.path: file.lfs.sha256 if file.lfs else file.blob_id for file in files},
-        "sizes": {file.path: file.size for file in files},
-    }
-    for name, listing in by_kind.items():
-        keep(_place(name, source, commit), listing)
-    return by_kind[kind]
+    listing = {}
+    for file in entries:
+        if isinstance(file, RepoFile):
+            digest = file.lfs.sha256 if file.lfs else file.blob_id
+            listing[file.path] = (digest, file.size)
+    keep(_place("listing", source, commit), listing)
+    return listing
+
+
+def offered(
+    source: str, listings: Mapping[str, Listing], pickled: bool, setting: str
+) -> tuple[str, str]:
+    """How many of the revisions have which weights, by their lists of files, and what to do about
+    the others: the ``setting`` that allows pickled weights, if it is not set.
+    """
+    kinds: dict[str, list[str]] = {"safetensors": [], "only pickled weights": [], "no weights": []}
+    for name, listing in listings.items():
+        suffixes = {Path(file).suffix for file in listing if "/" not in file}
+        kind = "only pickled weights" if ".bin" in suffixes else "no weights"
+        kinds["safetensors" if ".safetensors" in suffixes else kind].append(name)
+    if not listings:
+        return "", ""
+    safe = kinds.pop("safetensors")
+    only_pickled, empty = kinds.values()
+    texts = [f"{len(safe)} {'has' if len(safe) == 1 else 'have'} safetensors"]
+    texts += [f"{len(names)} {kind} ({shortened(names)})" for kind, names in kinds.items() if names]
+    remedies = []
+    if only_pickled and not pickled:
+        remedies.append(f"set {setting} (no code in them is run)")
+    if remedies or empty:
+        remedies.append("leave them out of 'revisions'")
+    remedy = f": {', or '.join(remedies)}" if remedies else ""
+    return f"of {plural(len(listings), 'revision')} of {source} {', '.join(texts)}", remedy
 
 
 def _place(*names: str) -> Path:
@@ -261,7 +231,7 @@ def rolling(
     identity: Key,
     commit: str,
     content: Content | None,
-    sizes: Mapping[str, int] | None,
+    listing: Listing | None,
 ) -> Rolling:
     """The files of a checkpoint whose space is limited; a `ConfigError` if they are not known, or
     too large.
@@ -269,12 +239,12 @@ def rolling(
     from dask.utils import parse_bytes
 
     source, limit = str(model.source), int(parse_bytes(model.disk))
-    if content is None or sizes is None:
+    if content is None or listing is None:
         raise ConfigError(
             f"Model '{model.name}': the hub did not list the files of {source} at {commit[:7]}, so that their size is "
             "not known. Run the same command again later, or leave out 'disk'."
         )
-    files = tuple((name, digest, sizes[name]) for name, digest in sorted(content.digests.items()))
+    files = tuple((name, *listing[name]) for name in sorted(content.digests))
     needed = sum(size for _, _, size in files)
     if needed > limit:
         raise ConfigError(

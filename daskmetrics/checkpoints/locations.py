@@ -125,13 +125,14 @@ def folder_of(location: Location) -> Path | None:
     folder = Path(location.path)
     if folder.is_dir():
         return folder
-    if not is_hub_id(location.path):
-        return None
+    return _cached(location.path, location.revision or "main") if is_hub_id(location.path) else None
+
+
+def _cached(source: str, revision: str) -> Path | None:
+    """The folder of a revision in the hub's cache; None if it is not there."""
     from huggingface_hub import try_to_load_from_cache
 
-    config = try_to_load_from_cache(
-        location.path, "config.json", revision=location.revision or "main"
-    )
+    config = try_to_load_from_cache(source, "config.json", revision=revision)
     return Path(config).parent if isinstance(config, str) else None
 
 
@@ -242,92 +243,73 @@ def _bases(model: Model, folders: Sequence[Path]) -> list[Location | None]:
     """The location of the base of each adapter among these folders, and None for those of whole
     models.
     """
-    by_source: dict[tuple[str, str], Location] = {}
-    bases = [_base(model, folder, by_source) if is_adapter(folder) else None for folder in folders]
-    if model.base and None in bases:
+    adapters = {folder: read_adapter(folder) for folder in folders if is_adapter(folder)}
+    whole = [folder for folder in folders if folder not in adapters]
+    if model.base and whole:
         raise ConfigError(
-            f"Model '{model.name}' has a 'base', which is for LoRA adapters, but '{folders[bases.index(None)]}' has no "
-            "adapter (no adapter_config.json). Leave out 'base'."
+            f"Model '{model.name}' has a 'base', which is for LoRA adapters, but '{whole[0]}' has no adapter (no "
+            "adapter_config.json). Leave out 'base'."
         )
-    if len(by_source) > 1:
+    sources = {(adapter.base, adapter.revision) for adapter in adapters.values()}
+    if model.base:
+        sources = {(model.base, "main")}
+    if len(sources) > 1:
         raise ConfigError(
-            f"Model '{model.name}' has adapters of {listed(sorted(source for source, _ in by_source))}, which are several "
+            f"Model '{model.name}' has adapters of {listed(sorted(source for source, _ in sources))}, which are several "
             "base models. Give each a suite of its own."
         )
-    return bases
+    base = None
+    for source, revision in sources:
+        base = _base(model, next(iter(adapters)), source, revision)
+    return [base if folder in adapters else None for folder in folders]
 
 
-def _base(model: Model, folder: Path, by_source: dict[tuple[str, str], Location]) -> Location:
+def _base(model: Model, adapter: Path, source: str, revision: str) -> Location:
     """The location of the base model of an adapter, which has to be on this machine."""
-    adapter = read_adapter(folder)
-    source, revision = adapter.base, adapter.revision
-    if model.base:
-        source, revision = model.base, "main"
     is_here = Path(source or "?").expanduser().is_dir()
     if not is_here and folder_of(Location(source or "?", revision, "")) is None:
         remedy = "Write its folder as 'base' of the model"
         if is_hub_id(source):
             remedy += f", or fetch it: hf download {source} --revision {revision}"
         raise ConfigError(
-            f"Model '{model.name}': the base model '{source}' of the adapter in '{folder}' is not on this machine. "
+            f"Model '{model.name}': the base model '{source}' of the adapter in '{adapter}' is not on this machine. "
             f"{remedy}."
         )
-    if (source, revision) not in by_source:
-        base_model = Model(
-            name=model.name,
-            source=source,
-            revisions="main" if is_here else revision,
-            pickled=model.pickled,
-        )
-        (by_source[source, revision],) = locate(base_model).locations
-    return by_source[source, revision]
+    if is_here:
+        revision = "main"
+    whole = Model(name=model.name, source=source, revisions=revision, pickled=model.pickled)
+    (location,) = locate(whole).locations
+    return location
 
 
 def _find_on_hub(model: Model, on_message: OnMessage | None, number: int) -> LocatedSuite:
-    from huggingface_hub import try_to_load_from_cache
-
-    assert model.source is not None
-    source = model.source
+    source = model.source or ""
     refs, silence = hub.refs_of(model)
     is_open_range = refs is not None
     available = training_order(refs.branches) if refs else None
     names = tuple(dict.fromkeys(revisions_of(model, available)))
-    cached = (
-        (name, try_to_load_from_cache(source, "config.json", revision=name)) for name in names
-    )
-    configs = {name: Path(path) for name, path in cached if isinstance(path, str)}
-    if configs:
-        depth, width = shape_of(next(iter(configs.values())))
-    elif model.depth is None or model.width is None:
-        raise ConfigError(
-            f"Model '{model.name}' ({source}) is not in the hub's cache on this machine, so its shape is not "
-            "known: write 'depth:' and 'width:' into the configuration, or use a local folder as 'source'."
-        )
-    else:
-        depth, width = model.depth, model.width
-    folders = {
-        name: path.parent for name, path in configs.items() if files_of(path.parent, model.pickled)
-    }
+    cached = {name: folder for name in names if (folder := _cached(source, name))}
+    depth, width = _shape_on_hub(model, cached)
+    folders = {name: folder for name, folder in cached.items() if files_of(folder, model.pickled)}
     if refs is None and len(folders) < len(names):
         refs, silence = hub.refs(source)
-    for name in configs.keys() - folders.keys():
-        if silence and files_of(configs[name].parent, pickled=True):
+    for name in cached.keys() - folders.keys():
+        if silence and files_of(cached[name], pickled=True):
             # raises: there are pickled weights, and the hub offers no others
-            contents([configs[name].parent])
+            contents([cached[name]])
+    commits = dict(refs.commits) if refs else {}
     # the snapshot folder of a cached revision is named by its commit
-    commits = {name: folder.name for name, folder in folders.items()}
-    if refs:
-        commits = {**refs.commits, **commits}
+    commits |= {name: folder.name for name, folder in folders.items()}
     commits = {name: commits[name] for name in names if name in commits}
-    by_revision = _hub_contents(model, commits, folders, not silence, on_message)
-    empty = [name for name, content in by_revision.items() if not content.digests]
-    offered, remedy = hub.offered(source, commits, model.pickled, f"models.{number}.pickled: true")
+    here = [commits[name] for name in folders]
+    by_commit = hub.listings(source, here, ask=False)
+    by_commit |= hub.listings(source, set(commits.values()).difference(here), not silence)
+    listings = {name: by_commit[commit] for name, commit in commits.items() if commit in by_commit}
+    by_revision = _hub_contents(model, listings, folders, on_message)
+    empty = [name for name in names if name in by_revision and not by_revision[name].digests]
+    offered, remedy = hub.offered(source, listings, model.pickled, f"models.{number}.pickled: true")
     if empty and (not is_open_range or len(empty) == len(names)):
         raise ConfigError(f"Model '{model.name}': {offered}{remedy}.")
-    sizes = {}
-    if model.disk:
-        to_download = [commits[name] for name in by_revision if name not in folders]
-        sizes = hub.sizes(source, to_download, not silence)
     checkpoints = []
     for name in names:
         if name in empty:
@@ -336,7 +318,7 @@ def _find_on_hub(model: Model, on_message: OnMessage | None, number: int) -> Loc
         identity = content.key if content else content_key(source, commit)
         location = Location(source, name, identity, model.pickled)
         if model.disk and name not in folders and name in commits and not silence:
-            files = rolling(model, identity, commit, content, sizes.get(commit))
+            files = rolling(model, identity, commit, content, listings.get(name))
             location = replace(location, rolling=files)
         checkpoints.append(_Revision(name, location, content, folders.get(name)))
     warnings = [offered + remedy] if "pickled:" in remedy else []
@@ -344,11 +326,22 @@ def _find_on_hub(model: Model, on_message: OnMessage | None, number: int) -> Loc
     return replace(located, offered=offered)
 
 
+def _shape_on_hub(model: Model, cached: Mapping[str, Path]) -> tuple[int, int]:
+    """Depth and width, from a cached revision or the configuration."""
+    for folder in cached.values():
+        return shape_of(folder / "config.json")
+    if model.depth is None or model.width is None:
+        raise ConfigError(
+            f"Model '{model.name}' ({model.source}) is not in the hub's cache on this machine, so its shape is not "
+            "known: write 'depth:' and 'width:' into the configuration, or use a local folder as 'source'."
+        )
+    return model.depth, model.width
+
+
 def _hub_contents(
     model: Model,
-    commits: Mapping[str, str],
+    listings: Mapping[str, hub.Listing],
     folders: Mapping[str, Path],
-    ask: bool,
     on_message: OnMessage | None,
 ) -> dict[str, Content]:
     """The content of revisions, as far as it is known: of their files here, and of those that the
@@ -357,22 +350,15 @@ def _hub_contents(
     A listed file counts before and after it is downloaded, so that the download does not change the
     key.
     """
-    assert model.source is not None
-    listings = hub.listings(model.source, [commits[name] for name in folders], ask=False)
-    listings |= hub.listings(
-        model.source, [commits[name] for name in commits if name not in folders], ask
-    )
-    local = dict(
-        zip(folders, contents(tuple(folders.values()), model.pickled, on_message), strict=True)
-    )
+    local = contents(tuple(folders.values()), model.pickled, on_message)
+    by_name = dict(zip(folders, local, strict=True))
     by_revision = {}
-    for name, commit in commits.items():
-        listing = listings.get(commit, {})
-        digests = {file: listing[file] for file in relevant(listing, model.pickled)}
-        if name in local:
-            digests |= local[name].digests
-        if listing or name in local:
-            by_revision[name] = Content.of(digests)
+    for name in {**listings, **folders}:
+        listing = listings.get(name, {})
+        digests = {file: listing[file][0] for file in relevant(listing, model.pickled)}
+        if name in by_name:
+            digests |= by_name[name].digests
+        by_revision[name] = Content.of(digests)
     return by_revision
 
 
@@ -390,10 +376,9 @@ def _located(
     named = {}
     for group in groups.values():
         named[max((revision.name for revision in group), key=_precedence)] = group
-    names = [revision.name for revision in revisions if revision.name in named]
     chosen: dict[str, _Revision] = {}
     aliases: dict[str, tuple[str, ...]] = {}
-    for name in names:
+    for name in (revision.name for revision in revisions if revision.name in named):
         # any of them that is on this machine, else the one that names the group
         usable = [revision for revision in named[name] if revision.folder] or named[name]
         chosen[name] = next((revision for revision in usable if revision.name == name), usable[0])
@@ -412,7 +397,7 @@ def _located(
             )
     texts += _equal_weights(chosen)
     return LocatedSuite(
-        suite=Suite(model.name, tuple(names), layers_of(model, depth), depth),
+        suite=Suite(model.name, tuple(chosen), layers_of(model, depth), depth),
         locations=tuple(revision.location for revision in chosen.values()),
         width=width,
         missing=tuple(name for name, revision in chosen.items() if revision.folder is None),

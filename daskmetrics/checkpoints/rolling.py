@@ -22,7 +22,7 @@ from typing import Self
 
 from daskmetrics.checkpoints.download import DownloadStopped, Part, Remote, fetch, parts_of
 from daskmetrics.checkpoints.locations import Location
-from daskmetrics.core.errors import NO_ROOM, DataError
+from daskmetrics.core.errors import NO_ROOM, DaskmetricsError, DataError
 from daskmetrics.core.files import atomic_write, private
 from daskmetrics.core.machine import variable
 from daskmetrics.core.results import Download
@@ -128,7 +128,8 @@ def _ask_driver(location: Location, entry: _CheckpointFiles) -> None:
 
 
 def _ahead(location: Location) -> None:
-    with suppress(Exception):  # who needs it tries again and reports what is wrong
+    # who needs it tries again and reports what is wrong
+    with suppress(DaskmetricsError, OSError):
         download(location, wait=False)
 
 

@@ -35,13 +35,20 @@ _TRANSFORMER_FILES = tuple(
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
 _LAST_STATES = ("last_hidden_state", ["last_hidden_state"])
-# of a loader's options
-_HARMLESS = {
-    "torch_dtype",
-    "dtype",
-    "attn_implementation",
-    "device_map",
-    "trust_remote_code",
+# of a Transformer, which change what it reads
+_SETTINGS = (
+    "query_length",
+    "document_length",
+    "query_expansion",
+    "processing_kwargs",
+    "tokenizer_name_or_path",
+)
+_OF_LOADER = {"torch_dtype", "dtype", "attn_implementation", "device_map", "trust_remote_code"}
+_OF_TOKENIZER = _OF_LOADER | {"model_max_length", "padding_side"}
+# options that change no number, or are read here
+_OPTIONS = {
+    **dict.fromkeys(("model_kwargs", "model_args", "config_kwargs", "config_args"), _OF_LOADER),
+    **dict.fromkeys(("processor_kwargs", "tokenizer_args"), _OF_TOKENIZER),
 }
 
 
@@ -194,28 +201,13 @@ def _check_transformer(root: Path, config: Mapping[str, Any]) -> None:
             root,
             "its Transformer does not read plain texts, or does not return the last hidden states",
         )
-    for name in (
-        "query_length",
-        "document_length",
-        "query_expansion",
-        "processing_kwargs",
-        "tokenizer_name_or_path",
-    ):
-        if config.get(name):
-            raise _refused(root, f"its Transformer sets {name}")
-    for name in (
-        "model_kwargs",
-        "model_args",
-        "config_kwargs",
-        "config_args",
-        "processor_kwargs",
-        "tokenizer_args",
-    ):
-        options = config.get(name, {}).keys() - _HARMLESS
-        if name[0] in "pt":
-            options -= {"model_max_length", "padding_side"}
+    refused = list(filter(config.get, _SETTINGS))
+    for name, harmless in _OPTIONS.items():
+        options = sorted(config.get(name, {}).keys() - harmless)
         if options:
-            raise _refused(root, f"its Transformer sets {name}: {', '.join(sorted(options))}")
+            refused.append(f"{name}: {', '.join(options)}")
+    if refused:
+        raise _refused(root, f"its Transformer sets {refused[0]}")
 
 
 def _pooling_modes(root: Path, config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -363,11 +355,11 @@ def protocol_of(protocol: Protocol, model: Model, folder: Path | None) -> ModelP
     if folder and pooling == "as_shipped":
         modules = read(folder, model.pickled)
     changes: dict[str, Any] = {"pooling": pooling}
+    prompts = NO_PROMPTS
     if modules:
-        changes |= {
-            "padding": modules.padding,
-            "max_length": modules.max_length or protocol.max_length,
-        }
+        prompts = Prompts(modules.prompts, modules.default_prompt)
+        changes["padding"] = modules.padding
+        changes["max_length"] = modules.max_length or protocol.max_length
     elif pooling == "as_shipped":
         if model.pooling:
             reason = f"'{folder}' has no {MODULES}"
@@ -382,7 +374,6 @@ def protocol_of(protocol: Protocol, model: Model, folder: Path | None) -> ModelP
         changes["pooling"] = "mean"
     if model.max_length:
         changes["max_length"] = model.max_length
-    prompts = Prompts(modules.prompts, modules.default_prompt) if modules else NO_PROMPTS
     if model.prompts is not None:
         prompts = configured(model.prompts)
     return ModelProtocol(protocol.model_copy(update=changes), prompts, modules)

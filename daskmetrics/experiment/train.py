@@ -128,8 +128,6 @@ def step_text(recipe: Recipe, report: Mapping[str, Any]) -> str:
         ]
     if "memory" in report:
         words.append(f"GPU {report['memory'] / 2**30:.1f} GiB")
-    if "busy" in report:
-        words.append(f"{report['busy']} % busy")
     return "  ".join(words)
 
 

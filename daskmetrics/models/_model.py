@@ -158,13 +158,14 @@ class LoadedModel:
         budget = min(
             _BUDGETS.get(network.key, self.protocol.batch_tokens), self.protocol.batch_tokens
         )
-        equal = network.numbering(self.protocol.padding) is None
+        numbered = network.numbering(self.protocol.padding, self.tokenizer.pad)
+        equal = numbered is None
         waiting = deque(plan_batches(tokens.lengths, budget, rows, equal))
         read: list[tuple[list[int], Tensor]] = []
         while waiting:
             batch = waiting[0]
             try:
-                finite = self._forward(network, batch, tokens, layers, on_batch)
+                finite = self._forward(network, batch, tokens, bool(numbered), layers, on_batch)
             except (MemoryError, RuntimeError) as error:
                 if len(batch) == 1 or not is_out_of_memory(error):
                     raise
@@ -182,6 +183,7 @@ class LoadedModel:
         network: Network,
         rows: list[int],
         tokens: Tokens,
+        numbered: bool,
         layers: Sequence[int],
         on_batch: OnBatch,
     ) -> Tensor:
@@ -201,8 +203,7 @@ class LoadedModel:
                 finite = (raw.abs().amax(-1).isfinite() | ~mask).all()
             on_batch(layer, index, self._normed(network, layer, raw), mask)
 
-        inputs = network.parts.inputs(ids, mask, bool(network.numbering(self.protocol.padding)))
-        forward.run(network.parts, inputs, layers, on_states)
+        forward.run(network.parts, network.parts.inputs(ids, mask, numbered), layers, on_states)
         return finite
 
     def _normed(self, network: Network, layer: int, raw: Tensor) -> Tensor:

@@ -55,16 +55,17 @@ class Network:
     base: Location | None = None  # whose weights an adapter has changed
     # parameters of the base that the adapters changed
     _of_base: dict[str, Tensor] = field(default_factory=dict)
-    # of these weights, by side of the padding
-    _numbering: dict[str, bool | None] = field(default_factory=dict)
+    is_stable: bool = True  # whether a forward pass leaves its weights and its settings as they are
+    # of these weights, by side and id of the padding
+    _numbering: dict[tuple[str, int], bool | None] = field(default_factory=dict)
 
-    def numbering(self, side: str) -> bool | None:
+    def numbering(self, side: str, pad: int) -> bool | None:
         """Whether positions are passed with padded texts; None if texts of different lengths must
         not share a batch.
         """
-        if side not in self._numbering:
-            self._numbering[side] = numbering(self.parts, side)
-        return self._numbering[side]
+        if (side, pad) not in self._numbering:
+            self._numbering[side, pad] = numbering(self.parts, side, pad)
+        return self._numbering[side, pad]
 
     def swap(self, location: Location, weights: Weights) -> bool:
         """Copy weights of the same layout into the network; returns False, changing nothing, if the
@@ -83,6 +84,11 @@ class Network:
 
     def adapt(self, location: Location, weights: Weights) -> None:
         """Add an adapter to the weights of its base, which are kept where an adapter changes them."""
+        if not self.is_stable:
+            raise DataError(
+                f"The adapter in '{location.path}' cannot be added: a {type(self.module).__name__} changes its own "
+                "weights or settings when it reads. Merge it into its base with merge_and_unload() of peft."
+            )
         changed = changes(self.module, weights, read_adapter(Path(location.path)), location.path)
         parameters = dict(self.module.named_parameters())
         with torch.no_grad():
@@ -215,7 +221,20 @@ def load(
     names = None if weights is None else match(module, weights)
     layout = () if weights is None else layout_of(weights)
     module = module.to(device)
-    return Network(module, parts_of(module), key, dtype, layout, names, location)
+    before = _state_of(module)
+    parts = parts_of(module)
+    is_stable = _state_of(module) == before
+    if not is_stable:  # other weights would meet what this checkpoint has left in the network
+        names = None
+    return Network(module, parts, key, dtype, layout, names, location, is_stable=is_stable)
+
+
+def _state_of(module: Any) -> object:
+    """What a forward pass should leave as it is: RWKV divides its weights at the first one, and
+    BigBird replaces its attention after a short text.
+    """
+    versions = [(tensor.data_ptr(), tensor._version) for tensor in _parameters(module).values()]
+    return module.config.to_dict(), [type(part) for part in module.modules()], versions
 
 
 def layout_of(weights: Weights) -> Layout:

@@ -66,44 +66,28 @@ class NetworkParts:
         """The size of the network; None if the blocks are not known."""
         if not self.blocks:
             return None
-        inside = set(chain.from_iterable(block.parameters() for block in self.blocks))
+        config, weights = self.reader.config, dict(self.reader.named_parameters())
+        by_block = [set(block.parameters()) for block in self.blocks]
+        inside = set().union(*by_block)
         # no layer reads a pooler
-        named = self.reader.named_parameters()
-        outside = {
-            weights for name, weights in named if weights not in inside and "pooler" not in name
-        }
-        heads = getattr(self.reader.config, "num_attention_heads", None) or 0
-        width = getattr(
-            self.reader.config, "head_dim", None
-        ) or self.reader.config.hidden_size // max(1, heads)
-
-        def count(weights: Iterable[Tensor]) -> int:
-            return sum(tensor.numel() for tensor in weights)
-
+        outside = {w for name, w in weights.items() if w not in inside and "pooler" not in name}
+        heads = getattr(config, "num_attention_heads", None) or 0
+        width = getattr(config, "head_dim", None) or config.hidden_size // max(1, heads)
         needed, computed = [], []
         for layer in layers:
-            weights = [list(block.parameters()) for block in self.blocks[:layer]]
-            needed.append(count(outside.union(*weights)))
-            computed.append(sum(map(count, weights)))
-        return NetworkSize(
-            parameters=tuple(needed),
-            computed=tuple(computed),
-            attention=heads * width,
-            whole=whole,
-        )
+            needed.append(sum(w.numel() for w in outside.union(*by_block[:layer])))
+            computed.append(sum(w.numel() for w in chain.from_iterable(by_block[:layer])))
+        return NetworkSize(tuple(needed), tuple(computed), heads * width, whole)
 
-    @property
-    def takes(self) -> frozenset[str]:
-        """Names of the arguments of the network's forward."""
-        return frozenset(signature(self.reader.forward).parameters)
+    def takes(self, argument: str) -> bool:
+        """Whether the network's forward has an argument of this name."""
+        return argument in signature(self.reader.forward).parameters
 
-    @property
-    def options(self) -> dict[str, bool]:
-        """Options of every forward pass."""
-        options = {"return_dict": True}
-        if "use_cache" in self.takes:
+    def __call__(self, inputs: Mapping[str, Tensor], **options: bool) -> Any:
+        """What the network returns."""
+        if self.takes("use_cache"):
             options["use_cache"] = False
-        return options
+        return self.reader(**inputs, **options, return_dict=True)
 
 
 def states_given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -180,15 +164,14 @@ def parts_of(model: Any) -> NetworkParts:
     with _Trace(reader) as trace:
         last_states = _read_probe(network).last_hidden_state
     lists = [calls for calls in trace.lists if len(calls) == depth]
-    block_calls = next((calls for calls in lists if _chains(calls)), None)
-    in_place = block_calls is not None and all(
-        call.returned.shape[:2] == (1, TOKENS) for call in block_calls
-    )
-    if not in_place:
-        _check_outputs(network)
-    ends = [calls[-1].returned for calls in ([block_calls] if block_calls else lists)]
+    chained = next(filter(_chains, lists), [])
+    blocks = tuple(call.module for call in chained)
+    if not all(call.returned.shape[:2] == (1, TOKENS) for call in chained):
+        blocks = ()
+    if not blocks:
+        _check_outputs(network, lists)
+    ends = [calls[-1].returned for calls in ([chained] if chained else lists)]
     norm, problem = _final_norm(trace.outside, ends, last_states)
-    blocks = tuple(call.module for call in block_calls) if block_calls and in_place else ()
     return NetworkParts(
         reader, depth, blocks, norm, problem, *_positions(reader.config, trace.outside)
     )
@@ -198,9 +181,7 @@ def _read_probe(parts: NetworkParts, **options: bool) -> Any:
     """What the network returns for the probe."""
     ids = probe(parts.reader, TOKENS)[None]
     try:
-        return parts.reader(
-            **parts.inputs(ids, torch.ones_like(ids), numbered=False), **parts.options, **options
-        )
+        return parts(parts.inputs(ids, torch.ones_like(ids), numbered=False), **options)
     except (TypeError, ValueError, AttributeError, LookupError) as error:
         kind = parts.reader.config.model_type
         raise DataError(
@@ -212,14 +193,9 @@ def probe(network: Any, tokens: int) -> Tensor:
     """Distinct token ids (tokens,) in descending order, unlike positions; none is the padding
     token.
     """
-    config = network.config
-    size = int(getattr(config, "vocab_size", None) or 128)  # CANINE reads code points
-    step = max(1, size // (tokens + 2))
-    ids = [
-        token
-        for token in range(size - 2, 0, -step)
-        if token != getattr(config, "pad_token_id", None)
-    ]
+    size = int(getattr(network.config, "vocab_size", None) or 128)  # CANINE reads code points
+    pad = getattr(network.config, "pad_token_id", None)
+    ids = [token for token in range(size - 2, 0, -max(1, size // (tokens + 2))) if token != pad]
     device = next(network.parameters()).device
     return torch.tensor(list(islice(cycle(ids or [0]), tokens)), device=device)
 
@@ -237,13 +213,42 @@ def _chains(calls: Sequence[_Call]) -> bool:
     )
 
 
-def _check_outputs(parts: NetworkParts) -> None:
+def _check_outputs(parts: NetworkParts, lists: Sequence[Sequence[_Call]]) -> None:
+    """Check that the hidden states that transformers returns are those of the layers.
+
+    The first must be what the first member of a list is given, and each next what a member returns
+    or the following one is given; the last one may be after a norm.
+    """
     hidden = _read_probe(parts, output_hidden_states=True).hidden_states
-    if len(hidden) != parts.depth + 1:
-        raise DataError(
-            f"A {parts.reader.config.model_type} of {parts.depth} blocks cannot be read: the blocks do not pass their "
-            f"states on to each other, and transformers returns {len(hidden)} hidden states, not {parts.depth + 1}."
-        )
+    problem = f"not {parts.depth + 1}"
+    if len(hidden) == parts.depth + 1:
+        if any(_are_layers(hidden[:-1], calls) for calls in lists):
+            return
+        problem = "which are not what the blocks are given and return, in this order"
+    raise DataError(
+        f"A {parts.reader.config.model_type} of {parts.depth} blocks cannot be read: the blocks do not pass their "
+        f"states on to each other, and transformers returns {len(hidden)} hidden states, {problem}."
+    )
+
+
+def _are_layers(hidden: Sequence[Tensor], calls: Sequence[_Call]) -> bool:
+    """Whether states are those before the first call, and between each call and the next."""
+    between = [(calls[0].given,), *((a.returned, b.given) for a, b in pairwise(calls))]
+    for states, candidates in zip(hidden, between, strict=True):
+        rows = states.reshape(-1, states.shape[-1])[:TOKENS]
+        # CPMAnt puts a prompt of its own before the text
+        ends = (state[:, -TOKENS:] for state in candidates if isinstance(state, Tensor))
+        if not any(_are_states(state, rows) for state in (*candidates, *ends)):
+            return False
+    return True
+
+
+def _are_states(given: object, states: Tensor) -> bool:
+    """Whether a module was given, or returned, these states (tokens, width) of the probe."""
+    width = states.shape[-1]
+    if not isinstance(given, Tensor) or given.dim() < 2 or given.shape[-1] != width:
+        return False
+    return _same(given.reshape(-1, width)[:TOKENS], states)  # Longformer pads within
 
 
 def _final_norm(
@@ -252,22 +257,23 @@ def _final_norm(
     """The final norm, or None; and why it is not known, if it is not."""
     width = last_states.shape[-1]
     wanted = last_states.reshape(-1, width)
-
-    def is_states(given: object, states: Tensor) -> bool:
-        if not isinstance(given, Tensor) or given.dim() < 2 or given.shape[-1] != width:
-            return False
-        return _same(given.reshape(-1, width)[:TOKENS], states)  # Longformer pads within
-
     raw = [
-        end for end in ends if isinstance(end, Tensor) and end.dim() > 1 and end.shape[-1] == width
+        end.reshape(-1, width)[:TOKENS]
+        for end in ends
+        if isinstance(end, Tensor) and end.dim() > 1 and end.shape[-1] == width
     ]
     for call in outside:
-        given = any(is_states(call.given, end.reshape(-1, width)[:TOKENS]) for end in raw)
+        given = any(_are_states(call.given, end) for end in raw)
         # a dropout changes nothing; a norm may do so by chance, but it has parameters
-        changes = not is_states(call.given, wanted) or any(True for _ in call.module.parameters())
-        if given and changes and is_states(call.returned, wanted) and _acts_on_tokens(call, width):
+        changes = not _are_states(call.given, wanted) or any(True for _ in call.module.parameters())
+        if (
+            given
+            and changes
+            and _are_states(call.returned, wanted)
+            and _acts_on_tokens(call, width)
+        ):
             return call.module, ""
-    if any(is_states(end, wanted) for end in raw):
+    if any(_same(end, wanted) for end in raw):
         return None, ""
     return None, "no single module turns the states of its last block into its last hidden state"
 
@@ -343,7 +349,7 @@ def run(
         hooks.callback(parts.blocks[0].register_forward_pre_hook(before, with_kwargs=True).remove)
         for block in dict.fromkeys(parts.blocks[:deepest]):
             hooks.callback(block.register_forward_hook(after).remove)
-        parts.reader(**inputs, **parts.options)
+        parts(inputs)
 
 
 def _by_outputs(
@@ -357,7 +363,7 @@ def _by_outputs(
                 with_kwargs=True,
             )
             hooks.callback(handle.remove)
-        hidden = parts.reader(**inputs, output_hidden_states=True, **parts.options).hidden_states
+        hidden = parts(inputs, output_hidden_states=True).hidden_states
     for layer in sorted(layers):
         states = hidden[layer]
         if before_norm and layer == parts.depth:
@@ -366,9 +372,9 @@ def _by_outputs(
         on_states(layer, states)
 
 
-def numbering(parts: NetworkParts, side: str) -> bool | None:
-    """Whether positions are passed with padded texts; None if texts of different lengths must not
-    share a batch.
+def numbering(parts: NetworkParts, side: str, pad: int) -> bool | None:
+    """Whether positions are passed with texts that are padded with this id; None if texts of
+    different lengths must not share a batch.
 
     A short text is read alone, and beside a longer one: with positions if the padding is on the
     left, then without. The first way that gives the same states, up to rounding in their dtype, is
@@ -377,25 +383,22 @@ def numbering(parts: NetworkParts, side: str) -> bool | None:
     """
     ids = probe(parts.reader, TOKENS).tolist()
     texts = [ids[:3], ids[3:]]
-    pad = getattr(parts.reader.config, "pad_token_id", None) or 0
     device = next(parts.reader.parameters()).device
 
     def states(batch: list[list[int]], numbered: bool) -> dict[int, Tensor]:
         """States of the tokens of the first text at all layers."""
         padded, mask = (tensor.to(device) for tensor in pad_batch(batch, pad, side))
         by_layer: dict[int, Tensor] = {}
-        inputs = parts.inputs(padded, mask, numbered)
-        run(
-            parts,
-            inputs,
-            range(parts.depth + 1),
-            lambda layer, raw: by_layer.__setitem__(layer, raw[0, mask[0]]),
-        )
+
+        def keep(layer: int, raw: Tensor) -> None:
+            by_layer[layer] = raw[0, mask[0]]
+
+        run(parts, parts.inputs(padded, mask, numbered), range(parts.depth + 1), keep)
         return by_layer
 
     alone = states(texts[:1], numbered=False)
     for numbered in (True, False):
-        if numbered and (side != "left" or "position_ids" not in parts.takes):
+        if numbered and (side != "left" or not parts.takes("position_ids")):
             continue
         beside = states(texts, numbered)
         if all(_are_close(alone[layer], beside[layer]) for layer in alone):

@@ -129,17 +129,13 @@ class Pooler:
 
     @torch.inference_mode()
     def _pooled(self, pooling: str, rows: Tensor, states: Tensor, mask: Tensor) -> Tensor:
-        if pooling in ("mean", "last", "cls"):
-            return pool(states, mask, pooling).float()
         if self._shipped is None or pooling != "as_shipped":
-            return POOLINGS[OTHERS[pooling]](states.float(), mask, mask)
+            return POOLINGS[NAMES[pooling]](states, mask, mask).float()
         counted = mask
         if self._skipped is not None:
             counted = mask & (mask.cumsum(1) > self._skipped[rows][:, None])
-        wide = states.float()
-        vectors = torch.cat(
-            [POOLINGS[mode](wide, counted, mask) for mode in self._shipped.pooling], dim=1
-        )
+        pooled = [POOLINGS[mode](states, counted, mask) for mode in self._shipped.pooling]
+        vectors = torch.cat(pooled, dim=1).float()
         for step in self._steps:
             vectors = step(vectors)
         return vectors[:, : self._shipped.dimensions]
@@ -169,8 +165,8 @@ def _mean_sqrt(states: Tensor, counted: Tensor, _: Tensor) -> Tensor:
 
 def _weighted(states: Tensor, counted: Tensor, mask: Tensor) -> Tensor:
     """A mean in which the n-th token of a text has weight n (Muennighoff, 2022)."""
-    weights = (mask.cumsum(1) * counted).unsqueeze(-1).to(states.dtype)
-    return (states * weights).sum(1) / weights.sum(1).clamp(min=1)
+    weights = (mask.cumsum(1) * counted).unsqueeze(-1).float()
+    return (states.float() * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
 POOLINGS: dict[str, Pooled] = {
@@ -185,8 +181,14 @@ POOLINGS: dict[str, Pooled] = {
 }
 """The poolings of sentence-transformers."""
 
-OTHERS = {"weighted": "weightedmean", "max": "max"}
-"""Their names for those of our own poolings that `pool` does not know."""
+NAMES = {
+    "mean": "mean",
+    "last": "lasttoken",
+    "cls": "cls",
+    "weighted": "weightedmean",
+    "max": "max",
+}
+"""Their names for our own poolings."""
 
 
 def _step(step: Dense | str, device: torch.device) -> Callable[[Tensor], Tensor]:

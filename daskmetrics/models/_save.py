@@ -153,28 +153,26 @@ def _save_modules(
         {"max_seq_length": model.max_length, "do_lower_case": lower},
     )
     _write(folder / "config_sentence_transformers.json", settings)
-    kinds = ["Transformer", "Pooling"]
     pooling = fitted.readout.pooling or protocol.base.pooling
     _write(folder / "1_Pooling" / "config.json", _pooling(model, shipped, pooling))
-    for step in shipped.steps if shipped else ():
-        kinds.append("Normalize" if step == NORMALIZE else "Dense")
-        module_folder = folder / f"{len(kinds) - 1}_{kinds[-1]}"
+    steps = list(shipped.steps) if shipped else []
+    weights = [load_dense(step) if isinstance(step, Dense) else {} for step in steps]
+    if fitted.basis is not None:
+        steps.append(IDENTITY)
+        weights.append(_projection(fitted, _whole_width(model, protocol, pooling)))
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    for number, (step, tensors) in enumerate(zip(steps, weights, strict=True), start=2):
+        kind = "Normalize" if step == NORMALIZE else "Dense"
+        modules.append((f"{number}_{kind}", kind))
+        module_folder = folder / f"{number}_{kind}"
         module_folder.mkdir()
         if isinstance(step, Dense):
-            _save_dense(step, load_dense(step), module_folder)
-    if fitted.basis is not None:
-        kinds.append("Dense")
-        module_folder = folder / f"{len(kinds) - 1}_Dense"
-        module_folder.mkdir()
-        _save_dense(
-            IDENTITY, _projection(fitted, _whole_width(model, protocol, pooling)), module_folder
-        )
-    paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds[1:], start=1))]
-    modules = [
+            _save_dense(step, tensors, module_folder)
+    entries = [
         {"idx": number, "name": str(number), "path": path, "type": _LIBRARY + kind}
-        for number, (kind, path) in enumerate(zip(kinds, paths, strict=True))
+        for number, (path, kind) in enumerate(modules)
     ]
-    _write(folder / MODULES, modules)
+    _write(folder / MODULES, entries)
 
 
 def _whole_width(model: LoadedModel, protocol: ModelProtocol, pooling: str) -> int:

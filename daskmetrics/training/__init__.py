@@ -4,8 +4,8 @@ process group.
 | file | what it holds |
 |---|---|
 | `_texts`, `_tokenizer`, `data` | the corpus, its tokens, and both as memory-mapped arrays |
-| `_networks`, `_learning` | the model and its loss; one optimizer step |
-| `_schedule`, `_distributed` | the learning rate of a step; the ranks that share it |
+| `_networks`, `_learning` | the model and its loss; optimizer steps and their learning rate |
+| `_distributed` | the ranks that share a step |
 | `_stage` | a copy of the tokens on the node's own disk |
 | `_loaders` | processes that read the examples |
 | `suite` | the folder of a suite: its complete revisions, its resume state |

@@ -26,10 +26,11 @@ from daskmetrics.training import data as data
 from daskmetrics.training import suite as suite
 from daskmetrics.training._distributed import SINGLE, NullReporter, ProgressReporter, World, threads
 from daskmetrics.training._loaders import RankSteps, read_steps
-from daskmetrics.training._schedule import learning_rate
 from daskmetrics.training._stage import staged
 from daskmetrics.training.data import Batch, effective, examples, passes
 
+FLOOR = 0.1  # of the learning rate at the end, as a share of its peak
+WARMUP = 1 / 16  # share of the steps during which it rises
 MAX_REPORTS = 500  # of the mean loss, in one training
 LARGEST_GRADIENT = 1.0  # norm to which a greater one is scaled
 
@@ -74,6 +75,21 @@ def new(
     return TrainingState(
         model, world.wrap(model), optimizer, scaler, world, state["step"] if state else 0
     )
+
+
+def learning_rate(recipe: Recipe, step: int) -> float:
+    """The learning rate of a step: a linear warm-up, then a cosine down to the floor.
+
+    >>> recipe = Recipe(steps=512, learning_rate=1.0)
+    >>> [round(learning_rate(recipe, step), 3) for step in (1, 32, 272, 512)]
+    [0.031, 1.0, 0.55, 0.1]
+    """
+    warm = max(1, int(recipe.steps * WARMUP))
+    if step <= warm:
+        return recipe.learning_rate * step / warm
+    done = (step - warm) / (recipe.steps - warm)
+    remaining = (1 + math.cos(math.pi * done)) / 2
+    return recipe.learning_rate * (FLOOR + (1 - FLOOR) * remaining)
 
 
 def take_step(
@@ -176,6 +192,7 @@ def train(
     missing = world.broadcast(
         [revision for revision in requested if not suite.is_complete(folder, revision)]
     )
+    reporter = reporter or NullReporter()
     if world.size > effective(recipe):
         raise ConfigError(
             f"{world.size} ranks cannot share {effective(recipe)} sequences: raise 'batch'."
@@ -190,75 +207,62 @@ def train(
     ):
         steps = [step_of(revision) or 0 for revision in missing]
         source = data.read(recipe, corpus)
-        loop = _TrainingLoop(recipe, folder, ddp, world, reporter or NullReporter(), steps, source)
-        for revision in missing:
-            loop.train_to(revision)
-
-
-@dataclass
-class _TrainingLoop:
-    """Training of the missing revisions, one after the other."""
-
-    recipe: Recipe
-    folder: Path
-    ddp: DDP
-    world: World
-    reporter: ProgressReporter
-    steps: list[int]
-    source: data.Windows | data.PaddedTexts
-
-    def __post_init__(self) -> None:
-        newest_state = None
-        if self.world.is_leader:
-            # an older state leads to the same weights
-            for path in suite.resume_states(self.folder):
-                if suite.state_step(path) <= min(self.steps, default=0) and is_readable(path):
-                    newest_state = path
-                    break
-        saved = self.world.broadcast(newest_state)
-        self.learner = new(self.recipe, self.folder / "corpus", self.world, saved)
-        self.stream = read_steps(
-            RankSteps(self.recipe, self.source, self.world),
-            self.learner.step + 1,
-            max(self.steps, default=0),
-            self.ddp.loaders,
-            pinned=self.world.device.startswith("cuda"),
+        learner = _resumed(recipe, folder, world, first=min(steps, default=0))
+        stream = read_steps(
+            RankSteps(recipe, source, world),
+            learner.step + 1,
+            max(steps, default=0),
+            ddp.loaders,
+            pinned=world.device.startswith("cuda"),
         )
-        self.since = time.perf_counter()
+        for end, revision in zip(steps, missing, strict=True):
+            began = time.perf_counter()
+            for step, batches in islice(stream, max(0, end - learner.step)):
+                reporter.enter(step, 0)
+                loss_of_rank = take_step(learner, recipe, batches, reporter)
+                if step % max(1, recipe.steps // MAX_REPORTS) == 0 or step == end:
+                    _report(reporter, step, world.mean(loss_of_rank))
+                if step % ddp.save_every == 0 and step < end and world.is_leader:
+                    save(learner, folder)
+            if world.is_leader:
+                loss = evaluate(learner, recipe, source)
+                written = _write(learner, recipe, folder / revision, loss, began)
+                reporter.report(revision=revision, **written)
 
-    def train_to(self, revision: str) -> None:
-        """Take the steps up to a revision, and write it."""
-        end = step_of(revision) or 0
-        stride = max(1, self.recipe.steps // MAX_REPORTS)
-        for step, batches in islice(self.stream, max(0, end - self.learner.step)):
-            self.reporter.enter(step, 0)
-            loss_of_rank = take_step(self.learner, self.recipe, batches, self.reporter)
-            if step % stride == 0 or step == end:
-                loss = self.world.mean(loss_of_rank)
-                if math.isnan(loss) or loss == math.inf:
-                    raise UndefinedError(
-                        f"The loss is {loss} at step {step}: lower learning_rate, or use another "
-                        "precision."
-                    )
-                self.reporter.step_done(step, loss)
-            if step % self.ddp.save_every == 0 and step < end and self.world.is_leader:
-                save(self.learner, self.folder)
-        if self.world.is_leader:
-            self._write(revision)
 
-    def _write(self, revision: str) -> None:
-        result = {
-            "loss": round(evaluate(self.learner, self.recipe, self.source), 6),
-            "tokens": float(self.learner.step * effective(self.recipe) * self.recipe.context),
-            "seconds": round(time.perf_counter() - self.since, 3),
-        }
-        save(self.learner, self.folder)
-        with files.atomic_folder(self.folder / revision) as partial:
-            networks.export(self.learner.model, partial)
-            tokenizer.copy(self.folder / "corpus", partial)
-            (partial / suite.SUMMARY).write_text(json.dumps(result) + "\n", encoding="utf-8")
-        self.since = time.perf_counter()
-        self.reporter.report(revision=revision, **result)
+def _resumed(recipe: Recipe, folder: Path, world: World, first: int) -> TrainingState:
+    """The learner of the newest resume state that is not after the first step that is wanted."""
+    saved = None
+    if world.is_leader:
+        # an older state leads to the same weights
+        states = (path for path in suite.resume_states(folder) if suite.state_step(path) <= first)
+        saved = next(filter(is_readable, states), None)
+    return new(recipe, folder / "corpus", world, world.broadcast(saved))
+
+
+def _report(reporter: ProgressReporter, step: int, loss: float) -> None:
+    if math.isnan(loss) or loss == math.inf:
+        raise UndefinedError(
+            f"The loss is {loss} at step {step}: lower learning_rate, or use another precision."
+        )
+    reporter.step_done(step, loss)
+
+
+def _write(
+    learner: TrainingState, recipe: Recipe, revision: Path, loss: float, began: float
+) -> dict[str, float]:
+    """Write the resume state and the checkpoint; returns its summary."""
+    result = {
+        "loss": round(loss, 6),
+        "tokens": float(learner.step * effective(recipe) * recipe.context),
+        "seconds": round(time.perf_counter() - began, 3),
+    }
+    save(learner, revision.parent)
+    with files.atomic_folder(revision) as partial:
+        networks.export(learner.model, partial)
+        tokenizer.copy(revision.parent / "corpus", partial)
+        (partial / suite.SUMMARY).write_text(json.dumps(result) + "\n", encoding="utf-8")
+    return result
 
 
 def train_to(

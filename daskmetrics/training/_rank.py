@@ -66,7 +66,11 @@ class RankReporter:
             rate = samples / max(reported_at - self._reported_at, 1e-9)
         self._reported_step = step
         self._reported_at = reported_at
-        self._latest = {"took": step, "loss": loss, "rate": rate, **_gpu_use(self.device)}
+        self._latest = {"took": step, "loss": loss, "rate": rate}
+        if self.device != "cpu":
+            import torch
+
+            self._latest["memory"] = torch.cuda.max_memory_allocated(self.device)
         if self._spec.rank == 0:
             with (training.folder / "progress.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"step": step, "loss": loss, "rate": rate}) + "\n")
@@ -201,20 +205,6 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() == 1:
         os._exit(1)
-
-
-def _gpu_use(device: str) -> dict[str, Any]:
-    """Memory of the GPU in bytes, and its utilisation in percent where ``nvidia-ml-py`` is
-    installed.
-    """
-    if device == "cpu":
-        return {}
-    import torch
-
-    use: dict[str, Any] = {"memory": torch.cuda.max_memory_allocated(device)}
-    with suppress(Exception):  # pynvml or its driver is missing
-        use["busy"] = torch.cuda.utilization(device)
-    return use
 
 
 def _truncate(path: Path, after: int) -> None:

@@ -14,7 +14,6 @@ from safetensors.numpy import save
 
 from daskmetrics.checkpoints import hub
 from daskmetrics.checkpoints import locations as checkpoints
-from daskmetrics.checkpoints.content import fingerprint
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError, DataError
 from tests.models.architectures import DEPTH, KINDS, SMALL
@@ -71,20 +70,6 @@ def test_equal_weights_beside_another_configuration_are_two_checkpoints_and_a_wa
     assert located.warnings == (
         "m: step1 = step2 in weights, but not in config.json and tokenizer.json; each is measured",
     )
-
-
-def test_one_model_folder(tmp_path):
-    located = checkpoints.locate(model(checkpoint(tmp_path / "one")))
-    assert located.suite.revisions == ("main",)
-    assert located.suite.layers == (0, 1, 2)
-
-
-def test_equal_content_has_equal_identity_in_any_folder(tmp_path):
-    first, second = (
-        fingerprint(checkpoint(tmp_path / name, b"w" * 5_000_000)) for name in ("a", "b")
-    )
-    other = fingerprint(checkpoint(tmp_path / "c", b"w" * 4_999_999 + b"x"))
-    assert first == second != other
 
 
 @pytest.mark.parametrize(

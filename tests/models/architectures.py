@@ -52,6 +52,16 @@ class Kind(NamedTuple):
     stops: bool = True
 
 
+ENCODER = {
+    "encoder_layers": 3,
+    "encoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_layers": 1,
+    "decoder_attention_heads": 4,
+    "decoder_ffn_dim": 64,
+    "pad_token_id": 1,  # the tokenizer pads with 0
+    "init_std": 0.3,
+}
 NONE = dict.fromkeys(("num_hidden_layers", "num_attention_heads"))  # has other names for them
 
 KINDS = {
@@ -102,19 +112,10 @@ KINDS = {
         "encoder.emb_layer_norm_after",
     ),
     "t5": Kind({"d_kv": 8, "d_ff": 64, "initializer_factor": 1.0}, "encoder.final_layer_norm"),
-    "bart": Kind(
-        {
-            **NONE,
-            "encoder_layers": 3,
-            "encoder_attention_heads": 4,
-            "encoder_ffn_dim": 64,
-            "decoder_layers": 1,
-            "decoder_attention_heads": 4,
-            "decoder_ffn_dim": 64,
-            "pad_token_id": 1,
-            "init_std": 0.3,
-        }
-    ),
+    "bart": Kind({**NONE, **ENCODER}),
+    "m2m_100": Kind({**NONE, **ENCODER, "d_model": 32}, "layer_norm"),
+    "ibert": Kind(FROM_TWO),
+    "big_bird": Kind({"block_size": 4, "num_random_blocks": 1}),
     "longformer": Kind({**FROM_TWO, "attention_window": 16}, stops=False),
     "xlnet": Kind({"d_inner": 64, "d_head": 8, "max_position_embeddings": None}, stops=False),
 }
@@ -220,7 +221,7 @@ def row(kind: str, folder: Path) -> list[str]:
         names = {module: name for name, module in network.parts.reader.named_modules()}
         norm = names[network.parts.final_norm] if network.parts.final_norm else "none"
         left = {True: "with positions", False: "as it is", None: "in batches of equal length"}[
-            network.numbering("left")
+            network.numbering("left", model.tokenizer.pad)
         ]
         cells = [kind, norm, "yes" if network.parts.blocks else "no", left]
     return [*cells, f"{largest_difference(folder):.0e}".replace("0e+00", "0")]

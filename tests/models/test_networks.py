@@ -137,6 +137,43 @@ def test_weights_that_are_not_all_in_the_files_are_never_swapped(tmp_path, minil
     assert network.names is None
 
 
+def test_a_network_that_changes_itself_is_loaded_again_for_each_checkpoint(
+    tmp_path, minilm, monkeypatch
+):
+    """As RWKV does, this one divides weights at its first pass, and then expects them divided."""
+    folders = [build("gpt_neox", tmp_path / str(seed), minilm, seed) for seed in (0, 1)]
+    load = networks.load_module
+
+    def load_changing(location, dtype):
+        module, hooks = load(location, dtype), []
+
+        def divide(*_):
+            hooks.pop().remove()
+            module.layers[1].mlp.dense_h_to_4h.weight.div_(2)
+
+        hooks.append(module.register_forward_pre_hook(divide))
+        return module
+
+    monkeypatch.setattr(networks, "load_module", load_changing)
+    pool, ids = networks.NetworkPool(), torch.arange(20).reshape(2, 10) + 100
+    states = []
+    for order in ([1], [0, 1]):
+        for number in order:
+            network = borrowed(pool, folders[number])
+            with torch.inference_mode():
+                last = network.module(ids)[0]
+            pool.give_back(network)
+        states.append(last)
+    assert torch.equal(*states) and not network.is_stable
+
+
+def test_a_network_that_leaves_its_mode_after_a_short_text_is_not_kept(tmp_path, minilm):
+    pool = networks.NetworkPool()
+    network = borrowed(pool, build("big_bird", tmp_path / "0", minilm))
+    pool.give_back(network)
+    assert not network.is_stable and not pool._idle
+
+
 def test_transposed_weights_are_not_matched(tmp_path, minilm):
     folder = build("gpt_neox", tmp_path / "0", minilm)
     weights = dict(open_weights(at(folder)))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from daskmetrics.config import Protocol
 from daskmetrics.models import LoadedModel, plan_batches
 
-from .architectures import KINDS, at, build
+from .architectures import at, build
 
 PADDED = ("gpt2", "opt", "bert", "roberta", "gpt_neox", "bloom", "t5", "bart")
 WORDS = st.lists(
@@ -52,17 +52,6 @@ def test_a_vector_depends_on_its_text_alone(models, kind, texts, order, pooling)
         np.testing.assert_allclose(vectors, alone, atol=1e-5 * abs(alone).max())
 
 
-def test_minilm_beside_a_longer_text(minilm):
-    """The mean vector of a short text changed by 62 % on the left."""
-    texts = ["a short text", "a much longer sentence about the layers of a network, " * 8]
-    alone = LoadedModel(at(minilm), Protocol()).encode(texts[:1], range(7), "mean")[:, 0]
-    for padding in ("left", "right"):
-        beside = LoadedModel(at(minilm), Protocol(padding=padding)).encode(texts, range(7), "mean")[
-            :, 0
-        ]
-        np.testing.assert_allclose(beside, alone, atol=1e-5 * abs(alone).max())
-
-
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=60), st.integers(1, 200))
 def test_batches_of_equal_length_have_no_padding(lengths, budget):
     batches = plan_batches(lengths, budget, equal=True)
@@ -70,7 +59,3 @@ def test_batches_of_equal_length_have_no_padding(lengths, budget):
     for batch in batches:
         assert len({lengths[row] for row in batch}) == 1
         assert len(batch) == 1 or len(batch) * lengths[batch[0]] <= budget
-
-
-def test_the_kinds_are_known():
-    assert set(PADDED) <= KINDS.keys()

@@ -56,7 +56,7 @@ def straightforward(folder, protocol, layers, pooling="mean"):
 
 @pytest.mark.parametrize("state_norm", ["raw", "final_ln"])
 @pytest.mark.parametrize("padding", ["left", "right"])
-@pytest.mark.parametrize("layers", [[0, 1, 2, 3], [2, 0], [1]], ids=str)
+@pytest.mark.parametrize("layers", [[0, 1, 2, 3], [2, 0]], ids=str)
 def test_the_same_bits_as_a_straightforward_pass(neox, state_norm, padding, layers):
     protocol = Protocol(state_norm=state_norm, padding=padding, batch_tokens=64)
     with LoadedModel(at(neox), protocol) as read:
@@ -119,7 +119,7 @@ class Memory:
     """Memory for so many padded tokens; records each request."""
 
     def __init__(self, read, tokens):
-        read.network.numbering(read.protocol.padding)  # reads a few tokens, too
+        read.network.numbering(read.protocol.padding, read.tokenizer.pad)  # reads a few tokens, too
         self.requests, self.tokens = [], tokens
         read.network.module.register_forward_pre_hook(self.allocate, with_kwargs=True)
 

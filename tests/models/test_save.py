@@ -57,8 +57,7 @@ def parameters(network: torch.nn.Module) -> int:
     return sum(each.numel() for each in network.parameters())
 
 
-@pytest.mark.parametrize("pooling", ["mean", "last", "cls"])
-@pytest.mark.parametrize("layer", [0, 1, 2])
+@pytest.mark.parametrize(("layer", "pooling"), [(0, "mean"), (1, "last"), (2, "cls")])
 def test_a_cut_decoder_gives_the_vectors_of_its_last_layer(
     neox: Path, tmp_path: Path, layer: int, pooling: str
 ) -> None:
@@ -68,7 +67,7 @@ def test_a_cut_decoder_gives_the_vectors_of_its_last_layer(
     assert parameters(saved) == encoder.model.size([layer]).parameters[0]
 
 
-@pytest.mark.parametrize("layer", [0, 3, 6])
+@pytest.mark.parametrize("layer", [0, 6])
 def test_a_cut_encoder_keeps_what_it_ships(minilm: Path, tmp_path: Path, layer: int) -> None:
     encoder = encoder_of(minilm, layer)
     saved = SentenceTransformer(

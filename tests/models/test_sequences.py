@@ -10,7 +10,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer, EsmConfig, EsmModel
+from transformers import EsmConfig, EsmModel
 
 import daskmetrics as dm
 from daskmetrics import config
@@ -69,26 +69,6 @@ def esm(tmp_path_factory):
     (folder / "vocab.txt").write_text("\n".join(TOKENS))
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "EsmTokenizer"}))
     return folder
-
-
-@pytest.mark.parametrize("padding", ["left", "right"])
-def test_all_layers_are_those_of_transformers_for_one_sequence_at_a_time(esm, padding):
-    network, tokenizer, texts = (
-        EsmModel.from_pretrained(esm).eval(),
-        AutoTokenizer.from_pretrained(esm),
-        sequences(9),
-    )
-    with torch.inference_mode():
-        states = [
-            network(**tokenizer(text, return_tensors="pt"), output_hidden_states=True)
-            for text in texts
-        ]
-    wanted = torch.stack(
-        [torch.stack([layer[0].mean(0) for layer in each.hidden_states]) for each in states], 1
-    )
-    protocol = Protocol(padding=padding, state_norm="hidden_states", pooling="mean")
-    with LoadedModel(at(esm), protocol, "cpu") as model:
-        np.testing.assert_allclose(model.encode(texts, range(DEPTH + 1), "mean"), wanted, atol=1e-5)
 
 
 def test_a_residue_is_a_token_between_two_special_ones_and_long_sequences_are_cut(esm):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from daskmetrics.config import Recipe
-from daskmetrics.training._schedule import learning_rate
+from daskmetrics.training._learning import learning_rate
 
 
 @pytest.mark.parametrize("steps", [1, 2, 15, 512])
