@@ -74,7 +74,7 @@ def script(profile: str) -> None:
     launch = LaunchInfo(
         python=sys.executable, tls={"ca-file": "CA", "cert": "CERTIFICATE", "key": "KEY"}
     )
-    say("\n".join(job_script(loaded, pool, launch) for pool in pools(loaded)), nl=False)
+    say("\n".join(job_script(pool, launch) for pool in pools(loaded)), nl=False)
 
 
 @cluster.command(epilog=example("daskmetrics cluster init -o site.yaml"))

@@ -23,9 +23,8 @@ from pathlib import Path
 import psutil
 
 from daskmetrics.checkpoints.locations import LocatedSuite, is_hub_id, locate
-from daskmetrics.cluster.slurm import commands as slurm_batch
 from daskmetrics.cluster.slurm import partitions
-from daskmetrics.cluster.slurm.batch import in_each_partition
+from daskmetrics.cluster.slurm.commands import in_each_partition
 from daskmetrics.cluster.slurm.partitions import Site
 from daskmetrics.cluster.slurm.script import LaunchInfo, pools
 from daskmetrics.config import Cluster, Config, Model
@@ -120,7 +119,7 @@ def slurm_facts(profile: Cluster) -> SlurmFacts:
         return SlurmFacts(missing)
     try:
         site = partitions.read_site()
-        rehearsals = in_each_partition(slurm_batch, profile, pools(profile)[0], LaunchInfo())
+        rehearsals = in_each_partition(pools(profile)[0], LaunchInfo())
     except DaskmetricsError as error:
         return SlurmFacts(problem=str(error))
     refusals = [rehearsal.refusal for rehearsal in rehearsals.values()]

@@ -24,7 +24,7 @@ def test_a_partition_with_gpus_that_is_open_to_all_accounts_is_chosen():
     assert (profile.partition, profile.gpu_type, profile.gpus_per_job) == ("gpu", "a100", 1)
     assert profile.account is None and "# account: ..." in text
     assert "also available: a100_1g.5gb, l40s" in text
-    assert "--gres=gpu:a100:1" in script(profile, pools(profile)[0])
+    assert "--gres=gpu:a100:1" in script(pools(profile)[0])
 
 
 def test_a_worker_gets_its_share_of_a_node_up_to_a_limit():
@@ -57,7 +57,7 @@ def test_where_only_some_accounts_may_one_is_named():
 def test_without_gpus_workers_request_none():
     _, profile = proposed("23.11", "gpu", "lab", "old")
     assert (profile.partition, profile.gpus_per_job, profile.gpu_type) == ("cpu", 0, None)
-    assert "--gres" not in script(profile, pools(profile)[0])
+    assert "--gres" not in script(pools(profile)[0])
 
 
 def test_a_site_without_a_usable_partition_is_refused():
