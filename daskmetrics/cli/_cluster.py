@@ -89,15 +89,16 @@ def init(output: Path | None) -> None:
     """
     from daskmetrics.cluster.slurm import partitions
     from daskmetrics.cluster.slurm.profile import choose, profile_text
-    from daskmetrics.config.loading import jobqueue_settings
+    from daskmetrics.config.loading import JOBQUEUE, jobqueue_settings
 
     if output is not None and output.exists():
         raise ConfigError(f"'{output}' already exists: choose another file, or remove it.")
     site = partitions.read_site()
-    jobqueue = jobqueue_settings()
-    partition, nodes = choose(site, jobqueue.get("queue"))
-    _, address = partitions.first_node(nodes.names)
-    text = profile_text(site, partition, nodes, partitions.interface_to(address), jobqueue)
+    settings = jobqueue_settings().items()
+    jobqueue = {JOBQUEUE[key]: value for key, value in settings if key in JOBQUEUE}
+    partition, nodes = choose(site, jobqueue.get("partition"))
+    interface = partitions.interface_to(partitions.first_address(nodes.names))
+    text = profile_text(site, partition, nodes, interface, jobqueue)
     if output is None:
         say(text, nl=False)
         return
@@ -117,7 +118,7 @@ def test_(profile: str) -> None:
     """
     from daskmetrics import config
     from daskmetrics.cluster import connect
-    from daskmetrics.cluster.selftest import SelfTestResult, SelfTestStatus, run_checks
+    from daskmetrics.cluster.selftest import SelfTestResult, run_checks
     from daskmetrics.core.machine import workers
     from daskmetrics.execution import handshake
 
@@ -127,19 +128,14 @@ def test_(profile: str) -> None:
     began = time.perf_counter()
     with connect(loaded, "selftest", lambda text: say(text, err=True)) as client:
         name = next(iter(workers(client).values()))["name"]
-        arrival = SelfTestResult(
-            "worker", SelfTestStatus.OK, time.perf_counter() - began, f"'{name}' has arrived"
-        )
+        took = time.perf_counter() - began
         results = [
-            arrival,
+            SelfTestResult("worker", "ok", took, f"'{name}' has arrived"),
             *run_checks(client, loaded, handshake.question(), handshake.require_same),
         ]
-    rows = tuple(
-        (check.name, check.status.value, f"{check.seconds:.2f} s", check.message)
-        for check in results
-    )
-    Table(("check", "", "took", "result"), rows).show()
-    if any(check.status is SelfTestStatus.FAILED for check in results):
+    rows = [(check.name, check.status, f"{check.seconds:.2f} s", check.message) for check in results]
+    Table(("check", "", "took", "result"), tuple(rows)).show()
+    if any(check.status == "failed" for check in results):
         sys.exit(1)
 
 
