@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from daskmetrics.cli._common import PATH, Sections, end_as_by_ctrl_c, example, friendly, say
+from daskmetrics.cli._common import PATH, Sections, end_as_by_ctrl_c, example, say
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.table import Table
 
@@ -24,7 +24,6 @@ def cluster() -> None:
 
 @cluster.command(epilog=example("daskmetrics cluster show l40s"))
 @click.argument("profile")
-@friendly
 def show(profile: str) -> None:
     """Show each key of PROFILE with its value and where it comes from.
 
@@ -33,26 +32,19 @@ def show(profile: str) -> None:
     """
     import json
 
-    from daskmetrics.config.loading import JOBQUEUE, cluster_origins, jobqueue_settings
+    from daskmetrics.config.loading import cluster_origins
 
     loaded, origins = cluster_origins(profile)
     rows = []
     for key, value in loaded.model_dump(mode="json").items():
-        if not isinstance(value, str):
-            value = json.dumps(value)
-        rows.append((key, value, origins.get(key, "default")))
+        text = value if isinstance(value, str) else json.dumps(value)
+        rows.append((key, text, origins.get(key, "default")))
     rows.sort(key=lambda row: row[2] == "default")
-    notes = []
-    if loaded.kind == "slurm":
-        unused = ", ".join(key for key in jobqueue_settings() if key not in JOBQUEUE)
-        if unused:
-            notes.append(f"Not used of jobqueue.yaml: {unused}.")
-    Table(("key", "value", "from"), tuple(rows), notes=tuple(notes)).show()
+    Table(("key", "value", "from"), tuple(rows)).show()
 
 
 @cluster.command(epilog=example("daskmetrics cluster script l40s"))
 @click.argument("profile")
-@friendly
 def script(profile: str) -> None:
     """Print the job scripts of PROFILE.
 
@@ -79,7 +71,6 @@ def script(profile: str) -> None:
 
 @cluster.command(epilog=example("daskmetrics cluster init -o site.yaml"))
 @click.option("-o", "--output", type=PATH, help="File to write.  [default: print it]")
-@friendly
 def init(output: Path | None) -> None:
     """Write a profile for the Slurm of this machine.
 
@@ -108,7 +99,6 @@ def init(output: Path | None) -> None:
 
 @cluster.command("test", epilog=example("daskmetrics cluster test local"))
 @click.argument("profile")
-@friendly
 def test_(profile: str) -> None:
     """Test PROFILE with one worker.
 
@@ -133,7 +123,9 @@ def test_(profile: str) -> None:
             SelfTestResult("worker", "ok", took, f"'{name}' has arrived"),
             *run_checks(client, loaded, handshake.question(), handshake.require_same),
         ]
-    rows = [(check.name, check.status, f"{check.seconds:.2f} s", check.message) for check in results]
+    rows = [
+        (check.name, check.status, f"{check.seconds:.2f} s", check.message) for check in results
+    ]
     Table(("check", "", "took", "result"), tuple(rows)).show()
     if any(check.status == "failed" for check in results):
         sys.exit(1)

@@ -9,6 +9,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests.cli.calling import call as call_here
+from tests.cli.calling import fails
+
 BENCH = """
 import os, random, time
 
@@ -69,9 +72,6 @@ def test_a_map_runs_writes_its_results_and_resumes(place):
     status = subprocess.run(command, cwd=place, capture_output=True, text=True, check=True)
     # of the last run that had items to compute
     assert "30 items: 29 ok, 1 failed." in status.stdout
-    checked = call(place, "bench.py:step", "--verify", "10")
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert "Run again: 10 items, 0 differ." in checked.stdout
 
 
 def test_a_map_continues_from_an_older_state_and_keeps_what_came_later(place):
@@ -106,12 +106,12 @@ def test_a_map_continues_from_an_older_state_and_keeps_what_came_later(place):
 
 
 def test_serial_gives_the_same_values_as_workers(place):
-    for name in ("serial", "resume"):
-        arguments = ("--iterations", "12", "--folder", name, f"--{name}", "--output", f"{name}.csv")
+    for name, options in {"serial": ["--serial"], "workers": []}.items():
+        arguments = ("--iterations", "12", "--folder", name, "--output", f"{name}.csv", *options)
         done = call(place, "bench.py:step", *arguments)
         assert done.returncode == 0, done.stderr
     columns = ["item", "loss", "key"]
-    one, two = (pd.read_csv(place / name)[columns] for name in ("serial.csv", "resume.csv"))
+    one, two = (pd.read_csv(place / name)[columns] for name in ("serial.csv", "workers.csv"))
     pd.testing.assert_frame_equal(one, two)
 
 
@@ -219,20 +219,17 @@ def test_a_dry_run_for_slurm_shows_its_jobs(place):
             ("bench.py:step", "--iterations", "3", "--workers", "9999", "--cpus-per-worker", "3"),
             "this machine offers",
         ),
-        (("bench.py:step", "--verify", "3"), "No run in 'runs/step'"),
+        (
+            ("bench.py:step", "--iterations", "3", "--cluster", "wrong.yaml"),
+            "Unknown key 'workrs'. Did you mean 'workers'?",
+        ),
     ],
 )
 def test_a_mistake_gives_one_message_and_exit_code_2(place, arguments, message):
-    done = call(place, *arguments)
-    assert done.returncode == 2
-    assert message in done.stderr and "Traceback" not in done.stderr
+    (place / "wrong.yaml").write_text("kind: slurm\nworkrs: 10\n")
+    done = call_here(place, "map", *arguments)
+    assert fails(done, message), done.output
     assert not (place / "runs").exists()
-
-
-def test_an_unknown_key_of_a_profile_is_reported(place):
-    (place / "slurm.yaml").write_text("kind: slurm\nworkrs: 10\n")
-    done = call(place, "bench.py:step", "--iterations", "3", "--cluster", "slurm.yaml", "--dry-run")
-    assert done.returncode == 2 and "Unknown key 'workrs'. Did you mean 'workers'?" in done.stderr
 
 
 def test_no_resume_refuses_an_existing_run(place):

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from daskmetrics.cluster.slurm.partitions import Nodes, Partition, Site
 from daskmetrics.core.errors import ConfigError
