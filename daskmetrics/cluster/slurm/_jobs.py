@@ -29,13 +29,13 @@ class Job:
     drained: bool = False  # whether its workers get no more work
     step: int = 0  # which memory of `Rules.memories` it has
 
+    def owns(self, worker: str) -> bool:
+        """Whether a worker of this name is one of its processes."""
+        return worker == self.name or worker.startswith(f"{self.name}-")
+
     def task_counts(self, workers: Mapping[str, int]) -> list[int]:
-        """The number of tasks on each of its workers that have arrived."""
-        return [
-            tasks
-            for name, tasks in workers.items()
-            if name == self.name or name.startswith(f"{self.name}-")
-        ]
+        """The number of tasks on each of its workers that are connected."""
+        return [tasks for name, tasks in workers.items() if self.owns(name)]
 
 
 @dataclass(frozen=True)
@@ -175,12 +175,12 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> Deci
 def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:
     queued = snapshot.queue.get(job.id)
     tasks = job.task_counts(snapshot.workers)
-    has_arrived = bool(tasks or job.task_counts(dict.fromkeys(snapshot.arrivals, 0)))
+    has_arrived = job.arrived or any(map(job.owns, (*snapshot.arrivals, *snapshot.workers)))
     was_missing = job.missing
     is_missing = queued is None and not tasks
-    job = replace(job, arrived=job.arrived or has_arrived, missing=is_missing)
+    job = replace(job, arrived=has_arrived, missing=is_missing)
     can_grow = job.step + 1 < len(rules.memories)
-    killed = can_grow and bool(job.task_counts(dict.fromkeys(snapshot.killed, 0)))
+    killed = can_grow and any(map(job.owns, snapshot.killed))
 
     if queued is None:
         is_new = snapshot.now - job.submitted < rules.appear_within

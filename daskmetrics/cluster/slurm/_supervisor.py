@@ -20,6 +20,7 @@ from typing import Any
 
 from distributed import SchedulerPlugin
 
+from daskmetrics.cluster._dask_config import withdraw
 from daskmetrics.cluster._preload import OVER_MEMORY
 from daskmetrics.cluster.slurm import commands
 from daskmetrics.cluster.slurm._jobs import Failure, Job, JobSet, Rules, Snapshot, decide, demand
@@ -162,7 +163,10 @@ class Supervisor:
         for state in self.pools.values():
             decision = decide(state.jobs, snapshot, state.rules, state.target(snapshot))
             state.jobs = decision.jobs
-            self._drain(state.jobs)
+            # at each snapshot: a worker may have come back meanwhile
+            drained = [job for job in state.jobs.jobs if job.drained]
+            names = [name for name in snapshot.workers if any(job.owns(name) for job in drained)]
+            withdraw(self.scheduler, names)
             for line in decision.lines:
                 self.on_message(line)
             if decision.cancel:
@@ -255,19 +259,6 @@ class Supervisor:
         # in this thread, even if the coroutine that waits for it is cancelled
         self._canceller.add(job)
         return job
-
-    def _drain(self, jobs: JobSet) -> None:
-        """Set the resources of drained jobs' workers to zero, which the driver sees; running tasks
-        are not disturbed.
-
-        It is repeated at each snapshot, since a worker may have come back meanwhile.
-        """
-        drained = [job for job in jobs.jobs if job.drained]
-        for worker in list(self.scheduler.workers.values()):
-            if any(job.task_counts({str(worker.name): 0}) for job in drained):
-                self.scheduler.add_resources(
-                    worker=worker.address, resources=dict.fromkeys(worker.resources, 0)
-                )
 
     def _report_queue(self, snapshot: Snapshot) -> None:
         """Report the jobs to the user when the reasons that they wait for change; the live page
