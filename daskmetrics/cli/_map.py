@@ -52,7 +52,6 @@ SHOWN_FAILURES = 10
     "--types",
     "TYPES",
     "Columns of a CSV file that are numbers: rate=float,steps=int.",
-    default="",
 )
 @number_option("--workers", "Number of workers.  [default: 2, or the profile's]")
 @number_option("--batch-size", "Items per Dask task.", default=10)
@@ -125,7 +124,7 @@ def _spec(given: SimpleNamespace) -> MapSpec:
     values: Sequence[Any] = range(given.iterations or 0)
     if given.items:
         try:
-            types = dict(pair.split("=") for pair in given.types.split(",") if pair)
+            types = dict(pair.split("=") for pair in (given.types or "").split(",") if pair)
         except ValueError:
             raise ConfigError(
                 f"'--types {given.types}' is not columns and their types. Write for instance "
