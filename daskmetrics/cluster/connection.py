@@ -9,7 +9,6 @@ import secrets
 import signal
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from importlib import import_module
@@ -24,6 +23,9 @@ from daskmetrics.cluster._certificates import cluster_security
 from daskmetrics.cluster._dask_config import RESOURCES, dask_settings, in_force
 from daskmetrics.cluster._preload import keep_time
 from daskmetrics.cluster.links import PrivateDashboard, here, is_free, kept_token, link_lines
+from daskmetrics.cluster.slurm._cluster import SlurmCluster
+from daskmetrics.cluster.slurm.allocation import allocation_client
+from daskmetrics.cluster.slurm.partitions import require_interface
 from daskmetrics.config import Cluster, Factory
 from daskmetrics.core.errors import ClusterLostError, ConfigError, unknown
 from daskmetrics.core.files import cache_folder
@@ -115,7 +117,7 @@ def connect(
 def import_early(profile: Cluster) -> None:
     """Import the class that a profile names: dask-jobqueue can be imported in the main thread only."""
     if profile.factory is not None:
-        factory(profile.factory)
+        _class_of(profile.factory)
 
 
 def _client(
@@ -123,17 +125,15 @@ def _client(
 ) -> AbstractContextManager[Client]:
     match profile.kind:
         case "existing":
-            return existing_client(profile)
+            return _existing_client(profile)
         case "factory":
-            return factory_client(profile)
+            return _factory_client(profile)
         case "slurm":
-            return slurm_client(profile, prefix, run, on_message)
+            return _slurm_client(profile, prefix, run, on_message)
         case "allocation":
-            from daskmetrics.cluster.slurm.allocation import allocation_client
-
             return allocation_client(profile, prefix, on_message)
         case "local":
-            return local_client(profile, prefix)
+            return _local_client(profile, prefix)
 
 
 def _wait_for_workers(client: Client, profile: Cluster) -> None:
@@ -172,35 +172,26 @@ class _LocalCluster(PrivateDashboard, LocalCluster):  # type: ignore[misc]  # di
 
 
 @contextmanager
-def local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
+def _local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
     """A client of processes on this machine, each running one unit at a time under a nanny that
     restarts it.
     """
     host = "127.0.0.1"
     if profile.interface:
-        from daskmetrics.cluster.slurm.partitions import require_interface
-
         require_interface(profile.interface)
         host = get_ip_interface(profile.interface)
-    # Dask would find another port itself, but leaks the socket of its first try
-    port = profile.dashboard_port or 0
-    if not port and is_free(8787):
-        port = 8787
-    with warnings.catch_warnings():
-        # if another process took it meanwhile
-        warnings.filterwarnings("ignore", message="Port 8787 is already in use")
-        cluster = _LocalCluster(
-            n_workers=0,
-            threads_per_worker=1,
-            processes=True,
-            host=host,
-            security=cluster_security(),
-            dashboard_address=f"127.0.0.1:{port}",
-            worker_dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"http_prefix": prefix},
-            memory_limit=profile.memory or 0,
-            resources=RESOURCES,
-        )
+    cluster = _LocalCluster(
+        n_workers=0,
+        threads_per_worker=1,
+        processes=True,
+        host=host,
+        security=cluster_security(),
+        dashboard_address=f"127.0.0.1:{profile.dashboard_port or 0}",
+        worker_dashboard_address="127.0.0.1:0",
+        scheduler_kwargs={"http_prefix": prefix},
+        memory_limit=profile.memory or 0,
+        resources=RESOURCES,
+    )
     cluster.prefix = prefix
     cluster.new_spec["options"]["dashboard"] = False  # a worker's pages have no prefix
     cluster.scale(profile.workers)
@@ -219,12 +210,10 @@ def local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
 
 
 @contextmanager
-def slurm_client(
+def _slurm_client(
     profile: Cluster, prefix: str, run: str, on_message: Callable[[str], None]
 ) -> Iterator[Client]:
     """A client of Slurm jobs; they are cancelled before the scheduler closes."""
-    from daskmetrics.cluster.slurm._cluster import SlurmCluster
-
     with (
         SlurmCluster(profile, run, prefix, on_message) as cluster,
         Client(cluster, set_as_default=False) as client,
@@ -234,10 +223,10 @@ def slurm_client(
         except ClusterLostError as error:
             raise cluster.problem or error from None
         finally:
-            cluster.end_jobs()
+            cluster.supervisor.end()  # before the scheduler closes
 
 
-def existing_client(profile: Cluster) -> AbstractContextManager[Client]:
+def _existing_client(profile: Cluster) -> AbstractContextManager[Client]:
     """A client of a running scheduler, given by its address or its scheduler file."""
     address = profile.address
     if not address:
@@ -267,11 +256,11 @@ def existing_client(profile: Cluster) -> AbstractContextManager[Client]:
 
 
 @contextmanager
-def factory_client(profile: Cluster) -> Iterator[Client]:
+def _factory_client(profile: Cluster) -> Iterator[Client]:
     """A client of a cluster that a class of another library makes, with the workers of the profile."""
     source = profile.factory
     assert source is not None  # the profile was validated
-    make = factory(source)
+    make = _class_of(source)
     try:
         cluster = make(**source.kwargs)
     except Exception as error:  # whatever the class raises
@@ -289,7 +278,7 @@ def factory_client(profile: Cluster) -> Iterator[Client]:
             yield client
 
 
-def factory(source: Factory) -> Callable[..., Any]:
+def _class_of(source: Factory) -> Callable[..., Any]:
     """The class or function that a profile names; ConfigError if there is none."""
     handler = signal.getsignal(signal.SIGINT)
     try:
@@ -305,7 +294,7 @@ def factory(source: Factory) -> Callable[..., Any]:
         signal.signal(signal.SIGINT, handler)
     result: Callable[..., Any] | None = getattr(module, source.class_, None)
     if not callable(result):
-        callables = [name for name, member in vars(module).items() if callable(member)]
-        public = [name for name in callables if not name.startswith("_")]
-        raise unknown(f"class of {source.module}", source.class_, public)
+        members = vars(module).items()
+        names = [name for name, member in members if callable(member) and name[0] != "_"]
+        raise unknown(f"class of {source.module}", source.class_, names)
     return result

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from daskmetrics.config.section import (
+    Constraint,
     Directive,
     DottedName,
     Line,
@@ -129,6 +130,10 @@ class Cluster(Section):
         examples=["gpu", ["gpu", "preempt"]],
     )
     account: SlurmName | None = Field(None, description="Slurm account.", examples=["proj42"])
+    qos: SlurmName | None = Field(None, description="Slurm QOS.", examples=["normal"])
+    constraint: Constraint | None = Field(
+        None, description="Features that a node must have.", examples=["a100|h100"]
+    )
     walltime: Walltime = Field(
         "04:00:00", description="Time limit of a job.", examples=["12:00:00"]
     )

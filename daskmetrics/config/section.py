@@ -94,6 +94,10 @@ Revision = Annotated[
     ),
 ]
 Walltime = Annotated[str, BeforeValidator(_reject_number), AfterValidator(_check_walltime)]
+# what Slurm combines features with: a100&nvlink, [rack1|rack2], !old
+Constraint = Annotated[
+    Line, matching(r"[A-Za-z0-9._:,@+&|*()\[\]!-]{1,200}", "features such as 'a100' or 'a100|h100'")
+]
 Directive = Annotated[Line, matching(r"--?[A-Za-z].*", "an option of sbatch such as '--exclusive'")]
 DottedName = Annotated[
     str, matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "a name of Python such as package.module")

@@ -20,7 +20,7 @@ from dask.utils import parse_bytes
 from daskmetrics.cluster.pinning import usable_cpus
 from daskmetrics.cluster.slurm import commands
 from daskmetrics.cluster.slurm.partitions import Partition
-from daskmetrics.cluster.slurm.script import job_name, script
+from daskmetrics.cluster.slurm.script import job_name, pools, script
 from daskmetrics.cluster.slurm.state import Node, SlurmState, read_state
 from daskmetrics.config import Cluster
 from daskmetrics.core.costs import Estimate, Interval
@@ -188,7 +188,7 @@ def _rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
         "walltime": walltime,
         "directives": tuple(directives),
     }
-    rehearsal = commands.rehearse(script(profile.model_copy(update=changes)))
+    rehearsal = commands.rehearse(script(pools(profile.model_copy(update=changes))[0]))
     if rehearsal.refusal:
         return replace(offer, problem=f"Slurm refuses: {rehearsal.refusal}")
     if rehearsal.start is None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,9 +103,9 @@ def assert_harmless(found: config.Config) -> None:
     names = [found.name, *(model.name for model in found.models)]
     assert all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", name) for name in names)
     for pool in pools(found.cluster):
-        lines = script(found.cluster, pool, LaunchInfo(run=found.name)).split("\n")
+        lines = script(pool, LaunchInfo(run=found.name)).split("\n")
         assert all(line.isprintable() for line in lines)
-        assert len(lines) == len(script(tamed(found.cluster), pool, LaunchInfo()).split("\n"))
+        assert len(lines) == len(script(replace(pool, profile=tamed(pool.profile)), LaunchInfo()).split("\n"))
 
 
 def tamed(cluster: Cluster) -> Cluster:

@@ -21,7 +21,7 @@ from daskmetrics.checkpoints import locations, shipped
 from daskmetrics.cluster.slurm import commands as commands
 from daskmetrics.cluster.slurm.allocation import parse_allocation
 from daskmetrics.cluster.slurm.partitions import parse_partitions
-from daskmetrics.cluster.slurm.script import LaunchInfo, output, script
+from daskmetrics.cluster.slurm.script import LaunchInfo, output, pools, script
 from daskmetrics.config import Model, loading
 from daskmetrics.core.corpus import prompts
 from daskmetrics.core.events import Record, UnitsRetried, is_finished, records, to_json
@@ -310,7 +310,7 @@ def read_script(folder: Path) -> object:
     keys = loading._read(folder / "x.yaml")
     run, logs = (str(keys.pop(name, "x")) for name in ("run", "logs"))
     profile = config.cluster({"kind": "slurm", **keys})
-    lines = [*script(profile, launch=LaunchInfo(run=run)).split("\n"), output(logs, "%j.log")]
+    lines = [*script(pools(profile)[0], LaunchInfo(run=run)).split("\n"), output(logs, "%j.log")]
     assert all(line.isprintable() for line in lines)
     return lines
 

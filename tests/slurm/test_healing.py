@@ -18,8 +18,7 @@ import pytest
 
 from daskmetrics import config
 from daskmetrics.cluster import connect
-from daskmetrics.cluster.slurm.batch import QueuedJob
-from daskmetrics.cluster.slurm.commands import queue
+from daskmetrics.cluster.slurm.commands import QueuedJob, queue
 from daskmetrics.core.errors import ClusterLostError, ConfigError
 from daskmetrics.core.events import AttemptFailed
 from daskmetrics.core.machine import workers

@@ -7,7 +7,7 @@ import pytest
 from daskmetrics import config
 from daskmetrics.cluster.slurm.commands import SlurmError, parse_queue, queue, rehearse
 from daskmetrics.cluster.slurm.commands import slurm as ask
-from daskmetrics.cluster.slurm.script import script
+from daskmetrics.cluster.slurm.script import pools, script
 from tests.slurm.site import command, needs_slurm, no_job_is_left, profile
 
 
@@ -55,7 +55,7 @@ class TestReal:
         assert (row.state, row.alive) == ("CANCELLED", False)
 
     def test_a_job_is_rehearsed(self, slurm):
-        good = rehearse(script(config.cluster(profile(slurm, gpus_per_job=4))))
+        good = rehearse(script(*pools(config.cluster(profile(slurm, gpus_per_job=4)))))
         assert good.refusal is None and good.start is not None and good.nodes.startswith("gpu")
         for changes, words in (
             ({"partition": "nowhere"}, "invalid partition specified: nowhere"),
@@ -66,7 +66,7 @@ class TestReal:
                 "Invalid account or account/partition combination",
             ),
         ):
-            refusal = rehearse(script(config.cluster(profile(slurm, **changes)))).refusal
+            refusal = rehearse(script(*pools(config.cluster(profile(slurm, **changes))))).refusal
             assert refusal is not None and words in refusal, changes
 
     def test_a_refusal_is_reported_with_slurms_message(self, slurm):

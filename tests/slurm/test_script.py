@@ -32,7 +32,7 @@ CASES = {
 def test_each_job_script_is_as_recorded(name):
     base, changes = CASES[name]
     profile = config.cluster(base, **changes)
-    text = script(profile, pools(profile)[-1])
+    text = script(pools(profile)[-1])
     recorded = ROOT / "tests" / "slurm" / "recorded" / f"{name}.sbatch"
     if os.environ.get("DASKMETRICS_RECORD"):
         recorded.write_text(text)
@@ -43,7 +43,7 @@ def test_values_from_the_scheduler_are_quoted():
     launch = LaunchInfo(
         "tls://10.0.0.1:1", "gpu-1", python="/my envs/bin/python", tls={"cert": "/a b/cert"}
     )
-    last = script(config.cluster("l40s"), launch=launch).splitlines()[-1]
+    last = script(pools(config.cluster("l40s"))[0], launch).splitlines()[-1]
     assert last.startswith(
         "exec '/my envs/bin/python' -P -m distributed.cli.dask_worker tls://10.0.0.1:1 --name gpu-1 "
     )

@@ -23,27 +23,36 @@ from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ClusterLostError, ConfigError
 
 
-def private_scheduler(profile: Cluster, prefix: str, security: Security) -> dict[str, Any]:
-    """What a `SpecCluster` starts as its scheduler: encrypted, with its pages behind a prefix of
-    this machine.
+class PrivateCluster(PrivateDashboard, SpecCluster):  # type: ignore[misc]  # distributed has no types
+    """An encrypted scheduler in this process, with its pages behind a prefix of this machine; its
+    workers are started by others.
     """
-    options = {
-        "protocol": "tls://",
-        "security": security,
-        "interface": profile.interface,
-        "dashboard_address": f"127.0.0.1:{profile.dashboard_port or 0}",
-        "http_prefix": prefix,
-    }
-    return {"cls": Scheduler, "options": options}
+
+    def __init__(self, profile: Cluster, prefix: str, security: Security) -> None:
+        self.prefix = prefix
+        options = {
+            "protocol": "tls://",
+            "security": security,
+            "interface": profile.interface,
+            "dashboard_address": f"127.0.0.1:{profile.dashboard_port or 0}",
+            "http_prefix": prefix,
+        }
+        super().__init__(
+            scheduler={"cls": Scheduler, "options": options},
+            security=security,
+            silence_logs="error",
+        )
 
 
-class SlurmCluster(PrivateDashboard, SpecCluster):  # type: ignore[misc]  # distributed has no types
+class SlurmCluster(PrivateCluster):
     """A Dask cluster whose workers are Slurm jobs; lost jobs are replaced. ConfigError if Slurm
     would refuse the jobs.
 
     `SpecCluster` starts the scheduler only: `Supervisor` submits the jobs, whose workers connect to
     it. `connect` has set Dask's configuration; ``prefix`` is part of it.
     """
+
+    supervisor: Supervisor  # once the scheduler has started
 
     def __init__(
         self, profile: Cluster, run: str, prefix: str, on_message: Callable[[str], None]
@@ -53,18 +62,12 @@ class SlurmCluster(PrivateDashboard, SpecCluster):  # type: ignore[misc]  # dist
         logs = Path(profile.logs).absolute()
         security = cluster_security()
         self.profile = profile.model_copy(update={"logs": str(logs)})
-        self.prefix = prefix
-        self.supervisor: Supervisor | None = None
         self._run = run
         self._on_message = on_message
         self._supervision: asyncio.Task[None] | None = None
         self._keys = KeyFolder(logs, security)
         try:
-            super().__init__(
-                scheduler=private_scheduler(profile, prefix, security),
-                security=security,
-                silence_logs="error",
-            )
+            super().__init__(profile, prefix, security)
         except ConfigError:
             self.close()
             raise
@@ -75,11 +78,11 @@ class SlurmCluster(PrivateDashboard, SpecCluster):  # type: ignore[misc]  # dist
     @property
     def problem(self) -> ClusterLostError | None:
         """Why the supervisor has given up, or None while it works."""
-        return self.supervisor.problem if self.supervisor else None
+        return self.supervisor.problem
 
     def scale(self, n: int, pool: str | None = None) -> None:
         """Set the number of workers of a pool (``gpu`` or ``cpu``), by default the main one."""
-        if self.supervisor:
+        if self._supervision is not None:  # Dask scales a cluster that it closes to zero
             self.supervisor.scale(n, n, pool)
 
     def adapt(
@@ -89,18 +92,12 @@ class SlurmCluster(PrivateDashboard, SpecCluster):  # type: ignore[misc]  # dist
         least 1.
         """
         limits = SimpleNamespace(minimum=max(1, minimum), maximum=max(1, minimum, maximum))
-        if self.supervisor:
-            self.supervisor.scale(limits.minimum, limits.maximum, pool)
+        self.supervisor.scale(limits.minimum, limits.maximum, pool)
         return limits
-
-    def end_jobs(self) -> None:
-        """Cancel all jobs now, before the scheduler closes."""
-        if self.supervisor:
-            self.supervisor.end()
 
     async def _start(self) -> None:
         await super()._start()
-        if self.supervisor is not None:
+        if self._supervision is not None:
             return
         launch = LaunchInfo(
             self.scheduler.address,
@@ -116,12 +113,11 @@ class SlurmCluster(PrivateDashboard, SpecCluster):  # type: ignore[misc]  # dist
         self._supervision = asyncio.ensure_future(self.supervisor.run())
 
     async def _close(self) -> None:
-        if self._supervision:
+        if self._supervision is not None:
             self._supervision.cancel()
             with suppress(asyncio.CancelledError):
                 await self._supervision
             self._supervision = None
-        if self.supervisor:
             await asyncio.to_thread(self.supervisor.end)
         await super()._close()
         self._keys.remove()

@@ -18,38 +18,52 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from distributed import SchedulerPlugin
+
+from daskmetrics.cluster._dask_config import withdraw
 from daskmetrics.cluster._preload import OVER_MEMORY
-from daskmetrics.cluster.slurm import _jobs, commands
-from daskmetrics.cluster.slurm._jobs import (
-    Cancel,
-    Drain,
-    Job,
-    JobSet,
-    Report,
-    Rules,
-    Snapshot,
-    Stop,
-    SubmitJobs,
-)
-from daskmetrics.cluster.slurm.batch import (
-    BatchError,
-    BatchSystem,
-    by_expected_start,
-    in_each_partition,
-    summary,
-)
-from daskmetrics.cluster.slurm.script import LaunchInfo, WorkerPool, early, job_name, pools
+from daskmetrics.cluster.slurm import commands
+from daskmetrics.cluster.slurm._jobs import Failure, Job, JobSet, Rules, Snapshot, decide, demand
+from daskmetrics.cluster.slurm.commands import SlurmError, by_expected_start, in_each_partition
+from daskmetrics.cluster.slurm.script import LaunchInfo, WorkerPool, job_name, pools, script
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ClusterLostError, ConfigError, unknown
 from daskmetrics.core.events import CLUSTER
 from daskmetrics.core.text import parse_walltime
 
-TICK = 0.5  # seconds between two readings of the scheduler, which cost nothing
-URGENT = 0.1  # share of `poll_seconds` after which the queue is read if a worker is gone
+TICK = 0.5  # seconds between two looks at the scheduler's workers, which cost nothing
+URGENT = 0.1  # share of `poll_seconds` after which the queue is read if a worker has left
 # seconds before a job's time limit at which the next is submitted; less for a short job
 LEAD = 600.0
 DEMAND_WINDOW = 60.0  # seconds of past demand that an adaptive pool considers
 TAIL = 20  # lines of a failed job's log that are shown
+
+# It reads ids until the pipe closes, which the system does even after a SIGKILL of the driver; then
+# it looks for jobs whose ids it does not know, by their name and the first word of their comment.
+CANCEL_ON_EXIT = """
+trap '' HUP INT TERM
+while read -r id; do ids="$ids $id"; done
+[ -z "$ids" ] || scancel $ids
+others=$(squeue --noheader --user="$(id -u)" --name="$1" --format='%i %k' | while read -r id comment; do
+  case $comment in "$2"/*) echo "$id" ;; esac
+done)
+[ -z "$others" ] || scancel $others
+rm -rf "$3"
+"""
+
+
+class Arrivals(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
+    """The workers that were ever connected, however short, and whether one has left."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}  # by address, of all workers so far
+        self.has_left = False
+
+    def add_worker(self, scheduler: Any, worker: str) -> None:
+        self.names[worker] = str(scheduler.workers[worker].name)
+
+    def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
+        self.has_left = True
 
 
 @dataclass
@@ -65,18 +79,18 @@ class _PoolState:
     demands: deque[tuple[float, int]] = field(default_factory=deque)
 
     def target(self, snapshot: Snapshot) -> int:
-        """The number of workers that the pool should have now."""
+        """The number of workers that the pool should have now: the largest recent demand."""
         if self.minimum == self.maximum:
             return self.maximum
         task_counts: list[int] = []
         for job in self.jobs.jobs:
             if not job.drained:
                 task_counts += job.task_counts(snapshot.workers)
-        self.demands.append((snapshot.now, _jobs.demand(task_counts)))
+        self.demands.append((snapshot.now, demand(task_counts)))
         while self.demands[0][0] < snapshot.now - DEMAND_WINDOW:
             self.demands.popleft()
-        demands = (workers for _, workers in self.demands)
-        return _jobs.adaptive_size(demands, self.minimum, self.maximum)
+        largest = max(workers for _, workers in self.demands)
+        return max(self.minimum, min(self.maximum, largest))
 
 
 class Supervisor:
@@ -89,30 +103,30 @@ class Supervisor:
         scheduler: Any,
         on_message: Callable[[str], None],
         keys: Path,
-        batch: BatchSystem = commands,
     ) -> None:
         self.profile = profile
         self.launch = launch
         self.scheduler = scheduler
         self.on_message = on_message
-        self.batch = batch
         self.job_name = job_name(launch.run)
         self.pools: dict[str, _PoolState] = {}
         for pool in pools(profile):
             rules = Rules(
                 processes=pool.processes,
                 connect_within=profile.connect_within,
-                lead=min(LEAD, parse_walltime(pool.walltime) / 10),
-                early=early(pool),
+                lead=min(LEAD, parse_walltime(pool.profile.walltime) / 10),
+                early=pool.early,
                 memories=pool.memories,
             )
-            self.pools[pool.name] = _PoolState(pool, rules, pool.fewest, pool.workers)
+            workers = pool.profile.workers
+            fewest = pool.profile.fewest or workers
+            self.pools[pool.name] = _PoolState(pool, rules, fewest, workers)
         self.problem: ClusterLostError | None = None
-        self._canceller = CancelOnExit(batch, self.job_name, launch.owner, keys)
+        self._arrivals = Arrivals()
+        self._canceller = CancelOnExit(self.job_name, launch.owner, keys)
         self._numbers = count()
         self._is_ending = False
         self._reported_reasons = ""
-        self._worker_names: dict[str, str] = {}  # of all workers so far, by address
         self._is_silent = False
 
     def scale(self, minimum: int, maximum: int, pool: str | None = None) -> None:
@@ -127,20 +141,16 @@ class Supervisor:
 
     async def run(self) -> None:
         """Manage the pools; if jobs keep failing, set `problem` and close the scheduler."""
+        self.scheduler.add_plugin(self._arrivals)
         read_at = -math.inf
-        workers_then = 0
         while self.problem is None:
-            # a worker that was killed for its memory comes back
-            kills = len(self.scheduler.get_events(OVER_MEMORY))
-            workers_now = len(self.scheduler.workers) - kills
-            for address, worker in self.scheduler.workers.items():
-                self._worker_names[address] = str(worker.name)
             interval = self.profile.poll_seconds
-            if workers_now < workers_then or any(pool.jobs.failed for pool in self.pools.values()):
+            is_unsettled = any(state.jobs.is_unsettled for state in self.pools.values())
+            if self._arrivals.has_left or is_unsettled:
                 interval *= URGENT
             if time.monotonic() - read_at >= interval:
                 read_at = time.monotonic()
-                workers_then = workers_now
+                self._arrivals.has_left = False
                 await self._update_pools()
             await asyncio.sleep(min(TICK, self.profile.poll_seconds))
         await self.scheduler.close(reason=str(self.problem))
@@ -150,86 +160,86 @@ class Supervisor:
         if snapshot is None:
             return
         for state in self.pools.values():
-            target = state.target(snapshot)
-            state.jobs, actions = _jobs.decide(state.jobs, snapshot, state.rules, target)
-            self._drain(state.jobs)
-            for action in actions:
-                await self._perform(state, action)
+            decision = decide(state.jobs, snapshot, state.rules, state.target(snapshot))
+            state.jobs = decision.jobs
+            # at each snapshot: a worker may have come back meanwhile
+            drained = [job for job in state.jobs.jobs if job.drained]
+            names = [name for name in snapshot.workers if any(job.owns(name) for job in drained)]
+            withdraw(self.scheduler, names)
+            for line in decision.lines:
+                self.on_message(line)
+            if decision.cancel:
+                # a job may have ended meanwhile; what remains is cancelled again at the end
+                with suppress(SlurmError):
+                    await asyncio.to_thread(commands.cancel, [job.id for job in decision.cancel])
+            if decision.stop:
+                reason = decision.stop.reason
+                self.problem = ClusterLostError(
+                    f"{reason[:1].upper()}{reason[1:]}{self._end_of_log(decision.stop.job)}"
+                )
+            await self._submit(state, decision.submit)
         self._report_queue(snapshot)
 
     async def _snapshot(self) -> Snapshot | None:
-        """The present state, or None if the batch system does not answer: then nothing is decided."""
+        """The present state, or None if Slurm does not answer: then nothing is decided."""
         asked_at = time.monotonic()
-        workers = {
-            str(worker.name): len(worker.processing) for worker in self.scheduler.workers.values()
-        }
         try:
-            queue = await asyncio.to_thread(self.batch.queue, name=self.job_name)
-            draining = await asyncio.to_thread(self.batch.draining)
-        except BatchError as error:
+            queue = await asyncio.to_thread(commands.queue, name=self.job_name)
+            draining = await asyncio.to_thread(commands.draining)
+        except SlurmError as error:
             if not self._is_silent:
                 self.on_message(
-                    f"{self.batch.NAME} does not answer ({error}). Jobs continue; lost jobs are "
-                    "replaced later."
+                    f"Slurm does not answer ({error}). Jobs continue; lost jobs are replaced later."
                 )
             self._is_silent = True
             return None
         if self._is_silent:
-            self.on_message(f"{self.batch.NAME} answers again.")
+            self.on_message("Slurm answers again.")
         self._is_silent = False
+        names = self._arrivals.names
         kills = {event["worker"] for _, event in self.scheduler.get_events(OVER_MEMORY)}
-        killed = frozenset(name for address, name in self._worker_names.items() if address in kills)
-        return Snapshot(asked_at, {job.id: job for job in queue}, workers, draining, killed)
-
-    async def _perform(self, state: _PoolState, action: _jobs.Action) -> None:
-        match action:
-            case SubmitJobs(number):
-                await self._submit(state, number)
-            case Cancel(jobs):
-                # a job may have ended meanwhile; what remains is cancelled again at the end
-                with suppress(BatchError):
-                    await asyncio.to_thread(self.batch.cancel, [job.id for job in jobs])
-            case Drain():
-                pass  # `_update_pools` drains again what came back meanwhile
-            case Report(text):
-                self.on_message(text)
-            case Stop(reason, job):
-                self.problem = ClusterLostError(
-                    f"{reason[:1].upper()}{reason[1:]}{self._end_of_log(job)}"
-                )
+        return Snapshot(
+            now=asked_at,
+            queue={job.id: job for job in queue},
+            workers={
+                str(worker.name): len(worker.processing)
+                for worker in self.scheduler.workers.values()
+            },
+            arrivals=frozenset(names.values()),
+            draining=draining,
+            killed=frozenset(name for address, name in names.items() if address in kills),
+        )
 
     async def _submit(self, state: _PoolState, number: int) -> None:
         """Submit this number of jobs, one after the other, until one is refused."""
-        pool = replace(state.pool, memory=state.rules.memories[state.jobs.step])
+        if not number:
+            return
+        pool = state.pool.with_profile(memory=state.rules.memories[state.jobs.step])
         try:
-            if "," in (pool.partition or ""):
+            if "," in (pool.profile.partition or ""):
                 state.partition = await self._choose_partitions(state, pool)
-                pool = replace(pool, partition=state.partition)
+                pool = pool.with_profile(partition=state.partition)
             for _ in range(number):
                 if self._is_ending:
                     return
-                worker = f"{pool.name}-{next(self._numbers)}"
-                launch = replace(self.launch, worker=worker)
-                job = await asyncio.shield(asyncio.to_thread(self._sbatch, pool, launch))
-                state.jobs = state.jobs.with_job(
-                    Job(job, worker, time.monotonic(), step=state.jobs.step)
-                )
-        except BatchError as error:
-            self.on_message(f"{self.batch.NAME} refused a further {pool.name} job: {error}.")
+                launch = replace(self.launch, worker=f"{pool.name}-{next(self._numbers)}")
+                job_id = await asyncio.shield(asyncio.to_thread(self._sbatch, pool, launch))
+                job = Job(job_id, launch.worker, time.monotonic(), step=state.jobs.step)
+                state.jobs = replace(state.jobs, jobs=(*state.jobs.jobs, job))
+        except SlurmError as error:
+            self.on_message(f"Slurm refused a further {pool.name} job: {error}.")
             if not error.is_transient:
-                failure = Stop(f"{self.batch.NAME} refused it: {error}")
+                failure = Failure(f"Slurm refused it: {error}")
                 state.jobs = state.jobs.with_failures(1, failure, time.monotonic(), state.rules)
 
     async def _choose_partitions(self, state: _PoolState, pool: WorkerPool) -> str | None:
         """The partitions that accept the pool's jobs, of which Slurm takes the first that has room;
         reported if new.
         """
-        rehearsals = await asyncio.to_thread(
-            in_each_partition, self.batch, self.profile, pool, self.launch
-        )
+        rehearsals = await asyncio.to_thread(in_each_partition, pool, self.launch)
         accepting = by_expected_start(rehearsals)
         if not accepting:
-            return pool.partition  # the submission shows why they refuse
+            return pool.profile.partition  # the submission shows why they refuse
         partitions = ",".join(accepting)
         if partitions != state.partition:
             refusals = [
@@ -244,22 +254,10 @@ class Supervisor:
         return partitions
 
     def _sbatch(self, pool: WorkerPool, launch: LaunchInfo) -> str:
-        script = self.batch.script(self.profile, pool, launch)
-        job = self.batch.submit(script, self.job_name, launch.comment)
+        job = commands.submit(script(pool, launch), self.job_name, launch.comment)
         # in this thread, even if the coroutine that waits for it is cancelled
         self._canceller.add(job)
         return job
-
-    def _drain(self, jobs: JobSet) -> None:
-        """Set the resources of drained jobs' workers to zero, which the driver sees; running tasks
-        are not disturbed.
-        """
-        drained = [job for job in jobs.jobs if job.drained]
-        for worker in list(self.scheduler.workers.values()):
-            if any(job.task_counts({str(worker.name): 0}) for job in drained):
-                self.scheduler.add_resources(
-                    worker=worker.address, resources=dict.fromkeys(worker.resources, 0)
-                )
 
     def _report_queue(self, snapshot: Snapshot) -> None:
         """Report the jobs to the user when the reasons that they wait for change; the live page
@@ -267,10 +265,11 @@ class Supervisor:
         """
         jobs = chain.from_iterable(state.jobs.jobs for state in self.pools.values())
         queued = [snapshot.queue[job.id] for job in jobs if job.id in snapshot.queue]
-        self.scheduler.log_event(CLUSTER, {"text": f"Jobs: {summary(queued)}"})
+        text = f"Jobs: {commands.summary(queued)}"
+        self.scheduler.log_event(CLUSTER, {"text": text})
         reasons = ", ".join(sorted({job.reason or job.state for job in queued if job.pending}))
         if reasons and reasons != self._reported_reasons:
-            self.on_message(f"Jobs: {summary(queued)}.")
+            self.on_message(f"{text}.")
         self._reported_reasons = reasons
 
     def _end_of_log(self, job: Job | None) -> str:
@@ -288,32 +287,33 @@ class Supervisor:
         return "\n  ".join([f"\nThe end of its log '{path}':", *lines[-TAIL:]])
 
     def end(self) -> None:
-        """Cancel all jobs; returns when the batch system has received the request."""
+        """Cancel all jobs; returns when Slurm has received the request."""
         self._is_ending = True
         try:
             self._canceller.cancel_all()
-        except BatchError as error:
+        except SlurmError as error:
             self.on_message(
                 f"The jobs could not be cancelled ({error}); they end by themselves within two "
                 "minutes."
             )
 
 
-def rehearse(profile: Cluster, launch: LaunchInfo, batch: BatchSystem = commands) -> None:
+def rehearse(profile: Cluster, launch: LaunchInfo) -> None:
     """Raise ConfigError, with Slurm's message, if it would refuse the smallest or the largest job of
     one of the pools.
     """
     for pool in pools(profile):
         for memory in dict.fromkeys((pool.memories[0], pool.memories[-1])):
             try:
-                rehearsals = in_each_partition(batch, profile, replace(pool, memory=memory), launch)
-            except BatchError as error:
-                raise ConfigError(f"{batch.NAME} cannot check the jobs: {error}.") from None
-            refusals = {rehearsal.refusal for rehearsal in rehearsals.values() if rehearsal.refusal}
-            if all(rehearsal.refusal for rehearsal in rehearsals.values()):
+                rehearsals = in_each_partition(pool.with_profile(memory=memory), launch)
+            except SlurmError as error:
+                raise ConfigError(f"Slurm cannot check the jobs: {error}.") from None
+            refusals = [rehearsal.refusal for rehearsal in rehearsals.values()]
+            if all(refusals):
                 raise ConfigError(
-                    f"{batch.NAME} would refuse the {pool.name} jobs of this profile with "
-                    f"{memory or 'the default memory'} per worker: {'; '.join(sorted(refusals))}. "
+                    f"Slurm would refuse the {pool.name} jobs of this profile with "
+                    f"{memory or 'the default memory'} per worker: "
+                    f"{'; '.join(sorted(set(map(str, refusals))))}. "
                     "Nothing was submitted. Check its partition, account, qos, walltime, "
                     "gpus_per_job, memory and directives."
                 )
@@ -324,11 +324,10 @@ class CancelOnExit:
     their keys.
     """
 
-    def __init__(self, batch: BatchSystem, name: str, owner: str, keys: Path) -> None:
+    def __init__(self, name: str, owner: str, keys: Path) -> None:
         self._lock = threading.Lock()
-        self._batch = batch
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", batch.CANCEL_ON_EXIT, "sh", name, owner, str(keys)],
+            ["/bin/sh", "-c", CANCEL_ON_EXIT, "sh", name, owner, str(keys)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,  # it would complain about jobs that have ended
@@ -343,16 +342,14 @@ class CancelOnExit:
                 self._process.stdin.write(f"{job}\n")
                 self._process.stdin.flush()
                 return
-        self._batch.cancel([job])
+        commands.cancel([job])
 
     def cancel_all(self) -> None:
-        """Cancel all jobs; returns when the batch system has received it, BatchError if it does not
-        answer.
-        """
+        """Cancel all jobs; returns when Slurm has received it, SlurmError if it does not answer."""
         with self._lock:
             if self._process.stdin:
                 self._process.stdin.close()
         try:
             self._process.wait(timeout=60)
         except subprocess.TimeoutExpired:
-            raise BatchError(f"{self._batch.NAME} did not answer within 60 s") from None
+            raise SlurmError("Slurm did not answer within 60 s") from None

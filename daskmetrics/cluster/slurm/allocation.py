@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shutil
-import signal
+import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-from distributed import Client, SpecCluster
-from distributed.deploy.spec import ProcessInterface
+from distributed import Client
 
 from daskmetrics.cluster._certificates import INHERITED, cluster_security, inherited_settings
 from daskmetrics.cluster._dask_config import worker_command
-from daskmetrics.cluster.links import PrivateDashboard
-from daskmetrics.cluster.slurm._cluster import private_scheduler
+from daskmetrics.cluster.slurm._cluster import PrivateCluster
 from daskmetrics.cluster.slurm.commands import parse_pairs, slurm, time_of
 from daskmetrics.cluster.slurm.partitions import parse_gpus, require_interface
 from daskmetrics.config import Cluster
@@ -29,7 +27,7 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.serialization import readable
 
 JOB = "SLURM_JOB_ID"
-CLOSE_TIMEOUT = 5.0  # seconds for a worker to close by itself
+CLOSE_TIMEOUT = 5.0  # seconds for workers to close by themselves
 TERM_TIMEOUT = 10.0  # seconds for srun to end its step before it is killed
 
 
@@ -42,9 +40,9 @@ class Allocation:
     gpus: int  # likewise
     ends: datetime | None = None  # when its time limit is reached
 
-    def slots(self, threads: int) -> int:
+    def slots(self, threads: int, workers: int | None = None) -> int:
         """How many workers with this number of CPUs fit: one per GPU, or by CPUs alone if the job
-        has no GPU.
+        has no GPU; the given number if it fits, else ConfigError.
         """
         by_cpus = self.cpus // threads
         needed = max(1, self.gpus)
@@ -54,15 +52,13 @@ class Allocation:
                 f"{needed} workers with {threads} CPUs each. Request more CPUs, or use fewer with: "
                 "--set cluster.threads=1"
             )
-        return self.gpus or by_cpus
-
-    def require(self, workers: int, threads: int) -> None:
-        """Raise ConfigError if so many workers do not fit."""
-        if workers > (slots := self.slots(threads)):
+        slots = self.gpus or by_cpus
+        if (workers or 0) > slots:
             raise ConfigError(
                 f"{workers} workers do not fit into job {self.job}: its {self.gpus} GPUs and "
                 f"{self.cpus} CPUs suffice for {slots}. Use --workers {slots}, or a larger job."
             )
+        return workers or slots
 
 
 def present(environment: Mapping[str, str]) -> Allocation:
@@ -97,10 +93,6 @@ def parse_allocation(job: str, printed: str) -> Allocation:
     return Allocation(job, cpus, count, time_of(pairs.get("EndTime", "")))
 
 
-class AllocationCluster(PrivateDashboard, SpecCluster):  # type: ignore[misc]  # distributed has no types
-    """Workers as steps of the present job."""
-
-
 @contextmanager
 def allocation_client(
     profile: Cluster, prefix: str, on_message: Callable[[str], None]
@@ -109,103 +101,75 @@ def allocation_client(
     with the context.
     """
     allocation = present(os.environ)
-    allocation.require(profile.workers, profile.threads)
+    allocation.slots(profile.threads, profile.workers)
     require_interface(profile.interface)
+    logs = Path(profile.logs).absolute()
+    logs.mkdir(mode=0o700, parents=True, exist_ok=True)
     security = cluster_security()
+    # with the keys of the cluster, which only the user can read
     environment = {**os.environ, INHERITED: inherited_settings(security)}
     if allocation.ends:  # Slurm itself sets it since 23.02
         environment["SLURM_JOB_END_TIME"] = str(int(allocation.ends.timestamp()))
-    logs = Path(profile.logs).absolute()
-    logs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    steps = JobSteps(profile, allocation, environment, logs, on_message)
-    scheduler = private_scheduler(profile, prefix, security)
-    workers = {
-        f"step-{i}": {"cls": JobStep, "options": {"steps": steps}} for i in range(profile.workers)
-    }
+    is_ending = threading.Event()
+
+    def start(name: str) -> subprocess.Popen[bytes]:
+        log = logs / f"{name}-{allocation.job}.log"
+        command = _step(allocation, profile, cluster.scheduler_address, name, log)
+        with log.open("ab") as file:
+            # in a new session, so that a Ctrl-C at the terminal reaches only the driver
+            step = subprocess.Popen(
+                command, env=environment, stdout=file, stderr=file, start_new_session=True
+            )
+
+        def report_end() -> None:
+            code = step.wait()
+            if not is_ending.is_set():  # it is not replaced
+                on_message(f"Worker {name} ended (srun's exit code {code}). Its log: {log}")
+
+        threading.Thread(target=report_end, daemon=True).start()
+        return step
+
     with (
-        AllocationCluster(workers=workers, scheduler=scheduler, security=security) as cluster,
+        PrivateCluster(profile, prefix, security) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        cluster.prefix = prefix
+        steps: list[subprocess.Popen[bytes]] = []
         try:
+            steps.extend(start(f"step-{number}") for number in range(profile.workers))
             yield client
         finally:
+            is_ending.set()
             with suppress(OSError):  # the scheduler is gone, and its workers end without it
                 client.retire_workers(close_workers=True)
+            _end(steps)
 
 
-@dataclass(frozen=True)
-class JobSteps:
-    """What all steps of a cluster have in common."""
-
-    profile: Cluster
-    allocation: Allocation
-    environment: Mapping[str, str]  # with the keys of the cluster, which only the user can read
-    logs: Path
-    on_message: Callable[[str], None]
-
-    def log(self, name: str) -> Path:
-        return self.logs / f"{name}-{self.allocation.job}.log"
-
-    def command(self, scheduler: str, name: str) -> Sequence[str]:
-        """The command that starts a worker."""
-        profile = self.profile
-        step = [
-            *("srun", "--quiet", "--export=ALL", "--nodes=1", "--ntasks=1", "--exact"),
-            *("--jobid", self.allocation.job, "--job-name", name),
-            f"--cpus-per-task={profile.threads}",
-            "--mem=0",  # the job's memory is shared
-            "--gres=gpu:1" if self.allocation.gpus else "--gres=none",
-            *("--output", str(self.log(name)), "--open-mode=append", "--unbuffered"),
-        ]
-        worker = worker_command(scheduler, name, profile.memory, profile.interface)
-        return [*step, sys.executable, *worker]
+def _step(
+    allocation: Allocation, profile: Cluster, scheduler: str, name: str, log: Path
+) -> Sequence[str]:
+    """The command that starts a worker."""
+    return [
+        *("srun", "--quiet", "--export=ALL", "--nodes=1", "--ntasks=1", "--exact"),
+        *("--jobid", allocation.job, "--job-name", name),
+        f"--cpus-per-task={profile.threads}",
+        "--mem=0",  # the job's memory is shared
+        "--gres=gpu:1" if allocation.gpus else "--gres=none",
+        *("--output", str(log), "--open-mode=append", "--unbuffered"),
+        sys.executable,
+        *worker_command(scheduler, name, profile.memory, profile.interface),
+    ]
 
 
-class JobStep(ProcessInterface):  # type: ignore[misc]  # distributed has no types
-    """A worker as a step of the present job: `SpecCluster` starts and closes it."""
-
-    def __init__(self, scheduler: str, name: str, steps: JobSteps, **_: Any) -> None:
-        super().__init__(scheduler=scheduler, name=name)
-        self.step = name
-        self.steps = steps
-        self.scheduler_address = scheduler
-        self.process: asyncio.subprocess.Process | None = None
-        self.watching: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        command = self.steps.command(self.scheduler_address, self.step)
-        with self.steps.log(self.step).open("ab") as log:
-            # in a new session, so that a Ctrl-C at the terminal reaches only the driver
-            self.process = await asyncio.create_subprocess_exec(
-                *command,
-                env=self.steps.environment,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self.watching = asyncio.ensure_future(self._watch(self.process))
-        await super().start()
-
-    async def _watch(self, process: asyncio.subprocess.Process) -> None:
-        """Report a worker that ends early: it is not replaced."""
-        code = await process.wait()
-        log = self.steps.log(self.step)
-        self.steps.on_message(f"Worker {self.step} ended (srun's exit code {code}). Its log: {log}")
-
-    async def close(self) -> None:
-        if self.process is not None and self.watching is not None:
-            self.watching.cancel()
-            # the scheduler has asked the worker to close; srun ends its step on SIGTERM
-            for number, timeout in (
-                (None, CLOSE_TIMEOUT),
-                (signal.SIGTERM, TERM_TIMEOUT),
-                (signal.SIGKILL, None),
-            ):
-                with suppress(ProcessLookupError):
-                    if number is not None:
-                        self.process.send_signal(number)
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self.process.wait(), timeout)
-                    break
-        await super().close()
+def _end(steps: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End steps whose workers the scheduler has asked to close; srun ends its step on SIGTERM."""
+    deadline = time.monotonic() + CLOSE_TIMEOUT
+    while time.monotonic() < deadline and any(step.poll() is None for step in steps):
+        time.sleep(0.1)
+    for step in steps:
+        step.terminate()
+    for step in steps:
+        try:
+            step.wait(TERM_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            step.kill()
+            step.wait()

@@ -1,4 +1,4 @@
-"""Slurm as the batch system of the supervisor: runs its commands, and parses what they print.
+"""Slurm's commands and what they print, as values.
 
 Every function that runs a command raises SlurmError if it fails, and ConfigError where Slurm is not
 installed.
@@ -10,38 +10,21 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 
-from daskmetrics.cluster.slurm.batch import BatchError, QueuedJob, Rehearsal, summary
-from daskmetrics.cluster.slurm.script import script
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.cluster.slurm.script import LaunchInfo, WorkerPool, script
+from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.text import parse_walltime
-
-__all__ = ["CANCEL_ON_EXIT", "NAME", "cancel", "draining", "queue", "rehearse", "script", "submit"]
-
-NAME = "Slurm"
-
-# It reads ids until the pipe closes, which the system does even after a SIGKILL of the driver; then
-# it looks for jobs whose ids it does not know, by their name and the first word of their comment.
-CANCEL_ON_EXIT = """
-trap '' HUP INT TERM
-while read -r id; do ids="$ids $id"; done
-[ -z "$ids" ] || scancel $ids
-others=$(squeue --noheader --user="$(id -u)" --name="$1" --format='%i %k' | while read -r id comment; do
-  case $comment in "$2"/*) echo "$id" ;; esac
-done)
-[ -z "$others" ] || scancel $others
-rm -rf "$3"
-"""
 
 TIMEOUT = 60.0  # seconds for a command to answer, which on a busy site can be slow
 QUEUE_FORMAT = "%i|%j|%T|%S|%L|%N|%P|%r"  # the reason last: it may contain any character
+PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
-         "TIMEOUT")  # fmt: skip
+         "REVOKED", "TIMEOUT")  # fmt: skip
 TRANSIENT = re.compile(
     "Unable to contact|Socket timed out|Connection refused|did not answer|cannot be started"
     "|is not configured"
@@ -52,7 +35,7 @@ NOT_CONFIGURED = re.compile(
 )
 
 
-class SlurmError(BatchError):
+class SlurmError(DaskmetricsError):
     """A command of Slurm failed; the message is Slurm's own."""
 
     @property
@@ -61,9 +44,41 @@ class SlurmError(BatchError):
         return bool(TRANSIENT.search(str(self)))
 
 
+@dataclass(frozen=True)
+class QueuedJob:
+    """A job as the queue shows it."""
+
+    id: str
+    name: str
+    state: str  # in Slurm's long form, such as ``PENDING``
+    reason: str  # why it waits or how it ended, such as ``Priority``, ``NonZeroExitCode``, or empty
+    start: datetime | None  # when it started, or is expected to, in the cluster's own time zone
+    left: int | None  # seconds until its time limit; None without a limit
+    nodes: str
+    partition: str
+
+    @property
+    def pending(self) -> bool:
+        return self.state in PENDING
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended; a job in the state ``COMPLETING`` counts as ended."""
+        return self.state not in (*ENDED, "COMPLETING")
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """Whether Slurm would accept a job, of which nothing is submitted."""
+
+    start: datetime | None = None  # when the job would start
+    nodes: str = ""
+    refusal: str | None = None  # why it would be refused, in Slurm's words
+
+
 def slurm(*words: str, script: str | None = None) -> str:
     """The standard output of one of Slurm's commands; a script is its standard input."""
-    return _run(words, script).stdout
+    return _run(*words, script=script).stdout
 
 
 def require(command: str) -> None:
@@ -75,7 +90,7 @@ def require(command: str) -> None:
         )
 
 
-def _run(words: Sequence[str], script: str | None = None) -> subprocess.CompletedProcess[str]:
+def _run(*words: str, script: str | None = None) -> subprocess.CompletedProcess[str]:
     command = words[0]
     require(command)
     try:
@@ -156,6 +171,23 @@ def seconds_left(text: str) -> int | None:
     return parse_walltime(text)
 
 
+def summary(jobs: Iterable[QueuedJob]) -> str:
+    """How many jobs run and wait, in one line.
+
+    >>> start = datetime(2030, 1, 1, 14, 5)
+    >>> summary([QueuedJob("8", "a", "PENDING", "Priority", start, 60, "", "gpu")])
+    '0 running, 1 pending: Priority, first starts about 2030-01-01 14:05'
+    """
+    alive = [job for job in jobs if job.alive]
+    pending = [job for job in alive if job.pending]
+    text = f"{len(alive) - len(pending)} running, {len(pending)} pending"
+    if reasons := Counter(job.reason for job in pending if job.reason):
+        text += f": {', '.join(reason for reason, _ in reasons.most_common())}"
+    if starts := [job.start for job in pending if job.start]:
+        text += f", first starts about {min(starts):%Y-%m-%d %H:%M}"
+    return text
+
+
 def queue_text(name: str) -> str:
     """The summary of the user's jobs with a name, or why it is unknown."""
     try:
@@ -174,7 +206,7 @@ def draining() -> frozenset[str]:
 def rehearse(script: str) -> Rehearsal:
     """Ask Slurm whether and when it would start a job; an error that is not transient is a refusal."""
     try:
-        return parse_rehearsal(_run(("sbatch", "--test-only"), script).stderr)
+        return parse_rehearsal(_run("sbatch", "--test-only", script=script).stderr)
     except SlurmError as error:
         if error.is_transient:
             raise
@@ -194,16 +226,38 @@ def parse_rehearsal(printed: str) -> Rehearsal:
     return Rehearsal(time_of(match[1]), match[2])
 
 
-def submit(script: str | Path, name: str, comment: str) -> str:
-    """Submit a job, given as the text or the file of its script, with this name and comment;
-    returns its id.
+def in_each_partition(pool: WorkerPool, launch: LaunchInfo) -> dict[str, Rehearsal]:
+    """A rehearsal of a pool's job in each of its partitions; the name of the default one is empty."""
+    launch = replace(launch, worker=f"{pool.name}-0")
+    return {
+        partition: rehearse(script(pool.with_profile(partition=partition or None), launch))
+        for partition in (pool.profile.partition or "").split(",")
+    }
+
+
+def by_expected_start(rehearsals: Mapping[str, Rehearsal]) -> list[str]:
+    """The partitions that accept a job, the earliest start first; an unknown start comes last.
+
+    >>> soon, late = datetime(2030, 1, 1, 14), datetime(2030, 1, 2)
+    >>> by_expected_start({"a": Rehearsal(late), "b": Rehearsal(refusal="is drained"), "c": Rehearsal(soon)})
+    ['c', 'a']
+    """
+    starts = {
+        name: rehearsal.start or datetime.max
+        for name, rehearsal in rehearsals.items()
+        if rehearsal.refusal is None
+    }
+    # a difference of seconds is none: the order that the user gave decides
+    return sorted(starts, key=lambda name: starts[name].replace(second=0))
+
+
+def submit(script: str, name: str, comment: str) -> str:
+    """Submit a job, whose script has this name and comment; returns its id.
 
     A job whose id cannot be read from the output of ``sbatch``, which some sites replace, is looked
     up in the queue.
     """
     try:
-        if isinstance(script, Path):
-            return parse_job_id(slurm("sbatch", "--parsable", str(script)))
         return parse_job_id(slurm("sbatch", "--parsable", script=script))
     except SlurmError:  # Slurm may have accepted the job nevertheless
         with suppress(SlurmError):

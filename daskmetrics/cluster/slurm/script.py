@@ -7,13 +7,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dask.utils import parse_bytes
 
 from daskmetrics.cluster import _preload as preload
-from daskmetrics.cluster._dask_config import WORKER_SETTINGS, worker_command
+from daskmetrics.cluster._dask_config import RESOURCES, WORKER_SETTINGS, worker_command
 from daskmetrics.cluster.pinning import THREADS
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
@@ -28,9 +28,8 @@ class LaunchInfo:
     """What becomes known only when a job is submitted."""
 
     scheduler: str = "tls://SCHEDULER:PORT"  # address that the worker connects to
-    worker: str = (
-        "NAME"  # its name; the processes of a whole-node job get the suffixes ``-0``, ``-1``, ...
-    )
+    # its name; the processes of a whole-node job get the suffixes ``-0``, ``-1``, ...
+    worker: str = "NAME"
     run: str = "RUN"  # the run that the job belongs to; part of the job's name
     owner: str = "OWNER"  # word of the driver's; with the worker's name it is the job's comment
     python: str = "python"  # the interpreter, on a file system that the nodes share with the driver
@@ -43,20 +42,18 @@ class LaunchInfo:
         return f"{self.owner}/{self.worker}"
 
 
-def script(
-    profile: Cluster, pool: WorkerPool | None = None, launch: LaunchInfo | None = None
-) -> str:
-    """The job script of a pool, by default the main one, exactly as ``sbatch`` gets it.
+def script(pool: WorkerPool, launch: LaunchInfo | None = None) -> str:
+    """The job script of a pool, exactly as ``sbatch`` gets it.
 
     Without ``launch``, words in capitals stand for what only the running scheduler knows.
 
-    >>> print(script(Cluster(kind="slurm", gpus_per_job=4)).splitlines()[-1][:61])
+    >>> print(script(*pools(Cluster(kind="slurm", gpus_per_job=4))).splitlines()[-1][:61])
     exec python -P -m distributed.cli.dask_worker tls://SCHEDULER
     """
-    pool = pool or pools(profile)[0]
+    profile = pool.profile
     launch = launch or LaunchInfo()
     exports = {
-        **dict.fromkeys(THREADS, str(pool.threads)),
+        **dict.fromkeys(THREADS, str(profile.threads)),
         **WORKER_SETTINGS,
         **profile.exports,
     }
@@ -64,15 +61,15 @@ def script(
         exports[preload.GPU_PER_WORKER] = "1"
     lines = [
         "#!/usr/bin/env bash",
-        *(f"#SBATCH {directive}" for directive in _directives(profile, pool, launch)),
+        *(f"#SBATCH {directive}" for directive in _directives(pool, launch)),
         "",
         *(f"export {name}={shlex.quote(value)}" for name, value in exports.items()),
         # Slurm sets this variable only since 23.02
-        f"end=${{SLURM_JOB_END_TIME:-$(($(date +%s) + {parse_walltime(pool.walltime)}))}}",
-        f"export SLURM_JOB_END_TIME=$((end - {early(pool)}))",
+        f"end=${{SLURM_JOB_END_TIME:-$(($(date +%s) + {parse_walltime(profile.walltime)}))}}",
+        f"export SLURM_JOB_END_TIME=$((end - {pool.early}))",
         *profile.prologue,
         # exec, so that signals of Slurm reach the worker itself
-        shlex.join(["exec", launch.python, *_command(profile, pool, launch)]),
+        shlex.join(["exec", launch.python, *_command(pool, launch)]),
     ]
     for line in lines:
         if not line.isprintable():
@@ -107,38 +104,29 @@ def job_name(run: str) -> str:
     return "daskmetrics-" + re.sub(r"[^A-Za-z0-9._-]", "-", run)[:96]
 
 
-def early(pool: WorkerPool) -> int:
-    """Seconds before its job's time limit at which a worker takes no more work."""
-    return round(min(EARLY, parse_walltime(pool.walltime) / 20))
-
-
-def megabytes(size: str, times: int = 1) -> str:
-    """A multiple of a size as ``sbatch --mem`` takes it, rounded up."""
-    return f"{-(-parse_bytes(size) * times // 2**20)}M"
-
-
-def _directives(profile: Cluster, pool: WorkerPool, launch: LaunchInfo) -> Iterator[str]:
+def _directives(pool: WorkerPool, launch: LaunchInfo) -> Iterator[str]:
+    profile = pool.profile
     yield f"--job-name={job_name(launch.run)}"
     yield f"--comment={launch.comment}"
     yield output(profile.logs, "%x-%j.log")
-    for name in ("partition", "account"):
-        if value := getattr(pool, name):
+    for name in ("partition", "account", "qos", "constraint"):
+        if value := getattr(profile, name):
             yield f"--{name}={value}"
-    yield f"--time={pool.walltime}"
-    yield from ("--nodes=1", "--ntasks=1", f"--cpus-per-task={pool.threads * pool.processes}")
-    if pool.memory:  # by default none: some sites forbid --mem
-        yield f"--mem={megabytes(pool.memory, pool.processes)}"
+    yield f"--time={profile.walltime}"
+    yield from ("--nodes=1", "--ntasks=1", f"--cpus-per-task={profile.threads * pool.processes}")
+    if profile.memory:  # by default none: some sites forbid --mem
+        size = parse_bytes(profile.memory) * pool.processes
+        yield f"--mem={-(-size // 2**20)}M"
     if pool.gres:
         yield f"--gres={pool.gres}"
     yield "--no-requeue"  # the supervisor has replaced the job already
-    yield from pool.directives  # of two equal ones Slurm takes the last
+    yield from profile.directives  # of two equal ones Slurm takes the last
 
 
-def _command(profile: Cluster, pool: WorkerPool, launch: LaunchInfo) -> Iterator[str]:
+def _command(pool: WorkerPool, launch: LaunchInfo) -> Iterator[str]:
+    profile = pool.profile
     # without a limit of ours Slurm's own applies
-    memory = None
-    if pool.memory:
-        memory = str(parse_bytes(pool.memory))
+    memory = str(parse_bytes(profile.memory)) if profile.memory else None
     yield from worker_command(
         launch.scheduler, launch.worker, memory, profile.interface, pool.resources
     )
@@ -154,18 +142,19 @@ class WorkerPool:
     """Workers of one kind, started by equal jobs."""
 
     name: str  # ``gpu`` or ``cpu``; the names of its workers begin with it
-    workers: int  # the largest number
-    fewest: int  # the smallest number
-    processes: int  # worker processes per job
-    threads: int  # CPUs of each of them
-    memory: str | None  # of each of them
-    max_memory: str | None  # to which it grows after kills for memory
+    profile: Cluster  # what these workers alone need
     gres: str | None  # generic resources of a job
     resources: Mapping[str, int]  # what each worker offers to Dask
-    partition: str | None
-    account: str | None
-    walltime: str
-    directives: tuple[str, ...]
+
+    @property
+    def processes(self) -> int:
+        """Worker processes per job."""
+        return self.profile.gpus_per_job if self.gres else 1
+
+    @property
+    def early(self) -> int:
+        """Seconds before its job's time limit at which a worker takes no more work."""
+        return round(min(EARLY, parse_walltime(self.profile.walltime) / 20))
 
     @property
     def memories(self) -> tuple[str | None, ...]:
@@ -175,17 +164,21 @@ class WorkerPool:
         >>> pools(Cluster(kind="slurm", memory="4GiB", max_memory="10GiB"))[0].memories
         ('4GiB', '8192MiB', '10GiB')
         """
-        if not self.memory or not self.max_memory:
-            return (self.memory,)
-        size, largest = parse_bytes(self.memory), parse_bytes(self.max_memory)
-        if size >= largest:
-            return (self.memory,)
-        sizes = [self.memory]
-        size *= 2
-        while size < largest:
-            sizes.append(f"{size // 2**20}MiB")
+        memory, largest = self.profile.memory, self.profile.max_memory
+        if not memory or not largest:
+            return (memory,)
+        sizes = [memory]
+        size = parse_bytes(memory)
+        while 2 * size < parse_bytes(largest):
             size *= 2
-        return (*sizes, self.max_memory)
+            sizes.append(f"{size // 2**20}MiB")
+        if size < parse_bytes(largest):
+            sizes.append(largest)
+        return tuple(sizes)
+
+    def with_profile(self, **changes: str | None) -> WorkerPool:
+        """The same workers with other keys of their profile."""
+        return replace(self, profile=self.profile.model_copy(update=changes))
 
 
 def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
@@ -203,28 +196,13 @@ def pools(profile: Cluster) -> tuple[WorkerPool, ...]:
         gres = ":".join(filter(None, ("gpu", profile.gpu_type, str(profile.gpus_per_job))))
         name, scoring_name = "gpu", "cpu"
     if profile.scoring is None:
-        return (_pool(name, profile, gres, GPU=1, CPU=1),)
-    # what the directives of the main jobs demand of nodes is not taken over: it may be a GPU
-    changes = dict(profile.scoring)
+        return (WorkerPool(name, profile, gres, RESOURCES),)
+    # what the main jobs demand of nodes (qos, constraint) is not taken over: it may be a GPU
+    demands = {"qos": None, "constraint": None, **dict(profile.scoring)}
     if profile.scoring.partition is None:
-        changes["partition"] = profile.partition
-    scoring = profile.model_copy(update=changes)
-    return (_pool(name, profile, gres, GPU=1), _pool(scoring_name, scoring, None, CPU=1))
-
-
-def _pool(name: str, profile: Cluster, gres: str | None, **resources: int) -> WorkerPool:
-    return WorkerPool(
-        name=name,
-        workers=profile.workers,
-        fewest=profile.fewest or profile.workers,
-        processes=profile.gpus_per_job if gres else 1,
-        threads=profile.threads,
-        memory=profile.memory,
-        max_memory=profile.max_memory,
-        gres=gres,
-        resources=resources,
-        partition=profile.partition,
-        account=profile.account,
-        walltime=profile.walltime,
-        directives=profile.directives,
+        demands["partition"] = profile.partition
+    scoring = profile.model_copy(update=demands)
+    return (
+        WorkerPool(name, profile, gres, {"GPU": 1}),
+        WorkerPool(scoring_name, scoring, None, {"CPU": 1}),
     )

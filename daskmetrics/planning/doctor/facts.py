@@ -21,9 +21,8 @@ from pathlib import Path
 import psutil
 
 from daskmetrics.checkpoints.locations import LocatedSuite, is_hub_id, locate
-from daskmetrics.cluster.slurm import commands as slurm_batch
 from daskmetrics.cluster.slurm import partitions
-from daskmetrics.cluster.slurm.batch import in_each_partition
+from daskmetrics.cluster.slurm.commands import in_each_partition
 from daskmetrics.cluster.slurm.partitions import Site
 from daskmetrics.cluster.slurm.script import LaunchInfo, pools
 from daskmetrics.config import Cluster, Config
@@ -111,7 +110,7 @@ def slurm_facts(profile: Cluster) -> SlurmFacts:
         return SlurmFacts(missing)
     try:
         site = partitions.read_site()
-        rehearsals = in_each_partition(slurm_batch, profile, pools(profile)[0], LaunchInfo())
+        rehearsals = in_each_partition(pools(profile)[0], LaunchInfo())
     except DaskmetricsError as error:
         return SlurmFacts(problem=str(error))
     refusals = [rehearsal.refusal for rehearsal in rehearsals.values()]
@@ -137,7 +136,7 @@ def _way_to_nodes(profile: Cluster, site: Site) -> tuple[str | None, bool]:
     if hosts is None:
         return None, False
     with suppress(DaskmetricsError, OSError):
-        _, address = partitions.first_node(hosts)
+        address = partitions.first_address(hosts)
         reached_by = partitions.interface_to(address)
         return reached_by, not socket.gethostbyname(address).startswith("127.")
     return None, False

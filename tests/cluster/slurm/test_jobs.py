@@ -6,19 +6,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from daskmetrics.cluster.slurm._jobs import (
-    Cancel,
-    Drain,
-    Job,
-    JobSet,
-    Report,
-    Rules,
-    Snapshot,
-    Stop,
-    SubmitJobs,
-    decide,
-)
-from daskmetrics.cluster.slurm.batch import QueuedJob
+from daskmetrics.cluster.slurm._jobs import Decision, Job, JobSet, Rules, Snapshot, decide
+from daskmetrics.cluster.slurm.commands import QueuedJob
 
 
 class Bench:
@@ -29,98 +18,162 @@ class Bench:
         self.jobs, self.now, self.number = JobSet(), 0.0, 0
         self.queue: dict[str, QueuedJob] = {}
         self.workers: dict[str, int] = {}
+        self.arrivals: set[str] = set()
         self.draining: set[str] = set()
         self.killed: set[str] = set()
 
-    def step(self, after: float = 30.0) -> list:
+    def step(self, after: float = 30.0, queue: dict[str, QueuedJob] | None = None) -> Decision:
+        """The decision after some seconds; ``queue`` is what a queue that lies shows."""
         self.now += after
-        snapshot = Snapshot(
-            self.now,
-            dict(self.queue),
-            dict(self.workers),
-            frozenset(self.draining),
-            frozenset(self.killed),
+        decision = decide(
+            self.jobs,
+            Snapshot(
+                self.now,
+                dict(self.queue if queue is None else queue),
+                dict(self.workers),
+                frozenset(self.arrivals | self.workers.keys()),
+                frozenset(self.draining),
+                frozenset(self.killed),
+            ),
+            self.rules,
+            self.target,
         )
-        self.jobs, actions = decide(self.jobs, snapshot, self.rules, self.target)
-        for action in actions:
-            if isinstance(action, SubmitJobs):
-                self.submit(action.count)
-            if isinstance(action, Cancel):
-                for job in action.jobs:
-                    self.end(job.id, "CANCELLED")
-        return list(actions)
-
-    def submit(self, count: int) -> None:
-        for _ in range(count):
+        self.jobs = decision.jobs
+        for job in decision.cancel:
+            if job.id in self.queue:
+                self.end(job.id, "CANCELLED")
+        for _ in range(decision.submit):
             self.number += 1
-            job = str(self.number)
-            self.jobs = self.jobs.with_job(Job(job, f"gpu-{job}", self.now, step=self.jobs.step))
-            self.queue[job] = QueuedJob(
-                job, "daskmetrics-x", "PENDING", "Priority", None, 3600, "", "gpu"
+            number = str(self.number)
+            job = Job(number, f"gpu-{number}", self.now, step=self.jobs.step)
+            self.jobs = replace(self.jobs, jobs=(*self.jobs.jobs, job))
+            self.queue[number] = QueuedJob(
+                number, "daskmetrics-x", "PENDING", "Priority", None, 3600, "", "gpu"
             )
+        return decision
+
+    def is_quiet(self, after: float = 30.0) -> bool:
+        """Whether nothing is done and nothing said at the next step."""
+        decision = self.step(after)
+        return not (decision.submit or decision.cancel or decision.lines or decision.stop)
 
     def run(self, *jobs: str, arrive: bool = True) -> None:
         for job in jobs:
             self.queue[job] = replace(
                 self.queue[job], state="RUNNING", nodes=f"node{job}", reason=""
             )
-            if arrive:
+            names = [f"gpu-{job}"]
+            if self.rules.processes > 1:
                 names = [f"gpu-{job}-{i}" for i in range(self.rules.processes)]
-                self.workers |= dict.fromkeys(
-                    names if self.rules.processes > 1 else [f"gpu-{job}"], 0
-                )
+            if arrive:
+                self.workers |= dict.fromkeys(names, 0)
 
     def end(self, job: str, state: str, reason: str = "") -> None:
         self.queue[job] = replace(self.queue[job], state=state, reason=reason)
+        self.arrivals |= self.workers.keys()
         self.workers = {
             name: tasks for name, tasks in self.workers.items() if name.split("-")[1] != job
         }
 
-    def kinds(self, after: float = 30.0) -> list[type]:
-        return [type(action) for action in self.step(after)]
-
     def ids(self) -> list[str]:
         return [job.id for job in self.jobs.jobs]
+
+    def drained(self) -> list[str]:
+        return [job.id for job in self.jobs.jobs if job.drained]
+
+
+def started(target: int = 2, **rules) -> Bench:
+    """A pool all of whose jobs run, with their workers."""
+    bench = Bench(target, **rules)
+    bench.step()
+    bench.run(*bench.ids())
+    bench.step()
+    return bench
+
+
+def cancelled(decision: Decision) -> list[str]:
+    return [job.id for job in decision.cancel]
 
 
 def test_nothing_is_done_while_all_jobs_run():
     bench = Bench(target=3)
-    assert bench.step() == [SubmitJobs(3)]
-    assert bench.step() == []
+    assert bench.step().submit == 3
+    assert bench.is_quiet()
     bench.run("1", "2", "3")
-    assert bench.step() == [] and bench.jobs.failed == 0
+    assert bench.is_quiet() and not bench.jobs.is_unsettled
 
 
 def test_a_lost_job_is_replaced_and_its_end_reported():
-    bench = Bench()
-    bench.step()
-    bench.run("1", "2")
-    bench.step()
+    bench = started()
     bench.end("2", "NODE_FAIL")
-    assert bench.step() == [Report("Job 2 ended as NODE_FAIL on node2."), SubmitJobs(1)]
+    decision = bench.step()
+    assert decision.lines == ("Job 2 ended as NODE_FAIL on node2.",) and decision.submit == 1
     assert bench.ids() == ["1", "3"] and bench.jobs.failed == 0
 
 
 def test_jobs_that_end_alike_are_reported_in_one_line():
-    bench = Bench(target=12)
-    bench.step()
-    bench.run(*(str(i) for i in range(1, 13)))
-    bench.step()
+    bench = started(target=12)
     for i in range(1, 13):
-        del bench.queue[str(i)]
-    (report, more) = bench.step()
-    assert report == Report(
-        "12 jobs, 1, 2, 3, 4, 5, 6, 7, 8 and 4 more: each is no longer in the queue."
+        bench.end(str(i), "PREEMPTED")
+        bench.queue[str(i)] = replace(bench.queue[str(i)], nodes="")
+    decision = bench.step()
+    assert decision.lines == (
+        "12 jobs, 1, 2, 3, 4, 5, 6, 7, 8 and 4 more: each ended as PREEMPTED.",
     )
-    assert more == SubmitJobs(12)
+    assert decision.submit == 12
 
 
-def test_a_job_submitted_after_the_snapshot_is_not_lost():
-    bench = Bench(target=1)
+def test_a_worker_that_came_and_left_between_two_readings_is_no_failure():
+    bench = Bench(target=6, failures=5)
     bench.step()
-    bench.queue.clear()
-    old = Snapshot(0.0, {})
-    assert decide(bench.jobs, old, bench.rules, 1) == (bench.jobs, ())
+    bench.run(*bench.ids())
+    for job in bench.ids():
+        bench.end(job, "CANCELLED")
+    decision = bench.step()
+    assert decision.stop is None and decision.submit == 6 and bench.jobs.failed == 0
+
+
+def test_failures_before_a_worker_are_forgotten_by_one_that_came_and_left():
+    bench = Bench(target=1, failures=2)
+    bench.step()
+    bench.end("1", "FAILED")
+    bench.step()
+    assert bench.jobs.failed == 1 and bench.step().submit == 1
+    bench.run("2")
+    bench.end("2", "FAILED")
+    assert bench.step().stop is None and bench.jobs.failed == 0
+
+
+def test_a_job_that_lost_its_worker_asks_for_another_reading_soon():
+    bench = started(target=1)
+    bench.arrivals |= bench.workers.keys()
+    bench.workers.clear()
+    assert bench.is_quiet() and bench.jobs.is_unsettled, "the queue still shows it as running"
+    bench.end("1", "NODE_FAIL")
+    assert bench.step().submit == 1 and not bench.jobs.is_unsettled
+
+
+def test_a_connected_worker_is_the_truth_where_the_queue_lacks_its_job():
+    bench = Bench(target=4)
+    bench.step()
+    for _ in range(2):  # a cached queue of before the submission
+        assert bench.step(10, queue={}).submit == 0
+    bench.run(*bench.ids())
+    for _ in range(20):
+        decision = bench.step(30, queue={})
+        assert not (decision.submit or decision.lines) and not bench.jobs.is_unsettled
+    assert bench.is_quiet() and len(bench.ids()) == 4
+
+
+def test_a_job_without_a_worker_is_lost_if_two_readings_lack_it_after_a_minute():
+    bench = Bench(target=1, appear_within=60.0)
+    bench.step()
+    assert bench.step(20, queue={}).submit == 0 == bench.step(20, queue={}).submit
+    assert bench.is_quiet(30), "it appeared"
+    assert bench.step(30, queue={}).submit == 0
+    decision = bench.step(30, queue={})
+    assert decision.lines == ("Job 1 is no longer in the queue.",)
+    assert bench.jobs.failed == 1
 
 
 def test_failing_jobs_are_retried_at_growing_intervals_and_then_the_cluster_stops():
@@ -129,23 +182,24 @@ def test_failing_jobs_are_retried_at_growing_intervals_and_then_the_cluster_stop
     tries = []
     for _ in range(40):
         bench.end(str(bench.number), "FAILED", "NonZeroExitCode")
-        actions = bench.step(after=5.0)
-        tries += [bench.now] * (SubmitJobs(1) in actions)
-        if actions and isinstance(actions[-1], Stop):
+        decision = bench.step(after=5.0)
+        tries += [bench.now] * decision.submit
+        if decision.stop:
             break
     assert tries == [55.0, 100.0]
-    assert actions[-1].reason.startswith(
+    assert decision.stop.reason.startswith(
         "3 jobs in a row failed; the last: job 3 ended as FAILED (NonZero"
     )
-    assert actions[-1].job.id == "3"
+    assert decision.stop.job.id == "3"
 
 
 def test_if_all_jobs_fail_at_once_the_cluster_stops_at_once():
     bench = Bench(target=8)
     bench.step()
-    for i in range(1, 9):
-        bench.end(str(i), "FAILED")
-    assert bench.kinds() == [Report, Stop]
+    for job in bench.ids():
+        bench.end(job, "FAILED")
+    decision = bench.step()
+    assert decision.stop and not decision.submit and len(decision.lines) == 1
 
 
 def test_while_other_jobs_work_single_jobs_are_retried_periodically():
@@ -155,30 +209,28 @@ def test_while_other_jobs_work_single_jobs_are_retried_periodically():
     bench.step()
     for i in range(2, 9):
         bench.end(str(i), "FAILED")
-    assert bench.kinds() == [Report]
-    assert bench.step(after=3600) == [SubmitJobs(1)]
+    decision = bench.step()
+    assert not decision.stop and not decision.submit
+    assert bench.step(after=3600).submit == 1
     bench.run("9")
-    assert bench.step() == [SubmitJobs(6)], "jobs start again"
+    assert bench.step().submit == 6, "jobs start again"
 
 
 def test_a_job_whose_worker_never_arrives_is_replaced():
     bench = Bench(target=1, connect_within=100.0)
     bench.step()
     bench.run("1", arrive=False)
-    assert [bench.step() for _ in range(4)] == [[]] * 4
-    report, cancelled = bench.step()
-    assert report == Report("Job 1 on node1 has run for 100 s, but its worker did not arrive.")
-    assert [job.id for job in cancelled.jobs] == ["1"] and bench.jobs.failed == 1
-    assert bench.step() == [SubmitJobs(1)]
+    assert all(bench.is_quiet() for _ in range(4))
+    decision = bench.step()
+    assert decision.lines == ("Job 1 on node1 has run for 100 s, but its worker did not arrive.",)
+    assert cancelled(decision) == ["1"] and bench.jobs.failed == 1
+    assert bench.step().submit == 1
 
 
 def test_a_requeued_job_is_kept():
-    bench = Bench(target=1, connect_within=100.0)
-    bench.step()
-    bench.run("1")
-    bench.step()
+    bench = started(target=1, connect_within=100.0)
     bench.end("1", "PENDING", "BeginTime")
-    assert [bench.step() for _ in range(5)] == [[]] * 5
+    assert all(bench.is_quiet() for _ in range(5))
 
 
 def test_before_its_time_limit_a_job_is_replaced_then_drained_then_cancelled():
@@ -187,15 +239,14 @@ def test_before_its_time_limit_a_job_is_replaced_then_drained_then_cancelled():
     bench.run("1")
     bench.workers["gpu-1"] = 1
     bench.queue["1"] = replace(bench.queue["1"], left=500)
-    assert bench.step() == [SubmitJobs(1)]
+    assert bench.step().submit == 1 and bench.drained() == []
     bench.run("2")
     bench.queue["1"] = replace(bench.queue["1"], left=50)
-    assert bench.kinds() == [Drain]
-    assert bench.step() == [], "it has a unit to finish"
+    assert bench.is_quiet() and bench.drained() == ["1"]
+    assert bench.is_quiet(), "it has a unit to finish"
     bench.workers["gpu-1"] = 0
-    (cancelled,) = bench.step()
-    assert [job.id for job in cancelled.jobs] == ["1"]
-    assert bench.step() == [] and bench.ids() == ["2"] and bench.jobs.failed == 0
+    assert cancelled(bench.step()) == ["1"]
+    assert bench.is_quiet() and bench.ids() == ["2"] and bench.jobs.failed == 0
 
 
 def test_a_job_on_a_draining_node_is_cancelled_once_its_unit_is_done():
@@ -204,23 +255,23 @@ def test_a_job_on_a_draining_node_is_cancelled_once_its_unit_is_done():
     bench.run("1")
     bench.workers["gpu-1"] = 1
     bench.draining.add("node1")
-    assert bench.kinds() == [Drain, SubmitJobs]
+    assert bench.step().submit == 1 and bench.drained() == ["1"]
     bench.workers["gpu-1"] = 0
-    assert bench.kinds() == [Cancel]
+    assert cancelled(bench.step()) == ["1"]
 
 
 def test_a_whole_node_job_that_lost_a_worker_is_replaced():
     bench = Bench(target=8, processes=4, connect_within=100.0)
-    assert bench.step() == [SubmitJobs(2)]
+    assert bench.step().submit == 2
     bench.run("1", "2")
     bench.step()
     del bench.workers["gpu-1-3"]
     bench.workers["gpu-1-0"] = 1
-    assert [bench.step() for _ in range(4)] == [[]] * 4
-    assert bench.kinds() == [Drain, SubmitJobs]
-    assert bench.step() == []
+    assert all(bench.is_quiet() for _ in range(4))
+    assert bench.step().submit == 1 and bench.drained() == ["1"]
+    assert bench.is_quiet() and not bench.jobs.is_unsettled
     bench.workers["gpu-1-0"] = 0
-    assert bench.kinds() == [Cancel]
+    assert cancelled(bench.step()) == ["1"]
 
 
 def test_scaling_down_releases_idle_jobs_first():
@@ -231,13 +282,10 @@ def test_scaling_down_releases_idle_jobs_first():
     bench.workers |= {"gpu-1": 2, "gpu-2": 0, "gpu-3": 1}
     bench.step()
     bench.target = 1
-    cancelled, drained = bench.step()
-    assert {job.id for job in cancelled.jobs} == {"4", "2"} and [
-        job.id for job in drained.jobs
-    ] == ["3"]
-    assert bench.step() == []
+    assert set(cancelled(bench.step())) == {"4", "2"} and bench.drained() == ["3"]
+    assert bench.is_quiet()
     bench.workers["gpu-3"] = 0
-    assert bench.kinds() == [Cancel] and bench.ids() == ["1"]
+    assert cancelled(bench.step()) == ["3"] and bench.ids() == ["1"]
 
 
 MEMORIES = ("4GiB", "8.00 GiB", "12GiB")
@@ -245,36 +293,33 @@ GROWN = "A worker was killed for its memory: further jobs get {} per worker."
 
 
 def test_a_job_that_slurm_killed_for_memory_is_replaced_by_one_with_more():
-    bench = Bench(target=2, memories=MEMORIES)
-    bench.step()
-    bench.run("1", "2")
-    bench.step()
+    bench = started(memories=MEMORIES)
     bench.end("1", "OUT_OF_MEMORY")
-    end = Report("Job 1 ended as OUT_OF_MEMORY on node1.")
-    assert bench.step() == [end, Report(GROWN.format("8.00 GiB")), SubmitJobs(1)]
-    assert bench.step() == [] and [job.step for job in bench.jobs.jobs] == [0, 1]
+    decision = bench.step()
+    assert decision.lines == (
+        "Job 1 ended as OUT_OF_MEMORY on node1.",
+        GROWN.format("8.00 GiB"),
+    )
+    assert decision.submit == 1
+    assert bench.is_quiet() and [job.step for job in bench.jobs.jobs] == [0, 1]
+    bench.target = 1
+    bench.step()
+    assert bench.ids() == ["3"], "surplus jobs with less memory are released first"
 
 
 def test_a_job_whose_worker_was_killed_for_memory_ends_and_is_replaced_by_one_with_more():
-    bench = Bench(target=2, memories=MEMORIES, processes=2)
-    bench.target = 4
-    bench.step()
-    bench.run("1", "2")
+    bench = started(target=4, memories=MEMORIES, processes=2)
     bench.workers["gpu-1-1"] = 1
-    bench.step()
     bench.killed = {"gpu-1-0"}
-    (report, drain, submit) = bench.step()
-    assert report == Report(GROWN.format("8.00 GiB")) and submit == SubmitJobs(1)
-    assert [job.id for job in drain.jobs] == ["1"] and bench.step() == []
+    decision = bench.step()
+    assert decision.lines == (GROWN.format("8.00 GiB"),) and decision.submit == 1
+    assert bench.drained() == ["1"] and bench.is_quiet()
     bench.workers["gpu-1-1"] = 0
-    assert bench.kinds() == [Cancel] and bench.ids() == ["2", "3"]
+    assert cancelled(bench.step()) == ["1"] and bench.ids() == ["2", "3"]
 
 
 def test_jobs_of_one_memory_that_are_killed_one_after_the_other_ask_for_more_once():
-    bench = Bench(target=3, memories=MEMORIES)
-    bench.step()
-    bench.run("1", "2", "3")
-    bench.step()
+    bench = started(target=3, memories=MEMORIES)
     for job in "123":
         bench.end(job, "OUT_OF_MEMORY")
         bench.step()
@@ -282,21 +327,9 @@ def test_jobs_of_one_memory_that_are_killed_one_after_the_other_ask_for_more_onc
     bench.run("4", "5", "6")
     bench.step()
     bench.end("4", "OUT_OF_MEMORY")
-    assert Report(GROWN.format("12GiB")) in bench.step()
+    assert GROWN.format("12GiB") in bench.step().lines
     bench.run("7")
     bench.step()
     bench.end("7", "OUT_OF_MEMORY")
-    assert bench.step() == [Report("Job 7 ended as OUT_OF_MEMORY on node7."), SubmitJobs(1)]
+    assert bench.step().lines == ("Job 7 ended as OUT_OF_MEMORY on node7.",)
     assert bench.jobs.step == 2, "there is no more"
-
-
-def test_surplus_jobs_with_less_memory_are_released_first():
-    bench = Bench(target=2, memories=MEMORIES)
-    bench.step()
-    bench.run("1", "2")
-    bench.step()
-    bench.end("1", "OUT_OF_MEMORY")
-    bench.step()
-    bench.target = 1
-    bench.step()
-    assert bench.ids() == ["3"]
