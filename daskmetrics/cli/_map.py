@@ -81,9 +81,9 @@ class MapCommand:
     ] = None
     checkpoint_interval: Annotated[int, _number("Wait for the disk once for N items.")] = 1
     retry_failed: Annotated[bool, _click("Run items that failed again.")] = False
-    output: Annotated[
-        Path | None, _click("Write .parquet, .csv, .jsonl, .json, .zarr or .nc.", type=PATH)
-    ] = None
+    output: Annotated[Path | None, _click("Write .parquet, .csv, .jsonl or .json.", type=PATH)] = (
+        None
+    )
     cluster: Annotated[
         str | None, _click("Profile, or its YAML file.  [default: local]", metavar="PROFILE")
     ] = None
