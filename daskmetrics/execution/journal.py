@@ -361,7 +361,7 @@ def _read_mark(path: Path) -> tuple[int, int]:
 
 def _open_at(path: Path, contents: Contents) -> int:
     """Open the file for appending after what was read."""
-    if contents.length + contents.torn > _read_mark(path)[0]:
+    if contents.torn or contents.length > _read_mark(path)[0]:
         # a killed writer leaves half a line; and, if its `fsync` failed, lines that are in memory
         # and not on the disk: what was read is written as a new file
         with suppress(FileNotFoundError):

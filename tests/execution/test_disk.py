@@ -28,10 +28,10 @@ PLANTED = (
     (journal, "                rest = self._tail + text\n", "                pass\n"),
     (journal, "            while rest:  # a nearly", "            if rest:  # a nearly"),
     (journal, "                    os.ftruncate(self._file, self._safe)\n", "                    pass\n"),
-    (journal, "            self._writing = True\n", ""),
-    (journal, "    if contents.length + contents.torn > _read_mark(path)[0]:", "    if contents.torn:"),
+    (journal, "expected = self._safe if self._writing else self._safe + len(self._tail)", "expected = self._safe"),
+    (journal, "    if contents.torn or contents.length > _read_mark(path)[0]:", "    if contents.torn:"),
     (journal, "path.read_bytes()[: contents.length])", "path.read_bytes())"),
-    (journal, "os.pwrite(self._mark, ", "_ = (self._mark, "),
+    (journal, "            self._commit_tail()\n        self.entries.extend", "        self.entries.extend"),
     # what others do meanwhile
     (journal, "            with suppress(StorageError):  #", "            with suppress():  #"),
     (journal, "            size = self._require_in_place()\n", "            size = 0\n"),
