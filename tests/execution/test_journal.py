@@ -177,6 +177,21 @@ def test_what_did_not_wait_is_written_again_after_the_disk_has_failed(paths, mon
     assert numbers(paths[0]) == [0, 1, 2]
 
 
+def test_what_a_killed_writer_did_not_commit_is_written_as_a_new_file(paths):
+    """Its disk may have failed, so that the lines are in memory and not on the disk."""
+    with Journal(*paths) as journal:
+        journal.append(numbered(0))
+        mark = mark_of(paths[0]).read_bytes()
+        journal.append(numbered(1), wait=False)
+    mark_of(paths[0]).write_bytes(mark)  # as it was when the writer was killed
+    left = paths[0].stat()
+    for is_new in (True, False):
+        with Journal(*paths) as journal:
+            assert [entry.at for entry in journal.entries] == [0, 1]
+        assert (paths[0].stat().st_ino != left.st_ino) == is_new
+        left = paths[0].stat()
+
+
 def test_a_second_driver_is_refused_and_gets_the_name_of_the_first(paths):
     hold = (
         "import sys; from pathlib import Path; from daskmetrics.execution.journal import Journal\n"
