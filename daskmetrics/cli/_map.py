@@ -73,7 +73,7 @@ SHOWN_FAILURES = 10
 )
 @number_option("--checkpoint-interval", "Wait for the disk once for N items.", default=1)
 @flag_option("--retry-failed", "Run items that failed again.")
-@path_option("--output", "Write .parquet, .csv, .jsonl, .json, .zarr or .nc.")
+@path_option("--output", "Write .parquet, .csv, .jsonl or .json.")
 @text_option("--cluster", "PROFILE", "Profile, or its YAML file.  [default: local]")
 @number_option("--cpus-per-worker", "Pin each worker to N CPUs of its own.")
 @number_option("--gpus-per-worker", "Show each worker N GPUs of its own.", least=0)

@@ -13,6 +13,7 @@ import json
 import os
 import pickle
 import signal
+import tempfile
 import threading
 import time
 import traceback
@@ -39,6 +40,7 @@ from daskmetrics.core.text import unsigned
 from daskmetrics.execution._units import TaskId
 
 SHORT = 10_000  # characters of a result that its worker sends along with the report of the end
+SMALL_FILE = 1 << 16  # bytes that the disk of a run takes unless it is full
 LONGEST_TRACE = 8000  # characters of a traceback that are kept
 
 
@@ -106,7 +108,22 @@ def perform(
                 return value, seconds
             return worker.log_event(topic, [task, value, seconds])
         except (Exception, SystemExit) as error:
-            raise AttemptError(blame(error), describe(error), trace_of(error)) from None
+            fault = blame(error)
+            if fault is Fault.DISK and isinstance(error, OSError) and _has_room(path.parent):
+                fault = Fault.EXCEPTION  # what is full is the function's own disk or quota
+            raise AttemptError(fault, describe(error), trace_of(error)) from None
+
+
+def _has_room(folder: Path) -> bool:
+    """Whether the disk of the run takes a small file."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            file.write(bytes(SMALL_FILE))
+            os.fsync(file.fileno())
+    except OSError:
+        return False
+    return True
 
 
 def _as_json(value: object) -> str:

@@ -10,8 +10,8 @@ leaves half a line *beyond* the mark, which was never committed and is dropped; 
 *before* its mark was cut, and is refused, as is a mark without a journal. The mark is written
 without waiting for the disk: after a power failure it may lag behind, never run ahead.
 
-The writer compares its open file with the path at every commit. If the journal was deleted or
-replaced meanwhile, it writes what it committed beside the path and stops.
+The writer compares its open file with the path at every commit, and stops if the journal was
+deleted, replaced or cut meanwhile. What it wrote after that does not count.
 
 Only one process drives a run: `RunLock` is a lock of the kernel, and an owner file for machines
 that the kernel's lock does not reach. ``flock`` ends with its process, but not every network file
@@ -36,7 +36,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from daskmetrics.core.errors import DataError, LockedError, StorageError, room_for
+from daskmetrics.core.errors import (
+    DaskmetricsError,
+    DataError,
+    LockedError,
+    StorageError,
+    room_for,
+)
 from daskmetrics.core.events import Event, Record, from_json, records, to_json
 from daskmetrics.core.files import atomic_write
 from daskmetrics.core.serialization import build, parse
@@ -49,7 +55,9 @@ _HALF_A_LINE = re.compile(rb"([0-9a-f]{0,8}|[0-9a-f]{8} (\{[\x20-\x7e]*)?)\x00*"
 
 
 NEWER = "A newer version wrote it: upgrade daskmetrics, or use another folder, with --folder."
-PUT_BACK = "put it back with: mv '{}' '{}', then run the same command again."
+PUT_BACK = (
+    "Put it back, from where it was moved to or from a backup, and run the same command again."
+)
 
 
 def encode(plain: Mapping[str, Any], before: int = 0) -> bytes:
@@ -204,17 +212,16 @@ class Journal:
             self._run_lock = RunLock(lock)
             stack.callback(self._run_lock.release)
             contents = _contents(path)
-            self._file = _open_at(path, contents.length, _read_mark(path)[0])
+            self._file = _open_at(path, contents)
             opened = os.fstat(self._file)
             self._mark = os.open(mark_of(path), os.O_WRONLY | os.O_CREAT, 0o600)
             stack.pop_all()
         self._identity = opened.st_dev, opened.st_ino
         self.entries, self._checksum = contents.entries, contents.checksum
-        # bytes of all lines, of those on the disk, and of the file
-        self._length = self._safe = self._size = contents.length
-        self._tail = b""  # the lines after those on disk
-        self._writing = False
-        self._move_mark()
+        self._safe = contents.length  # bytes that are on the disk
+        self._tail = b""  # the lines after those, which wait for the disk
+        self._writing = False  # an append has begun: what follows the safe bytes is not known
+        self._commit_tail()
         self.notices = [self._run_lock.notice] if self._run_lock.notice else []
         if contents.torn:
             self.notices.append(
@@ -238,80 +245,58 @@ class Journal:
         StorageError
             If there is no room, or the place cannot be written. The entries can be appended again.
         DataError
-            If the journal was deleted, replaced or cut meanwhile: what it held is written beside
-            it.
+            If the journal was deleted, replaced or cut meanwhile.
         LockedError
             If the run was taken from this process.
         """
-        text, checksum = _lines(entries, self._checksum, begins=not self._length)
+        text, checksum = _lines(entries, self._checksum, begins=not (self._safe or self._tail))
         with room_for(f"the journal '{self.path}'"):
             size = self._require_in_place()
-            self._run_lock.check()
+            rest = text
             if self._writing:
-                self._withdraw()  # the last append was interrupted
-            elif size > self._size:
+                # the last append failed or was interrupted; a disk that failed may have dropped all
+                # that was not safe, so that it is written again
+                rest = self._tail + text
+                if os.fstat(self._file).st_size > self._safe:  # otherwise it would grow by zeros
+                    os.ftruncate(self._file, self._safe)
+            elif size > self._safe + len(self._tail):
                 raise LockedError(
                     f"Another process wrote to '{self.path}'. This one stops, so that lines do not "
                     "mix."
                 )
             self._writing = True
-            try:
-                # what was withdrawn is written again
-                rest = self._tail[self._size - self._safe :] + text
-                while rest:  # a nearly full disk takes a part
-                    rest = rest[os.write(self._file, rest) :]
-                if wait:
-                    os.fsync(self._file)
-                self._length, self._checksum = self._length + len(text), checksum
-                self._tail += text
-                self._size, self._writing = self._length, False
-            finally:  # also after Ctrl-C
-                if self._writing:
-                    with suppress(OSError):
-                        self._withdraw()
-        self.entries.extend(entries)
+            while rest:  # a nearly full disk takes a part
+                rest = rest[os.write(self._file, rest) :]
+            if wait:
+                os.fsync(self._file)
+            self._tail, self._checksum, self._writing = self._tail + text, checksum, False
         if wait:
-            self._safe, self._tail = self._length, b""
-            self._move_mark()
             with suppress(StorageError):  # they are committed; the next append compares again
                 self._require_in_place()
+            self._commit_tail()
+        self.entries.extend(entries)
 
     def _require_in_place(self) -> int:
-        """The size of the file at the path; if it is not the open one or was cut, keep what it
-        held: DataError.
+        """The size of the file at the path; DataError if it is not the open one, or was cut, and
+        LockedError if the run was taken.
         """
         with room_for(f"the journal '{self.path}'"):
             try:
                 status = self.path.stat()
             except FileNotFoundError:
-                event = "deleted or moved"
-            else:
-                expected = self._safe if self._writing else self._size
-                event = "cut"
-                if (status.st_dev, status.st_ino) != self._identity:
-                    event = "replaced"
-                elif status.st_size >= expected:
-                    return status.st_size
-            kept = kept_of(self.path)
-            kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            atomic_write(kept, _lines(self.entries)[0])
-        raise DataError(
-            f"The journal '{self.path}' was {event} while this run wrote it. The run ends. All its "
-            f"{len(self.entries)} entries are kept in '{kept}': {PUT_BACK.format(kept, self.path)}"
-        )
+                raise DataError(
+                    f"The journal '{self.path}' was removed: stopped. {PUT_BACK}"
+                ) from None
+            self._run_lock.check()
+        expected = self._safe if self._writing else self._safe + len(self._tail)
+        if (status.st_dev, status.st_ino) == self._identity and status.st_size >= expected:
+            return status.st_size
+        raise DataError(f"The journal '{self.path}' was replaced or cut: stopped. {PUT_BACK}")
 
-    def _withdraw(self) -> None:
-        """Truncate to the lines that are on disk; repeated before the next append if it fails.
-
-        After a failed `fsync` the system may drop what it has not written, so the tail does not
-        count as written.
-        """
-        if os.fstat(self._file).st_size > self._safe:  # otherwise it would grow by zeros
-            os.ftruncate(self._file, self._safe)
-        self._size, self._writing = self._safe, False
-
-    def _move_mark(self) -> None:
-        text = b"%016x %08x" % (self._length, self._checksum)
+    def _commit_tail(self) -> None:
+        """All lines are on the disk now: move the mark."""
+        self._safe, self._tail = self._safe + len(self._tail), b""
+        text = b"%016x %08x" % (self._safe, self._checksum)
         with suppress(OSError):  # the disk is full: the mark lags behind
             os.pwrite(self._mark, b"%s %08x\n" % (text, zlib.crc32(text)), 0)
 
@@ -322,11 +307,11 @@ class Journal:
     def close(self) -> None:
         """Commit what was appended without waiting, and release the run."""
         # the disk is full or gone, or another process has the run
-        with suppress(OSError, LockedError):
-            if self._tail and self._size == self._length and not self._writing:
-                self._run_lock.check()
+        with suppress(OSError, DaskmetricsError):
+            if self._tail and not self._writing:
+                self._require_in_place()
                 os.fsync(self._file)
-                self._move_mark()
+                self._commit_tail()
         os.close(self._mark)
         os.close(self._file)
         self._run_lock.release()
@@ -351,21 +336,10 @@ def _contents(path: Path) -> Contents:
     committed, _ = _read_mark(path)
     if not committed:
         return Contents([])
-    kept = kept_of(path)
-    remedy = "put it back, or restore it from a backup."
-    if kept.exists() and kept.stat().st_size >= committed:
-        remedy = PUT_BACK.format(kept, path)
     raise DataError(
-        f"'{path}' is missing, but {committed} bytes were committed to it: it was deleted or moved. "
-        f"If you have it, {remedy} To compute everything again, delete '{mark_of(path)}'."
+        f"'{path}' is missing, but {committed} bytes were committed to it. {PUT_BACK} To compute "
+        f"everything again, delete '{mark_of(path)}'."
     )
-
-
-def kept_of(path: Path) -> Path:
-    """The file that holds what was committed to a journal that was deleted or replaced during its
-    run.
-    """
-    return path.with_suffix(".kept.jsonl")
 
 
 def mark_of(path: Path) -> Path:
@@ -385,28 +359,17 @@ def _read_mark(path: Path) -> tuple[int, int]:
     return 0, 0
 
 
-def _open_at(path: Path, length: int, committed: int) -> int:
-    """Open the file for appending at this length; half a line beyond it is removed.
-
-    What lies behind the committed length is written again.
-    """
+def _open_at(path: Path, contents: Contents) -> int:
+    """Open the file for appending after what was read."""
+    if contents.torn or contents.length > _read_mark(path)[0]:
+        # a killed writer leaves half a line; and, if its `fsync` failed, lines that are in memory
+        # and not on the disk: what was read is written as a new file
+        with suppress(FileNotFoundError):
+            atomic_write(path, path.read_bytes()[: contents.length])
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-    size = os.fstat(file).st_size
-    if size < length:
+    if os.fstat(file).st_size != contents.length:
         os.close(file)
-        raise DataError(f"'{path}' was deleted or cut while it was read. Restore it from a backup.")
-    if size > length:
-        os.ftruncate(file, length)
-    # a process that was killed after a failed `fsync` leaves lines that are in memory and not on
-    # the disk; on Linux, `pwrite` to a file that is open for appending ignores the offset
-    if rest := os.pread(file, max(0, length - committed), committed):
-        rewritten = os.open(path, os.O_WRONLY)
-        while rest:
-            written = os.pwrite(rewritten, rest, length - len(rest))
-            rest = rest[written:]
-        os.fsync(rewritten)
-        os.close(rewritten)
-    os.fsync(file)
+        raise DataError(f"'{path}' was changed while it was opened. {PUT_BACK}")
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     os.fsync(folder)  # otherwise a power failure can remove the name of the file
     os.close(folder)

@@ -291,11 +291,7 @@ def _reason(worker: WorkerState, ready: Collection[QueuedUnit], stopping: bool) 
         return "they get no more work"
     if not ready:
         return "no unit is ready"
-    fitting = [item for item in ready if worker.offers(item.unit)]
-    if not fitting:
-        return "no unit that is ready needs only what they offer"
-    if not any(worker.memory > item.outgrown for item in fitting):
-        return "the units that are ready need more memory"
-    if worker.ends < math.inf:
-        return "too little time is left of their jobs"
+    fitting = [item for item in ready if worker.offers(item.unit) and worker.memory > item.outgrown]
+    if not fitting or worker.ends < math.inf:
+        return "no unit that is ready fits what they offer"
     return "they get a unit in a moment"

@@ -341,14 +341,12 @@ class _DaskBackend:
         return Failed(task, worker.blame(error), worker.describe(error))
 
     async def _fetch(self, task: TaskId, future: Future) -> None:
-        results = []
+        message: Message = Vanished(task)  # its worker died, or it was released meanwhile
         with suppress(OSError, asyncio.CancelledError, concurrent.futures.CancelledError):
-            results = await self.client.gather([future], errors="skip", asynchronous=True)
-        if results:
-            value, seconds = results[0]
-            self.events.put(Finished(task, json.loads(value), seconds))
-        else:
-            self.events.put(Vanished(task))  # its worker died, or it was released meanwhile
+            for result in await self.client.gather([future], errors="skip", asynchronous=True):
+                value, seconds = result
+                message = Finished(task, json.loads(value), seconds)
+        self.events.put(message)
 
     def _on_worker_event(self, event: tuple[float, Any]) -> None:
         if event[1]["action"] in ("add-worker", "remove-worker"):
@@ -441,27 +439,24 @@ def client_of(given: Any, what: str = "client") -> Iterator[Client]:
         would block.
     """
     if isinstance(given, Client):
-        is_open, address = given.status == "running", ""
+        address = given.scheduler.address if given.status == "running" else ""
     elif hasattr(given, "scheduler_address"):
         try:
             address = str(given.scheduler_address)
         except RuntimeError as error:  # of a ProfileCluster
             raise ConfigError(f"{what}: {error}.") from None
-        is_open = "://" in address
     else:
         raise ConfigError(
             f"{what}: got a {type(given).__name__}; pass a distributed.Client, or a cluster of Dask such as "
             "LocalCluster."
         )
-    if not is_open:
+    if "://" not in address:
         raise ConfigError(
             f"{what}: it is not connected. Await it if it is asynchronous, or make another one."
         )
-    if isinstance(given, Client):
-        if not given._asynchronous:
-            yield given
-            return
-        address = given.scheduler.address
+    if isinstance(given, Client) and not given._asynchronous:
+        yield given
+        return
     if needs_this_loop(given):
         raise ConfigError(
             f"{what}: its cluster runs in this event loop, which the call would block. Use: await "

@@ -428,14 +428,13 @@ class _RunDriver:
         self.display.advance(phase, record_text(record), spent)
 
     def _complete_store(self) -> None:
-        """Make the store equal to the journal and ready for readers."""
+        """Make the store equal to the journal."""
         records = list(self.journal.records())
         planned = _plan(self.experiment)
         with room_for(f"the store '{self.folder.store}'"):
             store.restore(self.folder.store, "metrics", planned.metric_blocks(records))
             if self.experiment.tasks:
                 store.restore(self.folder.store, "scores", planned.score_blocks(records))
-            store.finish(self.folder.store, {})
 
 
 def _lay_out(planned: store.StorePlan, folder: RunFolder, journal: Journal) -> None:

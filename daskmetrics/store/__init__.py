@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from daskmetrics.store._zarr import (
         create,
         files_of,
-        finish,
         lay_out,
         open_tree,
         read_block,
@@ -52,7 +51,6 @@ __all__ = [
     "check_files",
     "create",
     "files_of",
-    "finish",
     "lay_out",
     "open_tree",
     "read_block",
@@ -64,7 +62,7 @@ __all__ = [
 ]
 
 _VERIFY = ("Damage", "DamageKind", "check_files", "repair", "verify")
-_ZARR = ("create", "files_of", "finish", "lay_out", "open_tree", "read_block", "restore", "write")
+_ZARR = ("create", "files_of", "lay_out", "open_tree", "read_block", "restore", "write")
 _PLACES = {name: f"{__name__}._verify:{name}" for name in _VERIFY}
 _PLACES |= {name: f"{__name__}._zarr:{name}" for name in _ZARR}
 __getattr__ = on_first_use(__name__, _PLACES)  # a dry run does not import zarr

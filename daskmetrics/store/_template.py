@@ -211,21 +211,10 @@ def blocks_of_cells(
 ) -> dict[Checkpoint, Block]:
     """The score chunks of all checkpoints that have a cell; ``cells`` maps (arm, task)."""
     blocks: dict[Checkpoint, Block] = {}
-    by_suite = {suite.model: suite for suite in suites}
-    columns = {task: i for i, task in enumerate(tasks)}
-    for (arm, task), (value, stderr, status) in cells.items():
-        suite = by_suite.get(arm.model)
-        row = (arm.layer, arm.readout)
-        if (
-            suite is None
-            or task not in columns
-            or row not in suite.rows
-            or arm.revision not in suite.revisions
-        ):
-            continue  # of an earlier configuration of this run
-        block = blocks.setdefault(arm.checkpoint, Block.empty(len(suite.rows), len(tasks)))
-        at = suite.rows.index(row), columns[task]
-        block.values[at] = value
-        block.stderr[at] = stderr
-        block.status[at] = status
+    rows = {suite.model: suite.rows for suite in suites}
+    for (arm, task), cell in cells.items():
+        suite_rows = rows[arm.model]
+        block = blocks.setdefault(arm.checkpoint, Block.empty(len(suite_rows), len(tasks)))
+        at = suite_rows.index((arm.layer, arm.readout)), tasks.index(task)
+        block.values[at], block.stderr[at], block.status[at] = cell
     return blocks

@@ -15,7 +15,7 @@ from daskmetrics.core.events import Record
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.core.status import Status
 from daskmetrics.store._template import Block, StorePlan
-from daskmetrics.store._zarr import PARTS, Reader, files_of, finish, lay_out, restore, stale_copies
+from daskmetrics.store._zarr import COPY, PARTS, Reader, files_of, lay_out, restore
 
 
 class DamageKind(Enum):
@@ -117,8 +117,6 @@ def repair(
                     file.unlink(missing_ok=True)
     for array, recorded in blocks.items():
         restore(path, array, recorded)
-    if finished:
-        finish(path, {})
     return damages, dataclasses.replace(plan, files=files_of(path))
 
 
@@ -131,10 +129,8 @@ def check_files(path: Path, files: Mapping[str, str]) -> Iterator[Damage]:
         elif digests[name] != digest:
             yield Damage(DamageKind.METADATA, name, "it was changed")
     for name in digests.keys() - files.keys():
-        yield Damage(DamageKind.METADATA, name, "it is not part of this store")
-    for group in stale_copies(path):
-        difference = "its consolidated metadata differs from its members"
-        yield Damage(DamageKind.METADATA, str(group), difference)
+        if not name.endswith(COPY):  # earlier versions consolidated at the end of a run
+            yield Damage(DamageKind.METADATA, name, "it is not part of this store")
 
 
 def _chunk(
@@ -147,35 +143,29 @@ def _chunk(
 
     try:
         missing = [file for file in reader.files(array, checkpoint) if not file.is_file()]
-        block = None
-        if len(missing) < len(PARTS):
-            block = reader.block(array, checkpoint)
+        block = reader.block(array, checkpoint)
     except DataError as error:
         yield damage(DamageKind.CHUNK, str(error))
         return
     if expected is None:
-        if block and (missing or (block.status != Status.MISSING).any()):
+        has_values = (block.status != Status.MISSING).any()
+        if len(missing) < len(PARTS) and (missing or has_values):
             yield damage(DamageKind.UNVOUCHED, "the journal has no record of it")
-    elif block is None:
-        # a worker writes metrics before they are committed; a failure and the scores are written
-        # at the end
-        has_values = np.isin(expected.status, (Status.OK, Status.NAN)).any()
-        if finished or (array == "metrics" and has_values):
-            yield damage(DamageKind.CHUNK, "it is missing")
-        else:
-            yield damage(DamageKind.PENDING, "it is written when the run ends")
-    elif missing:
+        return
+    # a worker writes metrics before they are committed; a failure and the scores are written at the
+    # end
+    is_early = array == "metrics" and np.isin(expected.status, (Status.OK, Status.NAN)).any()
+    may_wait = not finished and not is_early
+    if missing and not (may_wait and len(missing) == len(PARTS)):
         yield damage(DamageKind.CHUNK, f"its file {missing[0]} is missing")
     elif block.values.shape != expected.values.shape:
         yield damage(DamageKind.CHUNK, f"shape {block.values.shape}, not {expected.values.shape}")
     else:
         wrong = block.differs(expected)
-        is_empty = (
-            (block.status == Status.MISSING) & np.isnan(block.values) & np.isnan(block.stderr)
-        )
+        # a missing chunk is empty, too
         damaged = wrong
-        if array == "scores" and not finished:
-            damaged = wrong & ~is_empty
+        if may_wait:
+            damaged = wrong & block.differs(Block.empty(*block.values.shape))
         if damaged.any():
             difference = f"{damaged.sum()} of {wrong.size} cells differ from the journal"
             yield damage(DamageKind.CHUNK, difference)

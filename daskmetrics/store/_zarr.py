@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from daskmetrics.core.errors import DataError
+from daskmetrics.core.errors import DataError, room_for
 from daskmetrics.core.files import private
 from daskmetrics.core.names import Checkpoint, Suite
 from daskmetrics.core.serialization import parse, readable
@@ -32,6 +32,9 @@ PARTS = {"": "values", "_stderr": "stderr", "_status": "status"}
 # the checksum of every byte detects any flipped bit, before zstd takes the memory that damaged
 # bytes ask for
 _COMPRESSORS = zarr.codecs.ZstdCodec(level=3), zarr.codecs.Crc32cCodec()
+
+#: what follows the name of a file in `files_of` for the digest of its consolidated metadata
+COPY = " (consolidated)"
 
 #: of the store, kept in its root attributes; docs/faults.md says which formats a version reads
 FORMAT = 1
@@ -69,12 +72,23 @@ def lay_out(path: Path, template: Template) -> None:
             root = zarr.open_group(building, mode="w", attributes=attributes)
             for suite in template.suites:
                 _create_group(root, suite, template)
+            _consolidate(building, root)
         if path.exists():
             shutil.rmtree(path)
         building.rename(path)
     except OSError:
         shutil.rmtree(building, ignore_errors=True)  # otherwise it would stay on a full disk
         raise
+
+
+def _consolidate(path: Path, root: zarr.Group) -> None:
+    """Consolidate the metadata, which never changes, so that a reader needs one request."""
+    with warnings.catch_warnings():
+        # not yet part of the Zarr specification, but xarray uses it
+        warnings.filterwarnings("ignore", message="Consolidated metadata is currently not part")
+        for model in root.group_keys():
+            zarr.consolidate_metadata(path, path=model)
+        zarr.consolidate_metadata(path)
 
 
 def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
@@ -143,10 +157,13 @@ def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:
     ------
     DataError
         If the store does not plan this checkpoint, or the block is not exactly its chunk.
+    StorageError
+        If there is no room, or the place cannot be written.
     """
     # otherwise an all-NaN chunk is not written, and its loss would not be visible; arrays do not
     # store this setting
-    with private(), zarr.config.set({"array.write_empty_chunks": True}):
+    write_all = zarr.config.set({"array.write_empty_chunks": True})
+    with private(), room_for(f"the store '{path}'"), write_all:
         group = _open_group(path, checkpoint.model)
         revisions = list(group["checkpoint"][:])
         if checkpoint.revision not in revisions:
@@ -231,24 +248,9 @@ def restore(path: Path, what: str, blocks: Mapping[Checkpoint, Block]) -> list[C
     return wrong
 
 
-def finish(path: Path, attributes: Mapping[str, Any]) -> None:
-    """Add attributes and consolidate the metadata, so that a reader needs one request; at the end
-    of a run.
-    """
-    with warnings.catch_warnings(), private():
-        root = zarr.open_group(path, mode="r+", use_consolidated=False)
-        root.attrs.update(attributes)
-        # not yet part of the Zarr specification, but xarray uses it
-        warnings.filterwarnings("ignore", message="Consolidated metadata is currently not part")
-        for model in root.group_keys():
-            zarr.consolidate_metadata(path, path=model)
-        zarr.consolidate_metadata(path)
-
-
 def files_of(path: Path) -> dict[str, str]:
-    """A digest of every file of metadata and coordinates, which no record describes.
-
-    Consolidated metadata is a copy and not included; see `stale_copies`.
+    """A digest of every file of metadata and coordinates, which no record describes; one more of
+    each copy that consolidates metadata (`COPY`).
     """
     values = {name + suffix for name, suffix in product(("metrics", "scores"), PARTS)}
     digests = {}
@@ -257,50 +259,20 @@ def files_of(path: Path) -> dict[str, str]:
         is_chunk = len(inside) > 1 and inside[0] in values and inside[1] == "c"
         # a killed writer leaves such files
         if file.is_file() and not is_chunk and file.suffix != ".partial":
-            content = file.read_bytes()
+            name, content = str(file.relative_to(path)), file.read_bytes()
             if file.name == "zarr.json":
                 # damaged: use the digest of its bytes, which differs
                 with suppress(ValueError, AttributeError):
-                    content = json.dumps(_bare(parse(content)), sort_keys=True).encode()
-            digests[str(file.relative_to(path))] = hashlib.sha256(content).hexdigest()[:32]
+                    metadata = parse(content)
+                    if copy := metadata.pop("consolidated_metadata", None):
+                        digests[name + COPY] = _digest(json.dumps(copy, sort_keys=True).encode())
+                    content = json.dumps(metadata, sort_keys=True).encode()
+            digests[name] = _digest(content)
     return digests
 
 
-def stale_copies(path: Path) -> list[Path]:
-    """The groups whose consolidated metadata differs from that of their members."""
-    groups = sorted([*path.glob("zarr.json"), *path.glob("*/zarr.json")])
-    return [file.relative_to(path) for file in groups if not _is_faithful(file)]
-
-
-def _is_faithful(file: Path) -> bool:
-    try:
-        consolidated = parse(file.read_bytes()).get("consolidated_metadata")
-        if consolidated is None:
-            return True
-        members = {
-            str(member.parent.relative_to(file.parent)): parse(member.read_bytes())
-            for member in file.parent.rglob("zarr.json")
-            if member != file
-        }
-        copies = consolidated.pop("metadata")
-        return bool(
-            consolidated == _CONSOLIDATED
-            and set(copies) == set(members)
-            and all(_bare(copy) == _bare(members[name]) for name, copy in copies.items())
-            and all(
-                copy.get("consolidated_metadata") in (None, _NONE_BELOW) for copy in copies.values()
-            )
-        )
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return False
-
-
-_CONSOLIDATED = {"kind": "inline", "must_understand": False}
-_NONE_BELOW = {**_CONSOLIDATED, "metadata": {}}
-
-
-def _bare(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in metadata.items() if name != "consolidated_metadata"}
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]
 
 
 def open_tree(path: Path) -> Any:

@@ -24,16 +24,9 @@ from tests.execution.disk import Disk, Inode
 from tests.execution.disk_paths import SimPath
 from tests.execution.simulator import World
 
-JOURNAL, MARK, LOCK, OWNER, KEPT, CONFIG = (
+JOURNAL, MARK, LOCK, OWNER, CONFIG = (
     SimPath("/run") / name
-    for name in (
-        "journal.jsonl",
-        "journal.mark",
-        "lock",
-        "lock.owner",
-        "journal.kept.jsonl",
-        "config.yaml",
-    )
+    for name in ("journal.jsonl", "journal.mark", "lock", "lock.owner", "config.yaml")
 )
 
 
@@ -61,9 +54,7 @@ class DiskWorld(World):
         self.versions = [b"version 0"]  # of a file that is replaced
         self.opened: journal.Journal | None = None
         self.gone = self.taken = False  # the journal, and the lock, of the running driver
-        self.touched = (
-            False  # whether anyone deleted, replaced or cut the journal since the last message
-        )
+        self.touched = False  # whether someone took the journal away since the last message
         self.disk.is_hurt = lambda: self.gone
         self.said: Counter[str] = Counter()
 
@@ -102,21 +93,28 @@ class DiskWorld(World):
             self.used.files.atomic_write(CONFIG, self.versions[-1])
         with self.used.journal.Journal(JOURNAL, LOCK) as self.opened:
             assert not self._missing(map(_text, self.opened.entries)), "a committed entry is lost"
-            self.gone = self.taken = False
+            self.taken = False
+            inode = self.process.files[self.opened._file]
+            is_there = self.disk.names.get(str(JOURNAL)) is inode
+            self.gone = not is_there or len(inode.data) < self.opened._safe
             self.journal = _Log(self, self.opened)
             left = Counter(entry.key for entry in truths.attempts_of(self))
             self.forgiven &= left  # what did not wait for the disk may be lost
             self._live(crash=False, stop=stop)
 
     def commit(self, entries: Iterable[Event]) -> None:
-        """Note what the journal says is on the disk, and that a power failure would not lose it."""
+        """Note what the journal says is on the disk, and that a power failure would not lose it.
+
+        What is written to a journal that was taken away does not count.
+        """
+        if self.gone:
+            return
         self.committed += map(_text, entries)
-        inode = self.disk.names.get(str(JOURNAL))
-        if inode and not self.gone:
-            assert not inode.writes, "a power failure would lose a committed entry"
-            assert self.disk.durable_names.get(str(JOURNAL)) is inode, (
-                "a power failure would lose the journal"
-            )
+        inode = self.disk.names[str(JOURNAL)]
+        assert not inode.writes, "a power failure would lose a committed entry"
+        assert self.disk.durable_names.get(str(JOURNAL)) is inode, (
+            "a power failure would lose the journal"
+        )
 
     def _missing(self, texts: Iterable[str]) -> Counter[str]:
         return Counter(self.committed) - Counter(texts)
@@ -211,18 +209,11 @@ class DiskWorld(World):
                 lines = JOURNAL.read_bytes().splitlines(keepends=True)
                 self._put(self.backup if self.gone else b"".join(lines[: int(line[1]) - 1]))
                 MARK.unlink(missing_ok=True)
-            case DataError() if "mv " in text:
-                assert self.touched or self.taken, "the journal was not taken away"
-                kept = KEPT.read_bytes()
-                if self._missing(read_alone(kept)):  # another driver may have written meanwhile
-                    assert self.taken, "what is kept is not all that was committed"
-                    MARK.unlink(missing_ok=True)
-                    kept = self.backup
-                self._put(kept)
-                self.disk.happened["put back"] += 1
             case DataError():
                 assert "backup" in text
+                assert self.touched, "the journal was not taken away"
                 self._put(self.backup)
+                self.disk.happened["put back"] += 1
                 # it may count an entry that was not reported as committed
                 MARK.unlink(missing_ok=True)
             case LockedError() if "daskmetrics runs unlock /run" in text:

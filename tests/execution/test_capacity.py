@@ -25,7 +25,7 @@ def test_each_reason_for_an_idle_worker():
         most_memory=8,
     )
     bench.step(Joined("c", "c", resources=CPU))
-    assert now(bench) == {"no unit that is ready needs only what they offer": 1}
+    assert now(bench) == {"no unit that is ready fits what they offer": 1}
     placed = bench.submitted(*(Joined(name, name, resources=GPU, memory=4) for name in "gh"))
     assert now(bench) == {"no unit is ready": 1}, "both units run, and the source has no more"
     bench.step(*(Started(submit.task) for submit in placed))
@@ -41,7 +41,7 @@ def test_each_reason_for_an_idle_worker():
     bench.step(after=40)
     assert now(bench) == {
         "they get no more work": 1,
-        "the units that are ready need more memory": 1,
+        "no unit that is ready fits what they offer": 1,
     }
     bench.step(StopRequested(100.0))
     assert now(bench) == {"the run stops": 2}

@@ -29,18 +29,25 @@ def test_a_notebook_shows_bars_in_one_output_without_a_warning():
     assert "1/4" in shown and "tiny@step1" in shown and "careful &lt;b&gt;" in shown
 
 
-def test_the_output_of_a_notebook_has_bars_and_messages_as_text():
-    display = Display(on_change=lambda: None)
-    display.message("[yellow]careful <b>[/]")
-    display.phase("measure", 4)
-    display.advance("measure", "tiny@step1")
+def test_a_listener_hears_of_every_change_and_gets_bars_and_messages_as_text(capsys):
+    heard = []
+    with Display(on_change=lambda: heard.append(display.phases)) as display:
+        display.phase("search", 10)
+        display.advance("search", "a cell", to=4)
+        display.advance("unknown", "")
+        display.message("[yellow]careful <b>[/]")
+    assert heard == [{"search": "0 of 10"}, {"search": "4 of 10"}, {"search": "4 of 10"}]
+    assert list(display.messages) == ["careful <b>"]
     shown = display.as_html()
-    assert "1/4" in shown and "tiny@step1" in shown and "careful &lt;b&gt;" in shown
+    assert "4/10" in shown and "a cell" in shown and "careful &lt;b&gt;" in shown
+    assert capsys.readouterr() == ("", "")
 
 
-def test_a_file_gets_plain_lines():
+def test_a_file_gets_plain_lines_and_a_phase_that_begins_again_takes_its_bar_over():
     text = io.StringIO()
     with Display(Console(file=text, width=120)) as display:
+        display.phase("measure", 4, done=1)
+        display.advance("measure", "tiny@step1")
         display.phase("measure", 2, done=1)
         display.advance("measure", "tiny@step1")
         display.phase("search", 100, unit="% of budget")
@@ -49,47 +56,19 @@ def test_a_file_gets_plain_lines():
     assert "search: 100 of 100 % of budget" in text.getvalue()
 
 
-def test_a_listener_hears_of_every_change_and_nothing_is_printed(capsys):
-    heard = []
-    with Display(on_change=lambda: heard.append(display.phases)) as display:
-        display.phase("search", 10)
-        display.advance("search", "a cell", to=4)
-        display.advance("unknown", "")
-        display.message("hello")
-    assert heard == [{"search": "0 of 10"}, {"search": "4 of 10"}, {"search": "4 of 10"}]
-    assert list(display.messages) == ["hello"]
-    assert capsys.readouterr() == ("", "")
-
-
-def last_screen(budget_spent: float, width: int = 120) -> str:
-    """What a terminal shows when a search has ended that needed a share of its budget."""
+@pytest.mark.parametrize(("width", "bar"), [(120, 28), (80, 10)])
+def test_the_bar_of_a_search_names_what_it_counts_and_ends_full(width, bar):
+    """A search may need a share of its budget; a narrow terminal shortens the latest result alone."""
     text = io.StringIO()
     console = Console(
         file=text, force_terminal=True, color_system=None, width=width, legacy_windows=False
     )
     with Display(console) as display:
         display.phase("search", 100, 10.0, unit="% of budget")
-        display.advance("search", "tiny@step8/2:order  0.5", to=budget_spent)
+        display.advance("search", "tiny@step8/2:order  0.5", to=51.3)
         display.finish("search")
         display.finish("nothing")
-    return [line for line in text.getvalue().splitlines() if "search" in line][-1]
-
-
-def test_the_bar_of_a_search_says_what_it_counts_and_ends_full():
-    line = last_screen(51.3)
-    assert "51/51" in line and "% of budget" in line
-    assert "━" * 28 in line and "╺" not in line
-
-
-def test_a_phase_that_begins_again_takes_its_bar_over():
-    display = Display(Console(file=io.StringIO()))
-    for total in (4, 9):
-        display.phase("measure", total, 1)
-        display.advance("measure", "tiny@step1")
-    assert display.phases == {"measure": "2 of 9"}
-
-
-def test_a_narrow_terminal_shortens_the_latest_result_alone():
-    line = last_screen(51.3, width=80)
-    assert "51/51" in line and "% of budget" in line and "━" * 10 in line and "tiny@step8/2" in line
-    assert line.endswith("…")
+    line = [line for line in text.getvalue().splitlines() if "search" in line][-1]
+    assert "51/51" in line and "% of budget" in line and "tiny@step8/2" in line
+    assert "━" * bar in line and "╺" not in line
+    assert line.endswith("…") == (width == 80)

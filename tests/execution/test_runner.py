@@ -51,12 +51,6 @@ def leave_politely() -> None:
     sys.exit(3)
 
 
-def die(folder: str, name: str, good: int) -> int:
-    if (number := count(folder, name)) < good:
-        os._exit(1)
-    return number
-
-
 def make_input(folder: str, name: str) -> int:
     return 100 * count(folder, name)
 
@@ -97,12 +91,6 @@ def statuses(journal) -> dict[str, str]:
     return {record.key: record.status for record in journal.records()}
 
 
-def test_a_sweep_runs_every_unit_once(client, journal, tmp_path):
-    units = [unit(f"u{i}", count, str(tmp_path), f"n{i}") for i in range(20)]
-    run(Sweep(units), client, journal, SETTINGS)
-    assert values(journal) == {f"u{i}": 1 for i in range(20)}
-
-
 def test_what_is_recorded_is_not_run_again(client, journal, tmp_path):
     units = [unit(f"u{i}", count, str(tmp_path), f"n{i}") for i in range(6)]
     run(Sweep(units[:3]), client, journal, SETTINGS)
@@ -140,31 +128,13 @@ def test_an_exception_is_tried_again_within_its_budget(client, journal, tmp_path
     assert (heals.status, heals.value, heals.attempts) == ("ok", 3, 3)
     assert (never.status, never.value, never.attempts) == ("error", None, 3)
     assert never.reason == "RuntimeError: attempt 3 of b"
-    faults = [entry.fault for entry in journal.entries if isinstance(entry, AttemptFailed)]
-    assert faults == ["exception"] * 5
-
-
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [(ConfigError("wrong"), "error"), (UndefinedError("not a number"), "nan")],
-)
-def test_what_cannot_heal_is_tried_once(client, journal, error, status):
-    run(Sweep([unit("u", raise_, error)]), client, journal, SETTINGS)
-    (record,) = journal.records()
-    assert (record.status, record.attempts) == (status, 1)
-    assert str(error) in record.reason
-
-
-def test_a_unit_that_kills_its_worker_is_tried_elsewhere_and_then_quarantined(
-    client, journal, tmp_path
-):
-    settings = Settings(slots=2, retry=RetryPolicy(deaths=2, delay=0.05))
-    units = [unit("poison", die, str(tmp_path), "p", 99), unit("heals", die, str(tmp_path), "h", 2)]
-    for each in units:
-        run(Sweep([each]), client, journal, settings)
-    run(Sweep([unit("after", square, 3)]), client, journal, settings)
-    assert statuses(journal) == {"poison": "quarantined", "heals": "ok", "after": "ok"}
-    assert (tmp_path / "p").stat().st_size == 2
+    attempts = [entry for entry in journal.entries if isinstance(entry, AttemptFailed)]
+    assert [entry.fault for entry in attempts] == ["exception"] * 5
+    workers = [entry for entry in journal.entries if isinstance(entry, WorkerJoined)]
+    for entry in attempts:  # its worker and its traceback
+        assert entry.worker in {worker.name for worker in workers}
+        assert "in fail_until" in entry.trace and "RuntimeError" in entry.trace
+    assert all(worker.versions["daskmetrics"] for worker in workers)
 
 
 def test_a_shared_input_is_computed_once(client, journal, tmp_path):
@@ -207,18 +177,25 @@ def test_an_error_of_the_journal_that_no_wait_can_cure_ends_the_run(client, jour
 
 
 @pytest.mark.parametrize(
-    ("function", "status", "reason"),
+    ("call", "status", "reason"),
     [
-        (object, "error", "A unit must return what JSON can hold"),
-        (float, "ok", None),
-        (not_a_number, "nan", "not a number"),
-        (leave_politely, "error", "SystemExit"),
+        ((object,), "error", "A unit must return what JSON can hold"),
+        ((float,), "ok", None),
+        ((not_a_number,), "nan", "not a number"),
+        ((leave_politely,), "error", "SystemExit"),
+        ((raise_, ConfigError("wrong")), "error", "wrong"),
+        ((raise_, UndefinedError("undefined")), "nan", "undefined"),
+        ((square, threading.Lock()), "error", "It cannot be sent to a worker"),
     ],
+    ids=lambda value: getattr(value, "__name__", None),
 )
-def test_what_comes_back_is_what_a_journal_can_hold(client, journal, function, status, reason):
-    run(Sweep([unit("u", function)]), client, journal, Settings(retry=RetryPolicy(exceptions=1)))
-    (record,) = journal.records()
-    assert record.status == status and (reason is None or reason in record.reason)
+def test_what_comes_back_is_what_a_journal_can_hold(client, journal, call, status, reason):
+    units = [unit("u", *call), unit("v", square, 2)]
+    run(Sweep(units), client, journal, Settings(retry=RetryPolicy(exceptions=1)))
+    assert values(journal)["v"] == 4
+    (record,) = (record for record in journal.records() if record.key == "u")
+    assert (record.status, record.attempts) == (status, 1)
+    assert reason is None or reason in record.reason
 
 
 def test_a_short_result_needs_no_request_and_a_long_one_is_fetched(client, journal, monkeypatch):
@@ -236,29 +213,6 @@ def test_a_short_result_needs_no_request_and_a_long_one_is_fetched(client, journ
     )
     assert values(journal) == {"short": 9, "long": "x" * 20_000}
     assert len(fetched) == 1 and fetched[0].startswith("demo-long-")
-
-
-def test_an_attempt_that_failed_leaves_its_worker_and_traceback(client, journal, tmp_path):
-    run(Sweep([unit("u", fail_until, str(tmp_path), "a", 2)]), client, journal, SETTINGS)
-    (entry,) = (entry for entry in journal.entries if isinstance(entry, AttemptFailed))
-    assert (
-        entry.worker in ("0", "1")
-        and "in fail_until" in entry.trace
-        and "RuntimeError" in entry.trace
-    )
-    workers = [entry for entry in journal.entries if isinstance(entry, WorkerJoined)]
-    assert entry.worker in {each.name for each in workers}  # the other one may answer after the end
-    assert all(each.versions["daskmetrics"] for each in workers)
-
-
-def test_what_cannot_be_sent_is_an_error_of_its_own(client, journal):
-    run(
-        Sweep([unit("u", square, threading.Lock()), unit("v", square, 2)]),
-        client,
-        journal,
-        SETTINGS,
-    )
-    assert statuses(journal) == {"u": "error", "v": "ok"}
 
 
 def test_an_error_whose_text_cannot_be_read_has_its_name():

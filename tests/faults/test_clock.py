@@ -28,30 +28,16 @@ def item(index):
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 def test_a_clock_that_jumps_by_a_day_stops_no_map(tmp_path):
-    clock, preload, journal = (
-        tmp_path / "clock",
-        tmp_path / "jump.so",
-        tmp_path / "run" / "journal.jsonl",
-    )
+    clock, preload = tmp_path / "clock", tmp_path / "jump.so"
+    journal = tmp_path / "run" / "journal.jsonl"
     source = Path(__file__).with_name("jump.c")
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", preload, source, "-ldl"], check=True)
     (tmp_path / "job.py").write_text(JOB)
     clock.write_bytes(struct.pack("q", 0))
-    command = [
-        sys.executable,
-        "-m",
-        "daskmetrics",
-        "map",
-        "job.py:item",
-        "--iterations",
-        "120",
-        "--batch-size",
-        "4",
-    ]
+    words = "map job.py:item --iterations 120 --batch-size 4 --folder run --output r.csv"
+    command = [sys.executable, "-m", "daskmetrics", *words.split()]
     environment = {**os.environ, "LD_PRELOAD": str(preload), "JUMP": str(clock)}
-    driver = subprocess.Popen(
-        [*command, "--folder", "run", "--output", "r.csv"], cwd=tmp_path, env=environment
-    )
+    driver = subprocess.Popen(command, cwd=tmp_path, env=environment)
     for length, jump in ((3000, DAY), (6000, -DAY), (9000, 0)):
         while driver.poll() is None and not (journal.exists() and journal.stat().st_size > length):
             time.sleep(0.05)

@@ -75,7 +75,7 @@ def put(data: Any, path: tuple[Any, ...], value: Any) -> None:
 PLACES = [place for place in places(WHOLE) if place]
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(PLACES), values), min_size=1, max_size=3),
     st.none() | st.text(max_size=20),
@@ -162,12 +162,8 @@ def test_traps_of_yaml_have_one_clear_message(tmp_path, text, message):
     with pytest.raises(ConfigError, match=re.escape(message)) as caught:
         config.load(path)
     assert len(str(caught.value)) < 2000
-
-
-def test_a_number_that_yaml_reads_as_text_is_a_number(tmp_path):
-    path = tmp_path / "x.yaml"
     path.write_text("name: x\nmodels: [{name: a, train: {learning_rate: 1e-5}}]\n")
-    assert config.load(path).models[0].train.learning_rate == 1e-5
+    assert config.load(path).models[0].train.learning_rate == 1e-5  # which YAML reads as text
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import os
 import random
 import re
 import resource
+import shutil
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,12 +26,12 @@ from click.testing import CliRunner
 from daskmetrics import store
 from daskmetrics.cli import main
 from daskmetrics.core.errors import DataError, DiskFullError
-from daskmetrics.core.events import RunFinished, StoreRepaired, to_json
+from daskmetrics.core.events import RunFinished, StoreRepaired
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Suite, content_key
 from daskmetrics.core.results import Measured, Scored
 from daskmetrics.execution import Journal, Record
-from daskmetrics.execution.journal import FORMAT, encode, read, scan
+from daskmetrics.execution.journal import read, scan
 from daskmetrics.experiment import maintenance as maintain
 from daskmetrics.store import DamageKind
 from daskmetrics.store._zarr import Reader
@@ -108,7 +108,7 @@ def make(folder: RunFolder, ends: bool = True) -> RunFolder:
         if ends:
             journal.append(RunFinished("k", 1.0))
     if ends:
-        maintain.repair(folder)  # writes the scores and consolidates, as the end of a run does
+        maintain.repair(folder)  # writes the scores, as the end of a run does
     return folder
 
 
@@ -139,46 +139,36 @@ def damaged(content: bytes, how: str, rng: random.Random) -> bytes:
     return content[:at] + rng.randbytes(many) + content[at:]
 
 
-def test_no_damage_to_a_journal_is_silent(folder, tmp_path):
-    """5,000 flips, cuts and insertions: each is refused, or every committed entry is read as it
-    was.
+@pytest.mark.parametrize("marked", [True, False])
+def test_no_damage_to_a_journal_is_silent(folder, tmp_path, marked):
+    """Flips, cuts and insertions: each is refused, or every committed entry is read as it was.
+
+    Of a journal that was copied without its mark, what was cut off its end cannot be known.
     """
-    whole, mark = folder.journal.read_bytes(), folder.journal.with_suffix(".mark").read_bytes()
-    entries = list(read(folder.journal))
+    whole, entries = folder.journal.read_bytes(), list(read(folder.journal))
     victim = tmp_path / "journal.jsonl"
-    victim.with_suffix(".mark").write_bytes(mark)
-    rng, found = random.Random(0), Counter()
-    for number in range(5000):
-        how = ("flip", "flip", "cut", "insert")[number % 4]
+    if marked:
+        victim.with_suffix(".mark").write_bytes(folder.journal.with_suffix(".mark").read_bytes())
+    rng, count = random.Random(0), Counter()
+    for number in range(3000):
+        how = ("flip", "flip", "insert", "cut" if marked else "insert")[number % 4]
         victim.write_bytes(damaged(whole, how, rng))
         try:
             same = list(read(victim)) == entries
         except DataError as error:
             assert "damaged" in str(error) or "cut" in str(error)
-            found["refused"] += 1
+            count["refused"] += 1
         else:
             # bytes after the last line feed that could be the beginning of a line: never committed
-            found["half a line dropped" if same and scan(victim).torn else "silent"] += 1
-    print(dict(found))
-    assert found["silent"] == 0 and found["refused"] > 4900
+            count["half a line dropped" if same and scan(victim).torn else "silent"] += 1
+    print(dict(count))
+    assert count["silent"] == 0 and count["refused"] > 2900
 
 
-def test_no_damage_to_a_journal_without_its_mark_is_silent_but_a_cut(folder, tmp_path):
-    """A journal that was copied alone: what was cut off its end cannot be known, all else is seen."""
-    whole, entries = folder.journal.read_bytes(), list(read(folder.journal))
-    victim, rng = tmp_path / "journal.jsonl", random.Random(1)
-    for number in range(2000):
-        victim.write_bytes(damaged(whole, ("flip", "insert")[number % 2], rng))
-        with suppress(DataError):
-            assert list(read(victim)) == entries and scan(victim).torn
-    victim.write_bytes(whole[:-200])
-    assert list(read(victim)) == entries[: len(list(read(victim)))]
-
-
-def test_a_damaged_mark_is_made_anew_and_changes_nothing(folder):
+def test_a_damaged_mark_is_made_again_and_changes_nothing(folder):
     entries, mark = list(read(folder.journal)), folder.journal.with_suffix(".mark")
     before, rng = mark.read_bytes(), random.Random(2)
-    for _ in range(200):
+    for _ in range(50):
         mark.write_bytes(damaged(before, "flip", rng))
         assert list(read(folder.journal)) == entries
     Journal(folder.journal, folder.lock).close()
@@ -211,10 +201,14 @@ def test_every_damage_to_the_store_is_found_and_repaired_bit_for_bit(folder):
             hurts[how] += 1
             put_back(folder, journal)  # the lines that `repair` wrote
     print(dict(hurts))
+    shutil.rmtree(folder.store)
+    assert maintain.verify(folder).damaged
+    maintain.repair(folder)
+    assert contents(folder.store) == before
     assert maintain.verify(folder).damages == ()
 
 
-@pytest.mark.parametrize("name", ["metrics", "metrics_stderr", "metrics_status"])
+@pytest.mark.parametrize("name", ["metrics", "metrics_status"])
 def test_every_bit_of_a_chunk_counts(folder, name):
     """Compressed data has bits that mean nothing; those too are seen, by every reader."""
     checkpoint = SUITES[0].checkpoints()[2]
@@ -241,17 +235,6 @@ def _checkpoint_of(folder: RunFolder, file: Path) -> str:
     model, _, _, row, *_ = file.relative_to(folder.store).parts
     suite = next(suite for suite in SUITES if suite.model == model)
     return f"{model}@{suite.revisions[int(row)]}"
-
-
-def test_a_store_that_is_gone_is_built_from_the_journal(folder, tmp_path):
-    import shutil
-
-    before = contents(folder.store)
-    shutil.rmtree(folder.store)
-    assert maintain.verify(folder).damaged
-    maintain.repair(folder)
-    assert contents(folder.store) == before
-    assert maintain.verify(folder).damages == ()
 
 
 def test_what_an_unfinished_run_has_not_written_is_no_damage_and_what_nobody_vouches_for_is_named(
@@ -299,20 +282,13 @@ def test_a_full_disk_takes_nothing_and_the_journal_goes_on_once_there_is_room(sm
         with pytest.raises(DiskFullError, match="No space left on device"):
             for committed in range(100):  # noqa: B007 - how many were committed
                 journal.append(NOTE)
-        assert 0 < committed < 60 and path.read_bytes() == _lines(committed)
+        assert 0 < committed < 60 and len(list(read(path))) == committed
         for _ in range(3):
             with pytest.raises(DiskFullError):
                 journal.append(NOTE)
         ballast.unlink()
         journal.append(NOTE)
     assert len(list(read(path))) == committed + 1
-
-
-def _lines(n: int) -> bytes:
-    lines = [encode({"type": "format", "number": FORMAT})]
-    for _ in range(n):
-        lines.append(encode(to_json(NOTE), int(lines[-1][:8], 16)))
-    return b"".join(lines)
 
 
 def test_a_disk_that_is_full_from_the_start_is_named_and_leaves_nothing_that_locks(small_disk):
@@ -371,7 +347,7 @@ def test_a_limit_on_the_size_of_files_is_a_full_disk(tmp_path):
     )
     committed = int(done.stdout.split()[0])
     assert "File too large" in done.stdout
-    assert (tmp_path / "journal.jsonl").read_bytes() == _lines(committed)
+    assert len(list(read(tmp_path / "journal.jsonl"))) == committed
     with Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal:
         journal.append(NOTE)
     assert len(list(read(tmp_path / "journal.jsonl"))) == committed + 1

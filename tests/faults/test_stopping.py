@@ -87,13 +87,11 @@ def test_once_finishes_what_is_running_and_the_same_command_resumes(tmp_path):
 
 
 def test_twice_stops_now(tmp_path):
+    journal = tmp_path / "journal.jsonl"
     with driver(tmp_path, 100.0, 4) as child:
-        while (
-            not (tmp_path / "journal.jsonl").exists()
-            or b'"ask"' not in (tmp_path / "journal.jsonl").read_bytes()
-        ):
+        while not journal.exists() or b'"ask"' not in journal.read_bytes():
             time.sleep(0.1)
-        time.sleep(8)  # they run
+        time.sleep(3)  # they run
         children = psutil.Process(child.pid).children(recursive=True)
         os.killpg(child.pid, signal.SIGINT)
         time.sleep(1)
@@ -114,17 +112,8 @@ def worker(file: Path, name: str, **environment: str):
 def cluster(folder: Path, **environment: str):
     """A scheduler and a worker, each a process of its own."""
     file = folder / "scheduler.json"
-    scheduling = (
-        "-m",
-        "dask",
-        "scheduler",
-        "--scheduler-file",
-        str(file),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        "0",
-    )
+    words = f"-m dask scheduler --scheduler-file {file} --host 127.0.0.1 --port 0"
+    scheduling = words.split()
     with process(*scheduling, "--no-dashboard") as scheduler:
         while not file.exists():
             time.sleep(0.1)
@@ -186,17 +175,17 @@ def test_a_worker_of_another_version_gets_no_work(tmp_path, journal, files, mess
 
 
 def test_a_draining_worker_gets_only_what_fits_and_finishes_it(tmp_path, journal):
-    """The first worker's walltime ends in 25 s; units take 2 s as is known from before, with the
+    """The first worker's walltime ends in 15 s; units take 2 s as is known from before, with the
     margin 3 s.
     """
     journal.append(Record("before", "before", "demo", "ok", seconds=2.0))
-    end = time.time() + 25
+    end = time.time() + 15
     finished = {"first": 0.0, "second": 0.0}
 
     def note(record) -> None:
         finished[record.worker] = time.time()
 
-    units = [WorkUnit(f"u{i}", f"u{i}", "demo", work.nap, (2.0, i)) for i in range(30)]
+    units = [WorkUnit(f"u{i}", f"u{i}", "demo", work.nap, (2.0, i)) for i in range(16)]
     with (
         cluster(tmp_path, SLURM_JOB_END_TIME=str(end)) as (file, _, _),
         worker(Path(file), "second"),
@@ -204,7 +193,7 @@ def test_a_draining_worker_gets_only_what_fits_and_finishes_it(tmp_path, journal
     ):
         client.wait_for_workers(2, timeout=60)
         run(Sweep(units), client, journal, Settings(), note)
-    assert [record.status for record in journal.records()] == ["ok"] * 31
+    assert [record.status for record in journal.records()] == ["ok"] * 17
     assert not [entry for entry in journal.entries if isinstance(entry, AttemptFailed)]
     assert finished["first"] < end < finished["second"]
 

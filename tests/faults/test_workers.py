@@ -231,12 +231,22 @@ def test_memory_of_the_device_runs_out(client, journal, tmp_path):
     assert (tmp_path / "cuda").stat().st_size == 2
 
 
-def test_a_full_disk_of_a_worker_pauses_the_run_and_blames_nobody(client, journal, tmp_path):
+@pytest.mark.parametrize("full", [True, False])
+def test_a_full_disk_pauses_the_run_and_a_limit_of_a_unit_is_its_own_error(
+    client, journal, tmp_path, full
+):
+    """A unit finds no room: a pause if the run's disk takes nothing, too, and else its own fault."""
+    client.run(work.allow_room, not full)
     said: list[str] = []
-    todo = [unit("full", work.no_room_until, str(tmp_path), 3), *innocents()]
-    run(Sweep(todo), client, journal, Settings(pause=0.3), say=said.append)
-    check(journal, {})
-    assert len(said) == 2 and "has no room on its disk; the run pauses" in said[0]
+    todo = [unit("full", work.no_room_until, str(tmp_path), 3 if full else 99), *innocents()]
+    run(Sweep(todo), client, journal, Settings(pause=0.3, retry=QUICK), say=said.append)
+    client.run(work.allow_room, True)
+    if full:
+        check(journal, {})
+        assert len(said) == 2 and "has no room on its disk; the run pauses" in said[0]
+    else:
+        check(journal, {"full": "error"})
+        assert not said and len(attempts(journal)) == 3
 
 
 def test_a_straggler_holds_nobody_up(client, journal, tmp_path):

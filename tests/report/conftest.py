@@ -314,7 +314,6 @@ def _store_scores(story: Story, folder: RunFolder, journal: Journal) -> None:
         if r.ok and (cell := run.cells.get(r.key))
     }
     store.restore(folder.store, "scores", store.blocks_of_cells(story.suites, story.tasks, cells))
-    store.finish(folder.store, {})
 
 
 def _record(journal: Journal, key: str, name: str, kind: str, value: Any) -> None:

@@ -44,7 +44,6 @@ def path(tmp_path):
 
 def test_a_reader_needs_xarray_only(path):
     store.write(path, "metrics", Checkpoint("a", "step1"), block(1))
-    store.finish(path, {"answer": 42})
     data = xarray.open_zarr(path, group="a", chunks=None).load()
     assert dict(data.sizes) == {"checkpoint": 3, "layer": 3, "metric": 2, "task": 1}
     assert data.metrics.dims == ("checkpoint", "layer", "metric")
@@ -55,7 +54,7 @@ def test_a_reader_needs_xarray_only(path):
     assert data.metrics.attrs["units"] == {"m1": "nats", "m2": "nats"}
     assert data.step.values.tolist() == [0, 1, -1]
     tree = xarray.open_datatree(path, engine="zarr")
-    assert tree.attrs["protocol"] == {"pooling": "mean"} and tree.attrs["answer"] == 42
+    assert tree.attrs["protocol"] == {"pooling": "mean"}
     assert set(tree.children) == {"a", "b"}
 
 
@@ -116,7 +115,6 @@ def test_score_blocks_hold_what_was_scored_and_say_what_was_not():
         (Arm("a", "step1", 2), "t"): (0.5, 0.01, Status.OK),
         (Arm("a", "step1", 0), "t"): (np.nan, np.nan, Status.NAN),
         (Arm("b", "step0", 4), "t"): (0.25, 0.02, Status.OK),
-        (Arm("a", "step1", 9), "t"): (0.9, 0.0, Status.OK),  # of an earlier configuration
     }
     blocks = store.blocks_of_cells(SUITES, ["t"], cells)
     assert set(blocks) == {Checkpoint("a", "step1"), Checkpoint("b", "step0")}

@@ -10,7 +10,7 @@ size.
 `function`     what is mapped: the function, identified and called; the items, with their keys
 `source`       what is run, the state of each item, and batches for the workers
 `folder`       the run folder of a map: written, read, and compared with a new run or a file
-`result_table` results as tables, arrays and files
+`result_table` results as tables and files
 ============== ==============================================================================
 """
 
@@ -24,7 +24,7 @@ from daskmetrics.execution.map.folder import (
     results,
     verify,
 )
-from daskmetrics.execution.map.result_table import aggregates, causes, dataset, frame, write
+from daskmetrics.execution.map.result_table import aggregates, causes, frame, write
 from daskmetrics.execution.map.source import ItemResult
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ __all__ = [
     "aggregates",
     "causes",
     "compare",
-    "dataset",
     "frame",
     "map",
     "results",

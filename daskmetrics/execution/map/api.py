@@ -15,7 +15,7 @@ from typing import Any
 from distributed import Client
 from distributed.scheduler import KilledWorker
 
-from daskmetrics.core.errors import ClusterLostError, ConfigError
+from daskmetrics.core.errors import ClusterLostError, ConfigError, room_for
 from daskmetrics.core.events import MAP, UnitAsked
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.machine import workers
@@ -186,7 +186,8 @@ def run(
     while units := source.ask(1):
         for unit in units:
             started = time.perf_counter()
-            value = run_batch(*unit.args)
+            with room_for(f"what {unit.name} writes"):
+                value = run_batch(*unit.args)
             record = Record(
                 unit.key,
                 unit.name,

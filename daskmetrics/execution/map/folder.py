@@ -37,12 +37,13 @@ from daskmetrics.execution.map.source import ItemResult, ItemTracker, MapSource,
 if TYPE_CHECKING:
     import pandas as pd
 
+ABSENT = "absent"  #: in place of a value that only the file or only the run has
 REMEDY = "Run the same map again to write the file again."
 
 
 def begin(source: MapSource, journal: Journal) -> None:
-    """Write the items and the header of a map; if it has nothing to do, only the items, where their
-    file is not the one of its last start.
+    """Write the items and the header of a map; if it has nothing to do, only the items, if they are
+    those of its last start.
 
     Raises ConfigError if the folder belongs to an experiment.
     """
@@ -54,8 +55,7 @@ def begin(source: MapSource, journal: Journal) -> None:
     digest = hashlib.sha256(text).hexdigest()
     if not source.tracker.unfinished():
         header = latest(journal.entries, MapStarted)
-        is_there = folder.items.is_file() and folder.items.read_bytes() == text
-        if header and header.digest == digest and not is_there:
+        if header and header.digest == digest:
             atomic_write(folder.items, text)
         return
     if latest(journal.entries, RunStarted):
@@ -167,14 +167,12 @@ class RecordedMap:
     header: MapStarted
     items: tuple[Item, ...]
     results: tuple[ItemResult, ...]
-    altered: bool = False  # whether the file of the items is another one than the map wrote
 
 
-def read_map(folder: str | Path, strict: bool = True) -> RecordedMap:
+def read_map(folder: str | Path) -> RecordedMap:
     """Read a map from its folder; raises ConfigError if there is none.
 
-    Raises DataError if a line is damaged or the items are missing, and with ``strict`` if they were
-    changed.
+    Raises DataError if a line is damaged, or the items are missing or were changed.
     """
     run = RunFolder(Path(folder)).must_exist()
     entries = list(read(run.journal))
@@ -185,19 +183,18 @@ def read_map(folder: str | Path, strict: bool = True) -> RecordedMap:
         )
     if not run.items.is_file():
         raise DataError(f"'{run.items}' is missing. {REMEDY}")
-    items = []
     text = run.items.read_bytes()
+    if header.digest not in ("", hashlib.sha256(text).hexdigest()):
+        raise DataError(f"'{run.items}' was changed. {REMEDY}")
+    items = []
     for index, line in enumerate(text.splitlines()):
         try:
             key, name, value = json.loads(line)
         except ValueError:
             raise DataError(f"Line {index + 1} of '{run.items}' is damaged. {REMEDY}") from None
         items.append(Item(key, index, value, name, seed=0))
-    altered = header.digest not in ("", hashlib.sha256(text).hexdigest())
-    if altered and strict:
-        raise DataError(f"'{run.items}' was changed. {REMEDY}")
     tracker = ItemTracker(items, header.retries, entries)
-    return RecordedMap(header, tuple(items), tuple(tracker.results()), altered)
+    return RecordedMap(header, tuple(items), tuple(tracker.results()))
 
 
 def results(folder: str | Path) -> list[ItemResult]:
@@ -233,9 +230,6 @@ class Verification:
         Intact lines of the journal, finished items, and all items.
     duplicates : tuple of str
         Items with more than one successful result.
-    altered : tuple of str
-        Items whose key does not match the function and their content; or the file of the items, if
-        all do but it is not the one that was written.
     sampled : int
         Number of items that were run again.
     differences : tuple of ResultDifference
@@ -245,31 +239,26 @@ class Verification:
     results: int
     items: int
     duplicates: tuple[str, ...]
-    altered: tuple[str, ...]
     sampled: int
     differences: tuple[ResultDifference, ...]
 
     @property
     def ok(self) -> bool:
-        return not (self.duplicates or self.altered or self.differences)
+        return not (self.duplicates or self.differences)
 
     def text(self) -> str:
         """The verification in a few sentences."""
-        changed = ", ".join(self.altered) or "none"
-        if self.altered:
-            changed += ". Run the same map again to write them again"
+        fields = Counter(difference.field for difference in self.differences)
+        differing = {difference.item for difference in self.differences}
         lines = [
             f"{self.lines} lines of the journal are intact; {self.results} of {self.items} items are finished.",
             f"Items recorded more than once: {', '.join(self.duplicates) or 'none'}.",
-            f"Items whose content was changed: {changed}.",
-            f"Run again: {self.sampled} items, {len({d.item for d in self.differences})} differ.",
+            f"Run again: {self.sampled} items, {len(differing)} differ.",
+            *(f"  {name}: differs in {n} of {self.sampled}" for name, n in fields.most_common()),
         ]
-        for field, number in Counter(d.field for d in self.differences).most_common():
-            lines.append(f"  {field}: differs in {number} of {self.sampled}")
-        lines += [
-            f"  {d.item}: {d.field} was {d.recorded!r}, now {d.again!r}"
-            for d in self.differences[:5]
-        ]
+        for difference in self.differences[:5]:
+            values = f"was {difference.recorded!r}, now {difference.again!r}"
+            lines.append(f"  {difference.item}: {difference.field} {values}")
         return "\n".join(lines)
 
 
@@ -305,15 +294,22 @@ def verify(
     Raises
     ------
     DataError
-        If a line of the journal is damaged.
+        If a line of the journal is damaged, or the file of the items was changed.
     ConfigError
         If there is no map, if the function or the items are not available, or if the function has
         changed.
     """
-    recorded = read_map(folder, strict=False)
-    run = RunFolder(Path(folder))
-    header = recorded.header
-    entries = list(read(run.journal))
+    recorded = read_map(folder)
+    header, entries = recorded.header, list(read(RunFolder(Path(folder)).journal))
+    if values is None:
+        values = [item.value for item in recorded.items]
+    remade = make_items(values, header.function, header.version, header.seed)
+    items = {item.key: item for item in remade}
+    if any(item.key not in items for item in recorded.items):
+        raise ConfigError(
+            "These are not the items of the map. Its folder does not contain what JSON cannot "
+            "store: give the items as values=."
+        )
     succeeded = [result for result in recorded.results if result.ok]
     chosen = random.Random(seed).sample(succeeded, min(sample, len(succeeded)))
     if chosen and function is None:
@@ -322,18 +318,6 @@ def verify(
                 f"The journal does not record which module defines {header.function}: give it as function=."
             )
         function = load(header.reference)
-    if values is None:
-        if any(item.value is None and item.name != "None" for item in recorded.items):
-            raise ConfigError(
-                "JSON cannot store the items, so the folder does not contain them: give them as values=."
-            )
-        values = [item.value for item in recorded.items]
-    remade = make_items(values, header.function, header.version, header.seed)
-    # by the keys that follow from their content: the recorded ones if nothing was altered
-    items = {item.key: item for item in remade}
-    altered = tuple(item.name for item in recorded.items if item.key not in items)
-    if recorded.altered and not altered:
-        altered = (run.items.name,)
     differences: list[ResultDifference] = []
     if function is not None:
         prepared = prepare(function)
@@ -342,10 +326,9 @@ def verify(
                 f"The source of {prepared.name} has changed since the run. Restore it to compare."
             )
         for result in chosen:
-            if item := items.get(result.key):  # an altered item is reported as such
-                keywords = prepared.keywords(item.seed, 1)
-                outcome = run_call(function, item.key, item.value, keywords)
-                differences += _value_differences(result, outcome, ignore, tolerance)
+            item = items[result.key]
+            outcome = run_call(function, item.key, item.value, prepared.keywords(item.seed, 1))
+            differences += _value_differences(result, outcome, ignore, tolerance)
     successes: Counter[Key] = Counter()
     for record in records(entries):
         if isinstance(record.value, Mapped):
@@ -356,7 +339,6 @@ def verify(
         len(recorded.results),
         len(recorded.items),
         tuple(item.name for item in recorded.items if successes[item.key] > 1),
-        altered,
         len(chosen),
         tuple(differences),
     )
@@ -380,8 +362,8 @@ def _value_differences(
 
 
 def is_results(path: str | Path) -> bool:
-    """Whether a path is an existing file (or store) with a suffix that `write` supports."""
-    return Path(path).suffix in SUFFIXES and Path(path).exists()
+    """Whether a path is an existing file with a suffix that `write` supports."""
+    return Path(path).suffix in SUFFIXES and Path(path).is_file()
 
 
 def compare(path: str | Path, folder: str | Path) -> list[ResultDifference]:
@@ -393,7 +375,7 @@ def compare(path: str | Path, folder: str | Path) -> list[ResultDifference]:
     Parameters
     ----------
     path : str or Path
-        A results file: .parquet, .csv, .jsonl, .zarr, .nc.
+        A results file of any format that `write` supports.
     folder : str or Path
         The folder of the map.
 
@@ -415,12 +397,11 @@ def folder_of(path: str | Path, runs: str | Path = "runs") -> Path:
     none has any.
     """
     table = _read_table(Path(path))
-    column = "key" if "key" in table else "name"
-    keys = set(table.get(column, ()))
+    keys = set(table.get("key", ()))
     counts: Counter[Path] = Counter()
     for folder in sorted(Path(runs).glob("*")):
         if is_map(folder):
-            counts[folder] = sum(getattr(result, column) in keys for result in results(folder))
+            counts[folder] = sum(result.key in keys for result in results(folder))
     if not counts.total():
         raise ConfigError(
             f"No map in '{runs}' has the items of '{path}'. Name its run: daskmetrics runs verify {path} --run FOLDER"
@@ -431,11 +412,7 @@ def folder_of(path: str | Path, runs: str | Path = "runs") -> Path:
 def _read_table(path: Path) -> pd.DataFrame:
     """A results file as a table with one row per item, indexed by the positions of the items."""
     import pandas as pd
-    import xarray as xr
 
-    if path.suffix not in SUFFIXES or path.suffix == ".json":
-        suffixes = ", ".join(suffix for suffix in SUFFIXES if suffix != ".json")
-        raise ConfigError(f"Cannot compare '{path}': the suffix must be one of {suffixes}.")
     try:
         with readable("The results file", path):
             match path.suffix:
@@ -443,17 +420,13 @@ def _read_table(path: Path) -> pd.DataFrame:
                     table = pd.read_parquet(path)
                 case ".csv":
                     table = pd.read_csv(path)
-                case ".jsonl":
+                case ".json":
+                    table = pd.json_normalize(json.loads(path.read_bytes()))
+                case _:
                     lines = path.read_text("utf-8").splitlines()
                     table = pd.json_normalize(list(map(json.loads, lines)))
-                case ".nc":
-                    table = xr.load_dataset(path, engine="scipy").to_dataframe()
-                case _:
-                    table = xr.open_zarr(path, consolidated=False).to_dataframe()
     except DataError as error:
         raise DataError(f"{error} {REMEDY}") from error
-    if table.index.name == "item":  # of arrays
-        table = table.reset_index(names="index")
     if "index" not in table:
         raise DataError(
             f"'{path}' is not a results file of a map: it has no column 'index'. Its columns: "
@@ -463,28 +436,19 @@ def _read_table(path: Path) -> pd.DataFrame:
 
 
 def _table_differences(table: pd.DataFrame, expected: pd.DataFrame) -> Iterator[ResultDifference]:
-    for index in table.index.symmetric_difference(expected.index).unique():
-        yield _presence(str(index), "row", index in table.index)
-    if table.index.has_duplicates:
-        for index in table.index[table.index.duplicated()]:
-            yield ResultDifference(str(index), "row", "twice", "once")
-        return
-    rows = expected.index.intersection(table.index)
-    for name in dict.fromkeys([*expected.columns, *table.columns]):
-        if name not in table or name not in expected:
-            yield _presence("all", name, name in table)
-            continue
-        before, after = (
-            table.loc[rows, name].astype(object),
-            expected.loc[rows, name].astype(object),
-        )
-        differs = (before != after) & ~(before.isna() & after.isna())
-        for index in rows[differs]:
-            yield ResultDifference(str(index), name, before[index], after[index])
-
-
-def _presence(item: str, field: str, in_table: bool) -> ResultDifference:
-    """A row or a column that only the file has, or only the run."""
-    if in_table:
-        return ResultDifference(item, field, "present", "absent")
-    return ResultDifference(item, field, "absent", "present")
+    for index in table.index[table.index.duplicated()]:
+        yield ResultDifference(str(index), "row", "twice", "once")
+    both = [table[~table.index.duplicated()].astype(object), expected.astype(object)]
+    rows, columns = (
+        table.index.union(expected.index).unique(),
+        table.columns.union(expected.columns),
+    )
+    # what only one of them has is absent in the other
+    before, after = (
+        each.reindex(rows, fill_value=ABSENT).reindex(columns=columns, fill_value=ABSENT)
+        for each in both
+    )
+    differs = (before != after) & ~(before.isna() & after.isna())
+    for row, column in zip(*differs.to_numpy().nonzero(), strict=True):
+        values = before.iat[row, column], after.iat[row, column]
+        yield ResultDifference(str(rows[row]), columns[column], *values)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import gc
 import hashlib
-import importlib.util
+import importlib
 import inspect
 import json
 import math
@@ -40,7 +40,6 @@ STATUSES = {"undefined": "nan", "memory": "oom", "permanent": "error", "exceptio
 
 _LONGEST_NAME = 60
 _NUMBER = re.compile(r"-?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
-SUFFIXES = (*READERS, ".txt")  #: of files of items
 TYPES: Mapping[str, type[int] | type[float]] = {"int": int, "float": float}  #: of a column of texts
 
 
@@ -129,9 +128,9 @@ def read_items(path: Path, types: Mapping[str, str] = MappingProxyType({})) -> l
         read.
     """
     suffix = format_of(path)
-    if suffix not in SUFFIXES:
+    if suffix != ".txt" and suffix not in READERS:
         raise ConfigError(
-            f"Cannot read items from '{path}': the suffix must be one of {', '.join(SUFFIXES)}."
+            f"Cannot read items from '{path}': the suffix must be one of {', '.join(READERS)}, .txt."
         )
     if not path.is_file():
         raise ConfigError(f"File '{path}' does not exist.")
@@ -341,16 +340,7 @@ def load(reference: str) -> Callable[..., Any]:
             f"'{reference}' is not a reference to a function: write module.py:function or "
             "package.module:function."
         )
-    if source.endswith(".py"):
-        module = _import_file(Path(source).resolve())
-    else:
-        _add_to_path(Path.cwd())
-        try:
-            module = importlib.import_module(source)
-        except ImportError as error:
-            raise ConfigError(
-                f"Cannot import '{source}': {error}. For a file, add its suffix: {source}.py:..."
-            ) from None
+    module = _import(source)
     function = getattr(module, name, None)
     if not callable(function):
         functions = inspect.getmembers(module, inspect.isfunction)
@@ -359,37 +349,35 @@ def load(reference: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def _import_file(path: Path) -> ModuleType:
-    if not path.is_file():
+def _import(source: str) -> ModuleType:
+    """The module of a file, or of this name."""
+    path = Path(source).resolve()
+    is_file = source.endswith(".py")
+    if is_file and not path.is_file():
         raise ConfigError(f"File '{path}' does not exist.")
-    name = path.stem
-    if name in sys.modules:
-        loaded = sys.modules[name]
-        if Path(getattr(loaded, "__file__", None) or "").resolve() != path:
+    folder, name = (path.parent, path.stem) if is_file else (Path.cwd(), source)
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))  # as Python does for a script
+    before = set(sys.modules)
+    try:
+        module = importlib.import_module(name)
+    except Exception as error:  # this runs the user's code
+        remedy = "" if is_file else f" For a file, add its suffix: {source}.py:..."
+        text = f"Cannot import '{source}': {type(error).__name__}: {error}.{remedy}"
+        raise ConfigError(text) from error
+    if is_file:
+        if _file_of(module) != path:
             raise ConfigError(
                 f"'{path.name}' has the name of a module that is already loaded ('{name}'): rename it."
             )
-        return loaded
-    _add_to_path(path.parent)
-    before = set(sys.modules)
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"'{path}' is not a Python module.")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # this runs the user's code
-        del sys.modules[name]
-        raise ConfigError(f"Importing '{path}' failed: {type(error).__name__}: {error}") from error
-    for other in set(sys.modules) - before:
-        if Path(getattr(sys.modules[other], "__file__", None) or "/").parent == path.parent:
-            cloudpickle.register_pickle_by_value(sys.modules[other])
+        for other in set(sys.modules) - before:
+            if _file_of(sys.modules[other]).parent == path.parent:
+                cloudpickle.register_pickle_by_value(sys.modules[other])
     return module
 
 
-def _add_to_path(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))  # as Python does for a script
+def _file_of(module: ModuleType) -> Path:
+    return Path(getattr(module, "__file__", None) or "/").resolve()
 
 
 def run_batch(function: bytes, calls: bytes, wait: float = 0.0) -> Mapped:

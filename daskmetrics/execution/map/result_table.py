@@ -1,33 +1,26 @@
-"""Results as a table and as labelled arrays, in memory and in files; aggregates and causes of
-failure.
-"""
+"""Results as a table, in memory and in files; aggregates and causes of failure."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import math
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import atomic_file
 from daskmetrics.core.serialization import as_json, plain
-from daskmetrics.core.status import FLAGS, Status
 from daskmetrics.core.table import Table
 from daskmetrics.execution.map.function import is_json
 from daskmetrics.execution.map.source import ItemResult
 
 if TYPE_CHECKING:
     import pandas as pd
-    import xarray as xr
 
-SUFFIXES = (".parquet", ".csv", ".jsonl", ".json", ".zarr", ".nc")
+SUFFIXES = (".parquet", ".csv", ".jsonl", ".json")
 SHOWN_ITEMS = 8  # of each cause of failure
 _ATTRIBUTES = ("status", "reason", "attempts", "seconds", "worker", "key")
 
@@ -74,48 +67,6 @@ def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name or "value", value
 
 
-def _numbers(results: Sequence[ItemResult]) -> pd.DataFrame:
-    """Numeric fields by index of the item, and then the durations.
-
-    A field that holds anything else for any item is left out, as is a column without a number.
-    """
-    import pandas as pd
-
-    if not results:
-        return pd.DataFrame()
-    table = frame(results).set_index("index").drop(columns=["item", "status", "attempts"])
-    numbers = table.convert_dtypes().select_dtypes(["number", "boolean"]).astype(float)
-    numbers["seconds"] = numbers.pop("seconds") if "seconds" in numbers else math.nan
-    return numbers.dropna(axis="columns", how="all")
-
-
-def dataset(results: Sequence[ItemResult], count: int | None = None) -> xr.Dataset:
-    """Numeric fields as arrays over the dimension ``item``, with an explicit status; missing values
-    are NaN.
-
-    Parameters
-    ----------
-    results : sequence of ItemResult
-    count : int, optional
-        Length of the dimension; by default up to the last result.
-    """
-    import xarray as xr
-
-    if count is None:
-        count = 1 + max((result.index for result in results), default=-1)
-    names = np.full(count, "", dtype=object)
-    status = np.full(count, Status.MISSING, dtype="int8")
-    for result in results:
-        names[result.index] = result.name
-        status[result.index] = Status.of(result.status)
-    numbers = _numbers(results).reindex(range(count))
-    arrays = {name: ("item", numbers[name].to_numpy()) for name in numbers}
-    return xr.Dataset(
-        {**arrays, "status": ("item", status, FLAGS)},
-        coords={"item": np.arange(count), "name": ("item", names)},
-    )
-
-
 def check_output(path: Path) -> None:
     """Check before the run that results can be written to a path; raises ConfigError if not."""
     if path.suffix not in SUFFIXES:
@@ -126,7 +77,7 @@ def check_output(path: Path) -> None:
         raise ConfigError(
             "Parquet needs pyarrow: pip install 'daskmetrics[table]', or write results.csv."
         )
-    if path.is_dir() and path.suffix != ".zarr":
+    if path.is_dir():
         raise ConfigError(f"Cannot write results to '{path}': it is a folder. Name another file.")
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     try:
@@ -138,11 +89,9 @@ def check_output(path: Path) -> None:
 
 
 def write(results: Sequence[ItemResult], path: str | Path) -> Path:
-    """Write results to a file whose suffix gives the format: a table (parquet, csv, json, jsonl) or
-    arrays (zarr, nc).
+    """Write results to a file whose suffix gives the format: parquet, csv, json or jsonl.
 
-    An existing file is replaced only when the new one is complete, except for a Zarr store. If the
-    format cannot hold a value, such as an integer of more than 64 bits in a Parquet file, the
+    An existing file is replaced only when the new one is complete. If the format cannot hold a value, such as an integer of more than 64 bits in a Parquet file, the
     results are written as JSON Lines instead, with a warning.
 
     Returns
@@ -173,13 +122,8 @@ def write(results: Sequence[ItemResult], path: str | Path) -> Path:
 
 
 def _write(results: Sequence[ItemResult], path: Path) -> None:
-    if path.suffix == ".zarr":
-        dataset(results).to_zarr(path, mode="w", consolidated=False)
-        return
     with atomic_file(path) as file:
         match path.suffix:
-            case ".nc":
-                file.write(dataset(results).to_netcdf(engine="scipy"))
             case ".parquet":
                 frame(results).to_parquet(file, index=False)
             case ".csv":
@@ -192,15 +136,12 @@ def _write(results: Sequence[ItemResult], path: Path) -> None:
 
 
 def _line(result: ItemResult) -> dict[str, Any]:
-    item = result.item if is_json(result.item) else None
-    names = ("status", "value", "reason", "traceback", "attempts", "seconds", "worker", "key")
-    outcome = {name: getattr(result, name) for name in names}
-    return {"index": result.index, "name": result.name, "item": item, **outcome}
+    return {**vars(result), "item": result.item if is_json(result.item) else None}
 
 
 def aggregates(results: Sequence[ItemResult]) -> pd.DataFrame:
     """Statistics of each numeric field and of the duration, over the items that are ok: a row per
-    field; ``std`` is that of a sample (n - 1), NaN for one number.
+    field whose values are all numbers; ``std`` is that of a sample (n - 1), NaN for one number.
 
     Examples
     --------
@@ -208,10 +149,15 @@ def aggregates(results: Sequence[ItemResult]) -> pd.DataFrame:
     >>> aggregates(done).loc["value", "p95"]
     np.float64(3.8)
     """
-    numbers = _numbers([result for result in results if result.ok])
-    if numbers.empty:
-        return numbers
-    numbers = numbers.rename(columns={"seconds": "seconds per item"})
+    import pandas as pd
+
+    ok = [result for result in results if result.ok]
+    if not ok:
+        return pd.DataFrame()
+    table = frame(ok).drop(columns=["index", "item", "attempts"])
+    table["seconds per item"] = table.pop("seconds")  # behind the fields
+    numbers = table.convert_dtypes().select_dtypes(["number", "boolean"]).astype(float)
+    numbers = numbers.dropna(axis="columns", how="all")
     statistics = numbers.describe(percentiles=[0.5, 0.95]).T
     return statistics.rename(columns={"50%": "median", "95%": "p95"})
 
@@ -232,12 +178,15 @@ def causes(results: Iterable[ItemResult]) -> pd.DataFrame:
     failed = pd.DataFrame(
         [(result.status, result.reason or "", result.name) for result in results if not result.ok],
         columns=["status", "reason", "items"],
+        dtype=object,
     )
-    alike = [failed["status"], failed["reason"].astype(str).str.replace(r"\d+", "#", regex=True)]
-    groups = failed.groupby(alike, sort=False)
-    table = groups.agg({"status": "first", "reason": "first", "items": list})
-    order = table["items"].map(len).sort_values(ascending=False, kind="stable").index
-    return table.loc[order].reset_index(drop=True)
+    alike = failed["reason"].str.replace(r"\d+", "#", regex=True)
+    groups = failed.groupby(["status", alike], sort=False)
+    table = groups.agg(
+        status=("status", "first"), reason=("reason", "first"), items=("items", list)
+    )
+    by_number = {"key": lambda items: items.map(len), "ascending": False, "kind": "stable"}
+    return table.sort_values("items", ignore_index=True, **by_number)
 
 
 def summary_text(results: Sequence[ItemResult], total: int) -> str:

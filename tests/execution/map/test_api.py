@@ -47,10 +47,17 @@ def by_item(results) -> dict:
 
 
 def test_each_item_has_one_result(client, tmp_path):
-    results = list(dm.map(twice, range(25), client=client, journal=tmp_path / "run", batch_size=4))
+    options = {"batch_size": 4, "seed": 5, "version": "first"}
+    results = list(dm.map(twice, range(25), client=client, journal=tmp_path / "run", **options))
     assert by_item(results) == {i: ("ok", 2 * i) for i in range(25)}
     assert sorted(result.index for result in results) == list(range(25))
     assert all(result.worker in ("0", "1") and result.seconds is not None for result in results)
+    recorded = read_map(tmp_path / "run")
+    header = recorded.header
+    assert (header.seed, header.version, header.items) == (5, "first", 25)
+    assert [result.value for result in recorded.results] == list(range(0, 50, 2))
+    with pytest.raises(ConfigError, match="No run in"):
+        recorded_results(tmp_path / "none")
 
 
 def test_a_lost_scheduler_does_not_end_a_map_where_its_counts_are_published(
@@ -233,12 +240,3 @@ def test_failures_have_a_traceback_and_can_be_retried(client, tmp_path):
         sum(isinstance(entry, MapStarted) for entry in read(tmp_path / "run" / "journal.jsonl"))
         == 2
     )
-
-
-def test_a_map_can_be_read_from_its_folder_alone(client, tmp_path):
-    list(dm.map(twice, range(4), client=client, journal=tmp_path, seed=5, version="first"))
-    recorded = read_map(tmp_path)
-    assert (recorded.header.seed, recorded.header.version, recorded.header.items) == (5, "first", 4)
-    assert [result.value for result in recorded.results] == [0, 2, 4, 6]
-    with pytest.raises(ConfigError, match="No run in"):
-        recorded_results(tmp_path / "none")

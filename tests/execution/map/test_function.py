@@ -41,17 +41,14 @@ class Model:
 def test_the_version_depends_on_source_defaults_and_captured_values():
     assert version_of(plain) == version_of(plain) != version_of(with_default)
     assert version_of(scaled(2)) == version_of(scaled(2)) != version_of(scaled(3))
-    bound = functools.partial(with_default, power=3)
-    assert (
-        version_of(bound)
-        != version_of(with_default)
-        != version_of(functools.partial(with_default, power=4))
-    )
+    powers = [functools.partial(with_default, power=power) for power in (3, 4)]
+    assert len({version_of(function) for function in (with_default, *powers)}) == 3
+    assert name_of(powers[0]).endswith(":with_default") and name_of(Model(1)).endswith(":Model")
     assert version_of(Model(1)) == version_of(Model(1)) != version_of(Model(2))
     assert version_of(Model(1).method) == version_of(Model(1).method) != version_of(Model(2).method)
 
 
-def test_a_function_typed_into_an_interpreter_has_a_version():
+def test_a_function_typed_into_an_interpreter_or_that_calls_itself_has_a_version():
     made = []
     for body in ("item + 1", "item + 1", "item + 2"):
         space: dict = {}
@@ -59,8 +56,6 @@ def test_a_function_typed_into_an_interpreter_has_a_version():
         made.append(version_of(space["typed"]))
     assert made[0] == made[1] != made[2]
 
-
-def test_a_function_that_calls_itself_has_a_version():
     def factorial(n):
         return n * factorial(n - 1) if n else 1
 
@@ -76,11 +71,6 @@ def test_keywords_are_detected():
     assert not prepare(whole).seeded  # its only argument is the item
     assert prepare(Model(1).method).seeded
     assert not prepare(len).seeded
-
-
-def test_names_of_partials_and_callable_objects():
-    assert name_of(functools.partial(plain)).endswith(":plain")
-    assert name_of(Model(1)).endswith(":Model")
 
 
 def test_a_function_that_cannot_be_sent_is_refused():
@@ -108,6 +98,7 @@ def module(tmp_path) -> Path:
 
 def test_a_module_given_as_a_file_is_sent_with_the_modules_beside_it(module, tmp_path):
     ready = prepare(load(f"{module}:step"))
+    assert load(f"{module}:step") is load(f"{module}:step")
     packed = tmp_path / "packed"
     packed.write_bytes(ready.payload)
     code = f"import pickle; print(pickle.load(open({str(packed)!r}, 'rb'))(2))"
@@ -115,14 +106,6 @@ def test_a_module_given_as_a_file_is_sent_with_the_modules_beside_it(module, tmp
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd="/"
     )
     assert done.stdout == "42\n", done.stderr
-
-
-def test_loading_twice_gives_the_same_function(module):
-    assert load(f"{module}:step") is load(f"{module}:step")
-
-
-def test_a_function_is_loaded_from_an_installed_module():
-    assert load("json:dumps")(1) == "1"
 
 
 @pytest.mark.parametrize(
@@ -137,6 +120,7 @@ def test_a_function_is_loaded_from_an_installed_module():
     ],
 )
 def test_the_message_names_what_cannot_be_loaded(reference, message):
+    assert load("json:dumps")(1) == "1"
     with pytest.raises(ConfigError, match=message):
         load(reference)
 
