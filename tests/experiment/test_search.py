@@ -28,7 +28,7 @@ def measured(experiment, lost=()) -> list[Record]:
     records = []
     for suite in experiment.suites:
         for checkpoint in suite.checkpoints():
-            key = experiment.measure_key(suite, checkpoint)
+            key = experiment.measure_keys[checkpoint]
             if str(checkpoint) in lost:
                 records.append(
                     Record(key, str(checkpoint), "measure", "quarantined", reason="its worker died")
@@ -55,7 +55,7 @@ class Bench:
 
     def __init__(self, experiment, decided=(), lost=()):
         self.problem = search.problem(experiment, measured(experiment, lost))
-        self.key = search.search_key(experiment, self.problem)
+        self.key = f"search of {len(self.problem.arms)} arms"
         config = experiment.config.search
         self.learner = Learner(
             self.problem,
