@@ -258,14 +258,12 @@ class _RunDriver:
                     )
                     self.experiment = replace(self.experiment, scored_on=scoring)
             self._train(client)
-            self.client, self.settings = (
-                client,
-                Settings(
-                    slots=UNITS_PER_WORKER * max(config.cluster.workers, len(workers(client))),
-                    patience=config.cluster.patience,
-                    alone=True,  # two threads that import transformers at once get half of it
-                    most_memory=config.cluster.most_memory if given is None else 0,
-                ),
+            self.client = client
+            self.settings = Settings(
+                slots=UNITS_PER_WORKER * max(config.cluster.workers, len(workers(client))),
+                patience=config.cluster.patience,
+                alone=True,  # two threads that import transformers at once get half of it
+                most_memory=config.cluster.most_memory if given is None else 0,
             )
             self._measure(publisher)
             if self.experiment.tasks:
@@ -386,25 +384,7 @@ class _RunDriver:
         finalists: tuple[Arm, ...] = ()
         if allotted:
             finalists, best = self._score_fresh(learner, best, allotted)
-        location = {
-            **location_fields(experiment.locations[best.arm.checkpoint]),
-            "depth": experiment.by_model[best.arm.model].depth,
-            "protocol": experiment.protocols[best.arm.checkpoint].as_dict(),
-        }
-        self.journal.append(
-            SearchEnded(
-                key=experiment.key,
-                location=location,
-                **best.as_dict(),
-                order=learner.outcome_order,
-                kinds=[
-                    asdict(champion, dict_factory=without_default)
-                    for champion in champions(learner.state, experiment.kinds)
-                ],
-                ending=learner.ending,
-                fresh=[str(arm) for arm in finalists],
-            )
-        )
+        self._conclude(learner, best, finalists)
 
     def _score_fresh(
         self, learner: Learner, best: Recommendation, allotted: fresh.Allotment
@@ -432,6 +412,29 @@ class _RunDriver:
             spent=best.spent + cost,
             budget=allotted.total,
             exhaustive=allotted.exhaustive,
+        )
+
+    def _conclude(self, learner: Learner, best: Recommendation, finalists: Sequence[Arm]) -> None:
+        """Record the recommendation, with where the arm's weights are, for readers of the run."""
+        experiment = self.experiment
+        location = {
+            **location_fields(experiment.locations[best.arm.checkpoint]),
+            "depth": experiment.by_model[best.arm.model].depth,
+            "protocol": experiment.protocols[best.arm.checkpoint].as_dict(),
+        }
+        self.journal.append(
+            SearchEnded(
+                key=experiment.key,
+                location=location,
+                **best.as_dict(),
+                order=learner.outcome_order,
+                kinds=[
+                    asdict(champion, dict_factory=without_default)
+                    for champion in champions(learner.state, experiment.kinds)
+                ],
+                ending=learner.ending,
+                fresh=[str(arm) for arm in finalists],
+            )
         )
 
     def _show(self, record: Record, spent: float | None = None) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from daskmetrics.bandit import Outcome
 from daskmetrics.bandit.model import fit_posterior
-from daskmetrics.bandit.recommend import rise_forecast
+from daskmetrics.bandit.recommend import RiseForecast, rise_forecast
 from daskmetrics.core.errors import ConfigError, room_for
 from daskmetrics.core.events import Record, SearchEnded, measured, scored
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
@@ -45,8 +45,7 @@ def round_fields(
 ) -> dict[str, Any]:
     """What a round found, as the fields of its event ``updated``; docs/watch.md names them."""
     best, checkpoints = ended.best_arm, len(experiment.checkpoints)
-    weights = experiment.task_weights
-    counted = {task: weight for task, weight in weights.items() if weight > 0}
+    counted = {task: weight for task, weight in experiment.task_weights.items() if weight > 0}
     scores = {task: Scored(**score) for task, score in ended.best["scores"].items()}
     score, stderr = mean_score(scores, counted) or (None, None)
     sentence = f"{best} is the best of {plural(checkpoints, 'checkpoint')}"
@@ -66,17 +65,7 @@ def round_fields(
         },
         "rise": None,
     }
-    forecast = rise_forecast(
-        _all_suites(experiment, records),
-        _scores(records),
-        best,
-        tasks=weights,
-        kinds=experiment.kinds,
-        reward=experiment.config.search.reward,
-        share=RISE,
-        ahead=AHEAD,
-        seed=experiment.config.seed,
-    )
+    forecast = _forecast(experiment, records, best)
     if forecast:
         fields["rise"] = {
             "layer": best.layer,
@@ -98,6 +87,20 @@ def round_fields(
                 f"Keep {', '.join(fields['keep'])}. May be deleted: {', '.join(fields['deletable'])}."
             )
     return {**fields, "text": " ".join(sentences)}
+
+
+def _forecast(experiment: Experiment, records: Sequence[Record], best: Arm) -> RiseForecast | None:
+    return rise_forecast(
+        _all_suites(experiment, records),
+        _scores(records),
+        best,
+        tasks=experiment.task_weights,
+        kinds=experiment.kinds,
+        reward=experiment.config.search.reward,
+        share=RISE,
+        ahead=AHEAD,
+        seed=experiment.config.seed,
+    )
 
 
 def _scores(records: Sequence[Record]) -> dict[Cell, Outcome]:

@@ -14,7 +14,7 @@ from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.content import OnMessage
 from daskmetrics.checkpoints.locations import LocatedSuite, Location
 from daskmetrics.checkpoints.shipped import ModelProtocol, protocol_of
-from daskmetrics.config import Config
+from daskmetrics.config import Config, Readouts
 from daskmetrics.config.prompts import check_names
 from daskmetrics.core import corpus as corpus
 from daskmetrics.core.errors import ConfigError, unknown
@@ -241,8 +241,8 @@ def prepare(
     warnings: list[str] = []
     for model in config.models:
         located_suite = located[model.name]
-        suite = located_suite.suite
-        for checkpoint, location in zip(suite.checkpoints(), located_suite.locations, strict=True):
+        names = located_suite.suite.checkpoints()
+        for checkpoint, location in zip(names, located_suite.locations, strict=True):
             locations[checkpoint] = location.downloaded_by(config.cluster.downloads)
             folder = None
             if model.source:
@@ -251,16 +251,8 @@ def prepare(
         for revision, equal in located_suite.aliases.items():
             aliases[Checkpoint(model.name, revision)] = equal
         warnings += located_suite.warnings
-        try:
-            readouts = (model.readouts or config.readouts).names(suite.depth)
-            suite = replace(suite, readouts=readouts)
-        except ConfigError as error:
-            raise ConfigError(f"Model '{model.name}': {error}") from None
-        if suite.has_readouts:
-            by_key = {protocols[c].key: protocols[c] for c in suite.checkpoints()}
-            for protocol in by_key.values():
-                check_readouts(suite, protocol, located_suite.width, len(prompts))
-        suites.append(suite)
+        readouts = model.readouts or config.readouts
+        suites.append(_with_readouts(located_suite, readouts, protocols, len(prompts)))
         check_names(
             model.prompts or {},
             [getattr(task, "benchmark_name", task.name) for task in chosen_tasks],
@@ -306,6 +298,25 @@ def _located(
     if errors:
         raise ConfigError("\n".join(errors))
     return located
+
+
+def _with_readouts(
+    located: LocatedSuite,
+    readouts: Readouts,
+    protocols: Mapping[Checkpoint, ModelProtocol],
+    corpus: int,
+) -> Suite:
+    """The suite with these readouts, which must be possible for the model and the corpus."""
+    suite = located.suite
+    try:
+        suite = replace(suite, readouts=readouts.names(suite.depth))
+    except ConfigError as error:
+        raise ConfigError(f"Model '{suite.model}': {error}") from None
+    if suite.has_readouts:
+        by_key = {protocols[name].key: protocols[name] for name in suite.checkpoints()}
+        for protocol in by_key.values():
+            check_readouts(suite, protocol, located.width, corpus)
+    return suite
 
 
 def check_readouts(suite: Suite, protocol: ModelProtocol, hidden: int, corpus: int) -> None:

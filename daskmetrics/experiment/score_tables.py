@@ -206,13 +206,12 @@ def _score_rows(path: Path) -> Iterator[tuple[str, Mapping[str, str], ScoreRow]]
     seen: dict[Cell, tuple[str, float]] = {}
     for position, line in _lines(path, ("layer", "task", "score")):
         with _errors_at(path, position):
-            seconds = _size(line.get("seconds", ""))
             row = ScoreRow(
                 arm=_arm(line),
                 task=line["task"],
                 score=_number(line["score"]),
                 stderr=_size(line.get("stderr", "")) or 0.0,
-                seconds=seconds,
+                seconds=_size(line.get("seconds", "")),
                 encode=_size(line.get("encode_seconds", "")) or 0.0,
                 kind=line.get("kind", ""),
             )

@@ -137,12 +137,12 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
     counts: Counter[str] = Counter()
     for result in results.read(source):
         readout = result.settings.get("readout", "")
-        arm = arms.get((result.model, result.revision, result.layer, readout))
-        if arm is None or result.task not in tasks:
+        result_arm = arms.get((result.model, result.revision, result.layer, readout))
+        if result_arm is None or result.task not in tasks:
             counts["elsewhere"] += 1
             continue
         protocol = result.settings.get("protocol")
-        run_protocol = experiment.protocols[arm.checkpoint].key
+        run_protocol = experiment.protocols[result_arm.checkpoint].key
         if protocol is not None and not run_protocol.startswith(str(protocol)):
             counts["other protocol"] += 1
             continue
@@ -153,7 +153,7 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
                 left_out.append(f"'{result.path}' for {mteb_task.name}: {error}")
                 continue
             of_task = replace(result, content=content)
-            accepted.append(_record(experiment, of_task, arm, mteb_task))
+            accepted.append(_record(experiment, of_task, result_arm, mteb_task))
             counts["unmarked"] += protocol is None
             counts["reduced"] += _parts(of_task) < _parts(result)
     folder.create()
