@@ -76,7 +76,7 @@ def bench(
 
     The measured times are kept as a calibration, which `plan` uses for its predictions.
     """
-    from daskmetrics.planning import bench, calibration, report
+    from daskmetrics.planning import bench, calibration, rank_bench, report
 
     counts = numbers(options["workers"], "--workers")
     simulated = options["simulate"]

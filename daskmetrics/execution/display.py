@@ -11,6 +11,7 @@ from typing import Any
 
 from rich import progress
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Column
 from rich.text import Text
 
@@ -77,6 +78,10 @@ class Display:
             self.console.print(text, highlight=False, soft_wrap=True)
         self.messages.append(Text.from_markup(text).plain)
         self._on_change()
+
+    def say(self, text: str) -> None:
+        """Print a line whose brackets are no markup."""
+        self.message(escape(text))
 
     def phase(self, name: str, total: float, done: int = 0, unit: str = "") -> None:
         """Begin a phase of ``total`` units, of which ``done`` are complete; ``unit`` says of what,

@@ -11,15 +11,15 @@ recommendation.
 | `_fresh` | finalists on items that were kept back from the search |
 | `_worker`, `_embeddings` | the functions that run on workers, and what they return |
 | `watch` | a run whose grid grows |
-| `_watch_rounds` | what each of its rounds says: for the terminal, other programs, MLflow and W&B |
+| `_watch_rounds` | what each of its rounds finds: for the terminal, other programs, MLflow and W&B |
 | `watch_process` | a watch beside a training loop, and beside a `Trainer` |
 | `train` | suites that are trained by process groups |
 | `direct` | one model in this process: its vectors, metrics and scores |
 | `_open` | what a user calls a model, as an encoder |
 | `remaining` | what is left of a run: units, and scores of the search |
-| `prefetch`, `transfer` | downloads before a run; export and import of scores |
+| `prefetch` | downloads before a run, and what those beside it took |
+| `transfer` | export and import of scores |
 | `score_tables` | known scores from a file, results of mteb, or a run |
-| `_downloads` | downloads of checkpoints beside a run |
 | `maintenance` | verify, repair, retry and unlock a run |
 """
 

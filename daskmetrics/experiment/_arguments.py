@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -34,63 +34,40 @@ def configured(
     A table among the tasks is written into the folder: as its key is its content, equal tables are
     the same task. An argument that is unknown or not valid is a `ConfigError` that names it.
     """
-    given = {name: value for name, value in arguments.items() if value is not None}
-    for name in given:
-        if name not in Config.model_fields and name not in ARGUMENTS:
-            raise unknown(
-                "argument", name, [*ARGUMENTS, *(set(Config.model_fields) - set(ARGUMENTS))]
-            )
+    changes = {name: value for name, value in arguments.items() if value is not None}
+    sections = sorted(set(Config.model_fields) - set(ARGUMENTS))
+    for name in changes:
+        if name not in (*ARGUMENTS, *sections):
+            raise unknown("argument", name, [*ARGUMENTS, *sections])
     tasks = None
-    if "tasks" in given:
-        tasks = _listed("tasks", given.pop("tasks"))
-    changes = _changes(given)
-    source: str | Path | Mapping[str, Any]
+    if "tasks" in changes:
+        tasks = _listed("tasks", changes["tasks"])
+        changes["tasks"] = []  # everything else is checked before a table is written
+    if "models" in changes:
+        changes["models"] = list(map(_model, count(), _listed("models", changes["models"])))
+    if "budget" in changes:
+        search = changes.get("search", {})
+        if not isinstance(search, Mapping) or "budget" in search:
+            raise ConfigError(
+                "budget: the argument 'search' has one, too, or is no mapping. Pass one of them."
+            )
+        changes["search"] = {**search, "budget": changes.pop("budget")}
+    source: str | Path | Mapping[str, Any] = configuration.folder() / "demo.yaml"
     if isinstance(config, Config):
         source = config.as_dict()
     elif isinstance(config, str | Path | Mapping):
         source = config
     elif config is not None:
         raise ConfigError(f"config: got a {_type(config)}; pass a path, a mapping, or a Config.")
-    elif "models" in given:
+    elif "models" in changes:
         source = {}
-        changes.setdefault("name", _name_of_run(changes["models"]))
-    else:
-        source = configuration.folder() / "demo.yaml"
-    if tasks is not None:
-        changes["tasks"] = []  # everything else is checked before a table is written
+        changes.setdefault("name", _name_of_run(*changes["models"]))
     parsed = configuration.load(source, settings, changes)
     run_folder = RunFolder(Path(folder or f"runs/{parsed.name}"))
     if tasks is not None:
         changes["tasks"] = list(_tasks(tasks, run_folder))
         parsed = configuration.load(source, settings, changes)
     return parsed, run_folder
-
-
-def _changes(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments as sections of a configuration."""
-    changes = dict(given)
-    if "models" in changes:
-        changes["models"] = [
-            _model(number, model)
-            for number, model in enumerate(_listed("models", changes["models"]))
-        ]
-    if "budget" in changes:
-        budget = changes.pop("budget")
-        search = changes.get("search", {})
-        is_share = (
-            isinstance(budget, int | float) and not isinstance(budget, bool) and 0 < budget <= 1
-        )
-        if budget != "auto" and not is_share:
-            raise ConfigError(
-                f"budget: got {budget!r}; pass the share of the cost of every score that may be spent, such as 0.2, or "
-                "'auto'."
-            )
-        if not isinstance(search, Mapping) or "budget" in search:
-            raise ConfigError(
-                "budget: the argument 'search' has one, too, or is no mapping. Pass one of them."
-            )
-        changes["search"] = {**search, "budget": budget}
-    return changes
 
 
 def _listed(name: str, value: object) -> list[Any]:
@@ -104,36 +81,30 @@ def _listed(name: str, value: object) -> list[Any]:
     return list(value)
 
 
-def _model(number: int, given: object) -> Mapping[str, Any]:
-    """The section of a model: a hub id or folder, or a mapping; the name is by default the last
-    part of its source.
-    """
+def _model(number: int, given: object) -> str | Mapping[str, Any]:
+    """A model as a configuration names it: a hub id or folder, or a mapping."""
     if isinstance(given, Path):
-        given = str(given.expanduser())
-    if isinstance(given, str):
-        given = {"source": given}
-    if not isinstance(given, Mapping):
+        return str(given.expanduser())
+    if not isinstance(given, str | Mapping):
         raise ConfigError(
             f"models[{number}]: got a {_type(given)}; pass a hub id, a folder, or a mapping such as "
             "{'source': ..., 'layers': ...}. A model object in memory is measured by daskmetrics.measure."
         )
-    source = given.get("source")
-    if "name" in given or not isinstance(source, str):
-        return given
-    return {"name": name_of(source), **given}
+    return given
 
 
-def _name_of_run(models: Sequence[Mapping[str, Any]]) -> str:
-    name = str(models[0].get("name", "run"))
-    if len(models) == 1:
+def _name_of_run(first: str | Mapping[str, Any], *others: object) -> str:
+    if isinstance(first, str):
+        first = {"source": first}
+    name = str(first.get("name") or name_of(str(first.get("source", "run"))))
+    if not others:
         return name
-    others = plural(len(models) - 1, "model").replace(" ", "-")
-    return f"{name[:80]}-and-{others}"
+    return f"{name[:80]}-and-{plural(len(others), 'model').replace(' ', '-')}"
 
 
 def _tasks(given: Sequence[Any], folder: RunFolder) -> Iterator[str]:
     """Names of tasks; those of tables are written first."""
-    tables = 0
+    defaults = chain(["texts"], (f"texts{number}" for number in count(2)))
     for number, task in enumerate(given):
         argument = f"tasks[{number}]"
         if isinstance(task, str):
@@ -141,10 +112,8 @@ def _tasks(given: Sequence[Any], folder: RunFolder) -> Iterator[str]:
         elif isinstance(task, Path):
             yield f"{FILE}{task}"
         elif isinstance(task, Mapping) or _is_table(task):
-            tables += 1
-            default = "texts" if tables == 1 else f"texts{tables}"
             table = dict(task) if isinstance(task, Mapping) else {"data": task}
-            yield _written(argument, {"name": default, **table}, folder)
+            yield _written(argument, {"name": next(defaults), **table}, folder)
         else:
             raise ConfigError(
                 f"{argument}: got a {_type(task)}; pass a name such as 'stdlib:order' or 'file:reviews.csv', a DataFrame "
@@ -165,11 +134,11 @@ def _written(argument: str, table: dict[str, Any], folder: RunFolder) -> str:
         raise ConfigError(
             f"{argument}: the name {name!r} is not valid; use letters, digits, '.', '_' and '-'."
         )
-    options = [f"{key}={table[key]}" for key in OPTIONS if key in table]
+    options = {key: table[key] for key in OPTIONS if key in table}
     roles = {role: column for role, column in table.items() if role in ROLES}
     if isinstance(data, str | Path):
         source = str(data)
-        options = [*(f"{role}={column}" for role, column in roles.items()), *options]
+        options = {**roles, **options}
     elif _is_table(data):
         lines = _lines(argument, data, roles)
         data_folder = folder.create().path.absolute() / "data" / content_key(lines)[:12]
@@ -181,9 +150,19 @@ def _written(argument: str, table: dict[str, Any], folder: RunFolder) -> str:
         raise ConfigError(
             f"{argument}: 'data' is a {_type(data)}; pass a DataFrame, or the path of a file."
         )
+    return file_name(source, options)
+
+
+def file_name(source: object, options: Mapping[str, Any]) -> str:
+    """The name of the task on a file.
+
+    >>> file_name("reviews.csv", {"text": "body"})
+    'file:reviews.csv(text=body)'
+    """
+    name = f"{FILE}{source}"
     if options:
-        source += f"({', '.join(options)})"
-    return f"{FILE}{source}"
+        name += f"({', '.join(f'{key}={value}' for key, value in options.items())})"
+    return name
 
 
 def _lines(argument: str, data: Any, roles: Mapping[str, Any]) -> str:

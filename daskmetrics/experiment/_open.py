@@ -5,7 +5,7 @@ as a run does.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from daskmetrics import config as configuration
 from daskmetrics.checkpoints import locations as checkpoints
-from daskmetrics.checkpoints import shipped as shipped
 from daskmetrics.checkpoints.folders import MODULES, is_model
 from daskmetrics.checkpoints.locations import Location
-from daskmetrics.checkpoints.shipped import ModelProtocol, protocol_of
-from daskmetrics.config import Config, Protocol
+from daskmetrics.checkpoints.shipped import ModelProtocol, Shipped, protocol_of
+from daskmetrics.checkpoints.shipped import read as read_shipped
+from daskmetrics.config import Config
 from daskmetrics.config.prompts import Prompts
 from daskmetrics.config.schema import name_of
 from daskmetrics.core.errors import ConfigError, unknown
@@ -29,9 +29,9 @@ from daskmetrics.experiment import prefetch as prefetch
 if TYPE_CHECKING:
     from daskmetrics.models import Encoder
 
-# keys that a model sets for itself: they also replace what its folder ships
-_MODEL_KEYS = ("max_length", "pooling")
-_HOOK_KEYS = ("pooling", "max_length")  # keys that hold for a network that is read by hooks
+# keys that a model sets for itself, which also replace what its folder ships; those that hold for
+# a network that is read by hooks
+_MODEL_KEYS = ("pooling", "max_length")
 _MAIN = "main"
 
 
@@ -39,55 +39,50 @@ _MAIN = "main"
 def opened(
     model: Any, layers: Any, tokenizer: Any, protocol: Mapping[str, Any]
 ) -> Iterator[tuple[Encoder, Checkpoint]]:
-    """The encoder of what a user calls a model, and the name of its checkpoint."""
+    """The encoder of what a user calls a model, and the name of its checkpoint.
+
+    A model in memory is in evaluation mode within the block, and each of its modules in training
+    again after it.
+    """
     if isinstance(model, (str, Path)) and not isinstance(layers, Mapping):
         if tokenizer is not None:
             raise ConfigError("A folder or a hub id has its own tokenizer; leave out 'tokenizer'.")
-        make = partial(_from_source, str(model), layers, protocol)
-    else:
-        import torch
-
-        if not isinstance(model, torch.nn.Module):
-            raise ConfigError(
-                f"A {type(model).__name__} is no model: give a folder, a hub id such as EleutherAI/pythia-14m, or a "
-                "model of transformers, sentence-transformers or torch."
-            )
-        if isinstance(layers, Mapping):
-            make = partial(_from_modules, model, layers, tokenizer, protocol)
-        elif _is_of("sentence_transformers", model):
-            make = partial(_from_sentence_transformer, model, layers, tokenizer, protocol)
-        elif _is_of("transformers", model):
-            make = partial(_from_transformers, model, layers, tokenizer, protocol)
-        else:
-            raise ConfigError(
-                f"The layers of a {type(model).__name__} are not known. Name the modules whose outputs are the layers, "
-                "such as layers={'first': model.blocks[0]}."
-            )
-    with _evaluating(model):
-        encoder, checkpoint = make()
+        encoder, checkpoint = _from_source(str(model), layers, protocol)
         with encoder:
             yield encoder, checkpoint
+        return
+    import torch
 
-
-@contextmanager
-def _evaluating(model: Any) -> Iterator[None]:
-    """Put a model in memory into evaluation mode, and each of its modules back into training at the
-    end.
-    """
-    training = []
-    if not isinstance(model, (str, Path)):
-        training = [module for module in model.modules() if module.training]
+    if not isinstance(model, torch.nn.Module):
+        raise ConfigError(
+            f"A {type(model).__name__} is no model: give a folder, a hub id such as EleutherAI/pythia-14m, or a "
+            "model of transformers, sentence-transformers or torch."
+        )
+    libraries = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
+    training = [module for module in model.modules() if module.training]
     for module in training:
         module.training = False
     try:
-        yield
+        with TemporaryDirectory() as folder:  # of what a SentenceTransformer would save
+            if isinstance(layers, Mapping):
+                encoder, checkpoint = _from_modules(model, layers, tokenizer, protocol)
+            elif "sentence_transformers" in libraries:
+                network, shipped = _shipped_by(model, Path(folder))
+                encoder, checkpoint = _from_transformers(
+                    network, layers, tokenizer or model.tokenizer, protocol, shipped
+                )
+            elif "transformers" in libraries:
+                encoder, checkpoint = _from_transformers(model, layers, tokenizer, protocol)
+            else:
+                raise ConfigError(
+                    f"The layers of a {type(model).__name__} are not known. Name the modules whose outputs are the "
+                    "layers, such as layers={'first': model.blocks[0]}."
+                )
+            with encoder:
+                yield encoder, checkpoint
     finally:
         for module in training:
             module.training = True
-
-
-def _is_of(library: str, model: Any) -> bool:
-    return any(kind.__module__.partition(".")[0] == library for kind in type(model).__mro__)
 
 
 def _settings(
@@ -150,34 +145,35 @@ def _from_transformers(
     layers: Any,
     tokenizer: Any,
     protocol: Mapping[str, Any],
-    modules: shipped.Shipped | None = None,
+    shipped: Shipped | None = None,
 ) -> tuple[Encoder, Checkpoint]:
     """The encoder of a model of transformers in memory, without its head."""
     from daskmetrics.models import Encoder, InMemory, LoadedModel
 
     name = name_of(str(getattr(model, "name_or_path", "") or type(model).__name__))
     keys = {"dtype": str(model.dtype).removeprefix("torch."), **protocol}
-    if keys.get("pooling") == "as_shipped" and modules is None:
-        raise ConfigError(
-            "A model of transformers ships no pooling: choose 'mean', 'last' or 'cls'."
-        )
     if keys.get("pooling") == "as_shipped":
+        if shipped is None:
+            raise ConfigError(
+                "A model of transformers ships no pooling: choose 'mean', 'last' or 'cls'."
+            )
         del keys["pooling"]
     settings = _settings(name, f"./{name}", _MAIN, layers, keys)
     (section,) = settings.models
-    base = settings.protocol
-    if modules is None or section.pooling:
-        modules = None
-        prompts = Prompts({})
-        base = base.model_copy(update={"pooling": section.pooling or "mean"})
+    base, prompts = settings.protocol, Prompts({})
+    if shipped is None or section.pooling:
+        shipped = None
+        changes: dict[str, Any] = {"pooling": section.pooling or "mean"}
     else:
-        prompts = Prompts(modules.prompts, modules.default_prompt)
-        max_length = section.max_length or modules.max_length or base.max_length
-        base = base.model_copy(update={"padding": modules.padding, "max_length": max_length})
-    read = ModelProtocol(base, prompts, modules)
+        prompts = Prompts(shipped.prompts, shipped.default_prompt)
+        max_length = section.max_length or shipped.max_length or base.max_length
+        changes = {"padding": shipped.padding, "max_length": max_length}
+    base = base.model_copy(update=changes)
     loaded = LoadedModel(InMemory(model.base_model, tokenizer or _tokenizer_of(model), name), base)
-    suite = Suite(name, (_MAIN,), checkpoints.layers_of(section, loaded.depth), loaded.depth)
-    return Encoder(loaded, read, suite.layers), Checkpoint(name, _MAIN)
+    chosen = checkpoints.layers_of(section, loaded.depth)
+    suite = Suite(name, (_MAIN,), chosen, loaded.depth)  # checks the layers
+    encoder = Encoder(loaded, ModelProtocol(base, prompts, shipped), suite.layers)
+    return encoder, Checkpoint(name, _MAIN)
 
 
 def _tokenizer_of(model: Any) -> Any:
@@ -192,60 +188,38 @@ def _tokenizer_of(model: Any) -> Any:
     )
 
 
-def _from_sentence_transformer(
-    model: Any, layers: Any, tokenizer: Any, protocol: Mapping[str, Any]
-) -> tuple[Encoder, Checkpoint]:
-    """The encoder of a SentenceTransformer in memory: what follows its network is read from what it
-    would save.
+def _shipped_by(model: Any, folder: Path) -> tuple[Any, Shipped | None]:
+    """The network of a SentenceTransformer in memory, and what the modules after it do, from the
+    files that they save into the folder.
     """
-    transformer, *later_modules = model
+    transformer = model[0]
     network = getattr(transformer, "auto_model", None) or getattr(transformer, "model", None)
     if network is None:
         raise ConfigError(
             f"The first module of this SentenceTransformer is a {type(transformer).__name__}, no Transformer."
         )
-    folder = TemporaryDirectory()
-    try:
-        modules = _shipped_by(model, transformer, later_modules, network, Path(folder.name))
-        encoder, checkpoint = _from_transformers(
-            network, layers, tokenizer or model.tokenizer, protocol, modules
-        )
-    except BaseException:
-        folder.cleanup()
-        raise
-    encoder.on_close(folder.cleanup)  # a dense module is read from there
-    return encoder, checkpoint
-
-
-def _shipped_by(
-    model: Any, transformer: Any, later_modules: Sequence[Any], network: Any, folder: Path
-) -> shipped.Shipped:
-    """What the modules after the network do, from the files that they save."""
     entries = []
     for i, module in enumerate(model):
         library = type(module).__module__.partition(".")[0]
         kind = f"{library}.models.{type(module).__name__}"
         entries.append({"idx": i, "path": str(i or ""), "type": kind})
-    (folder / MODULES).write_text(json.dumps(entries), encoding="utf-8")
+        if i:
+            (folder / str(i)).mkdir()
+            module.save(str(folder / str(i)))
     settings = {
         "prompts": dict(model.prompts or {}),
         "default_prompt_name": model.default_prompt_name,
         "similarity_fn_name": model.similarity_fn_name,
         "truncate_dim": model.truncate_dim,
     }
-    (folder / "config_sentence_transformers.json").write_text(
-        json.dumps(settings), encoding="utf-8"
-    )
+    for name, content in ((MODULES, entries), ("config_sentence_transformers.json", settings)):
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
     network.config.save_pretrained(folder)
     model.tokenizer.save_pretrained(folder)
     transformer.save_config(str(folder))
-    for i, module in enumerate(later_modules, 1):
-        path = folder / str(i)
-        path.mkdir()
-        module.save(str(path))
-    modules = shipped.read(folder)
-    assert modules is not None
-    return replace(modules, max_length=model.max_seq_length)
+    shipped = read_shipped(folder)
+    assert shipped is not None
+    return network, replace(shipped, max_length=model.max_seq_length)
 
 
 def _from_modules(
@@ -255,32 +229,31 @@ def _from_modules(
     from daskmetrics.models import Encoder, HookedModel
 
     for key in protocol:
-        if key not in _HOOK_KEYS:
-            raise unknown("argument for layers that are modules", key, _HOOK_KEYS)
-    if not layers:
+        if key not in _MODEL_KEYS:
+            raise unknown("argument for layers that are modules", key, _MODEL_KEYS)
+    kind, modules = type(model).__name__, set(model.modules())
+    if not layers or not all(layers):
         raise ConfigError(
-            "No layers: name at least one module, such as layers={'first': model.blocks[0]}."
+            "No layers: name at least one module, such as layers={'first': model.blocks[0]}; a name must not be empty."
         )
-    inside = set(model.modules())
-    if wrong := next((name for name, module in layers.items() if module not in inside), None):
-        raise ConfigError(f"Layer '{wrong}' is not a module of this {type(model).__name__}.")
-    name = name_of(type(model).__name__)
-    base: Protocol = _settings(
-        name, f"./{name}", _MAIN, "all", {"pooling": "mean", **protocol}
-    ).protocol
+    for name, module in layers.items():
+        if module not in modules:
+            raise ConfigError(f"Layer '{name}' is not a module of this {kind}.")
+    name = name_of(kind)
+    base = _settings(name, f"./{name}", _MAIN, "all", {"pooling": "mean", **protocol}).protocol
     if base.pooling == "as_shipped":
         raise ConfigError(
             "A network that is read by its modules ships no pooling: choose 'mean', 'last' or 'cls'."
         )
     prepare = tokenizer
     if hasattr(tokenizer, "model_max_length"):
-        prepare = partial(_tokenized, tokenizer, base.max_length)
+        prepare = partial(
+            tokenizer,
+            padding=True,
+            truncation=True,
+            max_length=base.max_length,
+            return_tensors="pt",
+        )
     hooked = HookedModel(model, layers, prepare)
     encoder = Encoder(hooked, ModelProtocol(base), range(len(layers)), list(layers))
     return encoder, Checkpoint(name, _MAIN)
-
-
-def _tokenized(tokenizer: Any, max_length: int, texts: list[str]) -> Mapping[str, Any]:
-    return dict(
-        tokenizer(texts, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
-    )

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from distributed import Client
 from rich.markup import escape
 
 from daskmetrics import store
-from daskmetrics.bandit import (
-    Learner,
-    Pick,
-    Problem,
-    Recommendation,
-    champions,
-)
+from daskmetrics.bandit import Learner, Recommendation, champions
 from daskmetrics.checkpoints import rolling
 from daskmetrics.checkpoints.hub import require_on_hub
-from daskmetrics.checkpoints.locations import recorded
+from daskmetrics.checkpoints.locations import recorded as location_fields
 from daskmetrics.checkpoints.shipped import require_known
 from daskmetrics.cluster.connection import connect
+from daskmetrics.config import Config
 from daskmetrics.core.errors import room_for
 from daskmetrics.core.events import (
     RunFinished,
@@ -40,17 +34,17 @@ from daskmetrics.core.events import (
 )
 from daskmetrics.core.files import RunFolder, private
 from daskmetrics.core.machine import environment, usage, workers
-from daskmetrics.core.names import Arm, Key, without_default
+from daskmetrics.core.names import Arm, Key, content_key, without_default
 from daskmetrics.core.results import Scored
 from daskmetrics.dashboard import RUN_PAGE, Publisher
-from daskmetrics.execution import Journal, Record, Settings, Sweep
+from daskmetrics.execution import Journal, Record, Settings, Source, Sweep, WorkUnit
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution.display import Display
 from daskmetrics.execution.journal import read
-from daskmetrics.experiment import _downloads
 from daskmetrics.experiment import _fresh as fresh
 from daskmetrics.experiment import maintenance as maintain
 from daskmetrics.experiment import measure as measure
+from daskmetrics.experiment import prefetch as prefetch
 from daskmetrics.experiment import search as search
 from daskmetrics.experiment import train as train
 from daskmetrics.experiment._worker import record_text
@@ -95,7 +89,7 @@ def run(
     folder.create()
     with private(), Journal(folder.journal, folder.lock) as journal:
         for notice in journal.notices:
-            display.message(escape(notice))
+            display.say(notice)
         for warning in experiment.warnings:
             display.message(f"[yellow]{escape(warning)}[/]")
         return continue_run(experiment, folder, journal, display, client)
@@ -172,6 +166,24 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
     _lay_out(_plan(experiment), folder, journal)
 
 
+def _lay_out(planned: store.StorePlan, folder: RunFolder, journal: Journal) -> None:
+    """Create the store of this plan with all recorded metrics.
+
+    An existing store of the same plan is kept unless its metadata is damaged; the journal records a
+    new store.
+    """
+    earlier = store.StorePlan.latest(journal.entries)
+    same = earlier is not None and earlier.template.key == planned.template.key
+    new = store.create(folder.store, planned.template)
+    if earlier is not None and same and not new:
+        new = any(store.check_files(folder.store, earlier.files))
+        if new:
+            store.lay_out(folder.store, planned.template)
+    if new or not same:
+        journal.append(replace(planned, files=store.files_of(folder.store)).event())
+    store.restore(folder.store, "metrics", planned.metric_blocks(journal.records()))
+
+
 def _plan(experiment: Experiment) -> store.StorePlan:
     """The layout of the experiment's store, and the keys of the units that fill it."""
     config = experiment.config.as_dict()
@@ -179,10 +191,19 @@ def _plan(experiment: Experiment) -> store.StorePlan:
     for checkpoint in experiment.checkpoints:
         keys = (experiment.encode_key(checkpoint, task) for task in experiment.tasks)
         encode[str(checkpoint)] = tuple(keys)
+    protocols: dict[str, object] = {}
+    for suite in experiment.suites:
+        by_revision = {
+            checkpoint.revision: experiment.protocols[checkpoint].as_dict()
+            for checkpoint in suite.checkpoints()
+        }
+        shared, *others = by_revision.values()
+        is_shared = all(other == shared for other in others)
+        protocols[suite.model] = shared if is_shared else by_revision
     attributes = {
         "name": experiment.config.name,
         "protocol": config["protocol"],
-        "protocols": _recorded_protocols(experiment),
+        "protocols": protocols,
         "corpus": {**config["corpus"], "key": experiment.prompts_key},
         "seed": experiment.config.seed,
         "environment": environment(*PACKAGES),
@@ -196,16 +217,11 @@ def _plan(experiment: Experiment) -> store.StorePlan:
     )
 
 
-def _recorded_protocols(experiment: Experiment) -> dict[str, Any]:
-    """What was done for each model: one protocol, or one for each revision if they differ."""
-    protocols: dict[str, dict[str, Any]] = {suite.model: {} for suite in experiment.suites}
-    for checkpoint, protocol in experiment.protocols.items():
-        protocols[checkpoint.model][checkpoint.revision] = protocol.as_dict()
-    for model, by_revision in protocols.items():
-        shared, *others = by_revision.values()
-        if all(other == shared for other in others):
-            protocols[model] = shared
-    return protocols
+def started(config: Config, display: Display) -> AbstractContextManager[Client]:
+    """A client of the configured cluster, which ends with the context."""
+    return connect(
+        config.cluster, config.name, display.say, on_start=display.message, page=RUN_PAGE
+    )
 
 
 @dataclass
@@ -225,43 +241,42 @@ class _RunDriver:
         config = self.experiment.config
         cluster: AbstractContextManager[Client] = nullcontext(given)
         if given is None:
-            cluster = connect(
-                config.cluster, config.name, self._say, on_start=self.display.message, page=RUN_PAGE
-            )
-        downloads = self.downloads = rolling.Downloads(
-            self.experiment.locations.values(), self._say
-        )
+            cluster = started(config, self.display)
+        self.downloads = rolling.Downloads(self.experiment.locations.values(), self.display.say)
         with (
             cluster as client,
             Publisher(client, self.journal.entries, self.experiment.task_weights) as publisher,
-            downloads,
+            self.downloads,
         ):
             if given is not None or config.cluster.kind in ("existing", "factory"):
                 scoring = require_workers(
                     client, self.folder.path, self._files(), config.cluster.patience
                 )
                 if scoring != self.experiment.scored_on:
-                    self._say(
+                    self.display.say(
                         "No worker offers the resource CPU: the workers that offer GPU also score the tasks."
                     )
                     self.experiment = replace(self.experiment, scored_on=scoring)
             self._train(client)
-            slots = UNITS_PER_WORKER * max(config.cluster.workers, len(workers(client)))
-            settings = Settings(
-                slots=slots,
+            self.client = client
+            self.settings = Settings(
+                slots=UNITS_PER_WORKER * max(config.cluster.workers, len(workers(client))),
                 patience=config.cluster.patience,
                 alone=True,  # two threads that import transformers at once get half of it
                 most_memory=config.cluster.most_memory if given is None else 0,
             )
-            self._measure(client, settings, publisher)
+            self._measure(publisher)
             if self.experiment.tasks:
-                self._search(client, settings, publisher)
+                self._search(publisher)
             self.journal.append(usage(client))
-        self._complete_store()
+        # make the store equal to the journal and ready for readers
+        records, planned = list(self.journal.records()), _plan(self.experiment)
+        with room_for(f"the store '{self.folder.store}'"):
+            store.restore(self.folder.store, "metrics", planned.metric_blocks(records))
+            if self.experiment.tasks:
+                store.restore(self.folder.store, "scores", planned.score_blocks(records))
+            store.finish(self.folder.store, {})
         return RunResult(self.computed, self.failed)
-
-    def _say(self, text: str) -> None:
-        self.display.message(escape(text))
 
     def _files(self) -> list[str]:
         """Files and folders of this machine that workers must see."""
@@ -275,121 +290,112 @@ class _RunDriver:
         paths |= {Path(getattr(task, "path", self.folder.path)) for task in self.experiment.tasks}
         return sorted({str(path.absolute()) for path in paths if path.exists()})
 
+    def _recorded(self) -> set[Key]:
+        return {record.key for record in self.journal.records()}
+
+    def _compute(self, source: Source, on_record: Callable[[Record], None]) -> None:
+        run_source(
+            source, self.client, self.journal, self.settings, on_record, self.display.message
+        )
+
     def _train(self, client: Client) -> None:
         """Train the suites of several ranks by process groups; suites of one rank are work units of
         `_measure`.
         """
-        for suite in self.experiment.trainings.values():
+        suites = {}
+        for name, suite in self.experiment.trainings.items():
             suite.claim()
-        suites = {
-            name: suite
-            for name, suite in self.experiment.trainings.items()
-            if suite.recipe.ranks > 1
-        }
+            if suite.recipe.ranks > 1:
+                suites[name] = suite
         train.train(client, self.experiment.config, self.display, suites, self.folder.telemetry)
-        recorded = {record.key for record in self.journal.records()}
+        recorded = self._recorded()
         for record in train.records(suites):
             if record.key not in recorded:
                 self.journal.append(record)
 
-    def _measure(self, client: Client, settings: Settings, publisher: Publisher) -> None:
+    def _measure(self, publisher: Publisher) -> None:
         units = measure.units(self.experiment, self.folder, self.journal.records())
-        recorded = {record.key for record in self.journal.records()}
-        measuring = [unit for unit in units if unit.kind == "measure"]
-        shown = {"train": [unit for unit in units if unit.kind == "train"], "measure": []}
-        if self.experiment.metrics:
-            shown["measure"] = measuring
-        publisher.send(UnitsPlanned({kind: len(of_kind) for kind, of_kind in shown.items()}))
-        for kind, of_kind in shown.items():
-            self.display.phase(kind, len(of_kind), sum(unit.key in recorded for unit in of_kind))
-        specs = (unit.args[0] for unit in measuring if unit.key not in recorded)
+        recorded, planned = self._recorded(), {}
+        for kind in ("train", "measure"):
+            keys = [unit.key for unit in units if unit.kind == kind]
+            if kind == "measure" and not self.experiment.metrics:
+                keys = []
+            planned[kind] = len(keys)
+            self.display.phase(kind, len(keys), sum(key in recorded for key in keys))
+        publisher.send(UnitsPlanned(planned))
+        waiting = (unit for unit in units if unit.kind == "measure" and unit.key not in recorded)
+        specs = (unit.args[0] for unit in waiting)
         self.downloads.expect(spec.location for spec in specs if spec.missing)
         sweep = Sweep(units)
-        run_source(sweep, client, self.journal, settings, self._show, self.display.message)
+        self._compute(sweep, self._show)
         for unit in sweep.blocked():
             self.display.message(
                 f"[yellow]{unit.name} was not measured: the training of its suite failed[/]"
             )
-        if text := _downloads.spared(self.journal.records()):
-            self._say(text)
+        if text := prefetch.spared(self.journal.records()):
+            self.display.say(text)
 
-    def _search(self, client: Client, settings: Settings, publisher: Publisher) -> None:
-        config = self.experiment.config.search
-        problem = search.problem(self.experiment, self.journal.records())
-        key = search.search_key(self.experiment, problem)
+    def _search(self, publisher: Publisher) -> None:
+        experiment, config = self.experiment, self.experiment.config.search
+        problem = search.problem(experiment, self.journal.records())
+        key = content_key("search", experiment.key, [str(arm) for arm in problem.arms])
         limits = search.budget(config, problem, self.grows)
-        allotted = None
         if config.budget == "auto":
-            self._say(f"Budget {search.automatic_budget(problem)}.")
-        if self.experiment.fresh:
-            allotted = fresh.allotment_of(self.experiment, problem.exhaustive_cost)
+            self.display.say(f"Budget {search.automatic_budget(problem)}.")
+        allotted = None
+        if experiment.fresh:
+            allotted = fresh.allotment_of(experiment, problem.exhaustive_cost)
             limits = replace(limits, share=None, cost=allotted.search)
+        decided = search.decided(self.journal.entries, key)
+        if self.grows:
+            decided = search.carried_on(experiment, problem, decided, self.journal.records())
         learner = Learner(
             problem,
-            self.experiment.policy,
+            experiment.policy,
             budget=limits,
-            window=search.window(self.experiment, self.journal.entries),
-            seed=self.experiment.config.seed,
-            decided=self._decided(problem, key),
+            window=search.window(experiment, self.journal.entries),
+            seed=experiment.config.seed,
+            decided=decided,
             confidence=config.confidence,
             within=config.within,
         )
-        source = search.SearchSource(
-            self.experiment, learner, key, self.folder.embeddings.resolve()
-        )
+        scratch = self.folder.embeddings.resolve()
+        recorded = self._recorded()
+
+        def expect(units: Sequence[WorkUnit]) -> None:
+            inputs = (unit.input for unit in units if unit.key not in recorded)
+            specs = (encode.args[0] for encode in inputs if encode)
+            self.downloads.expect(dict.fromkeys(spec.location for spec in specs))
+
+        source = search.SearchSource(experiment, learner, key, scratch, expect)
         share = 100 / learner.budget
         self.display.phase("search", 100, min(100, int(learner.spent * share)), unit="% of budget")
         publisher.send(SearchStarted(learner.budget, problem.exhaustive_cost, learner.spent))
 
         def show(record: Record) -> None:
             self._show(record, min(100.0, learner.spent * share))
-            publisher.send_computed(partial(search.posterior, self.experiment, learner))
+            publisher.send_computed(partial(search.posterior, experiment, learner))
 
-        ahead = _downloads.Expecting(source, self.downloads, self.journal.records())
-        run_source(ahead, client, self.journal, settings, show, self.display.message)
+        self._compute(source, show)
         self.display.finish("search")
         learner.rebuild_posterior()  # the live posterior depends on the clock
         best = learner.recommendation()
         finalists: tuple[Arm, ...] = ()
         if allotted:
-            finalists, best = self._score_fresh(client, settings, learner, best, allotted)
-        self.journal.append(
-            SearchEnded(
-                key=self.experiment.key,
-                location=self._location(best.arm),
-                **best.as_dict(),
-                order=learner.outcome_order,
-                kinds=[
-                    asdict(champion, dict_factory=without_default)
-                    for champion in champions(learner.state, self.experiment.kinds)
-                ],
-                ending=learner.ending,
-                fresh=[str(arm) for arm in finalists],
-            )
-        )
-
-    def _decided(self, problem: Problem, key: Key) -> list[Pick]:
-        decided = search.decided(self.journal.entries, key)
-        if self.grows:
-            return search.carried_on(self.experiment, problem, decided, self.journal.records())
-        return decided
+            finalists, best = self._score_fresh(learner, best, allotted)
+        self._conclude(learner, best, finalists)
 
     def _score_fresh(
-        self,
-        client: Client,
-        settings: Settings,
-        learner: Learner,
-        best: Recommendation,
-        allotted: fresh.Allotment,
+        self, learner: Learner, best: Recommendation, allotted: fresh.Allotment
     ) -> tuple[tuple[Arm, ...], Recommendation]:
         """Score the finalists on the items kept back; returns them, and the recommendation with the
         whole cost.
         """
         experiment = self.experiment
         problem = fresh.problem(experiment)
-        picked = [pick.cell for pick in learner.picks]
         cells = {
-            experiment.score_key(cell.arm, experiment.by_task[cell.task]): cell for cell in picked
+            experiment.score_key(pick.cell.arm, experiment.by_task[pick.cell.task]): pick.cell
+            for pick in learner.picks
         }
         scores: dict[Arm, dict[str, Scored]] = {}
         for record, result in scored(self.journal.records()):
@@ -397,9 +403,9 @@ class _RunDriver:
                 scores.setdefault(cell.arm, {})[cell.task] = result
         arms, cost = fresh.finalists(best, scores, problem, allotted.total - best.spent)
         units = list(fresh.units(experiment, arms, problem, self.folder.embeddings.resolve()))
-        recorded = {record.key for record in self.journal.records()}
+        recorded = self._recorded()
         self.display.phase("fresh", len(units), sum(unit.key in recorded for unit in units))
-        run_source(Sweep(units), client, self.journal, settings, self._show, self.display.message)
+        self._compute(Sweep(units), self._show)
         return arms, replace(
             best,
             spent=best.spent + cost,
@@ -407,13 +413,28 @@ class _RunDriver:
             exhaustive=allotted.exhaustive,
         )
 
-    def _location(self, arm: Arm) -> dict[str, Any]:
-        """Where an arm's weights are, for readers of the run."""
-        return {
-            **recorded(self.experiment.locations[arm.checkpoint]),
-            "depth": self.experiment.by_model[arm.model].depth,
-            "protocol": self.experiment.protocols[arm.checkpoint].as_dict(),
+    def _conclude(self, learner: Learner, best: Recommendation, finalists: Sequence[Arm]) -> None:
+        """Record the recommendation, with where the arm's weights are, for readers of the run."""
+        experiment = self.experiment
+        location = {
+            **location_fields(experiment.locations[best.arm.checkpoint]),
+            "depth": experiment.by_model[best.arm.model].depth,
+            "protocol": experiment.protocols[best.arm.checkpoint].as_dict(),
         }
+        self.journal.append(
+            SearchEnded(
+                key=experiment.key,
+                location=location,
+                **best.as_dict(),
+                order=learner.outcome_order,
+                kinds=[
+                    asdict(champion, dict_factory=without_default)
+                    for champion in champions(learner.state, experiment.kinds)
+                ],
+                ending=learner.ending,
+                fresh=[str(arm) for arm in finalists],
+            )
+        )
 
     def _show(self, record: Record, spent: float | None = None) -> None:
         self.computed += record.ok
@@ -426,30 +447,3 @@ class _RunDriver:
             )
         phase = "search" if record.kind == "score" else record.kind
         self.display.advance(phase, record_text(record), spent)
-
-    def _complete_store(self) -> None:
-        """Make the store equal to the journal."""
-        records = list(self.journal.records())
-        planned = _plan(self.experiment)
-        with room_for(f"the store '{self.folder.store}'"):
-            store.restore(self.folder.store, "metrics", planned.metric_blocks(records))
-            if self.experiment.tasks:
-                store.restore(self.folder.store, "scores", planned.score_blocks(records))
-
-
-def _lay_out(planned: store.StorePlan, folder: RunFolder, journal: Journal) -> None:
-    """Create the store of this plan with all recorded metrics.
-
-    An existing store of the same plan is kept unless its metadata is damaged; the journal records a
-    new store.
-    """
-    earlier = store.StorePlan.latest(journal.entries)
-    same = earlier is not None and earlier.template.key == planned.template.key
-    new = store.create(folder.store, planned.template)
-    if earlier is not None and same and not new:
-        new = any(store.check_files(folder.store, earlier.files))
-        if new:
-            store.lay_out(folder.store, planned.template)
-    if new or not same:
-        journal.append(replace(planned, files=store.files_of(folder.store)).event())
-    store.restore(folder.store, "metrics", planned.metric_blocks(journal.records()))

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,119 +28,78 @@ from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
 from daskmetrics.core.outcomes import mean_score
 from daskmetrics.core.results import Scored
 from daskmetrics.core.text import plural
-from daskmetrics.execution import Journal
 from daskmetrics.experiment import search as search
 from daskmetrics.experiment.preparation import Experiment
 
 PACKAGES = {"mlflow": "mlflow-skinny", "wandb": "wandb"}  # to install, by the name in `watch.log`
 PROJECT = "daskmetrics"  # by default, of W&B; the experiment of MLflow
 Numbers = Mapping[str, float]
+Log = Callable[[int, Numbers], None]  # of the numbers of a training step
 RISE = 0.01  # the rise of the score that would matter, as a share of the best score
 AHEAD = 3  # future checkpoints for which a rise is predicted
 STOPPED = 0.1  # the score has stopped rising if the probability of such a rise is below this
 
 
-@dataclass(frozen=True)
-class RoundAnswer:
-    """The answer of one round, for the terminal and for other programs."""
-
-    checkpoints: int
-    cells: int  # scored so far
-    best: Arm
-    score: float | None  # mean over the tasks of the objective; None if it lacks one of them
-    stderr: float | None
-    rise: RiseForecast | None
-    stopped_below: float  # the probability below which the score counts as no longer rising
-    # the best, best first, and the latest of each model; empty if none is asked for
-    keep: tuple[Checkpoint, ...] = ()
-    deletable: tuple[Checkpoint, ...] = ()  # the others
-
-    @property
-    def has_stopped(self) -> bool:
-        """Whether the score of the best arm's layer has stopped rising."""
-        return self.rise is not None and self.rise.probability < self.stopped_below
-
-    def as_dict(self) -> dict[str, Any]:
-        """The answer as plain JSON values; docs/watch.md names the fields."""
-        best = {
-            "arm": str(self.best),
-            "checkpoint": str(self.best.checkpoint),
-            "step": self.best.checkpoint.step,
-            "layer": self.best.layer,
-            "score": self.score,
-            "stderr": self.stderr,
-        }
-        rise = self.rise and {
-            "layer": self.best.layer,
-            "probability": round(self.rise.probability, 4),
-            "more_than": self.rise.more_than,
-            "steps": list(self.rise.steps),
-            "stopped": self.has_stopped,
-        }
-        answer = {
-            "checkpoints": self.checkpoints,
-            "cells": self.cells,
-            "best": best,
-            "rise": rise,
-        }
-        if self.keep:
-            answer["keep"] = list(map(str, self.keep))
-            answer["deletable"] = list(map(str, self.deletable))
-        answer["text"] = " ".join(self.lines)
-        return answer
-
-    @property
-    def lines(self) -> list[str]:
-        best = f"{self.best} is the best of {plural(self.checkpoints, 'checkpoint')}"
-        if self.score is not None:
-            best += f", {self.score:.3f} ± {self.stderr:.3f}"
-        lines = [f"{best}."]
-        if self.rise:
-            state = "has stopped rising" if self.has_stopped else "may still rise"
-            lines.append(
-                f"Layer {self.best.layer} {state}: by step {self.rise.steps[-1]:,} it rises by more than "
-                f"{100 * self.rise.more_than:g} % with probability {self.rise.probability:.2f}."
-            )
-        if self.deletable:
-            keep = ", ".join(map(str, self.keep))
-            deletable = ", ".join(map(str, self.deletable))
-            lines.append(f"Keep {keep}. May be deleted: {deletable}.")
-        return lines
-
-
-def answer_of(experiment: Experiment, journal: Journal, ended: SearchEnded) -> RoundAnswer:
-    """The answer of a round whose search has ended."""
-    config, best = experiment.config, ended.best_arm
-    records = list(journal.records())
-    weights = experiment.task_weights
-    counted = {task: weight for task, weight in weights.items() if weight > 0}
+def round_fields(
+    experiment: Experiment, records: Sequence[Record], ended: SearchEnded
+) -> dict[str, Any]:
+    """What a round found, as the fields of its event ``updated``; docs/watch.md names them."""
+    best, checkpoints = ended.best_arm, len(experiment.checkpoints)
+    counted = {task: weight for task, weight in experiment.task_weights.items() if weight > 0}
     scores = {task: Scored(**score) for task, score in ended.best["scores"].items()}
     score, stderr = mean_score(scores, counted) or (None, None)
-    rise = rise_forecast(
+    sentence = f"{best} is the best of {plural(checkpoints, 'checkpoint')}"
+    if score is not None:
+        sentence += f", {score:.3f} ± {stderr:.3f}"
+    sentences = [f"{sentence}."]
+    fields: dict[str, Any] = {
+        "checkpoints": checkpoints,
+        "cells": ended.cells,
+        "best": {
+            "arm": str(best),
+            "checkpoint": str(best.checkpoint),
+            "step": best.checkpoint.step,
+            "layer": best.layer,
+            "score": score,
+            "stderr": stderr,
+        },
+        "rise": None,
+    }
+    forecast = _forecast(experiment, records, best)
+    if forecast:
+        fields["rise"] = {
+            "layer": best.layer,
+            "probability": round(forecast.probability, 4),
+            "more_than": forecast.more_than,
+            "steps": list(forecast.steps),
+            "stopped": forecast.probability < STOPPED,
+        }
+        state = "has stopped rising" if fields["rise"]["stopped"] else "may still rise"
+        sentences.append(
+            f"Layer {best.layer} {state}: by step {forecast.steps[-1]:,} it rises by more than "
+            f"{100 * RISE:g} % with probability {forecast.probability:.2f}."
+        )
+    if experiment.config.watch.kept:
+        keep, deletable = _sorted_out(experiment, records, best, experiment.config.watch.kept)
+        fields["keep"], fields["deletable"] = list(map(str, keep)), list(map(str, deletable))
+        if deletable:
+            sentences.append(
+                f"Keep {', '.join(fields['keep'])}. May be deleted: {', '.join(fields['deletable'])}."
+            )
+    return {**fields, "text": " ".join(sentences)}
+
+
+def _forecast(experiment: Experiment, records: Sequence[Record], best: Arm) -> RiseForecast | None:
+    return rise_forecast(
         _all_suites(experiment, records),
         _scores(records),
         best,
-        tasks=weights,
+        tasks=experiment.task_weights,
         kinds=experiment.kinds,
-        reward=config.search.reward,
+        reward=experiment.config.search.reward,
         share=RISE,
         ahead=AHEAD,
-        seed=config.seed,
-    )
-    keep: tuple[Checkpoint, ...] = ()
-    deletable: tuple[Checkpoint, ...] = ()
-    if config.watch.kept:
-        keep, deletable = _sorted_out(experiment, records, best, config.watch.kept)
-    return RoundAnswer(
-        checkpoints=len(experiment.checkpoints),
-        cells=ended.cells,
-        best=best,
-        score=score,
-        stderr=stderr,
-        rise=rise,
-        stopped_below=STOPPED,
-        keep=keep,
-        deletable=deletable,
+        seed=experiment.config.seed,
     )
 
 
@@ -248,7 +207,7 @@ def require_trackers(names: Sequence[str]) -> None:
         )
 
 
-def numbers_of(answer: Mapping[str, Any]) -> dict[str, float]:
+def numbers_of(fields: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a round, of the fields of its event ``updated``; what is not known is left
     out.
 
@@ -258,47 +217,53 @@ def numbers_of(answer: Mapping[str, Any]) -> dict[str, float]:
     {'checkpoints': 2.0, 'cells': 4.0, 'best_step': 8.0, 'best_layer': 1.0, 'best_score': 0.5,
     'best_stderr': 0.1}
     """
-    numbers = {name: answer[name] for name in ("checkpoints", "cells")}
+    numbers = {name: fields[name] for name in ("checkpoints", "cells")}
     for name in ("step", "layer", "score", "stderr"):
-        numbers[f"best_{name}"] = answer["best"][name]
-    if answer["rise"]:
-        numbers["rise_probability"] = answer["rise"]["probability"]
+        numbers[f"best_{name}"] = fields["best"][name]
+    if fields["rise"]:
+        numbers["rise_probability"] = fields["rise"]["probability"]
     return {name: float(value) for name, value in numbers.items() if value is not None}
 
 
 @contextmanager
 def trackers(
     names: Sequence[str], run: str, identity: str, folder: Path, say: Callable[[str], None]
-) -> Iterator[Callable[[int, Numbers], None]]:
+) -> Iterator[Log]:
     """A function that logs the numbers of a round at a training step to one run of each library.
 
     ``identity`` names the run there, so that a watch that goes on adds to it. Where to log is as
     the libraries read it from their own settings and variables. A library that fails later is
     reported to ``say``, and the watch goes on.
     """
-    opened = {"mlflow": _mlflow, "wandb": _wandb}
     with ExitStack() as stack:
-        writers = {}
+        writers: dict[str, Log] = {}
         for name in names:
-            try:
-                writers[name] = stack.enter_context(opened[name](run, identity, folder))
-            except Exception as error:  # a server that does not answer can raise anything
-                raise ConfigError(
-                    f"watch.log: {name} cannot be used: {type(error).__name__}: {error}"
-                ) from error
+            open_run = {"mlflow": _mlflow, "wandb": _wandb}[name]
+            with _errors_of(f"watch.log: {name} cannot be used", _refuse):
+                writers[name] = stack.enter_context(open_run(run, identity, folder))
 
         def log(step: int, numbers: Numbers) -> None:
             for name, write in writers.items():
-                try:
+                with _errors_of(f"{name} did not take step {step:,}", say):
                     write(step, numbers)
-                except Exception as error:  # a server that does not answer can raise anything
-                    say(f"{name} did not take step {step:,}: {type(error).__name__}: {error}")
 
         yield log
 
 
 @contextmanager
-def _mlflow(run: str, identity: str, folder: Path) -> Iterator[Callable[[int, Numbers], None]]:
+def _errors_of(what: str, report: Callable[[str], None]) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # a server that does not answer can raise anything
+        report(f"{what}: {type(error).__name__}: {error}")
+
+
+def _refuse(text: str) -> None:
+    raise ConfigError(text)
+
+
+@contextmanager
+def _mlflow(run: str, identity: str, folder: Path) -> Iterator[Log]:
     import mlflow
     from mlflow.entities import Metric
 
@@ -323,7 +288,7 @@ def _mlflow(run: str, identity: str, folder: Path) -> Iterator[Callable[[int, Nu
 
 
 @contextmanager
-def _wandb(run: str, identity: str, folder: Path) -> Iterator[Callable[[int, Numbers], None]]:
+def _wandb(run: str, identity: str, folder: Path) -> Iterator[Log]:
     import wandb
 
     quiet = wandb.Settings(

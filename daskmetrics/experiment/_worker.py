@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,6 @@ from daskmetrics.experiment._embeddings import LayerEmbeddings, memory_budget
 
 if TYPE_CHECKING:
     from daskmetrics.metrics import Metric
-    from daskmetrics.metrics.engine import Reducer
     from daskmetrics.models import Encoder
     from daskmetrics.tasks import Task
 
@@ -149,8 +148,9 @@ def measure(spec: MeasureSpec) -> Measured:
 
 
 def _reduce(spec: MeasureSpec, metrics: Mapping[Key, Metric]) -> Measured:
-    """The values of these metrics."""
+    """The values of these metrics, by one forward pass over each view of the prompts."""
     from daskmetrics.metrics import engine as engine
+    from daskmetrics.models import Encoder, LoadedModel
 
     prompts: list[str] = json.loads(Path(spec.prompts).read_text(encoding="utf-8"))
     if digest(prompts) != spec.prompts_key:
@@ -158,8 +158,12 @@ def _reduce(spec: MeasureSpec, metrics: Mapping[Key, Metric]) -> Measured:
             f"'{spec.prompts}' does not hold the prompts of the run: run the same command again."
         )
     reducer = engine.Reducer(tuple(metrics.values()), spec.layers, len(prompts))
-    with rolling.held(spec.location, spec.following) as download:
-        size = _forward(spec, prompts, reducer)
+    with (
+        rolling.held(spec.location, spec.following) as download,
+        LoadedModel(spec.location, spec.protocol.base, following=spec.following) as model,
+    ):
+        Encoder(model, spec.protocol, spec.layers).reduce(prompts, reducer, spec.seed)
+        size = model.size(spec.layers)
     reduced = reducer.finish()
     return Measured(
         layers=spec.layers,
@@ -179,15 +183,6 @@ def _rows(numbers: NDArray[np.float64]) -> tuple[Row, ...]:
     cells = numbers.astype(object)
     cells[np.isnan(numbers)] = None
     return tuple(map(tuple, cells.tolist()))
-
-
-def _forward(spec: MeasureSpec, prompts: list[str], reducer: Reducer) -> NetworkSize | None:
-    """One forward pass over each view of the prompts; returns the size of the network."""
-    from daskmetrics.models import Encoder, LoadedModel
-
-    with LoadedModel(spec.location, spec.protocol.base, following=spec.following) as model:
-        Encoder(model, spec.protocol, spec.layers).reduce(prompts, reducer, spec.seed)
-        return model.size(spec.layers)
 
 
 def encode(spec: EncodeSpec) -> LayerEmbeddings:
@@ -254,13 +249,11 @@ def _keep_corpus(encoder: Encoder, spec: EncodeSpec) -> Path:
     path = Path(spec.scratch) / f"corpus-{identity}.npz"
     if path.exists():
         return path
-    pooler = Pooler(
-        encoder.model, encoder.protocol, texts, encoder.protocol.prompts.of(None), poolings
-    )
-    blocks = {}
-    for name, by_layer in zip(spec.poolings, pooler.vectors(encoder.layers), strict=True):
-        for layer, vectors in zip(encoder.layers, by_layer, strict=True):
-            blocks[f"{layer}{name}"] = vectors
+    prompt = encoder.protocol.prompts.of(None)
+    pooler = Pooler(encoder.model, encoder.protocol, texts, prompt, poolings)
+    names = (f"{layer}{name}" for name, layer in product(spec.poolings, encoder.layers))
+    vectors = chain.from_iterable(pooler.vectors(encoder.layers))
+    blocks = dict(zip(names, vectors, strict=True))
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **blocks)
     with room_for(f"the corpus's vectors in '{path}'"):
@@ -359,11 +352,11 @@ def _size_for(layer: int, embeddings: LayerEmbeddings) -> NetworkSize | None:
     if size is None:
         return None
     layers = sorted({layer, max(embeddings.layers)})
-    rows = [embeddings.layers.index(number) for number in layers]
+    rows = list(map(embeddings.layers.index, layers))
     return replace(
         size,
-        parameters=tuple(size.parameters[row] for row in rows),
-        computed=tuple(size.computed[row] for row in rows),
+        parameters=tuple(map(size.parameters.__getitem__, rows)),
+        computed=tuple(map(size.computed.__getitem__, rows)),
         layers=tuple(layers),
     )
 

@@ -18,6 +18,7 @@ from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
 from daskmetrics.core.names import Arm, Checkpoint, Suite, content_key, seed_of
 from daskmetrics.core.results import Scored
 from daskmetrics.experiment import _worker as worker
+from daskmetrics.experiment._arguments import file_name
 from daskmetrics.experiment._embeddings import MEMORY
 from daskmetrics.experiment._open import opened
 from daskmetrics.experiment.preparation import check_readouts
@@ -232,13 +233,13 @@ def tasks_of(data: Any, columns: Mapping[str, str]) -> tuple[Task, ...]:
 
     ``columns`` are the options of a file task: the columns of its roles, ``kind`` and ``probe``.
     """
-    if isinstance(data, (str, Path)) and not _names_task(data):
-        name = f"file:{data}"
-        if columns:
-            options = ", ".join(f"{role}={column}" for role, column in columns.items())
-            name += f"({options})"
-        return tasks.resolve([name])
+    prefixes = {name.partition(":")[0] for name in tasks.catalogue()}
+    prefixes |= {"stdlib", "mteb", "file", "preset"}
     names = [data] if isinstance(data, str) else data
+    if isinstance(data, (str, Path)):
+        prefix, colon, _ = str(data).partition(":")
+        if isinstance(data, Path) or not (colon and prefix in prefixes):
+            return tasks.resolve([file_name(data, columns)])
     if isinstance(names, (list, tuple)) and names and all(isinstance(name, str) for name in names):
         if columns:
             raise ConfigError(
@@ -253,19 +254,12 @@ def tasks_of(data: Any, columns: Mapping[str, str]) -> tuple[Task, ...]:
     return (table_task(Path("data"), placed_rows, columns, "data", in_memory=True),)
 
 
-def _names_task(data: str | Path) -> bool:
-    prefixes = {name.partition(":")[0] for name in tasks.catalogue()}
-    prefixes |= {"stdlib", "mteb", "file", "preset"}
-    return isinstance(data, str) and data.partition(":")[0] in prefixes and ":" in data
-
-
 def _rows(data: Any) -> list[Mapping[str, Any]]:
     """The rows of a DataFrame, of a Hugging Face dataset, or of a list of mappings."""
     if hasattr(data, "to_dict") and hasattr(data, "columns"):
-        rows: list[Mapping[str, Any]] = []
-        for row in data.to_dict("records"):
-            named = {str(name): value for name, value in row.items()}
-            rows.append(named)
+        rows: list[Mapping[str, Any]] = data.set_axis(map(str, data.columns), axis=1).to_dict(
+            "records"
+        )
         return rows
     names = getattr(data, "column_names", None)
     if isinstance(names, Mapping):

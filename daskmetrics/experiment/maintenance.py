@@ -164,11 +164,9 @@ def retry(folder: RunFolder, keys: Iterable[Key]) -> int:
     """
     requested = set(keys)
     with Journal(folder.must_exist().journal, folder.lock) as journal:
-        failed = [
-            record.key for record in journal.records() if record.key in requested and not record.ok
-        ]
+        failed = {record.key for record in journal.records() if not record.ok} & requested
         if failed:
-            journal.append(UnitsRetried(failed))
+            journal.append(UnitsRetried(sorted(failed)))
     return len(failed)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import daskmetrics.training as training
-from daskmetrics.checkpoints.locations import Location
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.names import Checkpoint, Key, Suite, content_key
+from daskmetrics.core.names import Key, Suite, content_key
 from daskmetrics.execution import Record, WorkUnit
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment._worker import known_columns, known_sizes
@@ -29,57 +28,45 @@ def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) 
     train: list[WorkUnit] = []
     for chain in sorted(chains.values(), key=_training_cost, reverse=True):
         train += chain.values()
-    following = _following(experiment, {record.key for record in records if record.ok})
+    done = {record.key for record in records if record.ok}
+    waiting = [checkpoint for checkpoint, key in experiment.measure_keys.items() if key not in done]
+    # what each checkpoint's worker probably measures next, if units are assigned in turn
+    later = map(experiment.locations.__getitem__, waiting[experiment.config.cluster.workers :])
+    following = dict(zip(waiting, later, strict=False))
     columns, sizes = known_columns(records), known_sizes(records)
     metrics = dict(zip(experiment.metric_keys, experiment.metrics, strict=True))
     measure = []
-    for suite in experiment.suites:
-        for checkpoint in suite.checkpoints():
-            states = experiment.states_key(suite, checkpoint)
-            spec = worker.MeasureSpec(
-                checkpoint=checkpoint,
-                location=experiment.locations[checkpoint],
-                layers=suite.layers,
-                metrics=metrics,
-                protocol=experiment.protocols[checkpoint],
-                prompts=str(folder.corpus.resolve()),
-                prompts_key=experiment.prompts_key,
-                store=str(folder.store.resolve()),
-                seed=experiment.config.seed,
-                states_key=states,
-                recorded={
-                    key: column for key, column in columns.get(states, {}).items() if key in metrics
-                },
-                size=sizes.get(states),
-                following=following.get(checkpoint),
-            )
-            training_unit = chains[suite.model].get(checkpoint.revision)
-            unit = WorkUnit(
-                key=experiment.measure_keys[checkpoint],
-                name=str(checkpoint),
-                kind="measure",
-                function=worker.measure,
-                args=(spec,),
-                resources={"GPU": 1},
-                requires=(training_unit.key,) if training_unit else (),
-                keeps=str(checkpoint),
-            )
-            measure.append(unit)
+    for checkpoint, key in experiment.measure_keys.items():
+        states = experiment.states_key(checkpoint)
+        recorded = columns.get(states, {})
+        spec = worker.MeasureSpec(
+            checkpoint=checkpoint,
+            location=experiment.locations[checkpoint],
+            layers=experiment.by_model[checkpoint.model].layers,
+            metrics=metrics,
+            protocol=experiment.protocols[checkpoint],
+            prompts=str(folder.corpus.resolve()),
+            prompts_key=experiment.prompts_key,
+            store=str(folder.store.resolve()),
+            seed=experiment.config.seed,
+            states_key=states,
+            recorded={metric: recorded[metric] for metric in metrics if metric in recorded},
+            size=sizes.get(states),
+            following=following.get(checkpoint),
+        )
+        training_unit = chains[checkpoint.model].get(checkpoint.revision)
+        unit = WorkUnit(
+            key=key,
+            name=str(checkpoint),
+            kind="measure",
+            function=worker.measure,
+            args=(spec,),
+            resources={"GPU": 1},
+            requires=(training_unit.key,) if training_unit else (),
+            keeps=str(checkpoint),
+        )
+        measure.append(unit)
     return [replace(unit, timeout=experiment.config.cluster.timeout) for unit in train + measure]
-
-
-def _following(experiment: Experiment, recorded: Container[Key]) -> dict[Checkpoint, Location]:
-    """The checkpoint that each checkpoint's worker probably measures next, if units are assigned in
-    turn.
-    """
-    waiting = [
-        checkpoint for checkpoint, key in experiment.measure_keys.items() if key not in recorded
-    ]
-    later = waiting[experiment.config.cluster.workers :]
-    return {
-        checkpoint: experiment.locations[after]
-        for checkpoint, after in zip(waiting, later, strict=False)
-    }
 
 
 def _training_chain(

@@ -1,22 +1,33 @@
-"""Downloads that a configuration needs: checkpoints and data sets that are not on this machine yet."""
+"""Downloads that a configuration needs: checkpoints and data sets that are not on this machine yet;
+and what the downloads of a run took.
+"""
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from daskmetrics.checkpoints.download import TRIES
+from daskmetrics.core.costs import DOWNLOAD_RATE
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.events import Record, measured
+from daskmetrics.core.results import Download
 from daskmetrics.core.retry import Fault, GiveUp
-from daskmetrics.core.text import unsigned
+from daskmetrics.core.text import size_text, unsigned
 from daskmetrics.experiment.preparation import Experiment
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.mteb import MtebTask
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import RepoSibling
 
 #: Files of a model's repository that are loaded: weights, configuration, tokenizer.
 FILES = ("*.safetensors", "*.json", "*.txt", "*.model")
@@ -30,12 +41,12 @@ class MissingFiles:
     kind: str
     name: str
     fetch: Callable[[], object]  # resumes an interrupted download
-    measure: Callable[[], int]  # its bytes; raises if the hub does not answer
+    about: Callable[[], Iterable[RepoSibling]]  # its files; raises if the hub does not answer
 
     def size(self) -> int | None:
         """Bytes to download; None if the hub does not report them."""
         try:
-            return self.measure()
+            return sum(file.size or 0 for file in self.about())
         # a proxy, a firewall or the client may raise anything when there is no network
         except Exception:
             return None
@@ -58,7 +69,7 @@ def downloads(experiment: Experiment) -> list[MissingFiles]:
 def data_sets(tasks: Iterable[Task]) -> list[MissingFiles]:
     """The missing data sets of these tasks."""
     return [
-        MissingFiles("data", task.name, task.fetch, partial(_data_bytes, task))
+        MissingFiles("data", task.name, task.fetch, partial(_data_files, task))
         for task in tasks
         if isinstance(task, MtebTask) and not task.is_local
     ]
@@ -98,13 +109,15 @@ def fetch(
 
 def _persist(fetch: Callable[[], object]) -> None:
     """Call it again after an error of the hub's server, which its client passes on at once."""
+    from huggingface_hub.errors import HfHubHTTPError
+
     for failures in count(1):
         try:
             fetch()
             return
-        except Exception as error:
-            status = getattr(getattr(error, "response", None), "status_code", 0)
+        except HfHubHTTPError as error:
             decision = TRIES.after(Fault.EXCEPTION, failures)
+            status = getattr(error.response, "status_code", 0)
             if status < 500 or isinstance(decision, GiveUp):
                 raise
             time.sleep(decision.delay)
@@ -125,30 +138,58 @@ def checkpoint(source: str, revision: str, files: tuple[str, ...]) -> MissingFil
 
         snapshot_download(source, revision=revision, allow_patterns=list(files))
 
-    def measure() -> int:
-        from fnmatch import fnmatch
-
+    def about() -> Iterable[RepoSibling]:
         from huggingface_hub import HfApi
 
         info = HfApi().model_info(source, revision=revision, files_metadata=True, timeout=10)
-        size = 0
-        for file in info.siblings or []:
-            if any(fnmatch(file.rfilename, pattern) for pattern in files):
-                size += file.size or 0
-        return size
+        return [
+            file
+            for file in info.siblings or ()
+            if any(map(partial(fnmatch, file.rfilename), files))
+        ]
 
-    return MissingFiles("model", f"{source}@{revision}", fetch, measure)
+    return MissingFiles("model", f"{source}@{revision}", fetch, about)
 
 
-def _data_bytes(task: MtebTask) -> int:
+def _data_files(task: MtebTask) -> Iterable[RepoSibling]:
     from huggingface_hub import HfApi
 
     from daskmetrics.tasks import mteb_run as benchmark
 
     dataset = benchmark.make(task.target).metadata.dataset
     if Path(dataset["path"]).exists():
-        return 0
+        return ()
     info = HfApi().dataset_info(
         dataset["path"], revision=dataset["revision"], files_metadata=True, timeout=10
     )
-    return sum(file.size or 0 for file in info.siblings or [])
+    return info.siblings or ()
+
+
+def spared(records: Iterable[Record]) -> str | None:
+    """What was downloaded for measuring, in words; None if nothing was."""
+    downloads = _downloads_of(records)
+    if not downloads:
+        return None
+    downloaded = sum(download.bytes for download in downloads)
+    full_size = sum(download.whole for download in downloads)
+    waited = sum(download.waited for download in downloads)
+    size = size_text(downloaded)
+    if downloaded < full_size:
+        size += f" of {size_text(full_size)}: only the tensors that are needed"
+    return f"Downloaded {size}. Workers waited {waited:,.0f} s for downloads."
+
+
+def rate(records: Iterable[Record]) -> float:
+    """Bytes per second of the recorded downloads, as a power of two so that equal networks decide
+    alike.
+    """
+    downloads = _downloads_of(records)
+    seconds = sum(download.seconds for download in downloads)
+    if not seconds:
+        return DOWNLOAD_RATE
+    return 2.0 ** round(math.log2(sum(download.bytes for download in downloads) / seconds))
+
+
+def _downloads_of(records: Iterable[Record]) -> list[Download]:
+    """The downloads of measured checkpoints."""
+    return [result.download for _, result in measured(records) if result.download]

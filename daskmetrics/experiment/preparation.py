@@ -14,7 +14,7 @@ from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.content import OnMessage
 from daskmetrics.checkpoints.locations import LocatedSuite, Location
 from daskmetrics.checkpoints.shipped import ModelProtocol, protocol_of
-from daskmetrics.config import Config, Model
+from daskmetrics.config import Config, Readouts
 from daskmetrics.config.prompts import check_names
 from daskmetrics.core import corpus as corpus
 from daskmetrics.core.errors import ConfigError, unknown
@@ -158,28 +158,23 @@ class Experiment:
             for metric in self.metrics
         )
 
-    def states_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
+    def states_key(self, checkpoint: Checkpoint) -> Key:
         """Content key of the states of a checkpoint from which metrics are computed."""
         return content_key(
             "states",
             VERSION,
             self.locations[checkpoint].identity,
-            suite.layers,
+            self.by_model[checkpoint.model].layers,
             self.prompts_key,
             self.protocols[checkpoint].key,
-        )
-
-    def measure_key(self, suite: Suite, checkpoint: Checkpoint) -> Key:
-        return content_key(
-            "measure", str(checkpoint), self.states_key(suite, checkpoint), self.metric_keys
         )
 
     @cached_property
     def measure_keys(self) -> Mapping[Checkpoint, Key]:
         keys = {}
-        for suite in self.suites:
-            for checkpoint in suite.checkpoints():
-                keys[checkpoint] = self.measure_key(suite, checkpoint)
+        for checkpoint in self.checkpoints:
+            states = self.states_key(checkpoint)
+            keys[checkpoint] = content_key("measure", str(checkpoint), states, self.metric_keys)
         return keys
 
     def encode_key(self, checkpoint: Checkpoint, task: Task) -> Key:
@@ -239,45 +234,50 @@ def prepare(
         chosen_tasks, fresh = divide(chosen_tasks, FRESH_SHARE)
     trainings = train.suites_to_train(config)
     located = _located(config, trainings, on_message)
+    prompts = draw_prompts(config)
+    suites: list[Suite] = []
     locations: dict[Checkpoint, Location] = {}
+    protocols: dict[Checkpoint, ModelProtocol] = {}
     aliases: dict[Checkpoint, tuple[str, ...]] = {}
     warnings: list[str] = []
-    for model_name, located_suite in located.items():
-        for checkpoint, location in zip(
-            located_suite.suite.checkpoints(), located_suite.locations, strict=True
-        ):
+    for model in config.models:
+        located_suite = located[model.name]
+        names = located_suite.suite.checkpoints()
+        for checkpoint, location in zip(names, located_suite.locations, strict=True):
             locations[checkpoint] = location.downloaded_by(config.cluster.downloads)
+            folder = None
+            if model.source:
+                folder = checkpoints.shipped_folder(locations[checkpoint])
+            protocols[checkpoint] = protocol_of(config.protocol, model, folder)
         for revision, equal in located_suite.aliases.items():
-            aliases[Checkpoint(model_name, revision)] = equal
+            aliases[Checkpoint(model.name, revision)] = equal
         warnings += located_suite.warnings
+        readouts = model.readouts or config.readouts
+        suites.append(_with_readouts(located_suite, readouts, protocols, len(prompts)))
+        check_names(
+            model.prompts or {},
+            [getattr(task, "benchmark_name", task.name) for task in chosen_tasks],
+            (*KINDS, *(task.kind for task in chosen_tasks)),
+        )
     for task in chosen_tasks:
         warnings += [f"{task.name}: {text}" for text in getattr(task, "warnings", ())]
     experiment = Experiment(
         config=config,
-        suites=tuple(
-            _with_readouts(config, model, located[model.name].suite) for model in config.models
-        ),
+        suites=tuple(suites),
         locations=locations,
-        protocols=_protocols(config, locations),
+        protocols=protocols,
         widths={name: suite.width for name, suite in located.items()},
         trainings=trainings,
         missing={name: suite.missing for name, suite in located.items() if suite.missing},
         metrics=chosen_metrics,
         tasks=chosen_tasks,
-        prompts=draw_prompts(config),
+        prompts=prompts,
         policy=policy,
         fresh=fresh,
         aliases=aliases,
         warnings=tuple(warnings),
         offered=tuple(suite.offered for suite in located.values() if suite.offered),
     )
-    for model in config.models:
-        check_names(
-            model.prompts or {},
-            [getattr(task, "benchmark_name", task.name) for task in chosen_tasks],
-            (*KINDS, *experiment.kinds.values()),
-        )
-    _check_readouts(experiment)
     # unknown names are an error now, not during the run
     _ = experiment.baseline, experiment.weights
     return experiment
@@ -301,37 +301,23 @@ def _located(
     return located
 
 
-def _protocols(
-    config: Config, locations: Mapping[Checkpoint, Location]
-) -> dict[Checkpoint, ModelProtocol]:
-    """The protocol of each checkpoint; a `ConfigError` names a folder that cannot be read as
-    shipped.
-    """
-    models = {model.name: model for model in config.models}
-    protocols = {}
-    for checkpoint, location in locations.items():
-        model = models[checkpoint.model]
-        folder = checkpoints.shipped_folder(location) if model.source else None
-        protocols[checkpoint] = protocol_of(config.protocol, model, folder)
-    return protocols
-
-
-def _with_readouts(config: Config, model: Model, suite: Suite) -> Suite:
+def _with_readouts(
+    located: LocatedSuite,
+    readouts: Readouts,
+    protocols: Mapping[Checkpoint, ModelProtocol],
+    corpus: int,
+) -> Suite:
+    """The suite with these readouts, which must be possible for the model and the corpus."""
+    suite = located.suite
     try:
-        return replace(suite, readouts=(model.readouts or config.readouts).names(suite.depth))
+        suite = replace(suite, readouts=readouts.names(suite.depth))
     except ConfigError as error:
-        raise ConfigError(f"Model '{model.name}': {error}") from None
-
-
-def _check_readouts(experiment: Experiment) -> None:
-    """Check that every readout is possible for its model and the corpus; a `ConfigError` otherwise."""
-    for suite in experiment.suites:
-        if not suite.has_readouts:
-            continue
-        protocols = map(experiment.protocols.__getitem__, suite.checkpoints())
-        by_key = {protocol.key: protocol for protocol in protocols}
+        raise ConfigError(f"Model '{suite.model}': {error}") from None
+    if suite.has_readouts:
+        by_key = {protocols[name].key: protocols[name] for name in suite.checkpoints()}
         for protocol in by_key.values():
-            check_readouts(suite, protocol, experiment.widths[suite.model], len(experiment.prompts))
+            check_readouts(suite, protocol, located.width, corpus)
+    return suite
 
 
 def check_readouts(suite: Suite, protocol: ModelProtocol, hidden: int, corpus: int) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from daskmetrics.bandit.tables import ScoreRow, ScoreTable, score_table
 from daskmetrics.core.errors import ConfigError, DataError, unknown
@@ -98,29 +100,21 @@ def published(path: str | Path) -> dict[Cell, KnownScore]:
     Columns of a table: ``split``, and ``n_en`` or ``n_subsets``.
     """
     path = Path(path)
+    scores: dict[Cell, KnownScore] = {}
     if path.is_file():
-        return dict(_described(path))
-    if (path / "journal.jsonl").is_file():
-        return {cell: KnownScore(score) for cell, score in read(path).cells().items()}
-    scores = {
-        Cell(arm, result.task): KnownScore(math.nan, result.content)
-        for arm, result in _mteb_results(path)
-    }
-    if not scores:
-        read(path)  # its error says what is missing
+        for position, line, row in _score_rows(path):
+            with _errors_at(path, position):
+                subsets = int(line.get("n_en") or line.get("n_subsets") or 0)
+            if math.isfinite(row.score):
+                scores[Cell(row.arm, row.task)] = KnownScore(
+                    row.score, None, line.get("split", ""), subsets
+                )
+    elif not (path / "journal.jsonl").is_file():
+        for arm, result in _mteb_results(path):
+            scores[Cell(arm, result.task)] = KnownScore(math.nan, result.content)
+    if not scores:  # of a run; of another path, the error says what is missing
+        scores = {cell: KnownScore(score) for cell, score in read(path).cells().items()}
     return scores
-
-
-def _described(path: Path) -> Iterator[tuple[Cell, KnownScore]]:
-    """The finite scores of a table."""
-    for position, line, row in _score_rows(path):
-        try:
-            subsets = int(line.get("n_en") or line.get("n_subsets") or 0)
-        except ValueError as error:
-            raise _invalid(path, position, error) from None
-        if math.isfinite(row.score):
-            score = KnownScore(row.score, None, line.get("split", ""), subsets)
-            yield Cell(row.arm, row.task), score
 
 
 def read(
@@ -149,18 +143,29 @@ def read(
         If a value cannot be read, or a cell has two different scores.
     """
     sources = {source: _source(source) for source in _paths(path)}
-    rows = _joined({source: rows for source, (rows, _) in sources.items()})
     metric_tables = [read_metrics(table) for table in _paths(metrics)]
     if not metric_tables:
         metric_tables = [by_arm for _, by_arm in sources.values()]
+    merged: dict[Arm, dict[str, float]] = {}
+    for arm, values in chain.from_iterable(by_arm.items() for by_arm in metric_tables):
+        merged.setdefault(arm, {}).update(values)
+    origin: dict[Cell, tuple[float, Path]] = {}
+    rows = []
+    for source, (source_rows, _) in sources.items():
+        for row in source_rows:
+            cell = Cell(row.arm, row.task)
+            score, earlier = origin.setdefault(cell, (row.score, source))
+            if earlier == source:
+                rows.append(row)
+            elif score != row.score:
+                raise DataError(
+                    f"{cell} has the score {score:g} in '{earlier}' and {row.score:g} in '{source}'. Remove one of "
+                    "them, or give the model another name in one of the tables."
+                )
     models_of_rows = dict.fromkeys(row.arm.model for row in rows)
     for model in models:
         if model not in models_of_rows:
             raise unknown("model", model, models_of_rows)
-    merged: dict[Arm, dict[str, float]] = {}
-    for by_arm in metric_tables:
-        for arm, values in by_arm.items():
-            merged.setdefault(arm, {}).update(values)
     return score_table((row for row in rows if not models or row.arm.model in models), merged)
 
 
@@ -171,51 +176,26 @@ def _paths(given: str | Path | Sequence[str | Path] | None) -> list[Path]:
     return list(dict.fromkeys(map(Path, given or ())))
 
 
-def _joined(tables: Mapping[Path, Sequence[ScoreRow]]) -> list[ScoreRow]:
-    """The rows of all tables; `DataError` if two of them have different scores of a cell."""
-    origin: dict[Cell, tuple[float, Path]] = {}
-    joined = []
-    for path, rows in tables.items():
-        for row in rows:
-            cell = Cell(row.arm, row.task)
-            score, source = origin.setdefault(cell, (row.score, path))
-            if source == path:
-                joined.append(row)
-            elif score != row.score:
-                raise DataError(
-                    f"{cell} has the score {score:g} in '{source}' and {row.score:g} in '{path}'. Remove one of "
-                    "them, or give the model another name in one of the tables."
-                )
-    return joined
-
-
 def _source(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
-    if path.is_file():
-        return _from_table(path)
+    """The scores of a path, and the metrics beside them."""
     if (path / "journal.jsonl").is_file():
         with readable("The scores of the run", path):
             return _from_run(RunFolder(path))
-    if rows := list(_from_mteb(path)):
-        return rows, {}
-    raise ConfigError(
-        f"No scores at '{path}': it is neither a table, nor the folder of a run, nor a folder of mteb results "
-        "(results/MODEL/REVISION/experiments/layer_N.../TASK.json)."
-    )
-
-
-def _from_table(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
-    rows, metrics = [], dict[Arm, dict[str, float]]()
+    metrics: dict[Arm, dict[str, float]] = {}
+    if not path.is_file():
+        if rows := list(_from_mteb(path)):
+            return rows, metrics
+        raise ConfigError(
+            f"No scores at '{path}': it is neither a table, nor the folder of a run, nor a folder of mteb results "
+            "(results/MODEL/REVISION/experiments/layer_N.../TASK.json)."
+        )
+    rows = []
     for position, line, row in _score_rows(path):
-        try:
-            values = {
-                name.removeprefix(METRIC): _number(text)
-                for name, text in line.items()
-                if name.startswith(METRIC)
-            }
-        except ValueError as error:
-            raise _invalid(path, position, error) from None
-        finite = {name: value for name, value in values.items() if math.isfinite(value)}
-        metrics.setdefault(row.arm, {}).update(finite)
+        of_arm = metrics.setdefault(row.arm, {})
+        for name, text in line.items():
+            if name.startswith(METRIC):
+                with _errors_at(path, position):
+                    of_arm |= _finite(name.removeprefix(METRIC), text)
         if math.isfinite(row.score):
             rows.append(row)
     return rows, metrics
@@ -225,18 +205,16 @@ def _score_rows(path: Path) -> Iterator[tuple[str, Mapping[str, str], ScoreRow]]
     """The position, the columns and the score of each row; a score is NaN where the table has none."""
     seen: dict[Cell, tuple[str, float]] = {}
     for position, line in _lines(path, ("layer", "task", "score")):
-        try:
+        with _errors_at(path, position):
             row = ScoreRow(
                 arm=_arm(line),
                 task=line["task"],
                 score=_number(line["score"]),
-                stderr=_size(line.get("stderr", ""), 0.0),
-                seconds=_size(line.get("seconds", ""), None),
-                encode=_size(line.get("encode_seconds", ""), 0.0),
+                stderr=_size(line.get("stderr", "")) or 0.0,
+                seconds=_size(line.get("seconds", "")),
+                encode=_size(line.get("encode_seconds", "")) or 0.0,
                 kind=line.get("kind", ""),
             )
-        except ValueError as error:
-            raise _invalid(path, position, error) from None
         cell = Cell(row.arm, row.task)
         earlier, score = seen.setdefault(cell, (position, row.score))
         if row.score != score and not math.isnan(row.score) and not math.isnan(score):
@@ -246,8 +224,13 @@ def _score_rows(path: Path) -> Iterator[tuple[str, Mapping[str, str], ScoreRow]]
         yield position, line, row
 
 
-def _invalid(path: Path, position: str, error: ValueError) -> DataError:
-    return DataError(f"'{path}', {position}: {error}.")
+@contextmanager
+def _errors_at(path: Path, position: str) -> Iterator[None]:
+    """Give the errors of values the row of a table in which they stand."""
+    try:
+        yield
+    except ValueError as error:
+        raise DataError(f"'{path}', {position}: {error}.") from None
 
 
 def _arm(line: Mapping[str, str]) -> Arm:
@@ -271,15 +254,18 @@ def _number(text: str) -> float:
     return value
 
 
-_Default = TypeVar("_Default", float, None)
-
-
-def _size(text: str, otherwise: _Default) -> float | _Default:
-    """A number that is not negative, or what stands for an unknown one."""
+def _size(text: str) -> float | None:
+    """A number that is not negative; None if it is not known."""
     value = _number(text)
     if value < 0:
         raise ValueError(f"'{text}' is negative")
-    return otherwise if math.isnan(value) else value
+    return None if math.isnan(value) else value
+
+
+def _finite(name: str, text: str) -> dict[str, float]:
+    """A metric with its number, if it has one."""
+    value = _number(text)
+    return {name: value} if math.isfinite(value) else {}
 
 
 def read_metrics(path: str | Path) -> dict[Arm, dict[str, float]]:
@@ -289,17 +275,14 @@ def read_metrics(path: str | Path) -> dict[Arm, dict[str, float]]:
     dataset, which become part of the metric's name. The published metrics of "Layer by Layer" have
     this layout.
     """
+    path = Path(path)
     metrics: dict[Arm, dict[str, float]] = {}
-    for position, line in _lines(Path(path), ("layer", "metric", "value")):
-        name = " ".join(
-            filter(None, (line["metric"], line.get("norm"), line.get("dataset"), line.get("split")))
-        )
-        try:
-            arm, value = _arm(line), _number(line["value"])
-        except ValueError as error:
-            raise _invalid(Path(path), position, error) from None
-        if math.isfinite(value):
-            metrics.setdefault(arm, {})[name] = value
+    for position, line in _lines(path, ("layer", "metric", "value")):
+        words = (line.get(column) for column in ("metric", "norm", "dataset", "split"))
+        with _errors_at(path, position):
+            arm, value = _arm(line), _finite(" ".join(filter(None, words)), line["value"])
+        if value:
+            metrics.setdefault(arm, {}).update(value)
     return metrics
 
 
@@ -322,8 +305,10 @@ def _lines(path: Path, needed: Iterable[str]) -> Iterator[tuple[str, dict[str, s
                 raise ConfigError(
                     f"'{path}' has no column '{column}'. Its columns: {', '.join(names)}."
                 )
-        texts = {name: "" if value is None else str(value) for name, value in row.items()}
-        yield position, {names[name]: text for name, text in texts.items()}
+        texts = {}
+        for name, value in row.items():
+            texts[names[name]] = "" if value is None else str(value)
+        yield position, texts
 
 
 def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
@@ -356,13 +341,13 @@ def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, fl
                     scored.encode_seconds,
                 )
     scores = [replace(row, kind=kinds[row.task]) for row in rows.values() if row.task in kinds]
-    order = {model: i for i, model in enumerate(models)}
-    scores.sort(key=lambda row: order.get(row.arm.model, len(order)))
     if not scores:
         raise ConfigError(
             f"The run in '{folder.path}' has no scores. To score every cell, run it with --set search.policy=sweep "
             "--set search.budget=1."
         )
+    models += [row.arm.model for row in scores]  # those that the latest run does not name
+    scores.sort(key=lambda row: models.index(row.arm.model))
     for row in scores:
         layer_arm = replace(row.arm, readout="")
         if layer_arm in metrics:  # readouts of a layer share its metrics
@@ -371,8 +356,8 @@ def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, fl
 
 
 def _from_mteb(folder: Path) -> Iterator[ScoreRow]:
-    """The scores of each task over its default splits and subsets; a result that lacks one of them
-    is left out.
+    """The scores of each task over its default splits and subsets; a result that lacks one of them,
+    or whose score is not finite, is left out.
     """
     left_out = []
     for arm, result in _mteb_results(folder):
@@ -382,20 +367,13 @@ def _from_mteb(folder: Path) -> Iterator[ScoreRow]:
                 selection = MtebTask(task).selection
             else:
                 selection = results.usual(result.content)
-            content = results.select(result.content, selection)
+            score = results.mean(results.select(result.content, selection))
         except DataError as error:
             left_out.append(f"'{result.path}': {error}")
             continue
-        score = _mean(content)
-        if score is not None:
-            seconds = result.content.get("evaluation_time")
-            yield ScoreRow(
-                arm,
-                task,
-                score,
-                seconds=seconds and float(seconds),
-                kind=LAYER_BY_LAYER.get(task, ""),
-            )
+        seconds = result.content.get("evaluation_time")
+        kind = LAYER_BY_LAYER.get(task, "")
+        yield ScoreRow(arm, task, score, seconds=seconds and float(seconds), kind=kind)
     if left_out:
         warnings.warn(
             f"{len(left_out)} results are left out; for example {left_out[0]}.", stacklevel=2
@@ -418,11 +396,3 @@ def _mteb_results(folder: Path) -> Iterator[tuple[Arm, BenchmarkResult]]:
                 f"{arm} has two scores of {result.task}: '{earlier}' and '{path}'. Remove one of them."
             )
         yield arm, result
-
-
-def _mean(content: Mapping[str, Any]) -> float | None:
-    """Mean main score over all subsets and splits; None if it is not finite."""
-    try:
-        return results.mean(content)
-    except DataError:
-        return None

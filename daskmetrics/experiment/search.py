@@ -4,11 +4,11 @@ share an encoding.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import count, product, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,14 +21,14 @@ from daskmetrics.core import events
 from daskmetrics.core.costs import CHARACTERS_PER_TOKEN, UNKNOWN_TASK, CostModel, TextSize
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.events import Event, PosteriorUpdated, RunStarted, UnitAsked
-from daskmetrics.core.names import Arm, Cell, Key, Suite, content_key, grid
+from daskmetrics.core.names import Arm, Cell, Key, Suite, grid
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import Scored
 from daskmetrics.core.text import duration, plural
 from daskmetrics.execution import Record, Settings, WorkUnit
-from daskmetrics.experiment import _downloads
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment._embeddings import MEMORY, remove
+from daskmetrics.experiment.prefetch import rate
 from daskmetrics.experiment.preparation import Experiment
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.mteb import MtebTask
@@ -44,46 +44,49 @@ class SearchSource:
     """Converts the picks of a learner into work units, and their records into outcomes.
 
     A resumed search returns the decisions of the interrupted search again, in order, before it
-    makes new ones.
+    makes new ones. ``expect`` hears of units before they are submitted.
     """
 
-    def __init__(self, experiment: Experiment, learner: Learner, key: Key, scratch: Path) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        learner: Learner,
+        key: Key,
+        scratch: Path,
+        expect: Callable[[Sequence[WorkUnit]], None] = lambda units: None,
+    ) -> None:
         self.experiment, self.learner, self.key, self.scratch = experiment, learner, key, scratch
+        self._expect = expect
         self._decided = list(learner.open)  # before an interruption
-        self._running: dict[Key, Pick] = {}
+        self._running: dict[Key, tuple[Pick, Key]] = {}  # with the key of the encoding
         self._encodings: list[Key] = []  # the latest last
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
         picks, self._decided = self._decided[:n], self._decided[n:]
         picks += self.learner.ask(n - len(picks))
-        units = [self._unit(pick) for pick in picks]
-        self._running |= {unit.key: pick for unit, pick in zip(units, picks, strict=True)}
+        units = []
+        for pick in picks:
+            arm, task = pick.cell.arm, self.experiment.by_task[pick.cell.task]
+            note = {"search": self.key, "seed": self.learner.seed, "pick": pick.as_dict()}
+            unit = score_unit(self.experiment, arm, task, self.scratch, "score", note)
+            self._running[unit.key] = pick, self.experiment.encode_key(arm.checkpoint, task)
+            units.append(unit)
+        self._expect(units)
         return units
 
     def tell(self, record: Record) -> None:
-        pick = self._running.pop(record.key)
+        pick, used = self._running.pop(record.key)
         outcome = Outcome(None, 0.0)
         if isinstance(record.value, Scored):
             outcome = Outcome(record.value.score, record.value.stderr)
         self.learner.tell(pick.index, outcome)
         # remove the files of embeddings that are released: enough other encodings were used since
-        used = self._encode_key(pick)
         self._encodings = [*(key for key in self._encodings if key != used), used]
-        needed = {self._encode_key(pick) for pick in self._running.values()}
+        needed = {encoding for _, encoding in self._running.values()}
         unused = [key for key in self._encodings if key not in needed]
         for key in unused[: -(Settings.spare_inputs + 1)]:
             remove(self.scratch, key)
             self._encodings.remove(key)
-
-    def _encode_key(self, pick: Pick) -> Key:
-        return self.experiment.encode_key(
-            pick.cell.arm.checkpoint, self.experiment.by_task[pick.cell.task]
-        )
-
-    def _unit(self, pick: Pick) -> WorkUnit:
-        note = {"search": self.key, "seed": self.learner.seed, "pick": pick.as_dict()}
-        task = self.experiment.by_task[pick.cell.task]
-        return score_unit(self.experiment, pick.cell.arm, task, self.scratch, "score", note)
 
 
 def score_unit(
@@ -156,8 +159,7 @@ def check(experiment: Experiment) -> None:
     budget(experiment.config.search, preview).require_cover(preview)
 
 
-@dataclass(frozen=True)
-class AutomaticBudget:
+class AutomaticBudget(NamedTuple):
     """What `search.budget: auto` allows: a share of the cost of every score, and the reason in a
     few words.
     """
@@ -178,17 +180,15 @@ def automatic_budget(problem: Problem) -> AutomaticBudget:
     """
     checkpoints = len(np.unique(problem.checkpoint_index))
     exhaustive = problem.exhaustive_cost
-    first_look = least_budget(problem)
-    all_scores = f"all scores take about {duration(exhaustive)} (assumed)"
+    first_look = least_budget(problem) / exhaustive
+    share, reason = 1.0, f"all scores take about {duration(exhaustive)} (assumed)"
     if checkpoints <= FEW_CHECKPOINTS:
-        return AutomaticBudget(1.0, f"the grid is small: {plural(checkpoints, 'checkpoint')}")
-    if exhaustive <= SMALL_COST:
-        return AutomaticBudget(1.0, all_scores)
-    if exhaustive <= 2 * first_look:
-        return AutomaticBudget(
-            1.0, f"a first look at every model takes {first_look / exhaustive:.0%} of that"
-        )
-    return AutomaticBudget(max(USUAL_SHARE, 2 * first_look / exhaustive), all_scores)
+        reason = f"the grid is small: {plural(checkpoints, 'checkpoint')}"
+    elif exhaustive > SMALL_COST and 2 * first_look >= 1:
+        reason = f"a first look at every model takes {first_look:.0%} of that"
+    elif exhaustive > SMALL_COST:
+        share = max(USUAL_SHARE, 2 * first_look)
+    return AutomaticBudget(share, reason)
 
 
 def budget(search: config.Search, problem: Problem, grows: bool = False) -> Budget:
@@ -243,21 +243,18 @@ def carried_on(
     The search counts them as decisions of its own whose outcomes are known: it pays for none again,
     and what they cost is part of its budget.
     """
-    cells = {}
-    for arm, task in product(range(len(problem.arms)), range(len(problem.tasks))):
-        cell = problem.cell(arm, task)
-        cells[experiment.score_key(cell.arm, experiment.by_task[cell.task])] = cell
+    cells = {
+        experiment.score_key(arm, task): Cell(arm, task.name)
+        for arm, task in product(problem.arms, experiment.tasks)
+    }
     decided_cells = {pick.cell for pick in decided}
     recorded = (cells[record.key] for record in records if record.key in cells)
     earlier = [cell for cell in recorded if cell not in decided_cells]
     why = {"search": "of a smaller grid"}
-    return [
-        *decided,
-        *(
-            Pick(i, cell, "search", 0.0, why, known=i)
-            for i, cell in enumerate(earlier, len(decided))
-        ),
-    ]
+    picks = list(decided)
+    for i, cell in enumerate(earlier, len(decided)):
+        picks.append(Pick(i, cell, "search", 0.0, why, known=i))
+    return picks
 
 
 def posterior(experiment: Experiment, learner: Learner) -> PosteriorUpdated:
@@ -285,7 +282,7 @@ def problem(experiment: Experiment, records: Iterable[Record]) -> Problem:
     values = {c: recorded[key] for c, key in experiment.measure_keys.items() if key in recorded}
     if not values:
         raise DaskmetricsError("No checkpoint could be measured, so there is nothing to search.")
-    costs = CostModel(experiment.config.search.device, _downloads.rate(records))
+    costs = CostModel(experiment.config.search.device, rate(records))
     return build_problem(experiment, *measured(experiment.suites, values), costs)
 
 
@@ -326,11 +323,6 @@ def build_problem(
     )
 
 
-def search_key(experiment: Experiment, problem: Problem) -> Key:
-    """Content key of a search; a search may resume only from the decisions of the same search."""
-    return content_key("search", experiment.key, [str(arm) for arm in problem.arms])
-
-
 def _costs(
     experiment: Experiment, arms: Sequence[Arm], sizes: Sequence[TextSize], costs: CostModel
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -338,19 +330,19 @@ def _costs(
 
     An encoding gives all readouts of a checkpoint; what scoring takes follows the dimensions.
     """
+
+    @cache
+    def seconds(model: str, readout: str) -> tuple[list[float], list[float]]:
+        hidden, depth = experiment.widths[model], experiment.by_model[model].depth
+        width = Readout.parse(readout).width(hidden)
+        return (
+            [costs.encode_seconds(hidden, depth, size) for size in sizes],
+            [costs.score_seconds(width, size) for size in sizes],
+        )
+
     encode, score = np.empty((2, len(arms), len(sizes)))
-    kinds: dict[tuple[str, str], list[int]] = {}
     for i, arm in enumerate(arms):
-        kinds.setdefault((arm.model, arm.readout), []).append(i)
-    for (model, readout), rows in kinds.items():
-        width = experiment.widths[model]
-        encode[rows] = [
-            costs.encode_seconds(width, experiment.by_model[model].depth, size) for size in sizes
-        ]
-        score[rows] = [
-            costs.score_seconds(Readout.parse(readout).width(width), size) for size in sizes
-        ]
-    for i, arm in enumerate(arms):
+        encode[i], score[i] = seconds(arm.model, arm.readout)
         rolling = experiment.locations[arm.checkpoint].rolling
         if rolling:  # it may be gone when it is needed again
             encode[i] += costs.download_seconds(rolling.bytes)

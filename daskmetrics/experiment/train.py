@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from distributed import Client
-from rich.markup import escape
 
 from daskmetrics import training
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.locations import LocatedSuite, Location
 from daskmetrics.cluster.slurm.partitions import account_limits
-from daskmetrics.config import DDP, Config, Model, Recipe
+from daskmetrics.config import Config, Model, Recipe
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import atomic_write, cache_folder
 from daskmetrics.core.names import Key, Suite, content_key
@@ -59,28 +58,27 @@ class TrainedSuite:
 
 def suites_to_train(config: Config) -> dict[str, TrainedSuite]:
     """The suites that a configuration trains, by model."""
-    return {
-        model.name: _trained_suite(model, model.train, config.ddp)
-        for model in config.models
-        if model.train
-    }
-
-
-def _trained_suite(model: Model, recipe: Recipe, ddp: DDP) -> TrainedSuite:
-    recipe = with_steps(recipe, cache_folder())
-    key = training.recipe_key(recipe)
-    shape_of(recipe)
-    if ddp.folder is None:
-        return TrainedSuite(recipe, cache_folder() / "suites" / key, key)
-    folder = Path(ddp.folder).expanduser() / model.name
-    owner = folder / OWNER
-    if folder.is_dir() and (
-        not owner.is_file() or owner.read_text(encoding="utf-8").strip() != key
-    ):
-        raise ConfigError(
-            f"'{folder}' does not hold the suite of this recipe. Choose another ddp.folder or model name, or remove it."
-        )
-    return TrainedSuite(recipe, folder.resolve(), key)
+    suites = {}
+    for model in config.models:
+        if not model.train:
+            continue
+        recipe = with_steps(model.train, cache_folder())
+        key = training.recipe_key(recipe)
+        shape_of(recipe)  # an error of the recipe is one now
+        folder = cache_folder() / "suites" / key
+        if config.ddp.folder is not None:
+            folder = Path(config.ddp.folder).expanduser() / model.name
+            owner = folder / OWNER
+            if folder.is_dir() and not (
+                owner.is_file() and owner.read_text(encoding="utf-8").strip() == key
+            ):
+                raise ConfigError(
+                    f"'{folder}' does not hold the suite of this recipe. Choose another ddp.folder or model name, or "
+                    "remove it."
+                )
+            folder = folder.resolve()
+        suites[model.name] = TrainedSuite(recipe, folder, key)
+    return suites
 
 
 def ddp_trainings(config: Config, suites: Mapping[str, TrainedSuite]) -> list[DdpTraining]:
@@ -101,14 +99,14 @@ def ddp_trainings(config: Config, suites: Mapping[str, TrainedSuite]) -> list[Dd
     )
 
 
+@dataclass
 class _DisplayObserver:
     """Shows a process group's progress on the user's screen."""
 
-    def __init__(self, display: Display) -> None:
-        self.display = display
+    display: Display
 
     def message(self, text: str) -> None:
-        self.display.message(escape(text))
+        self.display.say(text)
 
     def step_done(self, training: DdpTraining, report: Mapping[str, Any]) -> None:
         self.display.advance(training.name, step_text(training.recipe, report), to=report["took"])
@@ -150,7 +148,7 @@ def train(
     missing = [group for group in ddp_trainings(config, suites) if not group.is_done]
     if missing and config.cluster.kind in ("slurm", "allocation"):
         for line in account_limits():
-            display.message(escape(f"Limit of {line}"))
+            display.say(f"Limit of {line}")
     for group in missing:
         suites[group.name].claim()
         display.phase(group.name, group.recipe.steps)

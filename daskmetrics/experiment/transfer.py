@@ -7,7 +7,7 @@ key that the search would give it, so that the search uses it at no cost.
 from __future__ import annotations
 
 import csv
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -132,61 +132,49 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
     for task in experiment.tasks:
         if isinstance(task, MtebTask):
             tasks[task.benchmark_name].append(task)
-    accepted: list[tuple[BenchmarkResult, Arm, MtebTask]] = []
+    accepted: list[Record] = []
     left_out: list[str] = []
-    elsewhere = other = unmarked = reduced = 0
+    counts: Counter[str] = Counter()
     for result in results.read(source):
         readout = result.settings.get("readout", "")
         result_arm = arms.get((result.model, result.revision, result.layer, readout))
         if result_arm is None or result.task not in tasks:
-            elsewhere += 1
+            counts["elsewhere"] += 1
             continue
         protocol = result.settings.get("protocol")
         run_protocol = experiment.protocols[result_arm.checkpoint].key
         if protocol is not None and not run_protocol.startswith(str(protocol)):
-            other += 1
+            counts["other protocol"] += 1
             continue
-        selected, reasons = _of_tasks(result, tasks[result.task])
-        accepted += [(of_task, result_arm, mteb_task) for of_task, mteb_task in selected]
-        left_out += reasons
-        if protocol is None:
-            unmarked += len(selected)
-        reduced += sum(_parts(of_task) < _parts(result) for of_task, _ in selected)
+        for mteb_task in tasks[result.task]:
+            try:
+                content = results.select(result.content, mteb_task.selection)
+            except DataError as error:
+                left_out.append(f"'{result.path}' for {mteb_task.name}: {error}")
+                continue
+            of_task = replace(result, content=content)
+            accepted.append(_record(experiment, of_task, result_arm, mteb_task))
+            counts["unmarked"] += protocol is None
+            counts["reduced"] += _parts(of_task) < _parts(result)
     folder.create()
     with private(), Journal(folder.journal, folder.lock) as journal:
         recorded = {record.key for record in journal.records() if record.ok}
-        imported = (_record(experiment, *accepted_result) for accepted_result in accepted)
-        new = {record.key: record for record in imported if record.key not in recorded}
-        if not any(
-            isinstance(entry, RunStarted) and entry.key == experiment.key
-            for entry in journal.entries
-        ):
+        new = {record.key: record for record in accepted if record.key not in recorded}
+        starts = (entry.key for entry in journal.entries if isinstance(entry, RunStarted))
+        if experiment.key not in starts:
             # entries before a run's start belong to another configuration
             begin(experiment, folder, journal)
-        for record in new.values():
-            journal.append(record)
-    known_ones = len(accepted) - len(new)
-    example = left_out[0] if left_out else ""
+        journal.append(*new.values())
     return ImportCounts(
-        len(new), known_ones, elsewhere, other, unmarked, reduced, len(left_out), example
+        new=len(new),
+        known=len(accepted) - len(new),
+        elsewhere=counts["elsewhere"],
+        other_protocol=counts["other protocol"],
+        unmarked=counts["unmarked"],
+        reduced=counts["reduced"],
+        incomplete=len(left_out),
+        example=next(iter(left_out), ""),
     )
-
-
-def _of_tasks(
-    result: BenchmarkResult, tasks: Sequence[MtebTask]
-) -> tuple[list[tuple[BenchmarkResult, MtebTask]], list[str]]:
-    """The result over the splits and subsets of each task, and for each task of which it lacks one,
-    what it lacks.
-    """
-    selected, left_out = [], []
-    for task in tasks:
-        try:
-            selected.append(
-                (replace(result, content=results.select(result.content, task.selection)), task)
-            )
-        except DataError as error:
-            left_out.append(f"'{result.path}' for {task.name}: {error}")
-    return selected, left_out
 
 
 def _parts(result: BenchmarkResult) -> int:
@@ -213,15 +201,8 @@ def _record(experiment: Experiment, result: BenchmarkResult, arm: Arm, task: Mte
         imported={"from": str(result.path), "settings": dict(result.settings)},
     )
     key = experiment.score_key(arm, task)
-    return Record(
-        key,
-        str(Cell(arm, task.name)),
-        "score",
-        "ok",
-        value=value,
-        seconds=seconds,
-        worker="imported",
-    )
+    name = str(Cell(arm, task.name))
+    return Record(key, name, "score", "ok", value=value, seconds=seconds, worker="imported")
 
 
 def _model_names(models: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -74,22 +74,13 @@ class BackgroundWatch:
                 folder.path / "watch.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False)
             )
             # -P: a module of the working folder must not replace one of Python's own
-            command = [
-                sys.executable,
-                "-P",
-                "-m",
-                "daskmetrics",
-                "watch",
-                str(written),
-                "--folder",
-                str(folder.path),
-            ]
+            command = [sys.executable, "-P", "-m", "daskmetrics", "watch", str(written)]
             environment = {
                 name: value for name, value in os.environ.items() if name not in OF_THE_TRAINING
             }
             with self.log.open("ab") as log:
                 self._process = subprocess.Popen(
-                    command,
+                    [*command, "--folder", str(folder.path)],
                     stdout=log,
                     stderr=log,
                     stdin=subprocess.DEVNULL,
@@ -255,7 +246,7 @@ class WatchCallback:
         transformers.
         """
         if name.startswith("on_"):
-            return _nothing
+            return lambda *_, **__: None
         raise AttributeError(f"'WatchCallback' object has no attribute '{name}'")
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
@@ -283,7 +274,3 @@ class WatchCallback:
             self.watching.finish()
             if self._wait:
                 self.watching.wait()
-
-
-def _nothing(*_: object, **__: object) -> None:
-    pass

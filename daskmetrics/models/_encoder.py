@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -77,7 +76,6 @@ class Encoder:
         self.model, self.protocol, self.layers = model, protocol, tuple(layers)
         self.names: tuple[int | str, ...] = tuple(names) or self.layers
         self.readout, self._corpus = readout, corpus
-        self._resources = ExitStack()
 
     @classmethod
     def load(
@@ -138,11 +136,6 @@ class Encoder:
         """Free the model; the encoder cannot be used afterwards."""
         if isinstance(self.model, LoadedModel):
             self.model.__exit__(None, None, None)
-        self._resources.close()
-
-    def on_close(self, release: Callable[[], None]) -> None:
-        """Call this when the model is freed."""
-        self._resources.callback(release)
 
     def encode(
         self, texts: Sequence[Any], prompt: str | None = None, stored: bool = False

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from daskmetrics.core.costs import Interval
-from daskmetrics.core.steps import COLOURS
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, listed, plural, size_text
 from daskmetrics.planning import scaling

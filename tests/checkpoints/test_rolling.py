@@ -26,7 +26,6 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.results import Download, Measured
 from daskmetrics.execution import Record
-from daskmetrics.experiment import _downloads as downloads
 from daskmetrics.experiment import prefetch as prefetch
 from daskmetrics.experiment import search as search
 from daskmetrics.planning.preview import preview
@@ -236,15 +235,15 @@ def record(**download):
 
 
 def test_the_measured_rate_is_a_power_of_two_and_assumed_without_downloads():
-    assert downloads.rate([record()]) == DOWNLOAD_RATE
+    assert prefetch.rate([record()]) == DOWNLOAD_RATE
     slow, fast = ({"bytes": 30_000_000, "whole": 1, "seconds": s, "waited": 0} for s in (2.0, 1.6))
-    assert downloads.rate([record(**slow)]) == downloads.rate([record(**fast)]) == 2.0**24
+    assert prefetch.rate([record(**slow)]) == prefetch.rate([record(**fast)]) == 2.0**24
     assert CostModel("cpu", 2.0**23).download_seconds(2.0**24) == 2.0
 
 
 def test_what_was_spared_is_said_in_words():
-    assert downloads.spared([record()]) is None
-    text = downloads.spared([record(bytes=117e9, whole=163e9, seconds=1.0, waited=12.0)])
+    assert prefetch.spared([record()]) is None
+    text = prefetch.spared([record(bytes=117e9, whole=163e9, seconds=1.0, waited=12.0)])
     assert text.startswith(
         "Downloaded 117.0 GB of 163.0 GB: only the tensors that are needed. Workers waited 12 s"
     )

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from huggingface_hub.hf_api import RepoSibling
 
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
@@ -133,7 +134,8 @@ def test_sizes_that_the_hub_does_not_report_are_unknown() -> None:
         raise OSError("no network")
 
     assert MissingFiles("data", "a", offline, offline).size() is None
-    assert MissingFiles("data", "a", offline, lambda: 7).size() == 7
+    files = [RepoSibling("a", size=7), RepoSibling("b", size=None)]
+    assert MissingFiles("data", "a", offline, lambda: files).size() == 7
 
 
 def test_tasks_lists_kinds_sizes_and_missing_data(session_cache: Path) -> None:

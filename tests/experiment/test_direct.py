@@ -197,6 +197,7 @@ def test_any_network_is_read_at_the_modules_that_are_named() -> None:
     for layers, wrong, message in (
         ("all", items, "The layers of a Sequential are not known"),
         (other, items, "'elsewhere' is not a module"),
+        ({"": network[1]}, items, "a name must not be empty"),
         (
             {"hidden": network[1]},
             ["a text"],

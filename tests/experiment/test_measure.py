@@ -12,6 +12,11 @@ def done(unit) -> Record:
     return Record(unit.key, unit.name, unit.kind, "ok")
 
 
+def measuring(experiment, folder, records=()):
+    units = measure.units(experiment, RunFolder(folder), records)
+    return [unit for unit in units if unit.kind == "measure"]
+
+
 def test_each_checkpoint_is_measured_as_soon_as_it_is_trained(prepared, tmp_path):
     sweep = Sweep(measure.units(prepared(), RunFolder(tmp_path), []))
     (first, other) = sweep.ask(10)
@@ -57,20 +62,15 @@ def test_only_revisions_up_to_the_last_compared_one_are_trained(prepared, tmp_pa
 def test_each_unit_names_the_checkpoint_that_its_worker_probably_measures_next(prepared, tmp_path):
     """Keys do not depend on it, and it is one checkpoint at most."""
     experiment = prepared(cluster={"workers": 2})
-    units = [
-        unit
-        for unit in measure.units(experiment, RunFolder(tmp_path), [])
-        if unit.kind == "measure"
-    ]
+    units = measuring(experiment, tmp_path)
     specs = [unit.args[0] for unit in units]
     assert [spec.following for spec in specs] == [spec.location for spec in specs[2:]] + [
         None,
         None,
     ]
-    again = measure.units(experiment, RunFolder(tmp_path), [done(units[2])])
-    rest = [unit.args[0] for unit in again if unit.kind == "measure"]
-    assert rest[0].following == specs[3].location
-    assert [unit.key for unit in again if unit.kind == "measure"] == [unit.key for unit in units]
+    again = measuring(experiment, tmp_path, [done(units[2])])
+    assert again[0].args[0].following == specs[3].location
+    assert [unit.key for unit in again] == [unit.key for unit in units]
 
 
 def test_every_unit_has_the_configured_timeout(prepared, tmp_path):
@@ -83,8 +83,7 @@ def test_nothing_is_loaded_without_metrics(prepared, tmp_path):
     experiment = prepared(
         metrics=[], models=[{"name": "b", "train": {"width": 8, "depth": 1, "steps": 2}}]
     )
-    folder = RunFolder(tmp_path)  # with neither weights, prompts nor store
-    units = [unit for unit in measure.units(experiment, folder, []) if unit.kind == "measure"]
+    units = measuring(experiment, tmp_path)  # with neither weights, prompts nor store
     value = units[0].function(*units[0].args)
     assert (value.names, value.values) == ((), ((), ()))  # a row for each layer
     assert measures_nothing(Record(units[0].key, units[0].name, "measure", "ok", value))
@@ -93,11 +92,7 @@ def test_nothing_is_loaded_without_metrics(prepared, tmp_path):
 
 def test_metrics_that_are_recorded_are_not_missing(prepared, tmp_path):
     experiment = prepared(metrics=["curvature", "anisotropy"])
-    unit = next(
-        unit
-        for unit in measure.units(experiment, RunFolder(tmp_path), [])
-        if unit.kind == "measure"
-    )
+    unit = measuring(experiment, tmp_path)[0]
     assert [metric.name for metric in unit.args[0].missing.values()] == ["curvature", "anisotropy"]
     layers = unit.args[0].layers
     rows = ((0.5, 0.5),) * len(layers)
@@ -111,5 +106,4 @@ def test_metrics_that_are_recorded_are_not_missing(prepared, tmp_path):
         states=unit.args[0].states_key,
     )
     known = Record("of other metrics", unit.name, "measure", "ok", value)
-    units = measure.units(experiment, RunFolder(tmp_path), [known])
-    assert next(each for each in units if each.key == unit.key).args[0].missing == {}
+    assert measuring(experiment, tmp_path, [known])[0].args[0].missing == {}

@@ -1,24 +1,16 @@
 from __future__ import annotations
 
 import csv
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 import daskmetrics as dm
 from daskmetrics import store
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.events import Record
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Suite, seed_of
-from daskmetrics.execution.journal import read
 from daskmetrics.experiment import search as search
 from daskmetrics.planning.preview import preview
 from daskmetrics.store import Axis, Template
@@ -175,42 +167,3 @@ def test_a_run_scores_what_each_readout_gives_and_the_same_as_here_and_now(
     read = next(iter(run.recorded.values()))[task].reading
     assert (read.texts, read.layer) == (60, 3) and read.seconds > 0
     assert run.cost_of(Arm("model", "main", 3)).texts_per_second > 0
-
-
-def test_a_killed_run_with_readouts_resumes_with_equal_cells(folder, reviews, tmp_path, client):
-    settings = {
-        "name": "killed",
-        "models": [{"name": "m", "source": str(folder)}],
-        "corpus": {"prompts": 32},
-        "metrics": ["prompt_entropy"],
-        "tasks": [f"file:{reviews}"],
-        "readouts": READOUTS,
-        "search": {"budget": 1.0},
-    }
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
-    words = [sys.executable, "-m", "daskmetrics", "run", "config.yaml", "--folder", "killed"]
-    child = subprocess.Popen(
-        words, cwd=tmp_path, env={**os.environ}, start_new_session=True, stdout=-3, stderr=-3
-    )
-    journal = tmp_path / "killed" / "journal.jsonl"
-    deadline = time.monotonic() + 240
-    while scores_in(journal) < 5:
-        assert time.monotonic() < deadline and child.poll() is None
-        time.sleep(0.05)
-    os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-    before = scores_in(journal)
-    assert before < 32
-    killed, whole = (
-        dm.run(settings, client=client, folder=tmp_path / name) for name in ("killed", "whole")
-    )
-    (task,) = whole.tasks
-    first, second = ({a: v[task].score for a, v in run.recorded.items()} for run in (killed, whole))
-    assert first == second
-    assert len(first) == scores_in(journal) == 32
-    assert killed.best().arm == whole.best().arm
-
-
-def scores_in(journal: Path) -> int:
-    entries = read(journal) if journal.is_file() else ()
-    return sum(isinstance(entry, Record) and entry.kind == "score" for entry in entries)

@@ -31,13 +31,13 @@ def test_a_failed_checkpoint_has_its_status_and_no_number(prepared):
     blocks = run._plan(experiment).metric_blocks(
         [
             Record(
-                experiment.measure_key(suite, lost),
+                experiment.measure_keys[lost],
                 str(lost),
                 "measure",
                 "quarantined",
                 reason="its worker died",
             ),
-            Record(experiment.measure_key(suite, fine), str(fine), "measure", "ok", value=good),
+            Record(experiment.measure_keys[fine], str(fine), "measure", "ok", value=good),
             Record("another configuration", str(never), "measure", "ok", value=good),
         ],
     )

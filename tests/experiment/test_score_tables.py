@@ -50,18 +50,12 @@ def test_a_csv_file_with_the_published_columns_compressed(tmp_path):
     assert found.scores.tolist() == [[0.5]] and found.seconds.tolist() == [[7.5]]
 
 
-def test_damaged_and_foreign_files_are_refused(tmp_path):
-    path = tmp_path / "s.csv.gz"
-    path.write_bytes(gzip.compress(b"model,layer,task,score\n" + b"a,0,t,1\n" * 999)[:-20])
-    with pytest.raises(ConfigError, match="damaged or incomplete"):
-        read(path)
-    path.write_bytes(b"model,layer,task,score\na,0,t,1\n")
-    with pytest.raises(ConfigError, match="damaged or incomplete"):
-        read(path)
-    path = tmp_path / "s.csv"
-    path.write_bytes("model,layer,task,score\nä,0,t,1\n".encode("latin1"))
-    with pytest.raises(ConfigError, match="is not UTF-8 text"):
-        read(path)
+def test_a_damaged_file_is_refused(tmp_path):
+    path, table = tmp_path / "s.csv.gz", b"model,layer,task,score\n"
+    for content in (gzip.compress(table + b"a,0,t,1\n" * 999)[:-20], table):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match="damaged or incomplete"):
+            read(path)
 
 
 def test_a_table_is_the_same_in_every_format(tmp_path, known_csv):
@@ -168,12 +162,6 @@ def test_published_tables_of_other_families_have_holes_and_are_joined():
             ["model,layer,task,score,score", "a,0,t,1,2"],
             ConfigError,
             "has a column twice in its header",
-        ),
-        (["model,layer,task,score", 'a,0,"t,1'], ConfigError, "Is a closing double quote missing?"),
-        (
-            ["model,layer,task,score", "a,0,t"],
-            ConfigError,
-            "line 2 has 3 fields, but the header has 4",
         ),
         (["model,layer,task,score"], DataError, "contains no scores"),
     ],

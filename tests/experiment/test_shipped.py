@@ -72,13 +72,11 @@ def embedder_of(kind: str, network: Path, folder: Path) -> Path:
     )
 
 
-@pytest.fixture(scope="module", params=["minilm", "e5", "dot"])
-def embedder(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, network: Path
-) -> Path:
-    if request.param == "minilm":
-        return Path(request.getfixturevalue("minilm"))
-    return embedder_of(request.param, network, tmp_path_factory.mktemp(request.param) / "model")
+@pytest.fixture(scope="module")
+def embedders(minilm: Path, tmp_path_factory: pytest.TempPathFactory, network: Path) -> Any:
+    folder = tmp_path_factory.mktemp("embedders")
+    made = {kind: embedder_of(kind, network, folder / kind / "model") for kind in ("e5", "dot")}
+    return {"minilm": minilm, **made}
 
 
 def prepared_for(folder: Path, tasks: list[str], **changes: Any) -> experiment.Experiment:
@@ -102,13 +100,23 @@ def last_score(prepared: experiment.Experiment, scratch: Path) -> float:
     return float(unit.function(unit.input.function(*unit.input.args), *unit.args).score)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *(("e5", name) for name in TASKS),  # with a prompt for each
+        ("minilm", "LocalClassification"),
+        ("minilm", "LocalRetrieval"),
+        ("dot", "LocalPairs"),
+        ("dot", "LocalReranking"),
+    ],
+)
 def test_the_last_layer_scores_as_the_model_does_in_the_benchmark(
-    local_mteb: ModuleType, embedder: Path, name: str, tmp_path: Path
+    local_mteb: ModuleType, embedders: dict[str, Path], kind: str, name: str, tmp_path: Path
 ) -> None:
     import mteb
     from sentence_transformers import SentenceTransformer
 
+    embedder = embedders[kind]
     # one text at a time here and there, so that vectors differ by nothing
     prepared = prepared_for(
         embedder, [f"mteb:{local_mteb.PLACES[name]}"], protocol={"batch_tokens": 1}
