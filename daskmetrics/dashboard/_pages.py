@@ -165,7 +165,7 @@ class Page:
         self.map = drawing.heat_map(
             _source(UNKNOWN.arms(), [UNKNOWN]), UNKNOWN, {}, MAP_TIPS, "reset,save"
         )
-        self.lines = drawing.curves(drawing.LAYER, "", 330, name="lines", title=" ")
+        self.lines = drawing.layer_lines(title=" ")
         self.cost = drawing.blank(
             "",
             "mean score",

@@ -53,7 +53,7 @@ USED = {
     "power": ("gpu_power_watts", "Power of the GPU of a worker"),
     "temperature": ("gpu_temperature_celsius", "Temperature of the GPU of a worker"),
 }
-"""Name and description of each quantity of `core._telemetry`."""
+"""Name and description of each quantity of `core.telemetry`."""
 
 COLLECTOR = PrometheusCollector()
 REGISTRY.register(COLLECTOR)

@@ -273,24 +273,23 @@ def draw_curves(
         side.update(start=start, end=end, reset_start=start, reset_end=end)
 
 
-def layer_lines(drawn: xarray.Dataset) -> figure:
-    """Lines along the layers with their standard errors: ``value`` and ``error`` (line, layer)."""
-    fig = curves(LAYER, drawn.attrs.get("label", "score"), 320, name="lines")
+def layer_lines(
+    label: str = "score", drawn: xarray.Dataset | None = None, **options: Any
+) -> figure:
+    """Lines along the layers with their standard errors: ``value`` and ``error`` (line, layer), of
+    checkpoints the later the lighter.
+    """
+    fig = curves(LAYER, label, 320, name="lines", **options)
     fig.xaxis.ticker = models.BasicTicker(mantissas=[1, 2, 5], min_interval=1, num_minor_ticks=0)
-    draw_lines(fig, drawn)
+    if drawn is not None:
+        shades: Sequence[str] = COLOURS
+        if "unmeasured" in drawn.attrs:
+            ends = np.linspace(FIRST, LAST, drawn.sizes["line"])
+            shades = [Cividis256[int(end)] for end in ends]
+        points = drawn.to_dataframe().reset_index()
+        names = {"line": "label", "layer": "x", "value": "y"}
+        draw_curves(fig, points.rename(columns=names), shades)
     return fig
-
-
-def draw_lines(fig: figure, drawn: xarray.Dataset) -> None:
-    """Let `layer_lines` show other lines."""
-    shades: Sequence[str] = COLOURS
-    if "unmeasured" in drawn.attrs:  # of checkpoints: the later the lighter
-        count = max(1, drawn.sizes["line"] - 1)
-        steps = range(drawn.sizes["line"])
-        shades = [Cividis256[FIRST + (LAST - FIRST) * i // count] for i in steps]
-    points = drawn.to_dataframe().reset_index()
-    names = {"line": "label", "layer": "x", "value": "y"}
-    draw_curves(fig, points.rename(columns=names), shades)
 
 
 def training_loss(losses: Mapping[str, Sequence[tuple[int, float]]]) -> figure:

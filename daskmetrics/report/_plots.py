@@ -99,7 +99,7 @@ class Plots:
         if interactive:
             from daskmetrics.dashboard import drawing
 
-            return drawing.layer_lines(drawn)
+            return drawing.layer_lines(drawn.attrs.get("label", "score"), drawn)
         from daskmetrics.report.plots import figures
 
         ax = figures.axes_for(ax)

@@ -60,7 +60,7 @@ class Figures {
       ...this.source.data, value, error,
       ...(against ? { against: this.columns(against).value } : {}),
     };
-    for (const name of ["lines", "comparison"]) this.label(name, "left", field.label);
+    this.label("comparison", "left", field.label);
     if (against) this.label("comparison", "below", against.label);
     const model = this.control("model")?.value ?? Object.keys(this.models)[0];
     if (this.figure("map")) this.map(value, model);
@@ -122,6 +122,7 @@ class Figures {
     const figure = this.figure("lines"), [curves, bars] = figure.renderers;
     curves.data_source.data = whole;
     bars.data_source.data = points;
+    this.label("lines", "left", together ? "score" : field.label);
     this.span(figure.x_range, points.x, 1, 0.03);
     const errors = points.error.filter(one => !isNaN(one)).sort((a, b) => a - b);
     // what is smaller than the error is not stretched

@@ -69,7 +69,7 @@ def figures(run: RecordedRun) -> Figures | None:
         source = drawing.arms_source(arms, suites, **columns)
         if any(len(suite.revisions) > 1 for suite in suites):
             drawn.append(drawing.heat_map(source, suite_of(run), analysis.marks(run)))
-        drawn.append(drawing.curves(drawing.LAYER, shown.label, 320, name="lines"))
+        drawn.append(drawing.layer_lines())
     if others:
         drawn.append(drawing.comparison(source, suites, shown.label, against.label))
     if suites and path.points:

@@ -92,7 +92,7 @@ def test_the_quantities_of_a_run_are_what_it_recorded(finished):
 def test_a_line_has_the_values_and_errors_of_one_checkpoint():
     suite = GRID[1]
     values, errors = np.random.default_rng(0).normal(size=(2, 144 * 12))
-    drawn = drawing.layer_lines(lines([Field("m", METRICS, "", values, errors)], suite))
+    drawn = drawing.layer_lines("m", lines([Field("m", METRICS, "", values, errors)], suite))
     whole = drawn.select_one({"name": "curves"}).data
     points = pandas.DataFrame(drawn.select_one({"name": "points"}).data)
     assert whole["label"][0] == "0" and whole["label"][-1] == "143k"
