@@ -9,9 +9,6 @@ from typing import Literal
 
 from daskmetrics.core.names import step_of
 
-#: of Okabe and Ito (2008), which can be distinguished without seeing all colours
-COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000")
-
 AxisScale = Literal["log", "even"]
 NARROWEST = 0.25  #: narrowest column of an automatic log axis, as a share of an even column
 

@@ -6,35 +6,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 from distributed import SchedulerPlugin
-from tornado.ioloop import PeriodicCallback
 
 from daskmetrics.core.events import CLUSTER, MAP, TRAIN, StorePlanned, message_from_json
 from daskmetrics.core.telemetry import readings
-from daskmetrics.dashboard._state import Grid, LiveState, TrainingCurves
+from daskmetrics.dashboard._state import LiveState, TrainingCurves
 
 NAME = "daskmetrics"
-LOAD_INTERVAL = 2.0  # seconds between measurements of the load
-MAX_LOADS = 900  # measurements that are kept: half an hour
-
-
-@dataclass(frozen=True)
-class WorkerLoad:
-    """The load of the workers at one time, as used shares; NaN for a resource that no worker has or
-    reports.
-    """
-
-    time: float
-    gpu_slots: float
-    cpu_slots: float
-    cpu: float
-    gpu: float
 
 
 class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
@@ -46,29 +28,25 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         self.scheduler = scheduler
         self.live: LiveState | None = None
         self.training = TrainingCurves()
-        self.load: deque[WorkerLoad] = deque(maxlen=MAX_LOADS)
         self.cluster = ""  # the latest message of the topic `CLUSTER` about queue and machines
         self.items: Mapping[str, Any] = {}  # the latest message of the topic `MAP`
         self.closed = False
-        self._measuring = PeriodicCallback(self.measure_load, LOAD_INTERVAL * 1000)
 
     def open(self) -> None:
         """Register the plugin and its message handler with the scheduler."""
         self.scheduler.handlers["daskmetrics_receive"] = self.receive
         self.scheduler.add_plugin(self)
-        self._measuring.start()
 
     async def close(self) -> None:
         """Called by Dask when the scheduler ends."""
         self.closed = True
-        self._measuring.stop()
 
     def receive(self, news: Iterable[Mapping[str, Any]]) -> None:
         """Receive entries of a journal and other messages of the driver, in order."""
         messages = [message_from_json(plain) for plain in news]
         for message in messages:
             if isinstance(message, StorePlanned):
-                self.live = LiveState(Grid.of(message))
+                self.live = LiveState(message)
         if self.live is not None:
             self.live.receive(messages, time.monotonic())
 
@@ -87,21 +65,21 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
             str(worker.name): readings(worker.metrics) for worker in self.scheduler.workers.values()
         }
 
-    def measure_load(self) -> None:
-        """Record the current load of the workers, as the scheduler knows it."""
+    def load(self) -> dict[str, float]:
+        """The used shares of the workers' slots (the resources GPU and CPU), processors and GPUs
+        now; NaN for what no worker has or reports.
+        """
         workers = list(self.scheduler.workers.values())
-        processors = sum(worker.nthreads for worker in workers)
         used = self.readings().values()
         cpu = sum(reading.get("cpu", 0.0) for reading in used)
         gpus = [reading["gpu"] for reading in used if "gpu" in reading]
-        load = WorkerLoad(
-            time=time.time(),
-            gpu_slots=_used_share(workers, "GPU"),
-            cpu_slots=_used_share(workers, "CPU"),
-            cpu=cpu / 100 / processors if processors else math.nan,
-            gpu=fmean(gpus) / 100 if gpus else math.nan,
-        )
-        self.load.append(load)
+        processors = sum(worker.nthreads for worker in workers)
+        return {
+            "gpu_slots": _used_share(workers, "GPU"),
+            "cpu_slots": _used_share(workers, "CPU"),
+            "cpu": cpu / 100 / processors if processors else math.nan,
+            "gpu": fmean(gpus) / 100 if gpus else math.nan,
+        }
 
 
 def plugin_of(scheduler: Any) -> DashboardPlugin:

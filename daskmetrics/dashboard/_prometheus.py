@@ -53,7 +53,7 @@ USED = {
     "power": ("gpu_power_watts", "Power of the GPU of a worker"),
     "temperature": ("gpu_temperature_celsius", "Temperature of the GPU of a worker"),
 }
-"""Name and description of each quantity of `core._telemetry`."""
+"""Name and description of each quantity of `core.telemetry`."""
 
 COLLECTOR = PrometheusCollector()
 REGISTRY.register(COLLECTOR)
@@ -61,10 +61,8 @@ REGISTRY.register(COLLECTOR)
 
 def _load(plugin: DashboardPlugin) -> Iterator[MetricFamily]:
     yield _gauge("workers", "Workers of the scheduler", len(plugin.scheduler.workers))
-    if plugin.load:
-        now = plugin.load[-1]
-        busy = {(name,): getattr(now, name) for name in ("gpu_slots", "cpu_slots", "cpu", "gpu")}
-        yield _labelled("busy_ratio", "Used share of the workers' resources", busy.items(), "of")
+    busy = {(name,): share for name, share in plugin.load().items()}
+    yield _labelled("busy_ratio", "Used share of the workers' resources", busy.items(), "of")
     reported = plugin.readings().items()
     for quantity, (name, about) in USED.items():
         values = {(worker,): own[quantity] for worker, own in reported if quantity in own}

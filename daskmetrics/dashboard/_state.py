@@ -8,7 +8,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +20,6 @@ from daskmetrics.core.serialization import build
 from daskmetrics.core.status import cause
 
 LATEST = 60  # decisions that are listed
-MAX_CURVE = 2000  # points of the curve of costs
 RECENT = 60.0  # seconds after which a rank that reports nothing no longer counts
 # points of one rank; beyond it every other point is dropped and the stride doubles
 MAX_POINTS = 1000
@@ -30,68 +28,6 @@ MEAN, SCORED = "mean score", "tasks scored"
 POSTERIOR_MEAN, POSTERIOR_SD = "posterior mean", "posterior sd"
 REWARD = "units of the reward"
 UNITS = {MEAN: "mean raw score", SCORED: "tasks", POSTERIOR_MEAN: REWARD, POSTERIOR_SD: REWARD}
-
-
-@dataclass(frozen=True)
-class Grid:
-    """The suites, metrics and tasks that a run compares; metrics and tasks with their units."""
-
-    suites: tuple[Suite, ...]
-    metrics: Mapping[str, str]
-    tasks: Mapping[str, str]
-
-    @classmethod
-    def of(cls, plan: events.StorePlanned) -> Grid:
-        """From the plan of a store."""
-        metrics, tasks = plan.template["metrics"], plan.template["tasks"]
-        return cls(
-            tuple(build(Suite, suite) for suite in plan.template["suites"]),
-            dict(zip(metrics["names"], metrics["units"], strict=True)),
-            dict(zip(tasks["names"], tasks["units"], strict=True)),
-        )
-
-    @cached_property
-    def index(self) -> dict[str, int]:
-        """Index of each arm, by its name."""
-        return {str(arm): i for i, arm in enumerate(grid(self.suites))}
-
-    @cached_property
-    def of_layer(self) -> dict[str, list[int]]:
-        """Indices of the arms of each layer of a checkpoint, which share its metrics."""
-        indices: dict[str, list[int]] = {}
-        for i, arm in enumerate(grid(self.suites)):
-            indices.setdefault(f"{arm.checkpoint}/{arm.layer}", []).append(i)
-        return indices
-
-    def suite(self, model: str) -> tuple[Suite, slice]:
-        """A model's suite and the slice of its arms: checkpoint by checkpoint, layer by layer."""
-        start = 0
-        for suite in self.suites:
-            count = len(suite.revisions) * len(suite.rows)
-            if suite.model == model:
-                return suite, slice(start, start + count)
-            start += count
-        raise KeyError(model)
-
-
-@dataclass
-class FailureGroup:
-    """Units that failed for the same reason."""
-
-    kind: str
-    status: str
-    reason: str
-    example: str
-    count: int = 0
-
-
-@dataclass(frozen=True)
-class UnitRecord:
-    """What must be subtracted when the record of a unit is replaced or reset."""
-
-    key: str
-    status: str
-    failed: FailureGroup | None
 
 
 @dataclass(frozen=True)
@@ -105,59 +41,66 @@ class Decision:
     score: float = math.nan
 
 
-@dataclass
-class PhaseTimer:
-    """Estimates the remaining time of a phase from its progress since a first measurement."""
+@dataclass(frozen=True)
+class FailureGroup:
+    """Units that failed for the same reason, and the first of them."""
 
-    since: float
-    before: float
-
-    def left(self, now: float, done: float, total: float) -> float | None:
-        """Seconds until the phase is done; None without any progress."""
-        if total <= done:
-            return 0.0
-        gained = done - self.before
-        if gained <= 0:
-            return None
-        return (total - done) * (now - self.since) / gained
+    kind: str
+    status: str
+    reason: str
+    example: str
+    count: int
 
 
 class LiveState:
-    """The state of a run, as arrays; A arms, M metrics, T tasks.
+    """The state of a run, as arrays; A arms, T tasks.
 
     It receives the entries of the journal in order, and messages that are not in the journal:
     `ObjectiveSet`, `UnitsPlanned`, `SearchStarted`, `PosteriorUpdated` and `HistorySent`.
     ``version`` increases with every change that a page shows.
+
+    Parameters
+    ----------
+    plan : StorePlanned
+        It has the suites, metrics and tasks that the run compares, with their units.
     """
 
-    def __init__(self, grid: Grid) -> None:
-        arms = len(grid.index)
-        self.grid = grid
+    def __init__(self, plan: events.StorePlanned) -> None:
+        metrics, tasks = plan.template["metrics"], plan.template["tasks"]
+        self.suites = tuple(build(Suite, suite) for suite in plan.template["suites"])
+        self.units = dict(UNITS)
+        for axis in (metrics, tasks):
+            self.units |= dict(zip(axis["names"], axis["units"], strict=True))
+        self.tasks = {name: row for row, name in enumerate(tasks["names"])}
+        self.arms = grid(self.suites)
+        self.index = {str(arm): i for i, arm in enumerate(self.arms)}
+        # the arms of each layer of a checkpoint share its metrics
+        self._of_layer: dict[str, list[int]] = {}
+        for i, arm in enumerate(self.arms):
+            self._of_layer.setdefault(f"{arm.checkpoint}/{arm.layer}", []).append(i)
+        count = len(self.arms)
+        # (A,); NaN: no value
+        self.metrics = {name: np.full(count, np.nan, np.float32) for name in metrics["names"]}
+        self.scores = np.full((len(self.tasks), count), np.nan, np.float32)  # (T, A)
+        self.errors = np.full_like(self.scores, np.nan)  # standard errors of the scores
+        self.posterior = np.full((2, count), np.nan, np.float32)  # mean and standard deviation
+        self.weights = np.ones(len(self.tasks))  # of the tasks in the objective (T,)
         self.name, self.phase, self.version = "", "measuring", 0
         self.counts: Counter[tuple[str, str]] = Counter()
         self.planned: dict[str, int] = {}
-        # (M, A); NaN: no value
-        self.metrics = np.full((len(grid.metrics), arms), np.nan, np.float32)
-        self.scores = np.full((len(grid.tasks), arms), np.nan, np.float32)  # (T, A)
-        self.posterior = np.full((2, arms), np.nan, np.float32)  # mean and standard deviation
-        # first and last decision for an arm, numbered from 1, and the number of its decisions
-        self.first, self.last, self.paid = (np.zeros(arms, int) for _ in range(3))
+        self.open: dict[str, str] = {}  # names of the units that are asked for, by key
+        self.paid: set[str] = set()  # arms that the search has paid for
         self.latest: dict[int, Decision] = {}
-        # cost spent, best mean score, possible regret
-        self.curve: list[tuple[float, float, float]] = []
+        self.curve: list[tuple[float, float]] = []  # cost spent and best mean score, where it rises
         self.best = self.shortfall = math.nan
-        self.leader = ""
+        self.leader = self.recent = ""  # the leading arm, and the unit of the latest result
         self.confirmed = False  # whether the recommended arm was scored on every task
         self.spent, self.budget, self.exhaustive = 0.0, math.nan, math.nan
-        self.weights = np.ones(len(grid.tasks))  # of the tasks in the objective (T,)
-        self._metric_rows = {name: i for i, name in enumerate(grid.metrics)}
-        self._task_rows = {name: i for i, name in enumerate(grid.tasks)}
-        self._failures: dict[tuple[str, str, str], FailureGroup] = {}
-        self._units: dict[tuple[str, str], UnitRecord] = {}
+        self._units: dict[tuple[str, str], events.Record] = {}
         self._searched: str | None = None
         self._asked = 0
-        self._open: dict[str, Decision] = {}
-        self._timer = PhaseTimer(0.0, 0.0)
+        self._decisions: dict[str, Decision] = {}  # without a result, by the key of their unit
+        self._began = self._before = 0.0  # when the progress of the phase was first known
 
     def receive(self, messages: Iterable[events.LiveMessage], now: float) -> None:
         """Apply messages in order; ``now`` is in seconds of any steady clock."""
@@ -171,13 +114,14 @@ class LiveState:
                 self.planned.setdefault("measure", message.checkpoints)
                 self.planned["score"] = message.arms * len(message.tasks)
             case events.ObjectiveSet(weights=weights):
-                self.weights = np.array([weights.get(task, 0.0) for task in self.grid.tasks])
+                self.weights = np.array([weights.get(task, 0.0) for task in self.tasks])
             case events.UnitsPlanned(units=units):
                 self.planned.update(units)
             case events.HistorySent():
-                self._timer = PhaseTimer(now, self.done("train") + self.done("measure"))
+                self._began, self._before = now, self.progress[0]
             case events.UnitAsked():
-                self._ask(message)
+                self.open[message.key] = message.name
+                self._decide(message)
             case events.UnitsRetried():
                 for unit, record in list(self._units.items()):
                     if record.key in message.keys:
@@ -187,7 +131,7 @@ class LiveState:
             case events.SearchStarted():
                 self.phase, self.spent = "searching", message.spent
                 self.budget, self.exhaustive = message.budget, message.exhaustive
-                self._timer = PhaseTimer(now, self.spent)
+                self._began, self._before = now, self.spent
             case events.PosteriorUpdated():
                 self.posterior = np.frombuffer(message.values, np.float32).reshape(2, -1)
                 self.leader, self.shortfall = message.leader, message.shortfall
@@ -203,28 +147,30 @@ class LiveState:
     def names(self) -> dict[str, list[str]]:
         """All quantities that a heat map can show, by group."""
         groups = {}
-        if self.grid.tasks:
-            groups = {"Search": list(UNITS), "Scores": list(self.grid.tasks)}
-        if self.grid.metrics:
-            groups["Metrics"] = list(self.grid.metrics)
+        if self.tasks:
+            groups = {"Search": list(UNITS), "Scores": list(self.tasks)}
+        if self.metrics:
+            groups["Metrics"] = list(self.metrics)
         return groups
-
-    def units(self, name: str) -> str:
-        """The unit of a quantity."""
-        return {**self.grid.metrics, **self.grid.tasks, **UNITS}.get(name, "")
 
     def values(self, name: str) -> NDArray[np.float32]:
         """A quantity for each arm; NaN where there is no value."""
-        if name in (POSTERIOR_MEAN, POSTERIOR_SD):
-            return np.asarray(self.posterior[int(name == POSTERIOR_SD)])
         if name == SCORED:
             count = np.isfinite(self.scores).sum(axis=0)
             return np.where(count > 0, count, np.nan).astype(np.float32)
         if name == MEAN:
             return self._means(self.scores)
-        if name in self.grid.tasks:
-            return np.asarray(self.scores[self._task_rows[name]])
-        return np.asarray(self.metrics[self._metric_rows[name]])
+        arrays = self.metrics | dict(zip(self.tasks, self.scores, strict=True))
+        arrays |= {POSTERIOR_MEAN: self.posterior[0], POSTERIOR_SD: self.posterior[1]}
+        return arrays[name]
+
+    def errors_of(self, name: str) -> NDArray[np.float32]:
+        """The standard error of a quantity for each arm; NaN where none is known."""
+        if name == POSTERIOR_MEAN:
+            return np.asarray(self.posterior[1])
+        if name in self.tasks:
+            return np.asarray(self.errors[self.tasks[name]])
+        return np.full(len(self.arms), np.nan, np.float32)
 
     def _means(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
         """The objective of arms, from their scores (T, ...); NaN for an arm that lacks one of its
@@ -237,23 +183,38 @@ class LiveState:
     @property
     def failures(self) -> list[FailureGroup]:
         """The reasons of failures, the most frequent first."""
-        groups = [group for group in self._failures.values() if group.count]
+        failed: dict[tuple[str, str, str], list[events.Record]] = {}
+        for record in self._units.values():
+            if not record.ok:
+                group = record.kind, record.status, cause(_reason(record))
+                failed.setdefault(group, []).append(record)
+        groups = [
+            FailureGroup(kind, status, _reason(alike[0]), alike[0].name, len(alike))
+            for (kind, status, _), alike in failed.items()
+        ]
         return sorted(groups, key=lambda group: -group.count)
 
     def done(self, kind: str) -> int:
         """The number of recorded units of a kind, failed ones included."""
         return sum(count for (recorded, _), count in self.counts.items() if recorded == kind)
 
-    def left(self, now: float) -> float | None:
-        """Remaining seconds of the current phase; None if they are not known."""
+    @property
+    def progress(self) -> tuple[float, float]:
+        """How much of the current phase is done, and of how much; units, or cost of a search."""
         if self.phase == "searching":
-            return self._timer.left(now, self.spent, self.budget)
-        if self.phase == "measuring":
-            total = sum(self.planned.get(kind, 0) for kind in ("train", "measure"))
-            return self._timer.left(now, self.done("train") + self.done("measure"), total)
-        return None
+            return self.spent, self.budget
+        done = self.done("train") + self.done("measure")
+        return done, sum(self.planned.get(kind, 0) for kind in ("train", "measure"))
 
-    def _ask(self, ask: events.UnitAsked) -> None:
+    def left(self, now: float) -> float | None:
+        """Remaining seconds of the current phase, by its progress so far; None if not known."""
+        done, total = self.progress
+        gained = done - self._before
+        if self.phase not in ("measuring", "searching") or gained <= 0:
+            return None
+        return max(0.0, total - done) * (now - self._began) / gained
+
+    def _decide(self, ask: events.UnitAsked) -> None:
         pick = ask.pick
         if pick is None:
             return
@@ -262,33 +223,25 @@ class LiveState:
             # ones
             self._searched, self._asked, self.spent = ask.note.get("search"), 0, 0.0
             self.latest.clear()
-            self.curve.clear()
-            for numbers in (self.first, self.last, self.paid):
-                numbers[:] = 0
+            self.paid.clear()
+            self.curve = [(0.0, self.best)]
         arm = str(Arm(**pick["cell"]["arm"]))
         name = f"{arm}:{pick['cell']['task']}"
         decision = Decision(pick["index"] + 1, name, pick["stage"], pick["cost"])
-        self._open[ask.key] = decision
+        self._decisions[ask.key] = decision
         if decision.index <= self._asked:
             return  # a decision of an interrupted search, asked for again
         self._asked = decision.index
         self.latest[decision.index] = decision
-        if len(self.latest) > LATEST:
-            del self.latest[next(iter(self.latest))]
-        if (i := self.grid.index.get(arm)) is not None:
-            self.first[i] = self.first[i] or decision.index
-            self.last[i], self.paid[i] = decision.index, self.paid[i] + 1
+        self.latest.pop(decision.index - LATEST, None)
+        self.paid.add(arm)
 
     def _record(self, record: events.Record) -> None:
         unit = record.kind, record.name
+        self.recent = record.name
+        self.open.pop(record.key, None)
         self._forget(unit)
-        failed = None
-        if not record.ok:
-            reason = record.reason or "no reason was recorded"
-            group = FailureGroup(record.kind, record.status, reason, record.name)
-            failed = self._failures.setdefault((record.kind, record.status, cause(reason)), group)
-            failed.count += 1
-        self._units[unit] = UnitRecord(record.key, record.status, failed)
+        self._units[unit] = replace(record, value=None)
         self.counts[record.kind, record.status] += 1
         if record.kind == "score":
             self._scored(record)
@@ -297,42 +250,35 @@ class LiveState:
 
     def _forget(self, unit: tuple[str, str]) -> None:
         """Subtract the record of a unit that is reset or computed again."""
-        if (record := self._units.pop(unit, None)) is not None:
-            self.counts[unit[0], record.status] -= 1
-            if record.failed is not None:
-                record.failed.count -= 1
+        if record := self._units.pop(unit, None):
+            self.counts[record.kind, record.status] -= 1
 
     def _measured(self, checkpoint: str, measured: Measured) -> None:
-        columns = [self._metric_rows.get(name) for name in measured.names]
         for layer, row in zip(measured.layers, measured.values, strict=True):
-            arms = self.grid.of_layer.get(f"{checkpoint}/{layer}", [])
-            for column, value in zip(columns, row, strict=True):
-                if column is not None and value is not None:
-                    self.metrics[column, arms] = value
+            arms = self._of_layer.get(f"{checkpoint}/{layer}", [])
+            for name, value in zip(measured.names, row, strict=True):
+                if name in self.metrics and value is not None:
+                    self.metrics[name][arms] = value
 
     def _scored(self, record: events.Record) -> None:
-        decision = self._open.pop(record.key, None)
+        decision = self._decisions.pop(record.key, None)
         self.spent += decision.cost if decision else 0.0
         cell = Cell.parse(record.name)
-        i, row = self.grid.index.get(str(cell.arm)), self._task_rows.get(cell.task)
+        i, row = self.index.get(str(cell.arm)), self.tasks.get(cell.task)
         if i is None or row is None or not isinstance(record.value, Scored):
             return
         score = record.value.score
-        self.scores[row, i] = score
+        self.scores[row, i], self.errors[row, i] = score, record.value.stderr
         if decision and decision.index in self.latest:
             self.latest[decision.index] = replace(decision, score=score)
-        self.best = float(np.fmax(self.best, self._means(self.scores[:, i])))
-        self._extend_curve()
+        mean = float(self._means(self.scores[:, i]))
+        if not mean <= self.best and not math.isnan(mean):
+            self.best = mean
+            self.curve.append((self.spent, mean))
 
-    def _extend_curve(self) -> None:
-        """Add a point to the curve, if it differs visibly from the last one."""
-        if self.curve and self.curve[-1][1] == self.best:
-            gained = self.spent - self.curve[-1][0]
-            if gained <= 0 or gained < np.nan_to_num(self.budget) / MAX_CURVE:
-                return
-        self.curve.append((self.spent, self.best, self.shortfall))
-        if len(self.curve) > 2 * MAX_CURVE:  # received before the budget was known
-            self.curve = self.curve[::2]
+
+def _reason(record: events.Record) -> str:
+    return record.reason or "no reason was recorded"
 
 
 class RankPoint(NamedTuple):
@@ -352,10 +298,8 @@ class TrainingCurves:
     def __init__(self) -> None:
         self.version = 0
         self.points: dict[str, list[RankPoint]] = {}
-        self.last: dict[str, RankPoint] = {}  # of the latest attempts of trainings that report now
-        self._models: dict[str, object] = {}
+        self.last: dict[str, RankPoint] = {}  # of those that report now
         self._stride: Counter[str] = Counter()
-        self._received: Counter[str] = Counter()
 
     def receive(self, event: Mapping[str, object], now: float) -> None:
         """Add an event with ``step``, ``loss``, ``tokens_per_second``, and ``model``, ``rank`` or
@@ -363,26 +307,23 @@ class TrainingCurves:
 
         Other events are ignored: they come from other code.
         """
-        model = event.get("model")
-        name = str(model or "")
-        if "rank" in event:
-            name = f"{name} rank {event['rank']}".strip()
+        named = {key: event[key] for key in ("model", "rank") if event.get(key) is not None}
+        name = str(named.get("model", ""))
+        if "rank" in named:
+            name = f"{name} rank {named['rank']}".strip()
         step = event.get("step")
         if not isinstance(step, int) or not name:
             return
         loss, speed = (_number(event.get(column)) for column in ("loss", "tokens_per_second"))
         point = RankPoint(step, loss, speed, now)
-        # perhaps with fewer ranks
-        is_again = name in self.last and point.step <= self.last[name].step
-        for other, latest in list(self.last.items()):
-            if now - latest.time > RECENT or (is_again and self._models[other] == model):
-                del self.last[other]
-        self.last[name], self._models[name] = point, model
+        self.last = {
+            other: last for other, last in self.last.items() if now - last.time <= RECENT
+        } | {name: point}
         points = self.points.setdefault(name, [])
-        if points and point.step < points[-1].step:
-            points[:] = [older for older in points if older.step < point.step]
-        self._received[name] += 1
-        if self._received[name] % (1 << self._stride[name]) == 0:
+        while points and points[-1].step > step:
+            points.pop()  # it continues from an older state
+        stride = 1 << self._stride[name]
+        if not points or step // stride > points[-1].step // stride:
             points.append(point)
         if len(points) > MAX_POINTS:
             points[:] = points[::2]

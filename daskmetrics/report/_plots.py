@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.recorded import RecordedRun
@@ -12,17 +13,19 @@ from daskmetrics.core.names import Suite
 from daskmetrics.report.plots import need_matplotlib
 from daskmetrics.report.plots.quantities import (
     COST_NAMES,
+    LINES,
     Field,
-    cost_field,
     decisions,
-    expected_field,
+    drawn_arms,
+    expectation_of,
+    lines,
     mean_field,
     metric_fields,
+    suite_of,
     task_field,
 )
 
 if TYPE_CHECKING:
-    from bokeh.models import ColumnDataSource
     from bokeh.plotting import figure
     from matplotlib.axes import Axes
 
@@ -33,9 +36,9 @@ class Plots:
     """The figures of a run, one panel each; `Run.plot` makes it.
 
     Every method draws on the axes that it is given, or on those of a new figure, and returns them;
-    with ``interactive=True`` it returns a Bokeh figure, as the report has it. What can be drawn as
-    ``what`` is ``score`` (the mean over all tasks, of the arms scored on every one), a task, or a
-    metric.
+    with ``interactive=True`` it returns a Bokeh figure with tooltips and zoom, as the report has
+    it, which needs no matplotlib. What can be drawn as ``what`` is ``score`` (the mean over all
+    tasks, of the arms scored on every one), a task, or a metric.
 
     Parameters
     ----------
@@ -58,7 +61,10 @@ class Plots:
         interactive: bool = False,
         readout: str | None = None,
     ) -> Axes | figure:
-        """A quantity along the layers of a model: one line for each of at most eight checkpoints.
+        """A quantity along the layers of a model, with standard errors: one line for each of at
+        most eight checkpoints. The score of a single checkpoint has a line for each task, too.
+
+        The legend names the layers without a value, and the axis spans at least some errors.
 
         Parameters
         ----------
@@ -68,7 +74,6 @@ class Plots:
             By default the model of the best arm, or the last one.
         ax : matplotlib.axes.Axes, optional
         interactive : bool
-            Whether to make a Bokeh figure with tooltips and zoom, which needs no matplotlib.
         readout : str, optional
             Name of a readout, such as ``last,256d``; by default of each layer the one with the best
             mean score.
@@ -89,27 +94,18 @@ class Plots:
         --------
         >>> run.plot.layers()  # doctest: +SKIP
         """
-        shown = self._shown(what, ax, interactive)
-        suite = self._suite(model, readout)
+        shown, suite = self._shown(what, model, readout, ax, interactive)
+        drawn = lines(shown, suite)
         if interactive:
             from daskmetrics.dashboard import drawing
 
-            source = self._source(shown, suite, readout)
-            if len(suite.revisions) == 1:  # whose errors have room
-                return drawing.layer_points(source, [suite], shown.label)
-            return drawing.layer_lines(source, suite, shown.label)
-        from daskmetrics.report.plots.figures import LAYER, axes_for, layer_lines
+            return drawing.layer_lines(drawn.attrs.get("label", "score"), drawn)
+        from daskmetrics.report.plots import figures
 
-        ax = axes_for(ax)
-        at_layers = shown.at_layers(self._run, readout)
-        measured = {arm.revision for arm in at_layers.values if arm.model == suite.model}
-        if revisions := tuple(name for name in suite.revisions if name in measured):
-            suite = replace(suite, revisions=revisions)
-        layer_lines(ax, at_layers, suite)
-        ax.set(xlabel=LAYER, ylabel=shown.units or shown.name, title=shown.name)
-        if len(suite.revisions) > 1:
-            beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False}
-            ax.legend(title="training step", **beside)
+        ax = figures.axes_for(ax)
+        figures.layer_lines(ax, drawn)
+        ax.set_title(f"{shown[0].name}, {suite.model}")
+        ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
         return ax
 
     def heatmap(
@@ -128,43 +124,25 @@ class Plots:
         --------
         >>> run.plot.heatmap("stdlib:order")  # doctest: +SKIP
         """
-        shown = self._shown(what, ax, interactive)
-        suite = self._suite(model, readout)
-        answer = analysis.marks(self._run)
+        (shown, *_), suite = self._shown(what, model, readout, ax, interactive)
+        marks = analysis.marks(self._run)
         if interactive:
             from daskmetrics.dashboard import drawing
 
-            return drawing.heat_map(self._source(shown, suite, readout), suite, answer)
-        from daskmetrics.report.plots.figures import MOST_STEPS, axes_for, heat_map
+            arms = drawn_arms(self._run, [suite], readout)
+            source = drawing.arms_source(arms, [suite], value=shown.values, error=shown.errors)
+            return drawing.heat_map(source, suite, marks)
+        from daskmetrics.report.plots import figures
 
-        ax = axes_for(ax)
-        at_layers = shown.at_layers(self._run, readout)
-        image = heat_map(ax, at_layers, suite, answer, MOST_STEPS // 2)
-        title = f"{shown.name}, {suite.model}"
-        ax.set(xlabel="training step", ylabel="layer", title=title)
-        ax.figure.colorbar(image, ax=ax, label=shown.units or shown.name)
+        ax = figures.axes_for(ax)
+        figures.heat_map(ax, shown, suite, marks)
         return ax
 
     def search(self, ax: Axes | None = None, interactive: bool = False) -> Axes | figure:
         """The best mean score so far by what the search has spent, and every decision at the score
         that its arm is expected to have by now.
 
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, optional
-        interactive : bool
-            Whether to make a Bokeh figure with tooltips and zoom, which needs no matplotlib.
-
-        Returns
-        -------
-        matplotlib.axes.Axes or bokeh.plotting.figure
-
-        Raises
-        ------
-        ConfigError
-            If matplotlib is not installed, or if an interactive figure gets axes.
-        DataError
-            If the search has not begun.
+        Parameters, result and errors are those of `layers`.
 
         Examples
         --------
@@ -172,19 +150,17 @@ class Plots:
         """
         _check(ax, interactive)
         if not self._run.picks:
-            raise DataError(
-                f"The run in '{self._run.folder.path}' has no search yet, so there is nothing to draw."
-            )
+            raise self._nothing("search")
         path = analysis.path_of(self._run)
-        rows = decisions(path, expected_field(self._run))
+        rows = decisions(path, expectation_of(self._run))
         if interactive:
             from daskmetrics.dashboard import drawing
 
             return drawing.search_path(rows, path.unit, path.default)
-        from daskmetrics.report.plots.figures import axes_for, search_path
+        from daskmetrics.report.plots import figures
 
-        ax = axes_for(ax)
-        search_path(ax, rows, path)
+        ax = figures.axes_for(ax)
+        figures.search_path(ax, rows, path)
         ax.legend(loc="best")
         return ax
 
@@ -193,24 +169,9 @@ class Plots:
     ) -> Axes | figure:
         """Mean score against what arms take; on axes with the line of the best score at each cost.
 
-        Parameters
-        ----------
+        Parameters, result and errors are those of `layers`, beside
+
         cost : {"layers", "parameters", "flops", "dimensions", "bytes"}
-        ax : matplotlib.axes.Axes, optional
-        interactive : bool
-            Whether to make a Bokeh figure with tooltips and zoom, which needs no matplotlib.
-
-        Returns
-        -------
-        matplotlib.axes.Axes or bokeh.plotting.figure
-
-        Raises
-        ------
-        ConfigError
-            If there is no such cost, if matplotlib is not installed, or if an interactive figure
-            gets axes.
-        DataError
-            If no arm was scored on every task.
 
         Examples
         --------
@@ -224,58 +185,47 @@ class Plots:
             from daskmetrics.dashboard import drawing
 
             suites = analysis.suites(self._run)
-            arms = [trade_off.arm for trade_off in compared.arms]
-            shown, against = mean_field(self._run), cost_field(self._run, arms, cost)
-            costs = against.columns(arms)["value"]
-            source = drawing.arms_source(arms, suites, **shown.columns(arms), against=costs)
-            return drawing.comparison(source, suites, shown.label, against.label)
-        from daskmetrics.report.plots.figures import axes_for, trade_off
+            columns = {
+                "value": [row.score for row in compared.arms],
+                "error": [row.stderr for row in compared.arms],
+                "against": [getattr(row.cost, cost) for row in compared.arms],
+            }
+            source = drawing.arms_source([row.arm for row in compared.arms], suites, **columns)
+            return drawing.comparison(source, suites, "mean score", COST_NAMES[cost])
+        from daskmetrics.report.plots import figures
 
-        ax = axes_for(ax)
-        trade_off(ax, compared, cost)
+        ax = figures.axes_for(ax)
+        figures.trade_off(ax, compared, cost)
         ax.set_ylabel("mean score")
         ax.legend(loc="best")
         return ax
 
-    def _shown(self, name: str, ax: Axes | None, interactive: bool) -> Field:
-        """A quantity of the arms."""
+    def _shown(
+        self, name: str, model: str | None, readout: str | None, ax: Axes | None, interactive: bool
+    ) -> tuple[list[Field], Suite]:
+        """A quantity of the arms of a model, and of the mean score those of the tasks, too."""
         _check(ax, interactive)
         run = self._run
-        metrics = {metric.name: metric for metric in metric_fields(run)}
+        metrics = analysis.metrics(run)
         if name not in (SCORE, *run.tasks, *metrics):
             raise unknown("quantity", name, [SCORE, *run.tasks, *metrics])
+        suite = suite_of(run, model, readout)
+        arms = drawn_arms(run, [suite], readout)
         if name == SCORE:
-            shown = mean_field(run)
+            tasks = [task_field(run, task, arms) for task in run.tasks]
+            shown = [mean_field(run, arms), *tasks[:LINES]]
         elif name in run.tasks:
-            shown = task_field(run, name)
+            shown = [task_field(run, name, arms)]
         else:
-            shown = metrics[name]
-        if not shown.values:
-            raise DataError(
-                f"The run in '{run.folder.path}' has no {name} yet, so there is nothing to draw."
-            )
-        return shown
+            shown = [field for field in metric_fields(run, arms) if field.name == name]
+        if np.isnan(shown[0].values).all():
+            raise self._nothing(name)
+        return shown, suite
 
-    def _source(self, shown: Field, suite: Suite, readout: str | None) -> ColumnDataSource:
-        """The columns of the arms of a suite for Bokeh."""
-        from daskmetrics.dashboard.drawing import arms_source
-        from daskmetrics.report.plots.interactive import drawn_arms
-
-        arms = drawn_arms(self._run, [suite], readout)
-        columns = shown.columns(arms)
-        return arms_source(arms, [suite], **columns, against=columns["value"])
-
-    def _suite(self, model: str | None, readout: str | None = None) -> Suite:
-        suites = {suite.model: suite for suite in analysis.suites(self._run)}
-        if model is None:
-            model = next(reversed(suites))
-            if self._run.result and self._run.result.best_arm.model in suites:
-                model = self._run.result.best_arm.model
-        if model not in suites:
-            raise unknown("model", model, suites)
-        if readout not in (None, *suites[model].readouts):
-            raise unknown("readout", str(readout), suites[model].readouts)
-        return suites[model]
+    def _nothing(self, what: str) -> DataError:
+        return DataError(
+            f"The run in '{self._run.folder.path}' has no {what} yet, so there is nothing to draw."
+        )
 
 
 def _check(ax: Axes | None, interactive: bool) -> None:

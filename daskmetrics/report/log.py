@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import yaml
 
 from daskmetrics.answer.analysis import NO_REASON
 from daskmetrics.core import events as events
-from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.errors import ConfigError, did_you_mean, unknown
 from daskmetrics.core.events import kind_of, kinds, to_json
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Key
@@ -85,14 +84,8 @@ def _describe(entry: events.Event) -> str:
             return f"{name} {entry.best_arm}, probability {entry.probability_best:.2f}"
         case events.StorePlanned(measure=measure, files=files):
             return f"store of {len(measure):,} checkpoints, {len(files):,} metadata files"
-        case events.WorkerJoined():
-            return "  ".join(f"{name} {value}" for name, value in vars(entry).items())
-        case events.RunFinished():
-            return "all work is done"
         case events.UnitsRetried(keys=keys):
             return f"{len(keys)} failed units are tried again"
-        case events.StoreRepaired(parts=parts):
-            return f"rewritten: {', '.join(parts)}"
     text = json.dumps(vars(entry))
     if len(text) <= LONGEST:
         return text
@@ -136,12 +129,9 @@ def find(query: str, units: Iterable[UnitLog]) -> list[UnitLog]:
         raise ConfigError(
             f"'{query}' matches {len(names)} units: {', '.join(examples)}. Give more of the name."
         )
-    hint = ""
-    similar = difflib.get_close_matches(query, [unit.name for unit in units], n=3, cutoff=0.4)
-    if similar:
-        hint = f" Did you mean {' or '.join(map(repr, dict.fromkeys(similar)))}?"
+    suggestion = did_you_mean(query, dict.fromkeys(unit.name for unit in units))
     raise ConfigError(
-        f"Unknown unit '{query}'.{hint} 'daskmetrics runs journal RUN' lists all units."
+        f"Unknown unit '{query}'.{suggestion} 'daskmetrics runs journal RUN' lists all units."
     )
 
 

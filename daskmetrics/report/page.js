@@ -32,6 +32,8 @@ class Figures {
   constructor(data, documents) {
     this.fields = new Map(data.fields.map(field => [field.name, field]));
     this.models = data.models;
+    this.tasks = data.tasks;
+    this.colours = data.colours;
     this.document = documents[0];
     this.all = this.document.roots();
     this.source = this.document.get_model_by_name("arms");
@@ -43,6 +45,7 @@ class Figures {
     for (const name of ["model", "shown", "against"]) this.control(name)?.addEventListener("change", () => this.show());
     this.source.selected.properties.indices.change.connect(() => this.tell());
     for (const row of document.querySelectorAll("tr[data-arm]")) row.addEventListener("click", () => this.pick(row.dataset.arm));
+    this.show();
   }
 
   control(name) { return document.getElementById(`choose-${name}`); }
@@ -55,12 +58,13 @@ class Figures {
     const against = this.control("against") && this.fields.get(this.control("against").value);
     this.source.data = {
       ...this.source.data, value, error,
-      low: value.map((v, i) => v - error[i]), high: value.map((v, i) => v + error[i]),
       ...(against ? { against: this.columns(against).value } : {}),
     };
-    for (const name of ["lines", "points", "comparison"]) this.label(name, "left", field.label);
+    this.label("comparison", "left", field.label);
     if (against) this.label("comparison", "below", against.label);
-    if (this.figure("map")) this.map(value);
+    const model = this.control("model")?.value ?? Object.keys(this.models)[0];
+    if (this.figure("map")) this.map(value, model);
+    this.lines(field, this.models[model].lines);
   }
 
   columns(field) {  // values and errors of all arms; NaN where there is none
@@ -77,32 +81,60 @@ class Figures {
     if (axis) axis.axis_label = text;
   }
 
-  map(value) {
+  map(value, model) {
     const known = value.filter(one => !isNaN(one));
     const [low, high] = known.length ? [known.reduce((a, b) => Math.min(a, b)), known.reduce((a, b) => Math.max(a, b))] : [0, 1];
     this.document.get_model_by_name("colours").setv(low < high ? { low, high } : { low: low - 0.5, high: high + 0.5 });
-    const model = this.control("model")?.value ?? Object.keys(this.models)[0];
     const axes = this.models[model], map = this.figure("map"), filter = this.document.get_model_by_name("one");
-    if (filter.group !== model) {
-      filter.group = model;
-      map.below[0].ticker.ticks = axes.steps.map(([at]) => at);
-      map.below[0].major_label_overrides = new Map(axes.steps);
-      map.left[0].ticker.ticks = axes.layers;
-      for (const [range, [start, end]] of [[map.x_range, axes.x], [map.y_range, axes.y]])
-        range.setv({ start, end, reset_start: start, reset_end: end });
+    if (filter.group === model) return;
+    filter.group = model;
+    for (const [axis, labels] of [[map.below[0], axes.steps], [map.left[0], axes.layers]]) {
+      axis.ticker.ticks = labels.map(([at]) => at);
+      axis.major_label_overrides = new Map(labels);
     }
-    this.lines(axes.lines);
+    for (const [range, [start, end]] of [[map.x_range, axes.x], [map.y_range, axes.y]])
+      range.setv({ start, end, reset_start: start, reset_end: end });
   }
 
-  lines(wanted) {
-    const { value, layer } = this.source.data, source = this.document.get_model_by_name("line-data");
-    const own = wanted.map(([prefix]) => [...this.names.keys()].filter(i => this.names[i].startsWith(prefix) && !isNaN(value[i])));
-    const palette = this.document.get_model_by_name("colours").palette;
-    source.data = {
-      xs: own.map(each => each.map(i => layer[i])), ys: own.map(each => each.map(i => value[i])),
-      label: wanted.map(([, label]) => label),
-      colour: wanted.map((_, i) => palette[75 + Math.trunc(160 * i / Math.max(1, wanted.length - 1))]),
-    };
+  lines(field, checkpoints) {  // of a few checkpoints; or of all tasks of a single one, if scores are shown
+    const together = checkpoints.length === 1 && field.group === "Scores" && !this.tasks.includes(field.name);
+    const shades = this.colours, palette = this.document.get_model_by_name("colours")?.palette;
+    const drawn = together
+      ? this.tasks.map(name => [name, this.fields.get(name), checkpoints[0][0]])
+      : checkpoints.map(([prefix, label]) => [label, field, prefix]);
+    const points = { x: [], y: [], low: [], high: [], at: [], error: [], label: [], colour: [], size: [] };
+    const whole = { xs: [], ys: [], label: [], colour: [] };
+    drawn.forEach(([label, shown, prefix], i) => {
+      const { value, error } = this.columns(shown), { layer } = this.source.data;
+      const own = [...this.names.keys()].filter(at => this.names[at].startsWith(prefix) && !isNaN(value[at]));
+      if (!own.length) return;
+      const colour = drawn.length > 1 && !together
+        ? palette[75 + Math.trunc(160 * i / (drawn.length - 1))] : shades[i % shades.length];
+      own.sort((a, b) => layer[a] - layer[b]);
+      for (const at of own) {
+        const row = { x: layer[at], y: value[at], low: value[at] - error[at], high: value[at] + error[at],
+                      at: layer[at], error: error[at], label, colour, size: 5 };
+        for (const [name, one] of Object.entries(row)) points[name].push(one);
+      }
+      const line = { xs: own.map(at => layer[at]), ys: own.map(at => value[at]), label, colour };
+      for (const [name, one] of Object.entries(line)) whole[name].push(one);
+    });
+    const figure = this.figure("lines"), [curves, bars] = figure.renderers;
+    curves.data_source.data = whole;
+    bars.data_source.data = points;
+    this.label("lines", "left", together ? "score" : field.label);
+    this.span(figure.x_range, points.x, 1, 0.03);
+    const errors = points.error.filter(one => !isNaN(one)).sort((a, b) => a - b);
+    // what is smaller than the error is not stretched
+    this.span(figure.y_range, [...points.y, ...points.low, ...points.high], 8 * (errors[errors.length >> 1] ?? 0), 0.12);
+  }
+
+  span(range, values, least, margin) {
+    const known = values.filter(one => !isNaN(one));
+    if (!known.length) return;
+    const low = Math.min(...known), high = Math.max(...known);
+    const half = Math.max((0.5 + margin) * (high - low), least / 2) || 0.5, middle = (low + high) / 2;
+    range.setv({ start: middle - half, end: middle + half, reset_start: middle - half, reset_end: middle + half });
   }
 
   pick(name) {

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from daskmetrics.dashboard._state import MAX_POINTS, RECENT, TrainingCurves
 
 
@@ -24,19 +26,23 @@ def test_every_rank_has_a_line():
     assert curves.points["rank 1"] == [(7, 0.625, 100.0, 1.0)]
 
 
-def test_the_last_reports_are_those_of_the_latest_training():
+def test_the_last_reports_are_those_of_the_trainings_that_report_now():
     curves = TrainingCurves()
     for step in (1, 2):
-        for rank in range(3):
+        for rank in range(2):
             curves.receive(event(step, rank, model="tiny"), 1.0)
-    assert [point[0] for point in curves.last.values()] == [2, 2, 2]
-    for rank in range(2):  # a rank was lost: training restarts from step 1 with two
-        curves.receive(event(2, rank, model="tiny"), 2.0)
-    assert list(curves.last) == ["tiny rank 0", "tiny rank 1"]
     curves.receive(event(1, 0, model="small"), 3.0)  # two trainings at once
-    assert list(curves.last) == ["tiny rank 0", "tiny rank 1", "small rank 0"]
+    assert [point.step for point in curves.last.values()] == [2, 2, 1]
     curves.receive(event(2, 0, model="small"), 3.0 + RECENT)
-    assert list(curves.last) == ["small rank 0"] and len(curves.points) == 4
+    assert list(curves.last) == ["small rank 0"] and len(curves.points) == 3
+
+
+@pytest.mark.parametrize("model", [3, 1.5, {"a": 1}, ["x"], b"x"])
+def test_a_model_that_is_no_text_is_named_by_its_text(model):
+    curves = TrainingCurves()
+    for step in (1, 2):
+        curves.receive(event(step, model=model), 1.0)
+    assert list(curves.points) == [f"{model} rank 0"]
 
 
 def test_a_training_of_one_process_is_named_after_its_model():

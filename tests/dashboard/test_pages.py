@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.dashboard import History
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster, Recipe
-from daskmetrics.core.events import RunFinished
+from daskmetrics.core.events import RunFinished, UnitAsked
 from daskmetrics.core.names import Suite
 from daskmetrics.dashboard import RUN_PAGE, Publisher
 from daskmetrics.dashboard._plugin import NAME
@@ -105,7 +105,7 @@ def test_nothing_is_sent_to_a_scheduler_without_the_pages(client, plugin, histor
 def test_prometheus_reads_the_metrics(client, plugin, prefix, history):
     entries = [*history.opening(), *history.measured(), *list(history.searched())[:60]]
     with publishing(client, plugin, entries):
-        wait_until(lambda: plugin.live.counts["score", "ok"] > 20 and plugin.load)
+        wait_until(lambda: plugin.live.counts["score", "ok"] > 20)
         families = {
             family.name: family
             for family in text_string_to_metric_families(get(f"{prefix}/metrics"))
@@ -196,7 +196,7 @@ def test_the_page_shows_new_values(client, plugin, prefix, history, width, tmp_p
         shown = page.evaluate("[document.scrollingElement.scrollWidth, innerWidth]")
         named = [
             page.get_by_text(text).count()
-            for text in ("best mean score so far", "Latest decisions", "small@step", "MB/s")
+            for text in ("best mean score so far", "Latest decisions", "small@step", "/s")
         ]
     assert not errors
     assert grey(partly) > 0.05 > 0.002 > grey(full)
@@ -216,19 +216,60 @@ def test_a_narrow_page_shows_what_the_machine_has(client, plugin, prefix, histor
         page.get_by_text("best mean score so far").wait_for()
         page.wait_for_timeout(2000)
         width = page.evaluate("document.scrollingElement.scrollWidth")
-        shown, gpu, painted = page.evaluate(
+        shown, painted = page.evaluate(
             """() => {
               const all = Bokeh.documents[0]._all_models.values().toArray()
               const figures = all.filter(model => model.type == 'Figure')
-              const items = all.filter(model => model.type == 'LegendItem')
               return [figures.filter(figure => figure.visible).map(figure => figure.title.text),
-                      items.filter(item => item.visible && item.label.value == 'GPU utilisation').length,
                       figures.map(figure => figure.border_fill_color)]
             }"""
         )
     assert not errors and width <= 400
-    assert {"Training loss", "Best so far", "Load of the workers"} <= set(shown) and gpu == 0
+    assert {"Training loss", "Best so far"} <= set(shown)
     assert set(painted) == {"#14181d" if scheme == "dark" else "#ffffff"}
+
+
+@pytest.mark.browser
+def test_before_the_first_value_the_page_shows_what_is_measured_and_no_axes(
+    client, plugin, prefix, history
+):
+    plugin.training = TrainingCurves()  # a training of a test before may have reported
+    first = next(history.measured())
+    entries = [*history.opening(), UnitAsked(first.key, first.name, {})]
+    with publishing(client, plugin, entries), chromium() as browser:
+        page = browser.new_page()
+        errors = complaints(page)
+        page.goto(f"{prefix}/individual-daskmetrics")
+        page.get_by_text(f"now: {first.name}").wait_for()
+        page.get_by_text("4 metrics of tiny (8 checkpoints), small (8 checkpoints)").wait_for()
+        assert page.locator("progress").get_attribute("max") == "16"
+        assert page.locator(".bk-Figure canvas:visible").count() == 0
+        entries.append(first)
+        page.get_by_text("1 of 16").wait_for()
+        page.locator(".bk-Figure canvas:visible").first.wait_for()
+    assert not errors
+
+
+@pytest.mark.browser
+def test_a_single_checkpoint_has_a_line_with_errors_for_each_task(client, plugin, prefix):
+    history = History((Suite("one", ("main",), (0, 1, 2), 2),), TASKS)
+    entries = [*history.opening(), *history.measured(), *history.searched(budget=1.0)]
+    with publishing(client, plugin, entries), chromium() as browser:
+        page = browser.new_page()
+        errors = complaints(page)
+        page.goto(f"{prefix}/individual-daskmetrics")
+        page.get_by_text("best mean score so far").wait_for()
+        page.wait_for_timeout(1500)
+        labels, low, y, shown = page.evaluate(
+            """() => {
+              const all = Bokeh.documents[0]._all_models.values().toArray()
+              const figure = all.find(model => model.name == 'lines')
+              const [curves, bars] = figure.renderers.map(drawn => drawn.data_source.data)
+              return [curves.label, [...bars.low], [...bars.y], figure.visible]
+            }"""
+        )
+    assert not errors and shown and sorted(labels) == sorted(TASKS)
+    np.testing.assert_allclose(np.subtract(y, low), 0.01, rtol=1e-3)
 
 
 @pytest.mark.browser

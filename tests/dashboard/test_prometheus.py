@@ -13,7 +13,6 @@ from daskmetrics.dashboard._prometheus import PrometheusCollector
 def test_units_scores_cost_workers_and_training_are_published():
     plugin = DashboardPlugin(SimpleNamespace(workers={}))
     plugin.receive([to_json(message) for message in History().opening()])
-    plugin.measure_load()
     plugin.training.receive({"rank": 0, "step": 1, "loss": 2.0}, 0.0)
     collector = PrometheusCollector()
     collector.plugins.append(plugin)

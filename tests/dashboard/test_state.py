@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -24,9 +25,7 @@ from daskmetrics.dashboard._state import (
     POSTERIOR_MEAN,
     POSTERIOR_SD,
     SCORED,
-    Grid,
     LiveState,
-    PhaseTimer,
 )
 from tests.events import joined
 
@@ -45,7 +44,7 @@ def history():
 @pytest.fixture
 def live(history):
     opening = history.opening()
-    live = LiveState(Grid.of(opening[0]))
+    live = LiveState(opening[0])
     live.receive(opening, 0.0)
     return live
 
@@ -78,34 +77,28 @@ def ask(index, arm, task, search="s"):
 
 def test_metrics_are_at_their_layer_and_checkpoint(live, history):
     live.receive(history.measured(), 1.0)
-    suite, part = live.grid.suite("b")
-    plane = live.values("curvature")[part].reshape(len(suite.revisions), len(suite.layers))
-    quality = dict(zip(history.arms, history.quality(), strict=True))
-    for arm in suite.arms():
-        assert plane[suite.revisions.index(arm.revision), arm.layer] == pytest.approx(
-            2 * quality[arm]
-        )
+    assert live.arms == history.arms
+    np.testing.assert_allclose(live.values("curvature"), 2 * history.quality(), rtol=1e-6)
 
 
 def test_an_undefined_metric_is_nan(live):
     value = {"layers": [0, 1], "names": ["curvature"], "values": [[None], [0.5]]}
     live.receive([record("measure", "a@step1", value)], 1.0)
-    assert np.isnan(live.values("curvature")[live.grid.index["a@step1/0"]])
-    assert live.values("curvature")[live.grid.index["a@step1/1"]] == 0.5
+    assert np.isnan(live.values("curvature")[live.index["a@step1/0"]])
+    assert live.values("curvature")[live.index["a@step1/1"]] == 0.5
 
 
 def test_an_arm_has_a_mean_when_all_tasks_are_scored(live):
-    at = live.grid.index["b@step2/1"]
+    at = live.index["b@step2/1"]
     live.receive([ask(0, "b@step2/1", "s"), record("score", "b@step2/1:s", {"score": 0.25})], 1.0)
     assert np.isnan(live.values(MEAN)[at]) and live.values(SCORED)[at] == 1 and np.isnan(live.best)
     live.receive([ask(1, "b@step2/1", "t"), record("score", "b@step2/1:t", {"score": 0.75})], 2.0)
     assert live.values(MEAN)[at] == live.best == 0.5
-    assert live.curve[-1][:2] == (2 * COST, 0.5)
-    assert (live.first[at], live.last[at], live.paid[at]) == (1, 2, 2)
+    assert live.curve[-1] == (2 * COST, 0.5) and live.paid == {"b@step2/1"}
 
 
 def test_the_best_mean_is_weighted_as_the_objective_is(live):
-    at = live.grid.index["b@step2/1"]
+    at = live.index["b@step2/1"]
     live.receive([ObjectiveSet({"s": 3.0, "t": 1.0})], 1.0)
     scores = [
         record("score", f"b@step2/1:{task}", {"score": score})
@@ -159,7 +152,7 @@ def test_a_decision_that_is_asked_for_again_after_an_interruption_counts_once(li
     live.receive(
         [ask(0, "a@step1/0", "s"), ask(1, "a@step1/0", "t"), ask(0, "a@step1/0", "s")], 1.0
     )
-    assert live.paid[live.grid.index["a@step1/0"]] == 2 and list(live.latest) == [1, 2]
+    assert list(live.latest) == [1, 2]
     live.receive([record("score", "a@step1/0:s", {"score": 0.3})], 2.0)
     assert live.spent == COST
 
@@ -173,24 +166,23 @@ def test_posteriors_are_shown_as_they_are_received(live, history):
     assert live.leader == message.leader
 
 
-def test_the_remaining_time_follows_from_the_progress():
-    assert PhaseTimer(since=10.0, before=4).left(now=20.0, done=9, total=19) == pytest.approx(20.0)
-    assert (
-        PhaseTimer(10.0, 4).left(20.0, 4, 19) is None
-        and PhaseTimer(10.0, 4).left(20.0, 19, 19) == 0
-    )
-
-
 def test_the_phases_of_a_run(live, history):
     assert live.phase == "measuring"
     live.receive([UnitsPlanned({"train": 3, "measure": 5}), HistorySent()], 10.0)
+    assert live.left(14.0) is None  # without any progress
     live.receive(
         [record("train", "a@step0", {"loss": 1.0}), record("train", "a@step1", {"loss": 1.0})], 14.0
     )
-    assert live.left(14.0) == pytest.approx(6 * 4 / 2)
+    assert live.left(14.0) == pytest.approx(6 * 4 / 2) and live.progress == (2, 8)
     live.receive([SearchStarted(10 * COST, exhaustive=100.0, spent=0.0)], 20.0)
     live.receive([ask(0, "a@step1/0", "s"), record("score", "a@step1/0:s", {"score": 0.3})], 25.0)
     assert live.phase == "searching" and live.left(25.0) == pytest.approx(45.0)
+
+
+def test_what_is_being_measured_is_what_was_asked_for_and_has_no_record(live):
+    live.receive([UnitAsked(f"measure-{name}", name, {}) for name in ("a@step0", "a@step1")], 1.0)
+    live.receive([record("measure", "a@step0", {"layers": [], "names": [], "values": []})], 2.0)
+    assert list(live.open.values()) == ["a@step1"] and live.recent == "a@step0"
 
 
 def test_unknown_arms_and_messages_are_ignored(live):
@@ -209,19 +201,22 @@ def test_unknown_arms_and_messages_are_ignored(live):
 
 def test_the_whole_grid_of_the_paper_is_received():
     history = History()
-    live = LiveState(Grid.of(history.opening()[0]))
+    live = LiveState(history.opening()[0])
     live.receive(
         [*history.opening(), *history.measured(), *islice(history.searched(), 20_000)], 1.0
     )
     failed = sum(group.count for group in live.failures if group.kind == "score")
     assert (
-        live.counts["score", "ok"] + failed == live.done("score") > 9000 and len(live.curve) < 5000
+        live.counts["score", "ok"] + failed == live.done("score") > 9000 and len(live.curve) < 500
     )
     assert np.nansum(live.values(SCORED)) == live.counts["score", "ok"]
 
 
 def test_a_run_without_metrics_shows_its_scores():
-    live = LiveState(Grid(SUITES, {}, {"s": "accuracy"}))
+    opening = History(SUITES, ("s",)).opening()[0]
+    live = LiveState(
+        replace(opening, template={**opening.template, "metrics": {"names": [], "units": []}})
+    )
     value = {"layers": [0, 1], "names": [], "values": [[], []]}
     live.receive([UnitsPlanned({"measure": 0}), record("measure", "a@step0", value)], 0.0)
     assert set(live.names()) == {"Search", "Scores"}

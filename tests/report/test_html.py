@@ -143,7 +143,7 @@ def test_a_run_without_tasks_has_a_page(a_run):
     assert Checker(text) and "Metrics only" in text and "Leaderboard" not in text
     assert sorted(p.stem for p in run.folder.report.glob("*.png")) == [
         "layers",
-        "metrics",
+        "scores",
         "training",
     ]
 
@@ -190,10 +190,10 @@ def test_files_of_figures_that_a_run_no_longer_has_are_deleted_and_others_kept(a
     }
 
 
-def test_single_checkpoints_have_points_with_errors_and_a_table_instead_of_maps(a_run):
+def test_single_checkpoints_have_lines_with_errors_and_a_table_instead_of_maps(a_run):
     run = a_run(suites=(Suite("one", ("main",), (0, 1, 2, 3), 3),), budget=1.0, trained=False)
     text = write(run).read_text(encoding="utf-8")
-    assert re.findall(r'<div id="figure-(.*?)">', text) == ["points", "comparison", "search"]
+    assert re.findall(r'<div id="figure-(.*?)">', text) == ["lines", "comparison", "search"]
     assert "The metrics of every arm" in text and text.count("<tr data-arm=") == 4
     assert not {"scores", "metrics"} & {file.stem for file in run.folder.report.glob("*.png")}
 

@@ -91,7 +91,7 @@ def test_interactive_figures_have_the_data_and_need_no_matplotlib(finished, with
     (metric, values), *_ = analysis.metrics(finished).items()
     arms = [arm for arm in values if arm.model == "small"]
     lines = finished.plot.layers(metric, "small", interactive=True)
-    ys = data_of(lines, "ys")
+    ys = lines.select_one({"name": "curves"}).data["ys"]
     assert len(ys) == len({arm.revision for arm in arms})
     at_end = [values[Arm("small", "step8", layer)] for layer in range(4)]
     assert any(np.allclose(y, at_end, rtol=1e-6) for y in ys)

@@ -17,7 +17,8 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
 from daskmetrics.report import best_text, explain_text, frame
 from daskmetrics.report.page import page
-from daskmetrics.report.plots.interactive import drawn_arms, figures
+from daskmetrics.report.plots.interactive import figures
+from daskmetrics.report.plots.quantities import drawn_arms
 
 
 def test_the_answer_names_the_readout(read_out):
@@ -82,8 +83,8 @@ def test_no_two_arms_are_drawn_onto_one_place(read_out):
         assert means[arm] == max(mean for other, mean in means.items() if other.layer == arm.layer)
     assert [arm.readout for arm in drawn_arms(read_out, suites, "last,int8")] == ["last,int8"] * 4
     shown = figures(read_out)
-    assert "best readout" in shown.captions["points"]
-    assert "best readout" not in figures(replace_readouts(read_out)).captions["points"]
+    assert "best readout" in shown.captions["lines"]
+    assert "best readout" not in figures(replace_readouts(read_out)).captions["lines"]
 
 
 def replace_readouts(run):

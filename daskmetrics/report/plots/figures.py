@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
@@ -19,10 +19,7 @@ import xarray
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
-from matplotlib.patheffects import withStroke
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.analysis import SearchPath
@@ -31,77 +28,50 @@ from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.trade_offs import TradeOffs
 from daskmetrics.core.files import atomic_write
 from daskmetrics.core.names import Arm, Suite
-from daskmetrics.core.steps import COLOURS, spread, step_label
+from daskmetrics.core.steps import step_label
 from daskmetrics.core.telemetry import TelemetrySample, read_samples
-from daskmetrics.dashboard.drawing import LINES, STAGES
-from daskmetrics.report._format import si
+from daskmetrics.dashboard.drawing import LAYER, LEAST_ERRORS, STAGES, span
 from daskmetrics.report.plots.quantities import (
     COST_NAMES,
-    SCORES,
     Field,
     decisions,
     differing_costs,
-    expected_field,
-    mean_field,
-    metric_fields,
+    expectation_of,
+    lines,
     readout_note,
-    task_field,
+    shown_first,
+    suite_of,
 )
 
-if TYPE_CHECKING:
-    from matplotlib.image import AxesImage
-
-NAMES = {"scores", "tradeoffs", "metrics", "layers", "path", "training", "telemetry"}
-EARLIER = {"predictors", "agreement"}  # files that reports of earlier versions have
+NAMES = {"scores", "tradeoffs", "layers", "path", "training", "telemetry"}
+EARLIER = {"predictors", "agreement", "metrics"}  # files that reports of earlier versions have
 WIDTH, DPI = 10.0, 150  # inches; dots of each
-MOST_TASKS = 8  # that have a map or a row of lines of their own
-MOST_STEPS, MOST_LAYERS = 26, 7  # labels along the whole width, and beside one map
+MOST_STEPS, MOST_LAYERS = 14, 7  # labels of a map
 MOST_ARMS = 24  # in a list of the best
 MOST_LOSSES = 48  # points of a line of losses; more show only noise
 LOGARITHMIC = 20  # a cost whose greatest value is so many times its least positive one
 GAP = 4  # median intervals without a sample: the run was not running
-LAYER = "layer (0 is the embedding)"
+# of Okabe and Ito (2008), which can be distinguished without seeing all colours
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 Look = dict[str, Any]  # options of matplotlib, by name
 STYLE: Look = {
-    "font.family": "DejaVu Sans",
     "font.size": 8.5,
     "axes.titlesize": 8.5,
-    "axes.labelsize": 8.5,
-    "xtick.labelsize": 7.5,
-    "ytick.labelsize": 7.5,
-    "legend.fontsize": 8.5,
     "legend.frameon": False,
-    "legend.handletextpad": 0.4,
-    "figure.constrained_layout.w_pad": 0.06,
-    "figure.constrained_layout.h_pad": 0.06,
-    "axes.linewidth": 0.7,
+    "legend.fontsize": 8.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
     "grid.color": "0.9",
-    "grid.linewidth": 0.6,
     "axes.formatter.useoffset": False,
-    "hatch.linewidth": 0.4,
-    "hatch.color": "#d0d0d0",
 }
-NO_VALUE: Look = {
-    "facecolor": "#f3f3f3",
-    "edgecolor": "#d0d0d0",
-    "hatch": "////",
-    "linewidth": 0,
-}
-# a white rim around the black one keeps a mark visible on dark and on light colours
-_MARK: Look = {
-    "linestyle": "none",
-    "markeredgecolor": "black",
-    "clip_on": False,
-    "path_effects": [withStroke(linewidth=2.4, foreground="white")],
-}
-MARKS: dict[str, Look] = {
-    "best": {"marker": "*", "markersize": 10, "markerfacecolor": "white", **_MARK},
-    "default": {"marker": "o", "markersize": 12, "markerfacecolor": "none", **_MARK},
+ABOVE: Look = {"loc": "outside upper left", "ncols": 7}
+MARK: Look = {"linestyle": "none", "color": "white", "markeredgecolor": "black", "clip_on": False}
+MARKS: Mapping[str, Look] = {
+    "best": {"marker": "*", "markersize": 11, **MARK},
+    "default": {"marker": "o", "markersize": 6, **MARK},
 }
 
 Losses = Sequence[tuple[int, float]]  # training step, nats per token or label
@@ -154,61 +124,67 @@ def blank(height: float) -> Figure:
 # one panel each
 
 
-def plane(values: Mapping[Arm, float], suite: Suite) -> xarray.DataArray:
-    """Values of one model, (layers, checkpoints); NaN where there is none.
-
-    >>> plane({Arm("m", "step1", 0): 0.5}, Suite("m", ("step0", "step1"), (0,), 1)).values
-    array([[nan, 0.5]])
-    """
-    numbers = np.full((len(suite.layers), len(suite.revisions)), np.nan)
-    for row, column in np.ndindex(numbers.shape):
-        arm = Arm(suite.model, suite.revisions[column], suite.layers[row])
-        numbers[row, column] = values.get(arm, np.nan)
-    places = {"layer": list(suite.layers), "checkpoint": list(suite.revisions)}
-    return xarray.DataArray(numbers, places, ("layer", "checkpoint"))
-
-
 @rc_context(STYLE)
-def heat_map(
-    ax: Axes, field: Field, suite: Suite, marks: Marks, most: int, **limits: Any
-) -> AxesImage:
-    """A quantity by checkpoint and layer; at most ``most`` checkpoints are labelled."""
+def heat_map(ax: Axes, field: Field, suite: Suite, marks: Marks) -> None:
+    """A quantity of one model by checkpoint and layer."""
     # by their numbers: names of checkpoints have no places, and layers may be far apart
-    values = plane(field.values, suite).drop_vars(("layer", "checkpoint"))
-    ax.patch.set(**NO_VALUE)
-    ax.spines[:].set_visible(False)
+    values = field.plane(suite).value.drop_vars(("layer", "checkpoint")).T
+    ax.set_facecolor("0.92")  # of what has no value
     ax.grid(visible=False)
-    image: AxesImage = values.plot.imshow(
-        ax=ax, cmap="cividis", add_colorbar=False, add_labels=False, **limits
-    )
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    bar: Look = {"label": field.units or field.name, "ticks": MaxNLocator(4), "pad": 0.02}
+    values.plot.imshow(ax=ax, cmap="cividis", add_labels=False, cbar_kwargs=bar)
     rows = range(0, len(suite.layers), -(-len(suite.layers) // MOST_LAYERS))
     ax.set_yticks(rows, [str(suite.layers[row]) for row in rows])
-    columns = range(0, len(suite.revisions), -(-len(suite.revisions) // max(1, most)))
+    columns = range(0, len(suite.revisions), -(-len(suite.revisions) // MOST_STEPS))
     ax.set_xticks(columns, [step_label(suite.revisions[column]) for column in columns])
-    ax.tick_params(length=0)
+    title = f"{field.name}, {suite.model}"
+    if np.isfinite(field.errors).any():
+        title += f" (standard error {np.nanmedian(field.errors):.2g})"
+    ax.set(xlabel="training step", ylabel="layer", title=title)
     for name, arm in marks.items():
         if arm.checkpoint in suite.checkpoints() and arm.layer in suite.layers:
             at = suite.revisions.index(arm.revision), suite.layers.index(arm.layer)
-            ax.plot(*at, **MARKS[name])
-    return image
+            ax.plot(*at, label=f"{name} arm", **MARKS[name])
 
 
 @rc_context(STYLE)
-def layer_lines(ax: Axes, field: Field, suite: Suite) -> None:
-    """A quantity along the layers: a line for each of a few checkpoints, the later the lighter."""
-    values = plane(field.values, suite)
-    shown = spread(suite.revisions, LINES)
-    shades = matplotlib.colormaps["cividis"](np.linspace(0, 0.92, len(shown)))
-    for revision, shade in zip(shown, shades, strict=True):
-        line = values.sel(checkpoint=revision).dropna("layer")
-        label = step_label(revision)
-        if not line.size:  # which xarray refuses to draw
-            continue
-        line.plot.line(ax=ax, marker="o", ms=2.6, lw=1.5, color=shade, label=label)
-    ax.set(title="", xlabel="", ylabel="")
-    ax.set_xlim(suite.layers[0] - 0.15, suite.layers[-1] + 0.15)
+def layer_lines(ax: Axes, drawn: xarray.Dataset) -> None:
+    """Lines along the layers with their standard errors; the legend names layers without a value.
+
+    The axis spans some errors at least, so that it does not stretch what is smaller than the error.
+    """
+    names = drawn.line.values.tolist()
+    shades: Sequence[object] = COLOURS
+    if "unmeasured" in drawn.attrs:  # checkpoints: the later the lighter
+        shades = matplotlib.colormaps["cividis"](np.linspace(0, 0.92, len(names))).tolist()
+    for i, name in enumerate(names):
+        line = drawn.sel(line=name)
+        missing = line.layer[line.value.isnull()].values.tolist()
+        label = name
+        if missing:
+            label += f" (no layer {', '.join(map(str, missing))})"
+        line = line.dropna("layer", subset=["value"])
+        look: Look = {"color": shades[i % len(shades)], "elinewidth": 1, "label": label}
+        ax.errorbar(
+            line.layer.values,
+            line.value.values,
+            line.error.values,
+            marker="o",
+            ms=3,
+            lw=1.5,
+            **look,
+        )
+    ends = xarray.concat([drawn.value, drawn.value - drawn.error, drawn.value + drawn.error], "end")
+    error = drawn.error.median().item()
+    ax.set_ylim(span(ends.values, LEAST_ERRORS * error if np.isfinite(error) else 0.0))
+    ax.set_xlim(drawn.layer.min().item() - 0.15, drawn.layer.max().item() + 0.15)
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    ax.yaxis.set_major_locator(MaxNLocator(4))
+    label = LAYER
+    if unmeasured := drawn.attrs.get("unmeasured"):
+        label += f"\n{unmeasured} other checkpoints have no value"
+    ax.set(xlabel=label, ylabel=drawn.attrs.get("label", "score"))
 
 
 @rc_context(STYLE)
@@ -229,12 +205,10 @@ def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
     """Score against one cost of `COST_NAMES`; the line is the best score at each cost, with its
     error.
     """
-    costs = [getattr(arm.cost, name) for arm in trade_offs.arms]
-    of_arm = {"model": [arm.arm.model for arm in trade_offs.arms], "cost": costs}
-    numbers = {
-        side: [getattr(arm, side) for arm in trade_offs.arms] for side in ("score", "stderr")
-    }
-    points = pandas.DataFrame(of_arm | numbers)
+    rows = [
+        (arm.arm.model, getattr(arm.cost, name), arm.score, arm.stderr) for arm in trade_offs.arms
+    ]
+    points = pandas.DataFrame(rows, columns=["model", "cost", "score", "stderr"])
     for i, (model, of_model) in enumerate(points.groupby("model", sort=False)):
         look: Look = {"marker": MARKERS[i % len(MARKERS)], "color": COLOURS[i % len(COLOURS)]}
         ax.scatter(of_model["cost"], of_model["score"], s=14, lw=0, label=model, **look)
@@ -243,115 +217,40 @@ def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
     ax.step(front["cost"], front["score"], where="post", color="0.45", lw=1.1, zorder=0)
     bars: Look = {"fmt": "none", "ecolor": "0.45", "lw": 0.9, "capsize": 2, "zorder": 0}
     ax.errorbar(front["cost"], front["score"], front["stderr"], **bars)
-    least = min((cost for cost in costs if cost > 0), default=1)
-    if max(costs) / least >= LOGARITHMIC:
+    least = points["cost"][points["cost"] > 0].min()
+    if points["cost"].max() >= LOGARITHMIC * least:
         ax.set_xscale("symlog", linthresh=least)
     else:
         ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: si(value)))
+    ax.xaxis.set_major_formatter(EngFormatter())
     ax.set_xlabel(COST_NAMES[name])
 
 
 @rc_context(STYLE)
 def mean_scores(arms: Sequence[RankedArm], by_layer: bool, ax: Axes | None) -> Axes:
     """Mean scores with errors, by layer or as a list of the best; filled: tied with the best."""
-    shown = list(arms) if by_layer else list(arms)[:MOST_ARMS]
+    shown = arms if by_layer else arms[:MOST_ARMS]
     ax = axes_for(ax, 3.2 if by_layer else 0.9 + 0.22 * len(shown))
-    bars: Look = {"color": COLOURS[0], "fmt": "o", "ms": 5.5, "ecolor": "0.45", "capsize": 2}
     for label, is_tied, fill in (("tied with the best", True, COLOURS[0]), ("worse", False, "w")):
         rows = [i for i, arm in enumerate(shown) if bool(arm.tied) is is_tied]
-        means = np.array([shown[i].mean for i in rows], float)
-        errors = np.array([shown[i].stderr for i in rows], float)
-        look: Look = {**bars, "markerfacecolor": fill, "label": label}
-        if rows and by_layer:
+        means, errors = np.array([(shown[i].mean, shown[i].stderr) for i in rows], float).T
+        look: Look = {"color": COLOURS[0], "fmt": "o", "markerfacecolor": fill, "label": label}
+        if by_layer:
             ax.errorbar([shown[i].arm.layer for i in rows], means, yerr=errors, **look)
-        elif rows:
+        else:
             ax.errorbar(means, rows, xerr=errors, **look)
     if by_layer:
-        line = sorted((arm.arm.layer, arm.mean) for arm in shown)
-        ax.plot(*zip(*line, strict=True), color=COLOURS[0], lw=1, alpha=0.5)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set(xlabel=LAYER, ylabel="mean score")
     else:
         ax.set_yticks(range(len(shown)), [str(arm.arm) for arm in shown])
-        ax.set_ylim(len(shown) - 0.4, -0.6)
-        ax.grid(axis="y", visible=False)
-        ax.set_xlabel("mean score")
-        if len(shown) < len(arms):
-            ax.set_xlabel(f"mean score of the best {len(shown)} of {len(arms)} arms")
-    ax.legend(loc="best")
+        ax.invert_yaxis()
+        ax.set_xlabel(f"mean score of the best {len(shown)} of {len(arms)} arms")
+    ax.legend()
     return ax
 
 
 # whole figures
-
-
-def _grid(
-    fields: Sequence[Field],
-    suites: Sequence[Suite],
-    height: float,
-    draw: Callable[[Sequence[Axes], Field], None],
-    **options: Any,
-) -> Figure:
-    """A row of panels for each quantity, ``height`` inches high, with a column for each model."""
-    figure = blank(1.0 + height * len(fields))
-    axes = figure.subplots(len(fields), len(suites), squeeze=False, **options)
-    for field, row in zip(fields, axes, strict=True):
-        draw(row, field)
-        title = field.name
-        if field.errors:
-            title += f" (standard error {median(field.errors.values()):.2g})"
-        row[0].set_title(title, loc="left", fontweight="bold")
-    for ax, suite in zip(axes[0], suites, strict=True):
-        where: Look = {"xycoords": "axes fraction", "textcoords": "offset points"}
-        ax.annotate(suite.model, (0.5, 1), (0, 18), ha="center", fontsize=9.5, **where)
-    return figure
-
-
-@rc_context(STYLE)
-def heat_maps(fields: Sequence[Field], suites: Sequence[Suite], marks: Marks) -> Figure:
-    """Maps of all quantities and models; the models of one row share their colours."""
-    counts = np.array([len(suite.revisions) for suite in suites], dtype=float)
-    # no map is too narrow for the name of its model
-    shares = np.maximum(counts, 0.4 * counts.mean())
-    shares /= shares.sum()
-
-    def draw(row: Sequence[Axes], field: Field) -> None:
-        known = [value for value in field.values.values() if np.isfinite(value)] or [0.0, 1.0]
-        for ax, suite, share in zip(row, suites, shares, strict=True):
-            limits: Look = {"vmin": min(known), "vmax": max(known)}
-            image = heat_map(ax, field, suite, marks, int(MOST_STEPS * share), **limits)
-            if field is not fields[-1]:
-                ax.set_xticks([])
-            else:
-                ax.set_xlabel("training step")
-        row[0].set_ylabel("layer")
-        place: Look = {"ax": list(row), "aspect": 10, "fraction": 0.02, "pad": 0.01}
-        bar = row[0].figure.colorbar(image, label=field.units, ticks=MaxNLocator(4), **place)
-        bar.outline.set_visible(False)
-
-    height = 0.36 + float(np.clip(0.19 * max(len(suite.layers) for suite in suites), 0.75, 1.6))
-    figure = _grid(fields, suites, height, draw, width_ratios=shares.tolist())
-    handles = [Line2D([], [], label=f"{name} arm", **MARKS[name]) for name in marks]
-    patch = Patch(label="no value", **NO_VALUE)
-    figure.legend(handles=[*handles, patch], loc="outside upper right", ncols=3)
-    return figure
-
-
-@rc_context(STYLE)
-def layer_curves(fields: Sequence[Field], suites: Sequence[Suite]) -> Figure:
-    """Lines of all quantities and models along the layers."""
-
-    def draw(row: Sequence[Axes], field: Field) -> None:
-        for ax, suite in zip(row, suites, strict=True):
-            layer_lines(ax, field, suite)
-        row[0].set_ylabel(field.units or field.name)
-
-    figure = _grid(fields, suites, 1.9, draw, sharey="row")
-    lines = figure.axes[-1].get_legend_handles_labels()
-    figure.legend(*lines, title="training step", loc="outside right upper", handlelength=1.2)
-    figure.supxlabel(LAYER, fontsize=8.5)
-    return figure
 
 
 @rc_context(STYLE)
@@ -363,7 +262,7 @@ def trade_off_panels(trade_offs: TradeOffs) -> Figure:
     for ax, name in zip(axes, names, strict=True):
         trade_off(ax, trade_offs, name)
     axes[0].set_ylabel("mean score")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=7)
+    figure.legend(*axes[0].get_legend_handles_labels(), **ABOVE)
     return figure
 
 
@@ -372,17 +271,16 @@ def training_loss(losses: Mapping[str, Losses]) -> Figure:
     """Loss against training step, one line per model; step 0 stands beside the logarithmic steps."""
     figure = blank(2.9)
     ax = figure.subplots()
-    steps: set[int] = set()
     for i, (model, points) in enumerate(losses.items()):
         look: Look = {"marker": MARKERS[i % len(MARKERS)], "color": COLOURS[i % len(COLOURS)]}
         ax.plot(*zip(*points, strict=True), ms=4, lw=1.4, label=model, **look)
-        steps.update(step for step, _ in points)
+    steps = sorted({step for points in losses.values() for step, _ in points})
     ax.set_xscale("symlog", linthresh=1, linscale=0.4)
-    ax.set_xticks(sorted(steps)[:: max(1, len(steps) // 14)])
+    ax.set_xticks(steps[:: -(-len(steps) // MOST_STEPS)])
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: step_label(f"step{value:.0f}")))
     ax.minorticks_off()
     ax.set(xlabel="training step", ylabel="loss, nats per token")
-    figure.legend(loc="outside upper left", ncols=7)
+    figure.legend(**ABOVE)
     return figure
 
 
@@ -391,27 +289,23 @@ def telemetry(samples: Sequence[TelemetrySample]) -> Picture:
     """How much of its processors and of its GPU each worker of a run or a map used over time."""
     taken = pandas.Index([(sample.at - samples[0].at) / 60 for sample in samples])
     usual = median(later - at for at, later in pairwise(taken))
-    is_late = np.diff(taken, prepend=0) > GAP * usual
     used = {}
     for label, quantity in (("CPU, % of one", "cpu"), ("GPU, %", "gpu")):
         rows = []
         for sample in samples:
             by_worker = sample.readings.items()
-            rows.append({name: own[quantity] for name, own in by_worker if quantity in own})
+            rows.append({name: row[quantity] for name, row in by_worker if quantity in row})
         frame = pandas.DataFrame(rows, index=taken)
-        frame[is_late] = np.nan  # the run was not running before
-        names = sorted(map(str, frame.columns), key=lambda name: (len(name), name))
-        if names:
-            used[label] = frame[names]
+        frame[np.diff(taken, prepend=0) > GAP * usual] = np.nan  # the run was not running before
+        if len(names := sorted(map(str, frame.columns), key=lambda name: (len(name), name))):
+            used[label] = frame[names].rename(columns="worker {}".format)
     figure = blank(0.6 + 1.5 * len(used))
     axes = figure.subplots(len(used), 1, sharex=True, squeeze=False)[:, 0]
     for ax, (label, frame) in zip(axes, used.items(), strict=True):
-        shown = frame.rename(columns="worker {}".format)
-        shown.plot(ax=ax, color=COLOURS, lw=1.2, legend=False)
-        ax.set_ylabel(label)
+        frame.plot(ax=ax, color=COLOURS, lw=1.2, legend=False, ylabel=label)
         ax.set_ylim(bottom=0)
     axes[-1].set_xlabel("minutes since the first sample")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=8)
+    figure.legend(*axes[0].get_legend_handles_labels(), **ABOVE)
     caption = (
         "As each worker reported it to the scheduler, a GPU's use by NVIDIA's library if it is "
         "installed. In a gap the run was not running."
@@ -423,29 +317,15 @@ def telemetry(samples: Sequence[TelemetrySample]) -> Picture:
 
 
 def pictures(run: RecordedRun) -> Iterator[Picture]:
-    """All figures for which the run has data."""
-    suites, metrics, marks = analysis.suites(run), metric_fields(run), analysis.marks(run)
-    scores = [task_field(run, task).at_layers(run) for task in run.tasks]
-    # the map of one checkpoint is a stripe
-    are_mapped = any(len(suite.revisions) > 1 for suite in suites)
-    if suites and run.recorded:
-        if are_mapped:
-            yield _scores(run, scores)
-        if analysis.compared(run):
-            yield trade_offs(run)
-    if suites and metrics:
-        if are_mapped:
-            caption = "Hatched: the metric is undefined, or the measurement failed."
-            maps = heat_maps(metrics, suites, marks)
-            yield Picture("metrics", "Label-free metrics", f"{_MAP} {caption}", maps)
-        means = mean_field(run).at_layers(run)
-        quantities = [means] if means.values else []
-        if not are_mapped and 1 < len(scores) <= MOST_TASKS:
-            quantities += scores
-        caption = "A line is a checkpoint; later checkpoints are lighter." + readout_note(run)
-        curves = layer_curves([*quantities, *metrics], suites)
-        yield Picture("layers", "Along the layers", caption, curves)
-    if suites and run.picks:
+    """All figures for which the run has data; those by layer are of the model of the best arm."""
+    if shown := shown_first(run):
+        suite = suite_of(run)
+        if len(suite.revisions) > 1:  # the map of one checkpoint is a stripe
+            yield heat_maps(shown, suite, analysis.marks(run), readout_note(run))
+        yield _layers(lines(shown, suite), suite, readout_note(run))
+    if shown and analysis.compared(run):
+        yield trade_offs(run)
+    if shown and run.picks:
         yield _path(run)
     if losses := analysis.losses(run):
         caption = "Mean loss on one batch that is the same for all checkpoints of a model."
@@ -454,23 +334,33 @@ def pictures(run: RecordedRun) -> Iterator[Picture]:
         yield telemetry(samples)
 
 
-_MAP = "Each map shows the training steps of a model from left to right and its layers from below (0 is the embedding)."
-
-
-def _scores(run: RecordedRun, scores: Sequence[Field]) -> Picture:
-    counts = {arm: float(len(by_task)) for arm, by_task in run.recorded.items()}
-    rows = [mean_field(run), Field("number of tasks scored", SCORES, "tasks", counts)]
-    rows = [row.at_layers(run) for row in rows]
-    if len(scores) <= MOST_TASKS:
-        rows += scores
+@rc_context(STYLE)
+def heat_maps(fields: Sequence[Field], suite: Suite, marks: Marks, note: str = "") -> Picture:
+    """Maps of some quantities of a model."""
+    figure = blank(1.9 * len(fields))
+    panels = figure.subplots(len(fields), 1, squeeze=False)[:, 0]
+    for ax, field in zip(panels, fields, strict=True):
+        heat_map(ax, field, suite, marks)
+    if marks:
+        panels[0].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
     caption = (
-        f"{_MAP} Hatched: not scored. An arm has a mean score only if it was scored on all "
-        f"{len(scores)} tasks, because means over different tasks are not comparable; the second "
-        "row counts the tasks on which it was scored. Scores are raw; the search compares tasks "
-        f"by its reward.{readout_note(run)}"
+        f"Training steps of {suite.model} from left to right, its layers from below (0 is the "
+        "embedding). Grey: no value. A mean score needs all tasks, because means over different "
+        f"tasks are not comparable.{note}"
     )
-    maps = heat_maps(rows, analysis.suites(run), analysis.marks(run))
-    return Picture("scores", "Scores", caption, maps)
+    return Picture("scores", fields[0].group, caption, figure)
+
+
+@rc_context(STYLE)
+def _layers(drawn: xarray.Dataset, suite: Suite, note: str) -> Picture:
+    figure = blank(3.6)
+    layer_lines(figure.subplots(), drawn)
+    figure.legend(loc="outside right upper", title=suite.model)
+    caption = (
+        "With standard errors: a line for each of a few checkpoints, the later the lighter; of a "
+        f"single checkpoint a line for each task.{note}"
+    )
+    return Picture("layers", "Along the layers", caption, figure)
 
 
 def trade_offs(run: RecordedRun) -> Picture:
@@ -487,10 +377,9 @@ def trade_offs(run: RecordedRun) -> Picture:
 @rc_context(STYLE)
 def _path(run: RecordedRun) -> Picture:
     figure = blank(3.4)
-    ax = figure.subplots()
     path = analysis.path_of(run)
-    search_path(ax, decisions(path, expected_field(run)), path)
-    figure.legend(loc="outside upper left", ncols=7)
+    search_path(figure.subplots(), decisions(path, expectation_of(run)), path)
+    figure.legend(**ABOVE)
     caption = (
         "The greatest mean score among the arms scored on every task so far, and every decision at "
         "the score that its arm is expected to have by now. The search follows its policy, and "

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.analysis import SearchPath
+from daskmetrics.answer.posterior import posterior_of
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.trade_offs import ArmCost
-from daskmetrics.core.errors import DataError
-from daskmetrics.core.names import Arm
+from daskmetrics.core.errors import DataError, unknown
+from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.outcomes import means_of
+from daskmetrics.core.steps import spread, step_label
 
 if TYPE_CHECKING:
     import pandas
+    import xarray
 
 SCORES, METRICS, COSTS = "Scores", "Label-free metrics", "Costs"
 #: The costs that figures show, by the attribute of `ArmCost`.
@@ -29,17 +35,39 @@ COST_NAMES = {
 }
 EXPECTED = "expected score"
 SPARSE = 0.5  # a field that fewer of the arms have is stored with their indices
+LINES = 8  # along the layers: checkpoints of a model, or tasks of a single checkpoint
+
+Estimate = tuple[float, float]  # a value and its standard error; NaN where there is none
+NO_VALUE = (math.nan, math.nan)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """Mean and standard deviation of the search's posterior of every arm; without units they are
+    scores.
+    """
+
+    units: str
+    estimates: Mapping[Arm, Estimate]
 
 
 @dataclass(frozen=True)
 class Field:
-    """A quantity of the arms; arms without a value are missing."""
+    """A quantity of some arms, in their order; NaN where there is no value or no error."""
 
     name: str
     group: str
     units: str
-    values: Mapping[Arm, float]
-    errors: Mapping[Arm, float] = field(default_factory=dict)
+    values: NDArray[np.float64]
+    errors: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls, name: str, group: str, units: str, arms: Sequence[Arm], known: Mapping[Arm, Estimate]
+    ) -> Field:
+        """The field of arms, from the values and errors that are known of some arms."""
+        estimates = [known.get(arm, NO_VALUE) for arm in arms]
+        return cls(name, group, units, *np.array(estimates, dtype=float).reshape(-1, 2).T)
 
     @property
     def label(self) -> str:
@@ -48,84 +76,158 @@ class Field:
             return self.name
         return f"{self.name}, {self.units}"
 
-    def key(self, arm: Arm) -> Arm:
-        """The arm by which a value is found: metrics belong to layers."""
-        return analysis.layer_of(arm) if self.group == METRICS else arm
-
-    def columns(self, arms: Sequence[Arm]) -> dict[str, list[float]]:
-        """The ``value`` and the ``error`` of each arm; NaN where there is none."""
-        keys = [self.key(arm) for arm in arms]
-        value = [self.values.get(arm, math.nan) for arm in keys]
-        return {"value": value, "error": [self.errors.get(arm, math.nan) for arm in keys]}
-
-    def at_layers(self, run: RecordedRun, readout: str | None = None) -> Field:
-        """The same by layer: of the given readout, or of the best of each layer."""
-        if self.group == METRICS:
-            return self
-        values = analysis.at_layers(run, self.values, readout)
-        return replace(self, values=values, errors=analysis.at_layers(run, self.errors, readout))
-
-    def as_json(self, arms: Sequence[Arm]) -> dict[str, object]:
+    def as_json(self) -> dict[str, object]:
         """Values ``v`` and errors ``e`` in the order of the arms, rounded; ``i`` has the arms of a
         sparse field.
         """
         plain: dict[str, object] = {"name": self.name, "group": self.group, "label": self.label}
-        keys = [self.key(arm) for arm in arms]
-        indices = [i for i, arm in enumerate(keys) if arm in self.values]
-        if len(indices) < SPARSE * len(keys):
-            plain["i"] = indices
-            keys = [keys[i] for i in indices]
-        plain["v"] = [_rounded(self.values.get(arm), 5) for arm in keys]
-        if self.errors:
-            plain["e"] = [_rounded(self.errors.get(arm), 2) for arm in keys]
+        chosen = np.arange(len(self.values))
+        finite = np.flatnonzero(np.isfinite(self.values))
+        if len(finite) < SPARSE * len(chosen):
+            chosen = finite
+            plain["i"] = finite.tolist()
+        plain["v"] = _rounded(self.values[chosen], 5)
+        if np.isfinite(self.errors).any():
+            plain["e"] = _rounded(self.errors[chosen], 2)
         return plain
 
+    def plane(self, suite: Suite) -> xarray.Dataset:
+        """The ``value`` and the ``error`` of each checkpoint and layer, of a field of the arms of
+        this one model.
+        """
+        import xarray
 
-def _rounded(value: float | None, digits: int) -> float | None:
-    if value is None or math.isnan(value):
-        return None
-    return float(f"{value:.{digits}g}")
+        shape = len(suite.revisions), len(suite.layers)
+        dims = ("checkpoint", "layer")
+        arrays = {
+            "value": (dims, self.values.reshape(shape)),
+            "error": (dims, self.errors.reshape(shape)),
+        }
+        places = {"checkpoint": list(suite.revisions), "layer": list(suite.layers)}
+        return xarray.Dataset(arrays, places, {"label": self.label})
 
 
-def fields(run: RecordedRun, arms: Sequence[Arm]) -> list[Field]:
+def _rounded(numbers: NDArray[np.float64], digits: int) -> list[float | None]:
+    return [None if math.isnan(x) else float(f"{x:.{digits}g}") for x in numbers.tolist()]
+
+
+def drawn_arms(run: RecordedRun, suites: Sequence[Suite], readout: str | None = None) -> list[Arm]:
+    """One arm for each layer of each checkpoint, so that no two are drawn onto one place;
+    `analysis.by_layer`.
+    """
+    scored = analysis.by_layer(run, readout)
+    arms = []
+    for suite in suites:
+        for layer in replace(suite, readouts=("",)).arms():
+            unscored = replace(layer, readout=readout or suite.readouts[0])
+            arms.append(scored.get(layer, unscored))
+    return arms
+
+
+def suite_of(run: RecordedRun, model: str | None = None, readout: str | None = None) -> Suite:
+    """A model that has something to draw, by default that of the best arm, or the last one."""
+    suites = {suite.model: suite for suite in analysis.suites(run)}
+    if not suites:
+        raise DataError(
+            f"The run in '{run.folder.path}' has measured nothing yet, so there is nothing to draw."
+        )
+    if model is None:
+        model = next(reversed(suites))
+        if run.result and run.result.best_arm.model in suites:
+            model = run.result.best_arm.model
+    if model not in suites:
+        raise unknown("model", model, suites)
+    if readout not in (None, *suites[model].readouts):
+        raise unknown("readout", str(readout), suites[model].readouts)
+    return suites[model]
+
+
+def shown_first(run: RecordedRun) -> list[Field]:
+    """What pictures show of one model: mean score and scores by task, or metrics while there are no
+    scores; only what has values.
+    """
+    if not analysis.suites(run):
+        return []
+    arms = drawn_arms(run, [suite_of(run)])
+    shown = [task_field(run, task, arms) for task in run.tasks]
+    if len(shown) > 1:
+        shown = [mean_field(run, arms), *shown]
+    if not run.recorded:
+        shown = metric_fields(run, arms)
+    return [field for field in shown if np.isfinite(field.values).any()][: LINES + 1]
+
+
+def lines(fields: Sequence[Field], suite: Suite) -> xarray.Dataset:
+    """What is drawn along the layers of a model: the first field at a few of its checkpoints, or
+    all fields of its only checkpoint. ``value`` and ``error`` (line, layer), and ``unmeasured``,
+    the number of checkpoints without a value.
+    """
+    import xarray
+
+    planes = [field.plane(suite) for field in fields]
+    first = planes[0]
+    if len(suite.revisions) == 1:
+        joined = xarray.concat(planes, "line", combine_attrs="drop").isel(checkpoint=0, drop=True)
+        return joined.assign_coords(line=[field.name for field in fields])
+    measured = first.value.notnull().any("layer")
+    revisions = spread(first.checkpoint[measured].values.tolist(), LINES)
+    chosen = first.sel(checkpoint=list(revisions)).rename(checkpoint="line")
+    chosen.attrs["unmeasured"] = int((~measured).sum())
+    return chosen.assign_coords(line=[step_label(name) for name in revisions])
+
+
+def fields(
+    run: RecordedRun, arms: Sequence[Arm], expectation: Expectation | None = None
+) -> list[Field]:
     """Everything that the run knows of its arms; what is best shown first comes first."""
-    shown = metric_fields(run)
-    costs = [run.cost_of(arm) for arm in arms if arm.model in run.start.widths]
-    shown += [cost_field(run, arms, name) for name in differing_costs(costs)]
+    shown = metric_fields(run, arms)
+    priced = {arm: run.cost_of(arm) for arm in arms if arm.model in run.start.widths}
+    for name in differing_costs(list(priced.values())):
+        costs = {arm: (float(getattr(cost, name)), math.nan) for arm, cost in priced.items()}
+        shown.append(Field.of(COST_NAMES[name], COSTS, "", arms, costs))
     if not run.recorded:
         return shown
-    scores = [task_field(run, task) for task in run.tasks]
+    scores = [task_field(run, task, arms) for task in run.tasks]
+    leading = []
+    means = means_of(run.recorded, run.weights)
     if len(scores) > 1:
-        counts = {arm: float(len(by_task)) for arm, by_task in run.recorded.items()}
-        scores.append(Field("tasks scored", SCORES, "", counts))
-    means = mean_field(run)
-    leading = [means] if means.values and len(run.tasks) > 1 else []
-    if expected := expected_field(run):
+        counts = {arm: (float(len(by_task)), math.nan) for arm, by_task in run.recorded.items()}
+        scores.append(Field.of("tasks scored", SCORES, "", arms, counts))
+        if means:
+            leading.append(mean_field(run, arms))
+    if expectation:
+        field = Field.of(EXPECTED, SCORES, expectation.units, arms, expectation.estimates)
         # where most arms lack a task, what the search expects of them says more than their means
-        leading.insert(len(leading) if len(means.values) == len(run.recorded) else 0, expected)
+        leading.insert(len(leading) if len(means) == len(run.recorded) else 0, field)
     return [*leading, *scores, *shown]
 
 
-def mean_field(run: RecordedRun) -> Field:
+def mean_field(run: RecordedRun, arms: Sequence[Arm]) -> Field:
     """The mean score of the arms that were scored on every task of the objective."""
-    means = means_of(run.recorded, run.weights)
-    values = {arm: mean for arm, (mean, _) in means.items()}
-    errors = {arm: stderr for arm, (_, stderr) in means.items()}
-    return Field("mean score", SCORES, "", values, errors)
+    return Field.of("mean score", SCORES, "", arms, means_of(run.recorded, run.weights))
 
 
-def task_field(run: RecordedRun, task: str) -> Field:
+def task_field(run: RecordedRun, task: str, arms: Sequence[Arm]) -> Field:
     """The scores of a task."""
     scored = {arm: by_task[task] for arm, by_task in run.recorded.items() if task in by_task}
-    errors = {arm: result.stderr for arm, result in scored.items()}
-    scores = {arm: result.score for arm, result in scored.items()}
-    return Field(task, SCORES, run.tasks[task]["main_score"], scores, errors)
+    estimates = {arm: (result.score, result.stderr) for arm, result in scored.items()}
+    return Field.of(task, SCORES, run.tasks[task]["main_score"], arms, estimates)
 
 
-def expected_field(run: RecordedRun) -> Field | None:
-    """The mean and the standard deviation of the search's posterior; None for a run without one."""
-    from daskmetrics.answer.posterior import posterior_of
+def metric_fields(run: RecordedRun, arms: Sequence[Arm]) -> list[Field]:
+    """The metrics that were measured; they belong to layers, whatever the readout."""
+    errors = analysis.metrics(run, "stderr")
+    layers = [analysis.layer_of(arm) for arm in arms]
+    measured = []
+    for name, values in analysis.metrics(run).items():
+        own = errors.get(name, {})
+        estimates = {arm: (value, own.get(arm, math.nan)) for arm, value in values.items()}
+        measured.append(Field.of(name, METRICS, analysis.units(run, name), layers, estimates))
+    return measured
 
+
+def expectation_of(run: RecordedRun) -> Expectation | None:
+    """What the search's posterior says of every arm; None for a run without one."""
     try:
         recorded = posterior_of(run)
     except DataError:  # a run without tasks, scores or measured checkpoints
@@ -133,13 +235,12 @@ def expected_field(run: RecordedRun) -> Field | None:
     units = ""
     if run.config["search"]["reward"] != "mean":
         units = f"in units of the reward ({recorded.problem.reward})"
-    arms, posterior = recorded.problem.arms, recorded.posterior
-    values = dict(zip(arms, posterior.mean.tolist(), strict=True))
-    deviations = (posterior.variance.clip(min=0) ** 0.5).tolist()
-    return Field(EXPECTED, SCORES, units, values, dict(zip(arms, deviations, strict=True)))
+    deviations = recorded.posterior.variance.clip(min=0) ** 0.5
+    estimates = zip(recorded.posterior.mean.tolist(), deviations.tolist(), strict=True)
+    return Expectation(units, dict(zip(recorded.problem.arms, estimates, strict=True)))
 
 
-def decisions(path: SearchPath, expected: Field | None) -> pandas.DataFrame:
+def decisions(path: SearchPath, expectation: Expectation | None) -> pandas.DataFrame:
     """A row for each decision of a search: number, stage, arm, spent, best, and what is expected of
     its arm, if that has the units of scores; else the best mean score so far.
     """
@@ -149,18 +250,10 @@ def decisions(path: SearchPath, expected: Field | None) -> pandas.DataFrame:
     frame["best"] = frame["best"].astype(float)
     frame["number"] = frame.index + 1
     frame["expected"] = frame["best"]
-    if expected and not expected.units:
-        frame["expected"] = frame["arm"].map(expected.values).fillna(frame["best"])
+    if expectation and not expectation.units:
+        means = {arm: mean for arm, (mean, _) in expectation.estimates.items()}
+        frame["expected"] = frame["arm"].map(means).fillna(frame["best"])
     return frame.assign(arm=frame["arm"].map(str))
-
-
-def metric_fields(run: RecordedRun) -> list[Field]:
-    """The metrics that were measured."""
-    errors = analysis.metrics(run, "stderr")
-    return [
-        Field(name, METRICS, analysis.units(run, name), values, errors.get(name, {}))
-        for name, values in analysis.metrics(run).items()
-    ]
 
 
 def differing_costs(costs: Sequence[ArmCost]) -> list[str]:
@@ -169,13 +262,6 @@ def differing_costs(costs: Sequence[ArmCost]) -> list[str]:
     if "bytes" in names and all(cost.bytes == 4 * cost.dimensions for cost in costs):
         names.remove("bytes")
     return names
-
-
-def cost_field(run: RecordedRun, arms: Sequence[Arm], name: str) -> Field:
-    """A cost of `COST_NAMES`, for arms of models whose size is known."""
-    priced = [arm for arm in arms if arm.model in run.start.widths]
-    values = {arm: float(getattr(run.cost_of(arm), name)) for arm in priced}
-    return Field(COST_NAMES[name], COSTS, "", values)
 
 
 def readout_note(run: RecordedRun) -> str:

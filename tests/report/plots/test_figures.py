@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from daskmetrics.bandit import Pick
-from daskmetrics.core.names import Arm, Suite, grid
+from daskmetrics.core.names import Suite
 from daskmetrics.core.telemetry import TelemetrySample
-from daskmetrics.dashboard.drawing import STAGES
-from daskmetrics.report.plots.quantities import METRICS, Field
+from daskmetrics.dashboard.drawing import LEAST_ERRORS, STAGES
+from daskmetrics.report.plots.quantities import METRICS, SCORES, Field, lines
 
 pytest.importorskip("matplotlib")
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from daskmetrics.report.plots.figures import (
@@ -25,9 +26,8 @@ from daskmetrics.report.plots.figures import (
     NAMES,
     averaged,
     heat_maps,
-    layer_curves,
+    layer_lines,
     pictures,
-    plane,
     read_losses,
     telemetry,
     write_losses,
@@ -51,19 +51,13 @@ def test_the_pictures_of_a_finished_run_do_not_depend_on_when_they_are_made(fini
         assert picture.title and picture.caption and picture.png == second[name].png
     drawn = {name: first[name].svg for name in ("layers", "path")}
     assert all(ET.fromstring(text).tag.endswith("svg") for text in drawn.values())
-    assert b"nats" in drawn["layers"] and drawn["path"] == second["path"].svg
+    assert b"mean score" in drawn["layers"] and drawn["path"] == second["path"].svg
 
 
 @pytest.mark.parametrize("decisions", [1, 15])
 def test_the_pictures_of_an_unfinished_search(a_run, decisions):
     names = [picture.name for picture in pictures(a_run(decisions=decisions))]
-    assert {"metrics", "path", "training"} <= set(names)
-
-
-def test_a_plane_has_layers_from_below_and_checkpoints_from_the_left():
-    suite = Suite("m", ("step0", "step1"), (0, 2), 2)
-    values = plane({Arm("m", "step1", 2): 3.0}, suite)
-    np.testing.assert_array_equal(values, [[np.nan, np.nan], [np.nan, 3]])
+    assert {"layers", "path", "training"} <= set(names)
 
 
 def overlapping(figure, monkeypatch):
@@ -80,7 +74,7 @@ def overlapping(figure, monkeypatch):
         patched.setattr(Text, "draw", record)
         FigureCanvasAgg(figure).draw()
     boxes = list(drawn.values())
-    assert len(boxes) > 20
+    assert len(boxes) > 8
     return [
         (a, b) for i, (a, box) in enumerate(boxes) for b, other in boxes[:i] if box.overlaps(other)
     ]
@@ -91,15 +85,31 @@ def test_labels_do_not_overlap(suites, monkeypatch):
     """The grid of three Pythia sizes, 144 checkpoints with up to 24 layers, and the grid of the
     demo.
     """
-    arms = grid(suites)
-    values = {arm: float(arm.layer) for arm in arms}
-    fields = [Field("x", METRICS, "nats", values), Field("y", METRICS, "", {})]
-    fields.append(Field("z", METRICS, "tasks", values))
-    for figure in (
-        heat_maps(fields, suites, {"best": arms[0], "default": arms[-1]}),
-        layer_curves(fields, suites),
-    ):
-        assert not overlapping(figure, monkeypatch)
+    suite = suites[-1]
+    values = np.arange(len(suite.arms()), dtype=float)
+    errors = np.full(len(values), 0.01)
+    fields = [
+        Field(name, METRICS, unit, values, errors) for name, unit in (("x", "nats"), ("y", ""))
+    ]
+    fields.append(Field("z", METRICS, "tasks", np.full(len(values), np.nan), errors))
+    marks = {"best": suite.arms()[0], "default": suite.arms()[-1]}
+    assert not overlapping(heat_maps(fields, suite, marks).figure, monkeypatch)
+    figure = Figure(layout="constrained")
+    layer_lines(figure.subplots(), lines(fields, suite))
+    figure.legend(loc="outside right upper")
+    assert not overlapping(figure, monkeypatch)
+
+
+def test_what_has_no_value_is_named_and_noise_is_not_stretched():
+    suite = Suite("m", ("main",), (0, 1, 2, 3), 3)
+    values = np.array([0.5, np.nan, 0.501, np.nan])
+    ax = Figure().subplots()
+    layer_lines(ax, lines([Field("t", SCORES, "", values, np.full(4, 0.01))], suite))
+    assert ax.get_legend_handles_labels()[1] == ["t (no layer 1, 3)"]
+    low, high = ax.get_ylim()
+    assert high - low == pytest.approx(LEAST_ERRORS * 0.01)
+    (bars,) = ax.containers[0][2]
+    np.testing.assert_allclose(bars.get_segments()[0][:, 1], [0.49, 0.51])
 
 
 def test_telemetry_has_a_line_of_the_processors_and_the_gpu_of_each_worker():

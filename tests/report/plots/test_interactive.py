@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-import json
+import math
 
 import numpy as np
+import pandas
 import pytest
 from bokeh.core.json_encoder import serialize_json
 from bokeh.document import Document
@@ -13,7 +14,16 @@ from daskmetrics.core.names import Suite
 from daskmetrics.dashboard import drawing
 from daskmetrics.report.page import EMBEDDED
 from daskmetrics.report.plots.interactive import MANY, figures
-from daskmetrics.report.plots.quantities import METRICS, SCORES, Field, decisions, fields
+from daskmetrics.report.plots.quantities import (
+    LINES,
+    METRICS,
+    SCORES,
+    Field,
+    decisions,
+    expectation_of,
+    fields,
+    lines,
+)
 
 STEPS = tuple(f"step{1000 * i}" for i in range(144))
 GRID = tuple(Suite(name, STEPS, tuple(range(12)), 11) for name in ("small", "medium", "large"))
@@ -21,100 +31,79 @@ ARMS = [arm for suite in GRID for arm in suite.arms()]
 LIMIT = 5_000_000  # bytes of a page
 
 
-def a_field(name, group, share):
+def a_field(name, group, share, errors=True):
     rng = np.random.default_rng(list(name.encode()))
-    arms = [ARMS[i] for i in np.flatnonzero(rng.random(len(ARMS)) < share)]
-    values, errors = rng.normal(size=(2, len(arms))).tolist()
-    return Field(
-        name,
-        group,
-        "nats",
-        dict(zip(arms, values, strict=True)),
-        dict(zip(arms, errors, strict=True)),
-    )
+    values, noise = rng.normal(size=(2, len(ARMS)))
+    values[rng.random(len(ARMS)) > share] = np.nan
+    return Field(name, group, "nats", values, noise if errors else np.full(len(ARMS), np.nan))
 
 
 def test_the_figures_of_5184_arms_fit_into_a_page():
-    known = [a_field("expected score", SCORES, 1.0)]
-    known += [a_field(f"task{i}", SCORES, 0.1) for i in range(32)]
-    known += [
-        Field(one.name, one.group, "nats", one.values)
-        for i in range(24)
-        for one in [a_field(f"m{i}", METRICS, 1)]
-    ]
-    values = known[0].columns(ARMS)
-    source = drawing.arms_source(ARMS, GRID, **values, against=values["value"])
+    fields_ = [a_field("expected score", SCORES, 1.0)]
+    fields_ += [a_field(f"task{i}", SCORES, 0.1) for i in range(32)]
+    fields_ += [a_field(f"m{i}", METRICS, 1.0, errors=False) for i in range(24)]
+    shown = fields_[0]
+    columns = {"value": shown.values, "error": shown.errors, "against": shown.values}
+    source = drawing.arms_source(ARMS, GRID, **columns)
     document = Document()
-    for each in (
+    for fig in (
         drawing.heat_map(source, GRID[0], {"best": ARMS[7], "default": ARMS[-1]}),
-        drawing.layer_lines(source, GRID[0], "x"),
+        drawing.curves(drawing.LAYER, "x", 320),
         drawing.comparison(source, GRID, "x", "y"),
     ):
-        document.add_root(each)
+        document.add_root(fig)
     assert len(ARMS) == 5184 > MANY
-    size = len(
-        serialize_json([document.to_json(deferred=False), [one.as_json(ARMS) for one in known]])
-    )
+    plain = [field.as_json() for field in fields_]
+    size = len(serialize_json([document.to_json(deferred=False), plain]))
     library = Resources(mode="inline", minified=True, components=["bokeh"]).js_raw[0]
     tables = 500_000
     assert size + len(library) + EMBEDDED * 4 / 3 + tables < LIMIT
 
 
 def test_a_sparse_field_names_its_arms_and_missing_values_are_null():
-    one = Field(
-        "m", METRICS, "nats", {ARMS[1]: 0.123456789, ARMS[2]: float("nan")}, {ARMS[1]: 0.01234}
+    nan = math.nan
+    sparse = Field(
+        "m",
+        METRICS,
+        "nats",
+        np.array([nan, 0.123456789, nan, nan]),
+        np.array([nan, 0.01234, nan, nan]),
     )
-    sparse, dense = one.as_json(ARMS[:9]), one.as_json(ARMS[:3])
-    assert sparse == {
-        "name": "m",
-        "group": METRICS,
-        "label": "m, nats",
-        "i": [1, 2],
-        "v": [0.12346, None],
-        "e": [0.012, None],
-    }
-    assert dense["v"] == [None, 0.12346, None] and "i" not in dense
-    assert json.loads(serialize_json(dense)) == dense
+    dense = Field("m", METRICS, "nats", np.array([0.5, nan, 1.5]), np.full(3, nan))
+    about = {"name": "m", "group": METRICS, "label": "m, nats"}
+    assert sparse.as_json() == {**about, "i": [1], "v": [0.12346], "e": [0.012]}
+    assert dense.as_json() == {**about, "v": [0.5, None, 1.5]}
 
 
 def test_the_quantities_of_a_run_are_what_it_recorded(finished):
-    arms = [arm for arm, _ in finished.recorded.items()]
-    known = {each.name: each for each in fields(finished, arms)}
-    task, arm = (
-        "stdlib:order",
-        next(arm for arm, scores in finished.recorded.items() if "stdlib:order" in scores),
-    )
-    assert known[task].values[arm] == finished.recorded[arm][task].score
-    assert known[task].errors[arm] == finished.recorded[arm][task].stderr
-    stored = (
-        finished.metrics["prompt_entropy"]
-        .sel(model=arm.model, checkpoint=arm.revision, layer=arm.layer)
-        .item()
-    )
-    assert known["prompt_entropy"].values[arm] == pytest.approx(stored)
-    assert (
-        known["expected score"].errors.keys() >= set(arms)
-        and known["layers computed"].values[arm] == arm.layer
-    )
+    arms = list(finished.recorded)
+    known = {field.name: field for field in fields(finished, arms, expectation_of(finished))}
+    task = "stdlib:order"
+    row, arm = next((i, arm) for i, arm in enumerate(arms) if task in finished.recorded[arm])
+    scored = finished.recorded[arm][task]
+    assert (known[task].values[row], known[task].errors[row]) == (scored.score, scored.stderr)
+    place = {"model": arm.model, "checkpoint": arm.revision, "layer": arm.layer}
+    stored = finished.metrics["prompt_entropy"].sel(place).item()
+    assert known["prompt_entropy"].values[row] == pytest.approx(stored)
+    assert np.isfinite(known["expected score"].errors).all()
+    assert known["layers computed"].values[row] == arm.layer
 
 
-def test_a_line_has_the_values_of_one_checkpoint():
-    shown = a_field("m", METRICS, 1.0)
+def test_a_line_has_the_values_and_errors_of_one_checkpoint():
     suite = GRID[1]
-    columns = shown.columns(ARMS)
-    source = drawing.arms_source(ARMS, GRID, **columns, against=columns["value"])
-    data = drawing.layer_lines(source, suite, "m").renderers[0].data_source.data
-    assert (
-        data["label"][0] == "0" and data["label"][-1] == "143k" and len(data["xs"]) == drawing.LINES
-    )
-    last = [shown.values[arm] for arm in suite.arms() if arm.revision == STEPS[-1]]
-    assert data["ys"][-1] == pytest.approx(last, rel=1e-6)
+    values, errors = np.random.default_rng(0).normal(size=(2, 144 * 12))
+    drawn = drawing.layer_lines("m", lines([Field("m", METRICS, "", values, errors)], suite))
+    whole = drawn.select_one({"name": "curves"}).data
+    points = pandas.DataFrame(drawn.select_one({"name": "points"}).data)
+    assert whole["label"][0] == "0" and whole["label"][-1] == "143k"
+    assert len(whole["xs"]) == LINES and whole["ys"][-1] == values[-12:].tolist()
+    np.testing.assert_allclose(points["high"] - points["low"], 2 * points["error"])
 
 
 def test_every_decision_is_drawn_at_the_cost_spent_then(finished):
     path = path_of(finished)
     drawn = drawing.search_path(decisions(path, None), path.unit, path.default).renderers
-    dots = [x for each in drawn for x in each.data_source.data.get("spent", ())]
+    dots = [x for renderer in drawn for x in renderer.data_source.data.get("spent", ())]
     assert sorted(dots) == [point.spent for point in path.points]
 
 
