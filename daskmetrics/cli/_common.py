@@ -100,7 +100,6 @@ def show_summary(run: Run) -> None:
     from daskmetrics import report
 
     say(report.summary_text(run))
-    say(report.whereabouts(run.folder))
 
 
 def friendly(command: Callable[..., None]) -> Callable[..., None]:
@@ -134,13 +133,13 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class Output:
-    """What a command says: a document for other programs, and what prints the same for a reader;
-    each made on demand.
+    """What a command says: a document for other programs, or None if it has none, and what prints
+    the same for a reader; each made on demand.
 
     The exit code belongs to both.
     """
 
-    document: Callable[[], Any]
+    document: Callable[[], Any] | None
     show: Callable[[], None]
     code: int = 0
 
@@ -158,6 +157,8 @@ def answering(command: Callable[..., Output]) -> Callable[..., None]:
     def run(*args: Any, as_json: bool, **kwargs: Any) -> None:
         answer = command(*args, **kwargs)
         if as_json:
+            if answer.document is None:
+                raise ConfigError("This is text for readers, without a JSON document: omit --json.")
             from daskmetrics.core.serialization import as_json as as_document
 
             click.echo(as_document(answer.document()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from importlib.resources import files
 from importlib.util import find_spec
@@ -24,7 +25,7 @@ from daskmetrics.core.telemetry import read_samples
 from daskmetrics.report import _terminal as terminal
 from daskmetrics.report._format import number, template
 from daskmetrics.report._run import Run
-from daskmetrics.report._sections import facts, folded_sections, sections
+from daskmetrics.report._sections import folded_tables, tables
 from daskmetrics.report.plots import need_matplotlib
 
 if TYPE_CHECKING:
@@ -116,12 +117,12 @@ def page(run: Run, pictures: Sequence[Picture]) -> str:
         if len(picture.png) <= remaining:
             embedded.add(picture.name)
             remaining -= len(picture.png)
+    of_answer = tables(run.answer) if run.result else []
     return template("page.html").render(
         run=run,
         best=run.best() if run.result else None,
-        facts=facts(run.answer, str(run.folder.path)) if run.result else {},
-        sections=sections(run.answer) if run.result else [],
-        folded=folded_sections(run),
+        tables={table.title: replace(table, title="") for table in of_answer},
+        folded=folded_tables(run),
         analysis=analysis,
         terminal=terminal,
         number=number,
