@@ -55,9 +55,11 @@ def answer_rows(answer: Answer) -> dict[str, str]:
         rows["Fresh"] = _on_fresh_items(answer.fresh)
     if doubts := _doubts(answer):
         rows["Check"] = f"{'; '.join(doubts)}: daskmetrics status {run}"
-    share = percent(answer.cost.share or 0.0)
-    scores = f"{answer.scored:,} of {plural(answer.planned, 'score')}"
-    rows["Cost"] = f"{scores}, about {share} of the time that all would take"
+    rows["Cost"] = f"all {plural(answer.planned, 'score')}"
+    if answer.scored < answer.planned:
+        share = percent(answer.cost.share or 0.0)
+        scores = f"{answer.scored:,} of {plural(answer.planned, 'score')}"
+        rows["Cost"] = f"{scores}, about {share} of the time that all would take"
     rows["Save"] = f"daskmetrics best {run} --save my-encoder"
     if overall.open and answer.ending == "budget":
         rows["Decide"] = f"daskmetrics run {run}/config.yaml --folder {run} --budget 1"
@@ -188,7 +190,7 @@ def tasks_table(answer: Answer, most: int | None = None) -> Table:
     if len(rows) < len(standings):
         notes = [f"{len(standings) - len(rows)} more rows: daskmetrics best {answer.folder}"]
     notes += unpaired(standing.gain for standing in standings[:most])
-    header = ("for", "best", "score", "gain", "others within the error")
+    header = ("for", "best", "score", "gain", "within its error")
     return Table(header, tuple(rows), "By task", tuple(notes))
 
 

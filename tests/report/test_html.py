@@ -95,7 +95,7 @@ def test_the_page_begins_with_the_answer_one_picture_and_the_tasks_and_folds_the
     finished, written
 ):
     head = written[: written.index("<details>")]
-    assert "<th>others within the error</th>" in head
+    assert "<th>within its error</th>" in head
     for text in answer_rows(finished.answer).values():
         assert html.escape(text).replace("&#x27;", "&#39;") in head
     assert re.findall(r'<div id="figure-(.*?)">', head) == ["map"]
@@ -105,8 +105,7 @@ def test_the_page_begins_with_the_answer_one_picture_and_the_tasks_and_folds_the
         "More figures",
         "What a better score costs",
         "Which metrics predict quality here",
-        "Workers",
-        "Work, cost and 4 missing values",
+        "Work, cost and 3 missing values",
         "Settings and versions",
         "How to cite",
     ]
