@@ -51,7 +51,7 @@ class TestedArms:
 
 
 @dataclass(frozen=True, eq=False)
-class ScoreTable:
+class ScoreMatrix:
     """Recorded scores as an array, in the units of a reward."""
 
     recorded: Mapping[Arm, Mapping[str, Scored]]  # by arm and task
@@ -179,9 +179,9 @@ class Evidence:
         return weights_of(self.kinds, self.config["search"])
 
     @cached_property
-    def scores(self) -> ScoreTable:
+    def scores(self) -> ScoreMatrix:
         """The scores in units of the search's reward."""
-        return ScoreTable(self.recorded, tuple(self.kinds), self.config["search"]["reward"])
+        return ScoreMatrix(self.recorded, tuple(self.kinds), self.config["search"]["reward"])
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -41,23 +41,18 @@ class FreshItems:
     share : float
         Of the items that were kept back.
     finalists : tuple of Finalist
-    tasks : tuple of str
     unscored : tuple of Arm
         Finalists without a score on one of the tasks.
     best : Arm
         The finalist with the highest fresh score.
-    limit : float
-        Standard errors by which a rival must be higher for the choice not to hold.
     holds : bool
-        Whether none of the rivals is higher by that much.
+        Whether none of the rivals is higher beyond the error.
     """
 
     share: float
     finalists: tuple[Finalist, ...]
-    tasks: tuple[str, ...]
     unscored: tuple[Arm, ...]
     best: Arm
-    limit: float
     holds: bool
 
 
@@ -76,10 +71,8 @@ def fresh_items(run: RecordedRun) -> FreshItems | None:
     return FreshItems(
         share=FRESH_SHARE,
         finalists=finalists,
-        tasks=tuple(run.weights),
         unscored=tuple(arm for arm in run.fresh if arm not in complete),
         best=best.arm,
-        limit=limit,
         holds=holds,
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daskmetrics.answer.evidence import ScoreTable
+from daskmetrics.answer.evidence import ScoreMatrix
 from daskmetrics.answer.ties import LEVEL
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import means_of
@@ -58,7 +58,7 @@ def ranked_arms(
     partial = sorted(recorded.keys() - means.keys(), key=lambda arm: (-len(recorded[arm]), arm))
     if tied is None and complete:
         shares = np.array(list(counted.values())) / math.fsum(counted.values())
-        tested = ScoreTable(recorded, tuple(counted)).tested(tuple(counted), shares, LEVEL)
+        tested = ScoreMatrix(recorded, tuple(counted)).tested(tuple(counted), shares, LEVEL)
         tied = tested.tied if tested else None
     scores = {}
     for arm, by_task in recorded.items():

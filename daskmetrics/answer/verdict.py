@@ -4,7 +4,6 @@ kind and by task.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -54,11 +53,9 @@ class Standing:
         simplest first; those that are not among the `MOST` with the greatest means come last.
     worse : tuple of Arm
         The arms scored on all of the tasks that are worse than the best.
-    maybe : tuple of Arm
-        Arms that lack some of the tasks and may be the best, by the model of the search; simplest
-        first.
-    unseen : int
-        The number of further such arms that have no score at all.
+    open : int
+        The number of arms that lack some of the tasks and may be the best, by the model of the
+        search.
     next : Arm or None
         The next best of the tested arms.
     lead : Difference or None
@@ -82,8 +79,7 @@ class Standing:
     stderr: float | None = None
     tied: tuple[Arm, ...] = ()
     worse: tuple[Arm, ...] = ()
-    maybe: tuple[Arm, ...] = ()
-    unseen: int = 0
+    open: int = 0
     next: Arm | None = None
     lead: Difference | None = None
     simpler: tuple[CheaperArm, ...] = ()
@@ -95,11 +91,6 @@ class Standing:
     def tested(self) -> int:
         """The number of arms that the test compared."""
         return len(self.tied) + len(self.worse)
-
-    @property
-    def open(self) -> int:
-        """The number of arms that lack some of the tasks and may be the best."""
-        return len(self.maybe) + self.unseen
 
     @property
     def items_to_decide(self) -> float | None:
@@ -136,7 +127,7 @@ class ModelStanding:
     last: Arm  # the last layer of the last checkpoint
     last_score: tuple[float, float] | None
     gain: Difference | None  # of the best over the last layer, if both were scored on all tasks
-    behind: Difference | None  # how far the last layer is below the best arm of all models
+    behind: Difference | None  # the same of the best arm over all models
     scores: int  # number of scores of the model
 
 
@@ -261,17 +252,13 @@ def _standing(
     tested = evidence.scores.tested(tasks, shares, level, chosen)
     arms = [*tested.arms, *tested.beyond] if tested else []
     best = tested.arms[tested.best] if tested else chosen or evidence.answer.best_arm
-    maybe: tuple[Arm, ...] = ()
-    unseen = 0
-    if name == OVERALL:
-        maybe, unseen = _by_model(evidence, arms or [best])
+    credible = {Arm(**plain) for plain in evidence.answer.credible}
     standing = Standing(
         what=name,
         tasks=tasks,
         weights=tuple(weights.values()),
         arm=best,
-        maybe=maybe,
-        unseen=unseen,
+        open=len(credible.difference(arms or [best])) if name == OVERALL else 0,
         gain=evidence.gap(best, evidence.answer.default_arm, tasks),
     )
     if tested is None:  # known from the model alone
@@ -306,7 +293,7 @@ def _model_standing(evidence: Evidence, model: str, overall_best: Arm) -> ModelS
     tasks = tuple(evidence.weights)
     last_layer = evidence.last_layer(model)
     complete = [arm for arm in evidence.scores.complete(tasks) if arm.model == model]
-    best = score = gain = None
+    best = score = gain = behind = None
     if complete:
         best = complete[
             int((evidence.scores.values(complete, tasks) @ evidence.shares(tasks)).argmax())
@@ -314,6 +301,7 @@ def _model_standing(evidence: Evidence, model: str, overall_best: Arm) -> ModelS
         score = mean_score(evidence.recorded[best], evidence.weights)
         if last_layer in complete:
             gain = evidence.gap(best, last_layer, tasks)
+            behind = evidence.gap(overall_best, last_layer, tasks)
     return ModelStanding(
         model=model,
         best=best,
@@ -321,17 +309,8 @@ def _model_standing(evidence: Evidence, model: str, overall_best: Arm) -> ModelS
         last=last_layer,
         last_score=mean_score(evidence.recorded.get(last_layer, {}), evidence.weights),
         gain=gain,
-        behind=evidence.gap(overall_best, last_layer, tasks),
+        behind=behind,
         scores=sum(
             len(by_task) for arm, by_task in evidence.recorded.items() if arm.model == model
         ),
     )
-
-
-def _by_model(evidence: Evidence, tested: Sequence[Arm]) -> tuple[tuple[Arm, ...], int]:
-    """The other arms of the credible set of the search: those with a score, and the number of those
-    without one.
-    """
-    credible = {Arm(**plain) for plain in evidence.answer.credible}.difference(tested)
-    seen = sorted((arm for arm in credible if evidence.recorded.get(arm)), key=evidence.simplicity)
-    return tuple(seen), len(credible) - len(seen)

@@ -133,15 +133,20 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class Output:
-    """What a command says: a document for other programs, or None if it has none, and what prints
-    the same for a reader; each made on demand.
+    """What a command says: a document for other programs, and what prints the same for a reader;
+    each made on demand.
 
     The exit code belongs to both.
     """
 
-    document: Callable[[], Any] | None
+    document: Callable[[], Any]
     show: Callable[[], None]
     code: int = 0
+
+
+def no_document() -> None:
+    """The document of a command that has none."""
+    raise ConfigError("This is text for readers, without a JSON document: omit --json.")
 
 
 def answering(command: Callable[..., Output]) -> Callable[..., None]:
@@ -157,8 +162,6 @@ def answering(command: Callable[..., Output]) -> Callable[..., None]:
     def run(*args: Any, as_json: bool, **kwargs: Any) -> None:
         answer = command(*args, **kwargs)
         if as_json:
-            if answer.document is None:
-                raise ConfigError("This is text for readers, without a JSON document: omit --json.")
             from daskmetrics.core.serialization import as_json as as_document
 
             click.echo(as_document(answer.document()))

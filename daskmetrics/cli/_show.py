@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import PATH, RUN, Output, answering, example, friendly, run_folder, say
+from daskmetrics.cli._common import (
+    PATH,
+    RUN,
+    Output,
+    answering,
+    example,
+    friendly,
+    no_document,
+    run_folder,
+    say,
+)
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
 
@@ -45,7 +55,7 @@ def status(run: Path, follows: bool) -> Output:
     if follows:
         from daskmetrics.cli._follow import follow
 
-        return Output(None, lambda: follow(run))
+        return Output(no_document, lambda: follow(run))
     workers = Capacity.read(RunFolder(run))
     if not RunFolder(run).journal.exists() and (job := _driver_job(run)):
         # the job has not started the run
@@ -229,7 +239,7 @@ def best(
         saved = loaded.best().save(save)
         return Output(lambda: {"saved": saved}, lambda: say(f"Saved in '{saved}'."))
     if arm:
-        return Output(None, lambda: say(report.explain_text(loaded, arm)))
+        return Output(no_document, lambda: say(report.explain_text(loaded, arm)))
     if pareto:
         drawn = [_draw(loaded, output)] if output else []
         return Output(

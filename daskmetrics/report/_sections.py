@@ -122,6 +122,9 @@ def gain(answer: Answer) -> str:
     if answer.difference is None:
         return f"not known: no task was scored with it and with {default}"
     over_default = f"{apart(answer.difference)} over {default}, {answer.relation}"
+    shared = sum(task in answer.differences for task in answer.weights)
+    if shared < len(answer.weights):
+        over_default += f" (on {shared} of {plural(len(answer.weights), 'task')})"
     return "; ".join([over_default, *gains[:MOST_MODELS]])
 
 

@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import yaml
+
 from daskmetrics.answer import analysis
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder, atomic_write
@@ -140,22 +142,12 @@ def page(run: Run, pictures: Sequence[Picture]) -> str:
     )
 
 
-def _settings(run: Run) -> dict[str, object]:
-    """What a repetition of the run needs."""
-    config = run.config
-    shown = {"Protocol": config["protocol"]}
-    # of models of which the protocol of the configuration does not say everything
-    protocols = run.tree.attrs.get("protocols", {}).items()
-    by_model = {
-        model: protocol
-        for model, protocol in protocols
-        if "shipped" in protocol or "prompts" in protocol
-    }
-    if by_model:
-        shown["Protocol by model"] = by_model
-    return shown | {
-        "Corpus": config["corpus"],
-        "Search": config["search"],
-        "Run": {"name": run.start.name, "seed": config["seed"], "key": run.start.key},
-        "Versions": run.start.environment,
-    }
+def _settings(run: Run) -> str:
+    """What a repetition of the run needs, as YAML."""
+    about = {"name": run.start.name, "key": run.start.key}
+    # not all of the configuration: a profile may hold what a reader must not see
+    about |= {name: run.config[name] for name in ("seed", "corpus", "protocol", "search")}
+    if protocols := run.tree.attrs.get("protocols"):
+        about["protocol of each model"] = protocols
+    about["versions"] = dict(run.start.environment)
+    return yaml.safe_dump(about, sort_keys=False, allow_unicode=True)

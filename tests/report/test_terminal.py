@@ -79,7 +79,7 @@ def test_no_more_is_claimed_than_was_scored(a_run):
 
 
 def test_the_words_for_how_sure_it_is(finished):
-    overall = replace(finished.answer.verdict.overall, maybe=(), unseen=2)
+    overall = replace(finished.answer.verdict.overall, open=2)
     verdict = replace(finished.answer.verdict, overall=overall)
     answer = replace(finished.answer, sureness="a tie", probability=0.17, verdict=verdict)
     sure = answer_rows(answer)["Sure"]
