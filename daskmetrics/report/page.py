@@ -144,7 +144,7 @@ def page(run: Run, pictures: Sequence[Picture]) -> str:
 
 def _settings(run: Run) -> str:
     """What a repetition of the run needs, as YAML."""
-    about = {"name": run.start.name, "key": run.start.key}
+    about: dict[str, object] = {"name": run.start.name, "key": run.start.key}
     # not all of the configuration: a profile may hold what a reader must not see
     about |= {name: run.config[name] for name in ("seed", "corpus", "protocol", "search")}
     if protocols := run.tree.attrs.get("protocols"):
