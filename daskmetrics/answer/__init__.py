@@ -10,8 +10,7 @@
 `trade_offs`  `TradeOffs`: scores against what candidates take
 `worth`       `Worth`: what each choice of a readout is worth, paired
 `fresh`       finalists on items that were kept back from the search
-`paired`      two candidates compared item by item
-`comparison`  runs beside each other and beside published scores
+`comparison`  two candidates, two runs, and a run beside published scores
 `status`      `Status`: how far a run is, and how busy its workers were
 `_arrays`     scores and metrics as xarray
 `analysis`    scores, metrics, correlations, the path of the search, failures and seconds

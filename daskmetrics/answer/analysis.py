@@ -9,11 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import fsum
-from statistics import fmean, median, pstdev
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from daskmetrics.answer.recorded import RecordedRun, cell_of
 from daskmetrics.answer.trade_offs import TradeOffs
@@ -121,34 +120,6 @@ def at_layers(
     return {layer: values[arm] for layer, arm in by_layer(run, readout).items() if arm in values}
 
 
-def standard_scores(run: RecordedRun) -> dict[Arm, float]:
-    """Mean of each scored arm's scores in standard deviations of their task, over the arms scored
-    on it.
-
-    Arms that were scored on different tasks become comparable if the search chose similar arms for
-    each task.
-    """
-    standard: dict[Arm, list[float]] = {}
-    for task in run.tasks:
-        by_arm = {arm: row[task].score for arm, row in run.recorded.items() if task in row}
-        if len(set(by_arm.values())) > 1:
-            mean, sd = fmean(by_arm.values()), pstdev(by_arm.values())
-            for arm, score in by_arm.items():
-                standard.setdefault(arm, []).append((score - mean) / sd)
-    return {arm: fmean(standard[arm]) for arm in run.recorded if arm in standard}
-
-
-def errors(run: RecordedRun) -> dict[str, float]:
-    """Median standard error of the scores of each task and of the values of each metric, if there
-    are any.
-    """
-    errors = {}
-    for task in run.tasks:
-        errors[task] = [row[task].stderr for row in run.recorded.values() if task in row]
-    errors |= {name: list(by_arm.values()) for name, by_arm in metrics(run, "stderr").items()}
-    return {name: median(values) for name, values in errors.items() if values}
-
-
 def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
     """Whether a metric ranks arms as scores do: Spearman's rho and the number of cells, by metric
     and kind of task.
@@ -173,7 +144,13 @@ def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
         for group, tasks in groups.items():
             cells = [by_task[task] for task in tasks if task in by_task]
             table[name][group] = _weighted_mean(cells)
-    return table
+    return dict(sorted(table.items(), key=_closeness))
+
+
+def _closeness(row: tuple[str, Mapping[str, tuple[float, int]]]) -> float:
+    """Puts the greatest absolute rho over all tasks first, and metrics without one last."""
+    rho, _ = row[1]["all tasks"]
+    return 1.0 if math.isnan(rho) else -abs(rho)
 
 
 def _weighted_mean(correlations: Iterable[tuple[float, int]]) -> tuple[float, int]:
@@ -183,17 +160,6 @@ def _weighted_mean(correlations: Iterable[tuple[float, int]]) -> tuple[float, in
     if total == 0:
         return math.nan, 0
     return fsum(rho * count for rho, count in defined) / total, total
-
-
-def closest_first(table: Mapping[str, Mapping[str, tuple[float, int]]]) -> list[str]:
-    """The metrics of `correlations` by their absolute rho over all tasks; those without one come
-    last.
-    """
-    closeness = {}
-    for name, row in table.items():
-        rho, _ = next(iter(row.values()))
-        closeness[name] = -1.0 if math.isnan(rho) else abs(rho)
-    return sorted(table, key=lambda name: -closeness[name])
 
 
 def leader(run: RecordedRun) -> tuple[Arm, float] | None:
@@ -249,22 +215,19 @@ class SearchPath:
 
 
 def path_of(run: RecordedRun) -> SearchPath:
-    """The path of the latest search."""
-    unit, seconds = "assumed seconds", 1.0
+    """The path of the latest search: every decision in order, as if each had its result before the
+    next one.
+    """
+    unit, seconds, default = "estimated seconds", 1.0, None
     if run.result:
-        unit, seconds = "% of the exhaustive sweep (assumed)", run.result.exhaustive / 100
-    return SearchPath(tuple(_decisions(run, seconds)), _default_score(run), unit)
-
-
-def _decisions(run: RecordedRun, unit: float) -> list[DecisionPoint]:
-    """Every decision in order, as if each had its result before the next one."""
+        unit, seconds = "% of the time that all scores would take", run.result.exhaustive / 100
+        default = mean_scores(run).get(run.result.default_arm)
     points = []
-    spent = 0.0
-    best: float | None = None
+    spent, best = 0.0, None
     paid: dict[Arm, dict[str, Scored]] = {}
     for pick in run.picks:
         cell = cell_of(pick)
-        spent += pick["cost"] / unit
+        spent += pick["cost"] / seconds
         if score := run.recorded.get(cell.arm, {}).get(cell.task):
             by_task = paid.setdefault(cell.arm, {})
             by_task[cell.task] = score
@@ -272,19 +235,7 @@ def _decisions(run: RecordedRun, unit: float) -> list[DecisionPoint]:
             if mean and (best is None or mean[0] > best):
                 best = mean[0]
         points.append(DecisionPoint(spent, cell.arm, pick["stage"], best))
-    return points
-
-
-def _default_score(run: RecordedRun) -> float | None:
-    """The mean score of the default arm, if it and the best arm were scored on every task of the
-    objective.
-    """
-    if run.result is None:
-        return None
-    for candidate in (run.result.best, run.result.default):
-        if not run.weights.keys() <= candidate["scores"].keys():
-            return None
-    return float(run.result.default["mean"]["score"])
+    return SearchPath(tuple(points), default, unit)
 
 
 def suites(run: RecordedRun) -> tuple[Suite, ...]:
@@ -378,14 +329,8 @@ def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
     >>> round(rank_correlation([1, 2, 3, 4], [10, 20, 40, 30]), 3)
     0.8
     """
-    ranks = np.array([_ranks(np.asarray(values, dtype=float)) for values in (a, b)])
-    centred = ranks - ranks.mean(axis=1, keepdims=True)
-    norm = float(np.sqrt((centred**2).sum(axis=1).prod()))
-    if not norm:
+    from scipy.stats import spearmanr
+
+    if any(np.ptp(side) == 0 for side in (a, b)):
         return math.nan
-    return float((centred[0] * centred[1]).sum()) / norm
-
-
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    _, inverse, count = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(count) - (count - 1) / 2)[inverse])
+    return float(spearmanr(a, b).statistic)

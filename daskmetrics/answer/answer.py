@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
+from daskmetrics.answer.analysis import Failure, failures
 from daskmetrics.answer.evidence import evidence_of
 from daskmetrics.answer.fresh import FreshItems, fresh_items
 from daskmetrics.answer.recorded import RecordedRun
@@ -17,7 +19,8 @@ from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference, mean_difference
 
 Sureness = Literal["clear", "probable", "a tie"]
-PROBABLE = 0.5  #: probability that no other arm is better, from which on a best arm is probable
+#: probability that no other arm is better, from which on a best arm is clear or probable
+CLEAR, PROBABLE = 0.9, 0.5
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,10 @@ class Answer:
 
     Attributes
     ----------
-    name : str
+    name, folder : str, Path
         Of the run.
+    candidates : int
+        That the run asks about.
     best : Candidate
         The arm to use: the highest mean of those scored on every task or, without any, the search's
         choice among the arms with a score.
@@ -66,13 +71,18 @@ class Answer:
     probability : float
         That no other arm is better, under the search's posterior.
     sureness : str or None
-        ``clear`` if no other arm is within the error of the best, else ``probable`` if no other arm
-        is better with a probability of at least a half, else ``a tie``; None if the best arm is the
-        only one that was scored on every task, or was not.
+        ``clear`` if no other arm is within the error of the best, none that lacks scores may be as
+        good, and no other is better with a probability of at least 90 %; else ``probable`` if that
+        is at least a half; else ``a tie`` if others are within the error. None if too little is
+        scored to say so.
     cheaper : CheaperArm or None
         The simplest arm that loses at most `Verdict.within` of the score in the worst case.
     per_task : Difference or None
         What an arm for each task would gain over the best arm.
+    failures : sequence of Failure
+        Values that are missing, by cause.
+    warnings : sequence of str
+        What is doubtful about weights and data.
     unscored_models : tuple of str
         Models without a score, about which nothing is said.
     scored, planned : int
@@ -93,6 +103,8 @@ class Answer:
     """
 
     name: str
+    folder: Path
+    candidates: int
     best: Candidate
     default: Candidate
     difference: Difference | None
@@ -113,6 +125,8 @@ class Answer:
     verdict: Verdict
     readouts: tuple[Worth, ...]
     fresh: FreshItems | None
+    failures: Sequence[Failure]
+    warnings: Sequence[str]
 
 
 def answer_of(run: RecordedRun) -> Answer:
@@ -127,14 +141,20 @@ def answer_of(run: RecordedRun) -> Answer:
     verdict = verdict_of(evidence_of(run))
     differences = run.differences(result.best_arm, result.default_arm)
     shared = [task for task in run.weights if task in differences]
+    overall = verdict.overall
+    relation = ""
+    if overall.gain:
+        relation = overall.relation(verdict.default, overall.gain)
     return Answer(
         name=run.start.name,
+        folder=run.folder.path,
+        candidates=run.start.arms,
         best=_candidate(result.best_arm, result.best),
         default=_candidate(result.default_arm, result.default),
         difference=mean_difference(
             [differences[task] for task in shared], [run.weights[task] for task in shared]
         ),
-        relation=verdict.relation_to_default,
+        relation=relation,
         differences=differences,
         confirmed=result.confirmed,
         probability=result.probability_best,
@@ -151,6 +171,8 @@ def answer_of(run: RecordedRun) -> Answer:
         verdict=verdict,
         readouts=worths_of(run.recorded, run.weights),
         fresh=fresh_items(run),
+        failures=failures(run),
+        warnings=run.start.warnings,
     )
 
 
@@ -169,8 +191,13 @@ def _candidate(arm: Arm, recorded: Mapping[str, Any]) -> Candidate:
 
 
 def _sureness(verdict: Verdict, probability: float) -> Sureness | None:
-    if verdict.overall.tested < 2:
+    overall = verdict.overall
+    if overall.tested < 2:
         return None
-    if len(verdict.overall.tied) == 1:
+    is_alone = len(overall.tied) == 1
+    if is_alone and not overall.open and probability >= CLEAR:
         return "clear"
-    return "probable" if probability >= PROBABLE else "a tie"
+    if probability >= PROBABLE:
+        return "probable"
+    # no scored candidate is within the error, but one that lacks scores may be better
+    return None if is_alone else "a tie"

@@ -1,8 +1,8 @@
-"""Runs beside each other, and a run beside published scores."""
+"""Two candidates beside each other, two runs, and a run beside published scores."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -10,17 +10,31 @@ from typing import Any
 import numpy as np
 
 from daskmetrics.answer.analysis import FEWEST, rank_correlation
-from daskmetrics.answer.paired import ArmComparison, compare_arms
+from daskmetrics.answer.posterior import arm_named
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.status import RunStatus, status_of
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.events import scored
-from daskmetrics.core.names import Cell
+from daskmetrics.core.names import Arm, Cell
+from daskmetrics.core.outcomes import Difference, mean_difference
 from daskmetrics.experiment.score_tables import KnownScore
 from daskmetrics.tasks import mteb_results
-from daskmetrics.tasks.mteb_run import Selection
 
 Scores = Mapping[Cell, float]
+
+
+@dataclass(frozen=True)
+class ArmComparison:
+    """By how much an arm is better than another, on the tasks on which both were scored.
+
+    ``difference`` is that of the mean raw scores, with the weights of the objective; None if no
+    task of the objective was scored with both.
+    """
+
+    arm: Arm
+    other: Arm
+    difference: Difference | None
+    tasks: Mapping[str, Difference]
 
 
 @dataclass(frozen=True)
@@ -56,6 +70,45 @@ class PublishedComparison:
     source: str
     shared: Agreement
     left_out: Sequence[str]
+
+
+def compare_arms(
+    run: RecordedRun,
+    arm: Arm,
+    other: Arm,
+    elsewhere: RecordedRun | None = None,
+    left_out: Collection[str] = (),
+) -> ArmComparison:
+    """Compare an arm of a run with another arm of it, or of another run; the weights are those of
+    `run`.
+    """
+    differences = run.differences(arm, other, elsewhere)
+    tasks = {task: gap for task, gap in differences.items() if task not in left_out}
+    weights = {task: weight for task, weight in run.weights.items() if task in tasks}
+    mean = mean_difference([tasks[task] for task in weights], list(weights.values()))
+    return ArmComparison(arm, other, mean, tasks)
+
+
+def compare_named(
+    run: RecordedRun, name: str, other_name: str, elsewhere: RecordedRun | None = None
+) -> ArmComparison:
+    """Compare arms ``MODEL@REVISION/LAYER``; the second may be of another run.
+
+    Raises
+    ------
+    ConfigError
+        If an arm was not scored.
+    DataError
+        If they have no common task.
+    """
+    arm = arm_named(name, run.recorded, "scored arm")
+    other = arm_named(other_name, (elsewhere or run).recorded, "scored arm")
+    compared = compare_arms(run, arm, other, elsewhere)
+    if not compared.tasks:
+        raise DataError(
+            f"{arm} and {other} have no scored task in common. Score both with search.policy=sweep."
+        )
+    return compared
 
 
 def compare_runs(run: RecordedRun, other: RecordedRun) -> RunComparison:
@@ -104,18 +157,17 @@ def compare_best(run: RecordedRun, other: RecordedRun) -> ArmComparison:
 
 
 def unlike_tasks(run: RecordedRun, other: RecordedRun) -> list[str]:
-    """The tasks whose scores are over other subsets or splits."""
-    selections, others = _selections(run), _selections(other)
-    return [task for task in selections if others.get(task, selections[task]) != selections[task]]
+    """The tasks of mteb whose scores are over other subsets or splits."""
+    mine, theirs = (
+        {cell.task: mteb_results.selection_of(detail) for cell, detail in _details(side).items()}
+        for side in (run, other)
+    )
+    return [task for task in mine if task in theirs and mine[task] != theirs[task]]
 
 
 def cell_scores(run: RecordedRun) -> dict[Cell, float]:
     """Raw score of every scored cell of a run."""
-    cells = {}
-    for arm, by_task in run.recorded.items():
-        for task, result in by_task.items():
-            cells[Cell(arm, task)] = result.score
-    return cells
+    return {run.cells[record.key]: result.score for record, result in scored(run.records)}
 
 
 def agreement(scores: Scores, others: Scores) -> Agreement:
@@ -160,11 +212,6 @@ def _details(run: RecordedRun) -> dict[Cell, Mapping[str, Any]]:
         if detail.get("scores"):
             details[Cell.parse(record.name)] = detail
     return details
-
-
-def _selections(run: RecordedRun) -> dict[str, Selection]:
-    """The splits and subsets of each scored task of mteb."""
-    return {cell.task: mteb_results.selection_of(detail) for cell, detail in _details(run).items()}
 
 
 def _alike(

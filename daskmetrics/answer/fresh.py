@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -21,17 +20,15 @@ LEVEL = 0.05  #: probability of calling a choice wrong that is right, over all r
 
 @dataclass(frozen=True)
 class Finalist:
-    """One arm, scored in the search and on fresh items: means over the same tasks, with the weights
-    of the objective.
+    """One arm: its mean score with the error in the search, if it was scored on all tasks there, and
+    on fresh items.
 
-    ``change`` is the fresh score less that of the search; the items differ, so its error is that of
-    independent scores. ``lead`` is the best arm's fresh score less this arm's, item by item.
+    ``lead`` is the best arm's fresh score less this arm's, item by item; None for the best arm.
     """
 
     arm: Arm
-    searched: Difference | None
-    fresh: Difference
-    change: Difference | None
+    searched: tuple[float, float] | None
+    fresh: tuple[float, float]
     lead: Difference | None
 
 
@@ -44,23 +41,18 @@ class FreshItems:
     share : float
         Of the items that were kept back.
     finalists : tuple of Finalist
-    tasks : tuple of str
     unscored : tuple of Arm
         Finalists without a score on one of the tasks.
     best : Arm
         The finalist with the highest fresh score.
-    limit : float
-        Standard errors by which a rival must be higher for the choice not to hold.
     holds : bool
-        Whether none of the rivals is higher by that much.
+        Whether none of the rivals is higher beyond the error.
     """
 
     share: float
     finalists: tuple[Finalist, ...]
-    tasks: tuple[str, ...]
     unscored: tuple[Arm, ...]
     best: Arm
-    limit: float
     holds: bool
 
 
@@ -73,35 +65,23 @@ def fresh_items(run: RecordedRun) -> FreshItems | None:
     if chosen is None or chosen not in complete:
         return None
     finalists = tuple(_finalist(run, arm, chosen) for arm in complete)
-    best = max(finalists, key=lambda finalist: finalist.fresh.value)
+    best = max(finalists, key=lambda finalist: finalist.fresh[0])
     limit = NormalDist().inv_cdf(1 - LEVEL / max(1, len(finalists) - 1))
     holds = best.lead is None or -best.lead.value <= limit * best.lead.stderr
     return FreshItems(
         share=FRESH_SHARE,
         finalists=finalists,
-        tasks=tuple(run.weights),
         unscored=tuple(arm for arm in run.fresh if arm not in complete),
         best=best.arm,
-        limit=limit,
         holds=holds,
     )
 
 
 def _finalist(run: RecordedRun, arm: Arm, chosen: Arm) -> Finalist:
-    searched = mean_score(run.recorded.get(arm, {}), run.weights)
     fresh = mean_score(run.fresh[arm], run.weights)
     assert fresh is not None  # it was scored on every task
-    change = lead = None
-    if searched:
-        error = math.hypot(fresh[1], searched[1])
-        change = Difference(fresh[0] - searched[0], error, paired=False)
+    lead = None
     if arm != chosen:
         gaps = [difference(run.fresh[chosen][task], run.fresh[arm][task]) for task in run.weights]
         lead = mean_difference(gaps, list(run.weights.values()))
-    return Finalist(
-        arm=arm,
-        searched=searched and Difference(*searched, paired=False),
-        fresh=Difference(*fresh, paired=False),
-        change=change,
-        lead=lead,
-    )
+    return Finalist(arm, mean_score(run.recorded.get(arm, {}), run.weights), fresh, lead)

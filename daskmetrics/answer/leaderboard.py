@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from itertools import compress
 
 import numpy as np
 
-from daskmetrics.answer.ties import LEVEL, MOST, MeanScores, not_worse
+from daskmetrics.answer.evidence import ScoreMatrix
+from daskmetrics.answer.ties import LEVEL
 from daskmetrics.core.names import Arm
-from daskmetrics.core.outcomes import joint_error, means_of
+from daskmetrics.core.outcomes import means_of
 from daskmetrics.core.results import Scored
 
 Scores = Mapping[str, Scored]  # of an arm, by task
@@ -56,35 +56,16 @@ def ranked_arms(
     means = means_of(recorded, counted)
     complete = sorted(means, key=lambda arm: (-means[arm][0], arm))
     partial = sorted(recorded.keys() - means.keys(), key=lambda arm: (-len(recorded[arm]), arm))
-    if tied is None:
-        tied = _tied({arm: recorded[arm] for arm in complete}, counted)
+    if tied is None and complete:
+        shares = np.array(list(counted.values())) / math.fsum(counted.values())
+        tested = ScoreMatrix(recorded, tuple(counted)).tested(tuple(counted), shares, LEVEL)
+        tied = tested.tied if tested else None
     scores = {}
     for arm, by_task in recorded.items():
         common = [(task, by_task[task]) for task in weights if task in by_task]
         scores[arm] = {task: (result.score, result.stderr) for task, result in common}
     ranked = [
-        RankedArm(arm, scores[arm], rank, *means[arm], tied=arm in tied)
+        RankedArm(arm, scores[arm], rank, *means[arm], tied=arm in (tied or ()))
         for rank, arm in enumerate(complete, 1)
     ]
     return (*ranked, *(RankedArm(arm, scores[arm]) for arm in partial))
-
-
-def _tied(complete: Mapping[Arm, Scores], weights: Mapping[str, float]) -> set[Arm]:
-    """The arms, best first, that are within the error of the best by their raw scores."""
-    if not complete:
-        return set()
-    arms = list(complete)
-    tested, beyond = arms[:MOST], arms[MOST:]
-    shares = np.array(list(weights.values())) / math.fsum(weights.values())
-    scores = np.empty((len(arms), len(weights)))
-    errors = np.empty_like(scores)
-    joint = []
-    for column, task in enumerate(weights):
-        results = [by_task[task] for by_task in complete.values()]
-        scores[:, column] = [result.score for result in results]
-        errors[:, column] = [result.stderr for result in results]
-        joint.append(joint_error(results[:MOST]))
-    tie = MeanScores.of(scores[: len(tested)], shares, joint).tied(LEVEL)
-    compared = [0, *range(len(tested), len(arms))]
-    as_good = not_worse(scores[compared] @ shares, errors[compared] ** 2 @ shares**2, LEVEL)
-    return {tested[i] for i in tie.arms} | set(compress(beyond, as_good))

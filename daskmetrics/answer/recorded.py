@@ -393,6 +393,8 @@ class RecordedRun:
             return "It has no tasks. Add some under 'tasks:' and run it again."
         if self.driver:
             return "Its search continues."
+        if self.result:
+            return "Run it again with a larger search.budget."
         return "Its search is not finished; run it again to resume."
 
 

@@ -5,7 +5,7 @@ size of a vector.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress, pairwise
 from statistics import fmean
@@ -13,7 +13,7 @@ from typing import Any
 
 from daskmetrics.core.costs import pass_flops, undominated
 from daskmetrics.core.events import Event, measured
-from daskmetrics.core.names import Arm, Cell, Checkpoint
+from daskmetrics.core.names import Arm, Checkpoint
 from daskmetrics.core.outcomes import Difference, mean_difference, means_of
 from daskmetrics.core.readouts import STORAGES, Readout
 from daskmetrics.core.results import NetworkSize, Scored
@@ -74,60 +74,52 @@ class ArmCost:
 
 
 @dataclass(frozen=True)
-class LayerWeights:
-    """Numbers of weights of a model, as `daskmetrics.models.LoadedModel.size` counts them."""
-
-    whole: int
-    attention: int  # width
-    # for each layer those that must be kept, and those that are computed with
-    layers: Mapping[int, Sequence[int]]
-
-
-@dataclass(frozen=True)
-class Timing:
-    """What a run measured of reading texts with a model."""
-
-    seconds: float  # for a token
-    layer: int  # the deepest that was read
-
-
-@dataclass(frozen=True)
 class ModelSize:
-    """What a run recorded of a model, or assumes of one that an earlier version measured."""
+    """What a run recorded of a model, or assumes where it recorded nothing."""
 
     width: int  # of the hidden states
-    weights: LayerWeights | None  # None if not recorded
     tokens: float  # of a text
-    is_measured: (
-        bool  # whether that is the mean over the tasks of the run, and not the greatest length
-    )
+    is_measured: bool  # whether that is the mean over the tasks, and not the greatest length
     dimensions: Mapping[str, int]  # numbers of a vector, by readout; empty if not recorded
-    timing: Timing | None = None
+    # the whole model, as `daskmetrics.models.LoadedModel.size` counts its weights; None if not
+    # recorded
+    network: NetworkSize | None
+    # of each layer the weights that must be kept, and those that are computed with
+    weights: Mapping[int, tuple[int, int]]
+    seconds: float | None  # of reading a token down to the `deepest` layer; None if not recorded
+    deepest: int
 
     def cost(self, arm: Arm) -> ArmCost:
         """What a text costs with an arm."""
         readout = Readout.parse(arm.readout)
-        needed, total, flops = self._pass(arm.layer)
+        parameters, flops = self._pass(arm.layer)
         seconds = None
-        if self.timing:
-            seconds = self.timing.seconds * self.tokens
-            if deepest := self._pass(self.timing.layer)[-1]:
+        if self.seconds is not None:
+            seconds = self.seconds * self.tokens
+            if deepest := self._pass(self.deepest)[1]:
                 seconds *= flops / deepest
-        full = self.dimensions.get("", self.width)
-        dimensions = self.dimensions.get(arm.readout) or readout.width(full)
-        size = math.ceil(dimensions * STORAGES[readout.storage])
-        return ArmCost(arm.layer, needed, total, self.tokens, flops, dimensions, size, seconds)
+        dimensions = self.dimensions.get(arm.readout)
+        if not dimensions:
+            dimensions = readout.width(self.dimensions.get("", self.width))
+        return ArmCost(
+            layers=arm.layer,
+            parameters=parameters,
+            whole=self.network.whole if arm.layer in self.weights and self.network else None,
+            tokens=self.tokens,
+            flops=flops,
+            dimensions=dimensions,
+            bytes=math.ceil(dimensions * STORAGES[readout.storage]),
+            seconds=seconds,
+        )
 
-    def _pass(self, layer: int) -> tuple[int, int | None, float]:
-        """Weights that must be kept for a layer, those of the whole model, and the operations for a
-        text.
-        """
-        computed = needed = 12 * self.width**2 * layer
-        total, attention = None, self.width
-        if self.weights and layer in self.weights.layers:
-            needed, computed = self.weights.layers[layer]
-            total, attention = self.weights.whole, self.weights.attention
-        return needed, total, pass_flops(computed, layer, attention, self.tokens, self.tokens)
+    def _pass(self, layer: int) -> tuple[int, float]:
+        """Weights that must be kept for a layer, and the operations for a text."""
+        assumed = 12 * self.width**2 * layer
+        needed, computed = self.weights.get(layer, (assumed, assumed))
+        attention = self.width
+        if layer in self.weights and self.network:
+            attention = self.network.attention
+        return needed, pass_flops(computed, layer, attention, self.tokens, self.tokens)
 
 
 @dataclass(frozen=True)
@@ -191,66 +183,58 @@ def recorded_size(
     """What a run recorded of a model: by its entries, the scores by arm and task, and the tasks of
     the objective.
     """
-    scores = list(_scores_of(model, recorded))
-    tokens = {
-        cell.task: score.tokens for cell, score in scores if score.tokens and cell.task in tasks
-    }
-    dimensions = {cell.arm.readout: score.dimensions for cell, score in scores if score.dimensions}
+    scores = [
+        (arm, task, score)
+        for arm, by_task in recorded.items()
+        for task, score in by_task.items()
+        if arm.model == model
+    ]
+    tokens = {task: score.tokens for _, task, score in scores if score.tokens and task in tasks}
     settings: Mapping[str, Any] = next(
         (entry for entry in config["models"] if entry["name"] == model), {}
     )
     mean = float(settings.get("max_length") or config["protocol"]["max_length"])
     if tokens:
         mean = fmean(tokens.values())
-    weights = _layer_weights(model, entries, [score.size for _, score in scores if score.size])
-    return ModelSize(width, weights, mean, bool(tokens), dimensions, _timing(scores))
-
-
-def _scores_of(
-    model: str, recorded: Mapping[Arm, Mapping[str, Scored]]
-) -> Iterator[tuple[Cell, Scored]]:
-    for arm, by_task in recorded.items():
-        if arm.model == model:
-            for task, score in by_task.items():
-                yield Cell(arm, task), score
-
-
-def _timing(scores: Iterable[tuple[Cell, Scored]]) -> Timing | None:
-    """The time for a token over all encodings down to the deepest layer; each has scores of several
-    arms.
-    """
-    readings = {}
-    for cell, score in scores:
-        if score.reading and score.tokens:
-            tokens = score.reading.texts * score.tokens
-            readings[cell.arm.revision, cell.task] = score.reading, tokens
-    if not readings:
-        return None
-    layer = max(reading.layer for reading, _ in readings.values())
-    deepest = [entry for entry in readings.values() if entry[0].layer == layer]
-    seconds = math.fsum(reading.seconds for reading, _ in deepest)
-    return Timing(seconds / math.fsum(tokens for _, tokens in deepest), layer)
-
-
-def _layer_weights(
-    model: str, entries: Sequence[Event], scored: Sequence[NetworkSize]
-) -> LayerWeights | None:
-    """As the model's checkpoints were measured, also by earlier configurations with other layers,
-    and as scored.
-    """
+    # as checkpoints were measured, also by earlier configurations with other layers, and as scored
     sizes = [
         replace(result.size, layers=result.layers)
         for record, result in measured(entries)
         if result.size and Checkpoint.parse(record.name).model == model
     ]
-    sizes += scored
-    layers: dict[int, Sequence[int]] = {}
+    sizes += [score.size for _, _, score in scores if score.size]
+    weights: dict[int, tuple[int, int]] = {}
     for size in sizes:
-        weights = zip(size.parameters, size.computed, strict=True)
-        layers.update(zip(size.layers or (), weights, strict=True))
-    if not sizes:
-        return None
-    return LayerWeights(sizes[-1].whole, sizes[-1].attention, layers)
+        needed = zip(size.parameters, size.computed, strict=True)
+        weights.update(zip(size.layers or (), needed, strict=True))
+    seconds, deepest = _seconds_per_token(scores)
+    return ModelSize(
+        width=width,
+        tokens=mean,
+        is_measured=bool(tokens),
+        dimensions={arm.readout: score.dimensions for arm, _, score in scores if score.dimensions},
+        network=sizes[-1] if sizes else None,
+        weights=weights,
+        seconds=seconds,
+        deepest=deepest,
+    )
+
+
+def _seconds_per_token(scores: Iterable[tuple[Arm, str, Scored]]) -> tuple[float | None, int]:
+    """The time for a token over all encodings down to the deepest layer, and this layer; each
+    encoding has scores of several arms.
+    """
+    readings = {}
+    for arm, task, score in scores:
+        if score.reading and score.tokens:
+            tokens = score.reading.texts * score.tokens
+            readings[arm.revision, task] = score.reading, tokens
+    if not readings:
+        return None, 0
+    layer = max(reading.layer for reading, _ in readings.values())
+    deepest = [entry for entry in readings.values() if entry[0].layer == layer]
+    seconds = math.fsum(reading.seconds for reading, _ in deepest)
+    return seconds / math.fsum(tokens for _, tokens in deepest), layer
 
 
 def trade_offs_of(

@@ -4,13 +4,12 @@ kind and by task.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from daskmetrics.answer.evidence import Evidence
-from daskmetrics.answer.ties import LEVEL, MOST
+from daskmetrics.answer.ties import LEVEL
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import (
     BEYOND_ERROR,
@@ -21,7 +20,6 @@ from daskmetrics.core.outcomes import (
 )
 
 OVERALL = "all tasks"
-ROUNDING = 1e-9  #: difference of means that counts as none
 
 
 @dataclass(frozen=True)
@@ -55,11 +53,9 @@ class Standing:
         simplest first; those that are not among the `MOST` with the greatest means come last.
     worse : tuple of Arm
         The arms scored on all of the tasks that are worse than the best.
-    maybe : tuple of Arm
-        Arms that lack some of the tasks and may be the best, by the model of the search; simplest
-        first.
-    unseen : int
-        The number of further such arms that have no score at all.
+    open : int
+        The number of arms that lack some of the tasks and may be the best, by the model of the
+        search.
     next : Arm or None
         The next best of the tested arms.
     lead : Difference or None
@@ -83,8 +79,7 @@ class Standing:
     stderr: float | None = None
     tied: tuple[Arm, ...] = ()
     worse: tuple[Arm, ...] = ()
-    maybe: tuple[Arm, ...] = ()
-    unseen: int = 0
+    open: int = 0
     next: Arm | None = None
     lead: Difference | None = None
     simpler: tuple[CheaperArm, ...] = ()
@@ -96,6 +91,15 @@ class Standing:
     def tested(self) -> int:
         """The number of arms that the test compared."""
         return len(self.tied) + len(self.worse)
+
+    @property
+    def items_to_decide(self) -> float | None:
+        """How many times as many items would put the next best beyond the error, if their
+        difference stayed; None if it is beyond the error already, or nothing can be said.
+        """
+        if self.next not in self.tied or not self.lead or not self.lead.value:
+            return None
+        return (self.critical * self.lead.stderr / self.lead.value) ** 2
 
     def relation(self, arm: Arm, gain: Difference) -> str:
         """Whether another arm, which the best one exceeds by ``gain``, is within its error: the
@@ -123,6 +127,7 @@ class ModelStanding:
     last: Arm  # the last layer of the last checkpoint
     last_score: tuple[float, float] | None
     gain: Difference | None  # of the best over the last layer, if both were scored on all tasks
+    behind: Difference | None  # the same of the best arm over all models
     scores: int  # number of scores of the model
 
 
@@ -148,10 +153,6 @@ class Verdict:
         The mean score of the best arm, in units of the reward.
     within : float
         Share of the score that a cheaper arm may lose at most to be offered.
-    paired : bool
-        Whether all errors of differences come from the outcomes of the same items.
-    exact : tuple of str
-        Tasks whose scores have no error at all, and count as exact.
     """
 
     overall: Standing
@@ -161,13 +162,6 @@ class Verdict:
     reward: str
     score_unit: float
     within: float
-    paired: bool
-    exact: tuple[str, ...]
-
-    @property
-    def tied(self) -> tuple[Arm, ...]:
-        """The arms scored on all tasks that are within the error of the best, simplest first."""
-        return self.overall.tied
 
     @property
     def unscored_models(self) -> tuple[str, ...]:
@@ -186,15 +180,6 @@ class Verdict:
             if simpler.most_lost <= share * abs(self.score_unit):
                 return simpler
         return None
-
-    @property
-    def relation_to_default(self) -> str:
-        """Whether the best arm's gain over the default arm is within or beyond the error; empty if
-        it is unknown.
-        """
-        if self.overall.gain is None:
-            return ""
-        return self.overall.relation(self.default, self.overall.gain)
 
     @property
     def disagreeing(self) -> tuple[Standing, ...]:
@@ -217,8 +202,7 @@ class Verdict:
 
 def verdict_of(evidence: Evidence) -> Verdict:
     """The verdict of a finished search."""
-    best = evidence.answer.best_arm
-    overall = _standing(evidence, OVERALL, tuple(evidence.weights), LEVEL, best)
+    overall = _standing(evidence, OVERALL, tuple(evidence.weights), LEVEL, evidence.answer.best_arm)
     chosen = {choice["kind"]: Arm(**choice["arm"]) for choice in evidence.answer.kinds}
     groups = _groups(evidence)
     standings = []
@@ -226,7 +210,6 @@ def verdict_of(evidence: Evidence) -> Verdict:
         standing = _standing(evidence, name, tasks, LEVEL / len(groups), chosen.get(name))
         over_best = evidence.gap(standing.arm, overall.arm, tasks)
         standings.append(replace(standing, over_best=over_best))
-    gaps = [overall.lead, overall.gain, *(standing.gain for standing in standings)]
     search = evidence.config["search"]
     score_unit = evidence.answer.score_unit
     if search["reward"] == "mean":
@@ -234,13 +217,11 @@ def verdict_of(evidence: Evidence) -> Verdict:
     return Verdict(
         overall=overall,
         parts=tuple(standings),
-        models=tuple(_model_standing(evidence, model) for model in evidence.models),
-        default=evidence.default,
+        models=tuple(_model_standing(evidence, model, overall.arm) for model in evidence.models),
+        default=evidence.answer.default_arm,
         reward=search["reward"],
         score_unit=score_unit,
         within=search["within"],
-        paired=all(gap.paired for gap in gaps if gap),
-        exact=tuple(task for task in evidence.kinds if _is_exact(evidence, task)),
     )
 
 
@@ -255,15 +236,9 @@ def _groups(evidence: Evidence) -> dict[str, tuple[str, ...]]:
     if len(by_kind) > 1:
         groups = {kind: tasks for kind, tasks in by_kind.items() if len(tasks) > 1}
     for task in evidence.kinds:
-        if task in by_kind or evidence.complete((task,)):
+        if task in by_kind or evidence.scores.complete((task,)):
             groups[task] = (task,)
     return groups
-
-
-def _is_exact(evidence: Evidence, task: str) -> bool:
-    """Whether the scores of a task have no error."""
-    scores = [by_task[task] for by_task in evidence.recorded.values() if task in by_task]
-    return bool(scores) and not any(score.stderr or score.outcomes for score in scores)
 
 
 def _standing(
@@ -273,72 +248,60 @@ def _standing(
     arm has all scores.
     """
     shares = evidence.shares(tasks)
-    complete = evidence.complete(tasks)
     weights = dict(zip(tasks, shares.tolist(), strict=True))
-    maybe: tuple[Arm, ...] = ()
-    unseen = 0
-    arm = chosen or evidence.answer.best_arm
-    if name == OVERALL:
-        maybe, unseen = _by_model(evidence, complete or [arm])
-    if not complete:  # known from the model alone
-        gain = evidence.gap(arm, evidence.default, tasks)
-        return Standing(
-            name, tasks, tuple(weights.values()), arm, maybe=maybe, unseen=unseen, gain=gain
-        )
-    arms = complete
-    beyond: list[Arm] = []
-    if len(complete) > MOST:
-        order = np.argsort(-evidence.values(complete, tasks) @ shares, kind="stable")
-        arms = [complete[i] for i in np.sort(order[:MOST])]
-        beyond = [complete[i] for i in np.sort(order[MOST:])]
-    means = evidence.means(arms, tasks)
-    tie = means.tied(level)
-    best = int(means.mean.argmax())
-    if chosen in arms and means.mean[arms.index(chosen)] >= means.mean[best] - ROUNDING:
-        best = arms.index(chosen)  # of equal means the one that the search recommends
-    tied = sorted((arms[i] for i in tie.arms), key=evidence.simplicity)
-    as_good = evidence.not_worse(arms[best], beyond, tasks, level)
-    simpler = []
-    if arms[best] in tied:
-        for arm in tied[: tied.index(arms[best])]:
-            i = arms.index(arm)
-            simpler.append(CheaperArm(arm, means.difference(best, i), means.most_lost(i, tie)))
-    next_best = lead = None
-    others = np.delete(np.arange(len(arms)), best)
-    if len(others):
-        i = int(others[means.mean[others].argmax()])
-        next_best, lead = arms[i], means.difference(best, i)
-    score, stderr = mean_score(evidence.recorded[arms[best]], weights) or (None, None)
-    return Standing(
+    tested = evidence.scores.tested(tasks, shares, level, chosen)
+    arms = [*tested.arms, *tested.beyond] if tested else []
+    best = tested.arms[tested.best] if tested else chosen or evidence.answer.best_arm
+    credible = {Arm(**plain) for plain in evidence.answer.credible}
+    standing = Standing(
         what=name,
         tasks=tasks,
         weights=tuple(weights.values()),
-        arm=arms[best],
+        arm=best,
+        open=len(credible.difference(arms or [best])) if name == OVERALL else 0,
+        gain=evidence.gap(best, evidence.answer.default_arm, tasks),
+    )
+    if tested is None:  # known from the model alone
+        return standing
+    tied = sorted((tested.arms[i] for i in tested.tie.arms), key=evidence.simplicity)
+    simpler = []
+    if best in tied:
+        for arm in tied[: tied.index(best)]:
+            i = tested.arms.index(arm)
+            loss = tested.means.difference(tested.best, i)
+            simpler.append(CheaperArm(arm, loss, tested.means.most_lost(i, tested.tie)))
+    next_best = lead = None
+    if others := np.delete(np.arange(len(tested.arms)), tested.best).tolist():
+        i = max(others, key=tested.means.mean.__getitem__)
+        next_best, lead = tested.arms[i], tested.means.difference(tested.best, i)
+    score, stderr = mean_score(evidence.recorded[best], weights) or (None, None)
+    return replace(
+        standing,
         score=score,
         stderr=stderr,
-        tied=(*tied, *sorted(as_good, key=evidence.simplicity)),
-        worse=tuple(sorted({*complete} - {*tied, *as_good}, key=evidence.simplicity)),
-        maybe=maybe,
-        unseen=unseen,
+        tied=(*tied, *sorted(tested.as_good, key=evidence.simplicity)),
+        worse=tuple(sorted({*arms} - tested.tied, key=evidence.simplicity)),
         next=next_best,
         lead=lead,
         simpler=tuple(simpler),
-        gain=evidence.gap(arms[best], evidence.default, tasks),
-        critical=tie.critical,
+        critical=tested.tie.critical,
     )
 
 
-def _model_standing(evidence: Evidence, model: str) -> ModelStanding:
+def _model_standing(evidence: Evidence, model: str, overall_best: Arm) -> ModelStanding:
     """The best arm of a model by the mean of the objective, and its last layer."""
     tasks = tuple(evidence.weights)
     last_layer = evidence.last_layer(model)
-    complete = [arm for arm in evidence.complete(tasks) if arm.model == model]
-    best = score = gain = None
+    complete = [arm for arm in evidence.scores.complete(tasks) if arm.model == model]
+    best = score = gain = behind = None
     if complete:
-        best = complete[int((evidence.values(complete, tasks) @ evidence.shares(tasks)).argmax())]
+        best = complete[
+            int((evidence.scores.values(complete, tasks) @ evidence.shares(tasks)).argmax())
+        ]
         score = mean_score(evidence.recorded[best], evidence.weights)
         if last_layer in complete:
             gain = evidence.gap(best, last_layer, tasks)
+            behind = evidence.gap(overall_best, last_layer, tasks)
     return ModelStanding(
         model=model,
         best=best,
@@ -346,16 +309,8 @@ def _model_standing(evidence: Evidence, model: str) -> ModelStanding:
         last=last_layer,
         last_score=mean_score(evidence.recorded.get(last_layer, {}), evidence.weights),
         gain=gain,
+        behind=behind,
         scores=sum(
             len(by_task) for arm, by_task in evidence.recorded.items() if arm.model == model
         ),
     )
-
-
-def _by_model(evidence: Evidence, tested: Sequence[Arm]) -> tuple[tuple[Arm, ...], int]:
-    """The other arms of the credible set of the search: those with a score, and the number of those
-    without one.
-    """
-    credible = {Arm(**plain) for plain in evidence.answer.credible}.difference(tested)
-    seen = sorted((arm for arm in credible if evidence.recorded.get(arm)), key=evidence.simplicity)
-    return tuple(seen), len(credible) - len(seen)

@@ -6,19 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum
 from statistics import NormalDist
 from typing import Any
 
 from daskmetrics.answer.ties import LEVEL
 from daskmetrics.core.names import Arm
-from daskmetrics.core.outcomes import (
-    Difference,
-    difference,
-    mean_difference,
-    mean_of_pairs,
-    means_of,
-)
+from daskmetrics.core.outcomes import Difference, mean_difference, mean_of_pairs
 from daskmetrics.core.readouts import POOLINGS, STORAGES, Readout
 from daskmetrics.core.results import Scored
 
@@ -59,17 +52,9 @@ class Worth:
         `daskmetrics.core.outcomes.mean_of_pairs`. It is the error for these arms and other items.
     pairs : int
         The number of pairs.
-    low, high : float
-        The smallest and the greatest difference of a single pair.
-    tasks : mapping
-        The difference by task.
     beyond : bool
         Whether the difference exceeds its error, at 95 % for all choices of a run together
         (Bonferroni).
-    at_best : Difference or None
-        The difference at the arm with the greatest mean score: between the two arms that have this
-        choice and the base choice, and are otherwise as this arm. None unless both were scored on
-        every task.
     """
 
     choice: str
@@ -77,11 +62,7 @@ class Worth:
     base: str
     difference: Difference
     pairs: int
-    low: float
-    high: float
-    tasks: Mapping[str, Difference]
     beyond: bool
-    at_best: Difference | None
 
 
 def worths_of(recorded: Mapping[Arm, Scores], weights: Mapping[str, float]) -> tuple[Worth, ...]:
@@ -103,16 +84,16 @@ def worths_of(recorded: Mapping[Arm, Scores], weights: Mapping[str, float]) -> t
     """
     chosen = {arm: choices(arm.readout) for arm in recorded}
     base = base_of({arm.readout for arm in recorded})
-    pairs: dict[tuple[str, str], list[Pair]] = {}
+    differences: dict[tuple[str, str], tuple[Difference, int]] = {}
     for kind in base:
         for value in dict.fromkeys(arm_choices[kind] for arm_choices in chosen.values()):
-            scored = _scored(recorded, weights, _pairs(chosen, kind, value, base[kind]))
-            if value != base[kind] and scored:
-                pairs[kind, value] = scored
-    critical = NormalDist().inv_cdf(1 - LEVEL / 2 / max(1, len(pairs)))
+            pairs = _pairs(chosen, kind, value, base[kind])
+            if value != base[kind] and (gap := _mean_gap(recorded, weights, pairs)):
+                differences[kind, value] = gap
+    critical = NormalDist().inv_cdf(1 - LEVEL / 2 / max(1, len(differences)))
     return tuple(
-        _worth(recorded, weights, kind, value, base[kind], of_choice, critical)
-        for (kind, value), of_choice in pairs.items()
+        Worth(kind, value, base[kind], gap, pairs, abs(gap.value) > critical * gap.stderr)
+        for (kind, value), (gap, pairs) in differences.items()
     )
 
 
@@ -163,75 +144,20 @@ def _pairs(chosen: Mapping[Arm, Choices], kind: str, value: str, base: str) -> l
     return pairs
 
 
-def _scored(
-    recorded: Mapping[Arm, Scores], weights: Mapping[str, float], pairs: Iterable[Pair]
-) -> list[Pair]:
-    """The pairs with a task of the objective on which both were scored."""
-    return [
-        (arm, other)
-        for arm, other in pairs
-        if weights.keys() & recorded[arm].keys() & recorded[other].keys()
-    ]
-
-
-def _worth(
-    recorded: Mapping[Arm, Scores],
-    weights: Mapping[str, float],
-    kind: str,
-    value: str,
-    base: str,
-    pairs: Sequence[Pair],
-    critical: float,
-) -> Worth:
+def _mean_gap(
+    recorded: Mapping[Arm, Scores], weights: Mapping[str, float], pairs: Sequence[Pair]
+) -> tuple[Difference, int] | None:
+    """The mean difference of the pairs, and how many of them were scored on a common task; None if
+    no pair was.
+    """
     by_task = {}
+    common = set()
     for task in weights:
-        scores = [
-            (recorded[arm][task], recorded[other][task])
-            for arm, other in pairs
-            if task in recorded[arm] and task in recorded[other]
-        ]
-        if scores:
-            by_task[task] = mean_of_pairs(scores)
+        both = [pair for pair in pairs if all(task in recorded[arm] for arm in pair)]
+        common.update(both)
+        if both:
+            by_task[task] = mean_of_pairs(
+                [(recorded[arm][task], recorded[other][task]) for arm, other in both]
+            )
     mean = mean_difference(list(by_task.values()), [weights[task] for task in by_task])
-    assert mean is not None  # each pair has a task, and no weight is 0
-    single = [_mean_gap(recorded[arm], recorded[other], weights) for arm, other in pairs]
-    return Worth(
-        choice=kind,
-        value=value,
-        base=base,
-        difference=mean,
-        pairs=len(pairs),
-        low=min(single),
-        high=max(single),
-        tasks=by_task,
-        beyond=abs(mean.value) > critical * mean.stderr,
-        at_best=_at_best(recorded, weights, kind, pairs),
-    )
-
-
-def _mean_gap(scores: Scores, others: Scores, weights: Mapping[str, float]) -> float:
-    """The difference of the mean scores of two arms, on the tasks on which both were scored."""
-    shared = [task for task in weights if task in scores and task in others]
-    total = fsum(weights[task] * (scores[task].score - others[task].score) for task in shared)
-    return total / fsum(weights[task] for task in shared)
-
-
-def _at_best(
-    recorded: Mapping[Arm, Scores],
-    weights: Mapping[str, float],
-    kind: str,
-    pairs: Sequence[Pair],
-) -> Difference | None:
-    """The difference of the pair that is otherwise as the arm with the greatest mean score."""
-    means = means_of(recorded, weights)
-    if not means:
-        return None
-    best = max(means, key=lambda arm: means[arm][0])
-    for arm, other in pairs:
-        as_best = {**choices(best.readout), kind: choices(arm.readout)[kind]}
-        same_layer = (best.checkpoint, best.layer) == (arm.checkpoint, arm.layer)
-        both_scored = arm in means and other in means
-        if same_layer and both_scored and choices(arm.readout) == as_best:
-            gaps = [difference(recorded[arm][task], recorded[other][task]) for task in weights]
-            return mean_difference(gaps, list(weights.values()))
-    return None
+    return (mean, len(common)) if mean else None

@@ -131,7 +131,6 @@ def show_summary(run: Run) -> None:
     from daskmetrics import report
 
     say(report.summary_text(run))
-    say(report.whereabouts(run.folder))
 
 
 def friendly(command: Callable[..., T]) -> Callable[..., T]:
@@ -180,6 +179,11 @@ class Output:
 as_json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document; see docs/json.md."
 )
+
+
+def no_document() -> None:
+    """The document of a command that has none."""
+    raise ConfigError("This is text for readers, without a JSON document: omit --json.")
 
 
 def answering(command: Callable[..., Output]) -> Callable[..., None]:

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import PATH, RUN, Output, answering, example, friendly, run_folder, say
+from daskmetrics.cli._common import (
+    PATH,
+    RUN,
+    Output,
+    answering,
+    example,
+    friendly,
+    no_document,
+    run_folder,
+    say,
+)
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
 
@@ -43,7 +53,9 @@ def status(run: Path, follows: bool) -> Output:
     from daskmetrics.execution.placement import Capacity
 
     if follows:
-        return _following(run)
+        from daskmetrics.cli._follow import follow
+
+        return Output(no_document, lambda: follow(run))
     workers = Capacity.read(RunFolder(run))
     if not RunFolder(run).journal.exists() and (job := _driver_job(run)):
         # the job has not started the run
@@ -51,15 +63,6 @@ def status(run: Path, follows: bool) -> Output:
     if is_map(run):
         return _map_status(run, workers)
     return _run_status(run, workers)
-
-
-def _following(run: Path) -> Output:
-    from daskmetrics.cli._follow import follow
-
-    def document() -> None:
-        raise ConfigError("--follow shows the progress and --json prints one document: omit one.")
-
-    return Output(document, lambda: follow(run))
 
 
 def _map_status(run: Path, workers: Capacity | None) -> Output:
@@ -177,7 +180,6 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
         return
     page = reports.write(loaded, svg)
     say(reports.summary_text(loaded))
-    say(reports.whereabouts(loaded.folder))
     if open_page:
         import webbrowser
 
@@ -208,46 +210,49 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
 @click.option(
     "--arm",
     metavar="MODEL@REVISION/LAYER",
-    help="Explain why the search chose this arm or not: posterior, decisions, scores, metrics.",
+    help="Explain why the search chose this one or not: posterior, decisions, scores, metrics.",
+)
+@click.option(
+    "--save",
+    type=PATH,
+    metavar="FOLDER",
+    help="Save the best candidate as a sentence-transformers model that ends at its layer.",
 )
 @answering
 def best(
-    run: Path, within: str | None, pareto: bool, output: Path | None, arm: str | None
+    run: Path,
+    within: str | None,
+    pareto: bool,
+    output: Path | None,
+    arm: str | None,
+    save: Path | None,
 ) -> Output:
     """Print the best candidate of RUN: what it gains, how sure that is, what it cost."""
     from daskmetrics import report
 
     if output and not pareto:
         raise ConfigError("--output draws scores against costs: add --pareto.")
-    if arm is not None and (pareto or within):
-        raise ConfigError("--arm explains one arm: omit --pareto and --within.")
+    if sum(map(bool, (within, pareto, arm, save))) > 1:
+        raise ConfigError("--within, --pareto, --arm and --save exclude each other: choose one.")
     loaded = report.Run(run)
-    if arm is not None:
-        return _explanation(loaded, arm)
+    if save:
+        saved = loaded.best().save(save)
+        return Output(lambda: {"saved": saved}, lambda: say(f"Saved in '{saved}'."))
+    if arm:
+        return Output(no_document, lambda: say(report.explain_text(loaded, arm)))
     if pareto:
-        drawn = []
-        if output:
-            drawn.append(_draw(loaded, output))
+        drawn = [_draw(loaded, output)] if output else []
         return Output(
             lambda: {**vars(loaded.trade_offs()), "files": drawn},
             lambda: say("\n\n".join([report.trade_offs_text(loaded), *map(str, drawn)])),
         )
-    if within is None:
-        return Output(lambda: loaded.answer, lambda: say(report.best_text(loaded)))
-    share = _share(within)
-    return Output(
-        lambda: {"within": share, "cheaper": loaded.verdict.cheaper(share)},
-        lambda: say(report.within_text(loaded, share)),
-    )
-
-
-def _explanation(run: Run, arm: str) -> Output:
-    from daskmetrics.report import explain_text
-
-    def document() -> None:
-        raise ConfigError("--arm is explained as text only: omit --json.")
-
-    return Output(document, lambda: say(explain_text(run, arm)))
+    if within:
+        share = _share(within)
+        return Output(
+            lambda: {"within": share, "cheaper": loaded.verdict.cheaper(share)},
+            lambda: say(report.within_text(loaded, share)),
+        )
+    return Output(lambda: loaded.answer, lambda: say(report.best_text(loaded)))
 
 
 def _draw(run: Run, output: Path) -> Path:
@@ -264,14 +269,12 @@ def _draw(run: Run, output: Path) -> Path:
 
 def _share(text: str) -> float:
     """A share such as ``1%`` or ``0.01``."""
-    number = text.strip()
+    number, percent, rest = text.partition("%")
     try:
-        share = float(number.removesuffix("%"))
+        share = float(number) / (100 if percent else 1)
     except ValueError:
         share = -1.0
-    if number.endswith("%"):
-        share /= 100
-    if not 0 < share < 1:
+    if rest or not 0 < share < 1:
         raise ConfigError(f"--within '{text}' is not a share between 0 and 1: write 1% or 0.01.")
     return share
 
@@ -305,8 +308,7 @@ def compare(
     error comes from the outcomes of the same items.
     """
     from daskmetrics import report
-    from daskmetrics.answer.comparison import compare_published, compare_runs
-    from daskmetrics.answer.paired import compare_named
+    from daskmetrics.answer.comparison import compare_named, compare_published, compare_runs
 
     loaded = report.Run(run)
     beside = None if other is None else report.Run(other)

@@ -12,7 +12,7 @@ from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.report._format import card, percent, scored
-from daskmetrics.report._sections import facts, gain, use
+from daskmetrics.report._sections import answer_rows, gain, use
 
 if TYPE_CHECKING:
     from daskmetrics.models import Encoder
@@ -27,14 +27,11 @@ class Best:
     ----------
     answer : Answer
         All numbers of the run's answer.
-    folder : str
-        Of the run.
     source : mapping
         Where the arm's weights are, and how its texts become vectors.
     """
 
     answer: Answer
-    folder: str
     source: Mapping[str, Any] = field(repr=False)  # what `Encoder.load` needs beside the layer
 
     @property
@@ -72,7 +69,7 @@ class Best:
         """Python that loads the arm."""
         return (
             "import daskmetrics as dm\n\n"
-            f"encoder = dm.open({self.folder!r}).best().load()\n"
+            f"encoder = dm.open({str(self.answer.folder)!r}).best().load()\n"
             'vectors = encoder.encode(["Which layer is best?"])\n'
         )
 
@@ -145,15 +142,19 @@ class Best:
         table = "\n".join([*header, *rows])
         return (
             f"\n## What was measured\n\n{table}\n\nScores ± standard errors. "
-            f"Gain: {gain(self.answer)}. The search paid for {percent(self.share)} of the cost of "
-            "scoring everything (assumed).\n"
+            f"Gain: {gain(self.answer)}. About {percent(self.share)} of the time that all scores "
+            "would take was spent.\n"
         )
 
     def __repr__(self) -> str:
         return f"<Best {use(self.answer)}>"
 
+    def __str__(self) -> str:
+        return f"{use(self.answer)}\n{gain(self.answer)}"
+
     def _repr_html_(self) -> str:
-        return card(str(self.arm), facts(self.answer, self.folder))
+        rows = answer_rows(self.answer)
+        return card(f"Use {rows.pop('Use')}", rows)
 
 
 def best_of(run: RecordedRun, answer: Answer) -> Best:
@@ -167,4 +168,4 @@ def best_of(run: RecordedRun, answer: Answer) -> Best:
         "pickled": bool(model.get("pickled")),
         "corpus": run.folder.corpus,
     }
-    return Best(answer, str(run.folder.path), source)
+    return Best(answer, source)

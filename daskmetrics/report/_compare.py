@@ -3,43 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.comparison import (
     Agreement,
+    ArmComparison,
     PublishedComparison,
     RunComparison,
     compare_best,
     different_settings,
     unlike_tasks,
 )
-from daskmetrics.answer.paired import ArmComparison
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration
-from daskmetrics.report._format import apart, number, percent, scored, unpaired
+from daskmetrics.report._format import WIDTH, apart, number, percent, scored, unpaired
 from daskmetrics.report._run import Run
-from daskmetrics.report._sections import ReportSection
 
 
 def compare_text(run: Run, other: Run, compared: RunComparison) -> str:
     """Two runs for a terminal: their answers, costs, common scores and different settings."""
     runs = {"run": run, "other": other}
-    shown = [ReportSection("", table=answers(runs))]
+    shown = [answers(runs)]
     if compared.best_arms:
-        shown.append(ReportSection("", _mean(run, other, compared.best_arms), scores(runs)))
-    shown.append(ReportSection("Scores of both", _agreement(compared.shared, compared.left_out)))
+        shown.append(replace(scores(runs), title=_mean(run, other, compared.best_arms)))
+    shown.append(_agreement("Scores of both", compared.shared, compared.left_out))
     differing = settings(runs)
-    same = "Both runs have the same settings."
-    shown.append(ReportSection("Settings", "" if differing.rows else same, differing))
-    return "\n\n".join(section.as_text() for section in shown)
+    if differing.rows:
+        shown.append(differing)
+    texts = [table.as_text(WIDTH) for table in shown]
+    if not differing.rows:
+        texts.append("Both runs have the same settings.")
+    return "\n\n".join(texts)
 
 
 def compare_published_text(compared: PublishedComparison) -> str:
     """A run beside published scores of the same models, for a terminal."""
-    agreeing = _agreement(compared.shared, compared.left_out)
-    return ReportSection(f"Published: {compared.source}", agreeing).as_text()
+    title = f"Published: {compared.source}"
+    return _agreement(title, compared.shared, compared.left_out).as_text(WIDTH)
 
 
 def compare_arms_text(run: Run, other: Run, compared: ArmComparison) -> str:
@@ -49,10 +52,10 @@ def compare_arms_text(run: Run, other: Run, compared: ArmComparison) -> str:
         score = scored(run.recorded[compared.arm][task])
         other_score = scored(other.recorded[compared.other][task])
         rows.append((task, score, other_score, apart(gap, " *"), gap.relation))
-    header = ("task", "first", "second", "difference", "")
-    table = Table(header, tuple(rows), notes=unpaired(compared.tasks.values()))
-    title = f"{compared.arm} and {compared.other}"
-    return ReportSection(title, _mean(run, other, compared), table).as_text()
+    header = ("task", str(compared.arm), str(compared.other), "difference", "")
+    title = _mean(run, other, compared)
+    notes = unpaired(compared.tasks.values())
+    return Table(header, tuple(rows), title, notes).as_text(WIDTH)
 
 
 def _mean(run: Run, other: Run, compared: ArmComparison) -> str:
@@ -68,21 +71,18 @@ def _mean(run: Run, other: Run, compared: ArmComparison) -> str:
     return f"{compared.arm} scores {apart(compared.difference)} more than {compared.other}, {relation}."
 
 
-def _agreement(shared: Agreement, left_out: Sequence[str]) -> str:
-    """How the scores of common cells differ, and what is left out."""
-    text = "No score in common."
+def _agreement(title: str, shared: Agreement, left_out: Sequence[str]) -> Table:
+    """How common scores differ, and what is left out."""
+    rows = [("in common", f"{shared.cells:,}")]
     if shared.cells:
-        text = (
-            f"{shared.cells:,} in common, higher by {number(shared.mean, sign=True)} on average, "
-            f"at most by {number(shared.greatest, sign=True)} ({shared.at})."
-        )
+        greatest = f"{number(shared.greatest, sign=True)} ({shared.at})"
+        rows += [("mean difference", number(shared.mean, sign=True)), ("greatest", greatest)]
     if shared.rho is not None:
-        text += f" Spearman's ρ is {shared.rho:+.3f}."
+        rows.append(("Spearman's ρ", f"{shared.rho:+.3f}"))
     if left_out:
-        text += (
-            f" Left out: {len(left_out):,} of other splits or subsets; for example {left_out[0]}."
-        )
-    return text
+        reason = f"{len(left_out):,} of other splits or subsets; for example {left_out[0]}"
+        rows.append(("left out", reason))
+    return Table((), tuple(rows), title)
 
 
 def answers(runs: Mapping[str, Run]) -> Table:
@@ -98,19 +98,19 @@ def _answer(run: Run) -> dict[str, str]:
         "state": "finished" if run.finished else "unfinished",
         "candidates": f"{run.start.arms:,}",
         "tasks": str(len(run.tasks)),
-        "scores": f"{run.counts['score', 'ok']:,} of {run.cells_planned:,}",
+        "scored": f"{run.counts['score', 'ok']:,} of {run.cells_planned:,}",
         "worker time": duration(seconds),
         "cost": "no answer yet",
         "best": "no answer yet",
-        "best, mean score": "",
-        "default, mean score": "",
+        "its score": "",
+        "without a search": "",
     }
     if run.result:
         answer = run.answer
-        column["cost"] = f"{percent(answer.cost.share or 0.0)} of scoring everything"
+        column["cost"] = f"{percent(answer.cost.share or 0.0)} of the time of all scores"
         column["best"] = str(answer.best.arm)
-        column["best, mean score"] = number(answer.best.score, answer.best.stderr)
-        column["default, mean score"] = number(answer.default.score, answer.default.stderr)
+        column["its score"] = number(answer.best.score, answer.best.stderr)
+        column["without a search"] = number(answer.default.score, answer.default.stderr)
     return column
 
 

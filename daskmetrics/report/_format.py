@@ -169,6 +169,15 @@ def probability(share: float) -> str:
     return percent(share)
 
 
+def brief(text: str, most: int = 36) -> str:
+    """The beginning of a text.
+
+    >>> brief("OutOfMemory: the worker used more than its limit of 2.0 GiB")
+    'OutOfMemory: the worker used more ...'
+    """
+    return text if len(text) <= most else f"{text[: most - 2].rstrip()} ..."
+
+
 def card(title: str, rows: Mapping[str, str]) -> str:
     """A small HTML table for a notebook, in the colours of its theme."""
     return template("card.html").render(title=title, rows=rows)

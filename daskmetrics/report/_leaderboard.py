@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -138,26 +138,18 @@ class Leaderboard:
         tasks = list(self.weights)[:TEXT_TASKS]
         if len(self.weights) == 1:
             tasks = []
-        columns = ["arm"]
+        columns: dict[str, Callable[[Arm], str]] = {"candidate": str}
         title = "Leaderboard"
         if self._checkpoint:
-            columns = ["layer"]
-            if self._several_readouts:
-                columns.append("readout")
+            columns = {"layer": lambda arm: str(arm.layer)}
             title = f"Layers of {self._checkpoint}"
+            if self._several_readouts:
+                columns["readout"] = lambda arm: arm.readout or "default"
         rows = []
         for row in self.arms[:TEXT_ROWS]:
-            names = {
-                "arm": str(row.arm),
-                "layer": str(row.arm.layer),
-                "readout": row.arm.readout or "default",
-            }
-            mean = ""
-            if row.mean is not None:
-                mean = number(row.mean, row.stderr)
-            shown = {task: number(score) for task, (score, _) in row.scores.items()}
-            scores = [shown.get(task, "") for task in tasks]
-            named = [names[column] for column in columns]
+            named = [text(row.arm) for text in columns.values()]
+            mean = number(row.mean, row.stderr) if row.mean is not None else ""
+            scores = [number(row.scores[task][0]) if task in row.scores else "" for task in tasks]
             rows.append((*named, mean, "tied" if row.tied else "", *scores))
         header = (*columns, "score", "best", *tasks)
         return Table(header, tuple(rows), title, tuple(self._notes(tasks)))
@@ -168,21 +160,19 @@ class Leaderboard:
         score = next(iter(counted), "no task")
         if len(self.weights) > 1:
             score = over(counted.values())
-        unit = ""
+        notes = [f"Score: {score} ± standard error. Tied: within the error of the best (95 %)."]
         if self.reward != "mean":
-            unit = f", by the reward of the search ({self.reward})"
-        notes = [
-            f"Score: {score} ± standard error. Tied: within the error of the best (95 %){unit}."
-        ]
+            notes.append(f"Compared by {self.reward}, as in the search.")
         if missing := sum(row.rank is None for row in self.arms):
             notes.append(
-                f"{plural(missing, 'candidate')} without a mean: not scored on every task."
+                f"{plural(missing, 'candidate')} not scored on every task: without a mean."
             )
-        if (hidden := len(self.arms) - TEXT_ROWS) > 0:
-            notes.append(f"{plural(hidden, 'candidate')} not shown; to_frame() has all.")
-        if shown and len(self.weights) > len(shown):
-            hidden = len(self.weights) - len(shown)
-            notes.append(f"{plural(hidden, 'task')} not shown; to_frame() has all.")
+        hidden = {"candidate": len(self.arms) - TEXT_ROWS}
+        if shown:
+            hidden["task"] = len(self.weights) - len(shown)
+        for noun, count in hidden.items():
+            if count > 0:
+                notes.append(f"{plural(count, noun)} not shown; to_frame() has all.")
         return notes
 
     def plot(self, ax: Axes | None = None) -> Axes:

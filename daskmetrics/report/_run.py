@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -10,17 +9,29 @@ from daskmetrics.answer.answer import Answer, answer_of
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.verdict import Verdict
 from daskmetrics.core.events import scored
-from daskmetrics.core.names import Arm
 from daskmetrics.report._best import Best, best_of
 from daskmetrics.report._format import card, percent
 from daskmetrics.report._leaderboard import Leaderboard
 from daskmetrics.report._plots import Plots
-from daskmetrics.report._sections import facts, use
+from daskmetrics.report._sections import answer_rows, use
 
 if TYPE_CHECKING:
     import pandas
 
     from daskmetrics.cluster import ProfileCluster
+
+
+FRAME_COLUMNS = [
+    "model",
+    "checkpoint",
+    "layer",
+    "readout",
+    "task",
+    "kind",
+    "score",
+    "stderr",
+    "seconds",
+]
 
 
 class Run(RecordedRun):
@@ -50,7 +61,7 @@ class Run(RecordedRun):
     def _repr_html_(self) -> str:
         rows = {"state": self.state, "folder": str(self.folder.path)}
         if self.result:
-            rows |= facts(self.answer, str(self.folder.path))
+            rows |= answer_rows(self.answer)
         else:
             rows["done"] = self.done
         return card(self.start.name, rows)
@@ -173,7 +184,9 @@ class Run(RecordedRun):
         weights = {task: self.weights.get(task, 0.0) for task in self.tasks}
         if self.result is None:
             return Leaderboard.of(self.recorded, weights)
-        return Leaderboard.of(self.recorded, weights, set(self.verdict.tied), self.verdict.reward)
+        return Leaderboard.of(
+            self.recorded, weights, set(self.verdict.overall.tied), self.verdict.reward
+        )
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per scored cell.
@@ -194,53 +207,20 @@ class Run(RecordedRun):
         rows = []
         for record, result in scored(self.records):
             cell = self.cells[record.key]
-            numbers = (result.score, result.stderr, record.seconds)
-            rows.append((*_parts(cell.arm), cell.task, self.kinds[cell.task], *numbers))
-        columns = [*ARM_COLUMNS, "task", "kind", "score", "stderr", "seconds"]
-        return self._with_readouts(pandas.DataFrame(rows, columns=columns))
-
-    def pareto(self) -> pandas.DataFrame:
-        """The arms that no other arm beats in both score and cost: the front of `trade_offs`,
-        cheapest pass first.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Columns: model, checkpoint, layer, readout (if there are several), score (mean over the
-            tasks of the objective), stderr, bytes (of a vector, as an index stores it),
-            texts_per_second (measured for the deepest layer that the run read, computed for the
-            others by their share of the operations; missing for the embedding, which has none, and
-            for runs that recorded no times), dimensions, parameters and operations.
-
-        Raises
-        ------
-        DataError
-            If no arm was scored on all tasks of the objective.
-
-        Examples
-        --------
-        >>> run.pareto().plot.scatter("bytes", "score")  # doctest: +SKIP
-        """
-        import pandas
-
-        rows = []
-        for arm in self.trade_offs().front:
-            cost = arm.cost
-            speed = cost.texts_per_second or math.nan
-            sizes = (cost.bytes, speed, cost.dimensions, cost.parameters, cost.flops)
-            rows.append((*_parts(arm.arm), arm.score, arm.stderr, *sizes))
-        names = ("bytes", "texts_per_second", "dimensions", "parameters", "operations")
-        columns = [*ARM_COLUMNS, "score", "stderr", *names]
-        return self._with_readouts(pandas.DataFrame(rows, columns=columns))
-
-    def _with_readouts(self, frame: pandas.DataFrame) -> pandas.DataFrame:
-        """The frame without its column of readouts if there is one readout only."""
-        several = len({arm.readout for arm in self.recorded}) > 1
-        return frame if several else frame.drop(columns="readout")
-
-
-ARM_COLUMNS = ("model", "checkpoint", "layer", "readout")
-
-
-def _parts(arm: Arm) -> tuple[str | int, ...]:
-    return arm.model, arm.revision, arm.layer, arm.readout
+            rows.append(
+                {
+                    "model": cell.arm.model,
+                    "checkpoint": cell.arm.revision,
+                    "layer": cell.arm.layer,
+                    "readout": cell.arm.readout,
+                    "task": cell.task,
+                    "kind": self.kinds[cell.task],
+                    "score": result.score,
+                    "stderr": result.stderr,
+                    "seconds": record.seconds,
+                }
+            )
+        frame = pandas.DataFrame(rows, columns=FRAME_COLUMNS)
+        if frame["readout"].nunique() <= 1:
+            return frame.drop(columns="readout")
+        return frame

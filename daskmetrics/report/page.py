@@ -10,11 +10,14 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import yaml
 
 from daskmetrics.answer import analysis
 from daskmetrics.core.errors import ConfigError
@@ -24,7 +27,7 @@ from daskmetrics.core.telemetry import read_samples
 from daskmetrics.report import _terminal as terminal
 from daskmetrics.report._format import number, template
 from daskmetrics.report._run import Run
-from daskmetrics.report._sections import facts, folded_sections, sections
+from daskmetrics.report._sections import folded_tables, tables
 from daskmetrics.report.plots import need_matplotlib
 
 if TYPE_CHECKING:
@@ -116,12 +119,12 @@ def page(run: Run, pictures: Sequence[Picture]) -> str:
         if len(picture.png) <= remaining:
             embedded.add(picture.name)
             remaining -= len(picture.png)
+    of_answer = tables(run.answer) if run.result else []
     return template("page.html").render(
         run=run,
         best=run.best() if run.result else None,
-        facts=facts(run.answer, str(run.folder.path)) if run.result else {},
-        sections=sections(run.answer) if run.result else [],
-        folded=folded_sections(run),
+        tables={table.title: replace(table, title="") for table in of_answer},
+        folded=folded_tables(run),
         analysis=analysis,
         terminal=terminal,
         number=number,
@@ -139,22 +142,12 @@ def page(run: Run, pictures: Sequence[Picture]) -> str:
     )
 
 
-def _settings(run: Run) -> dict[str, object]:
-    """What a repetition of the run needs."""
-    config = run.config
-    shown = {"Protocol": config["protocol"]}
-    # of models of which the protocol of the configuration does not say everything
-    protocols = run.tree.attrs.get("protocols", {}).items()
-    by_model = {
-        model: protocol
-        for model, protocol in protocols
-        if "shipped" in protocol or "prompts" in protocol
-    }
-    if by_model:
-        shown["Protocol by model"] = by_model
-    return shown | {
-        "Corpus": config["corpus"],
-        "Search": config["search"],
-        "Run": {"name": run.start.name, "seed": config["seed"], "key": run.start.key},
-        "Versions": run.start.environment,
-    }
+def _settings(run: Run) -> str:
+    """What a repetition of the run needs, as YAML."""
+    about: dict[str, object] = {"name": run.start.name, "key": run.start.key}
+    # not all of the configuration: a profile may hold what a reader must not see
+    about |= {name: run.config[name] for name in ("seed", "corpus", "protocol", "search")}
+    if protocols := run.tree.attrs.get("protocols"):
+        about["protocol of each model"] = protocols
+    about["versions"] = dict(run.start.environment)
+    return yaml.safe_dump(about, sort_keys=False, allow_unicode=True)

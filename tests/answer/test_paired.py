@@ -5,7 +5,7 @@ import math
 import pytest
 from click.testing import CliRunner
 
-from daskmetrics.answer.paired import compare_arms, compare_named
+from daskmetrics.answer.comparison import compare_arms, compare_named
 from daskmetrics.cli import main
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm

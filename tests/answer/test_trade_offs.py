@@ -111,7 +111,9 @@ def test_without_an_arm_scored_on_all_tasks_there_is_nothing_to_compare(a_run):
     run = a_run(decisions=3)
     with pytest.raises(DataError, match="was scored on all 3 tasks of the objective"):
         run.trade_offs()
-    assert "Trade-offs" not in page(run, [])
+    assert "What a better score costs" not in page(run, [])
+    with pytest.raises(DataError, match=r"larger search\.budget"):
+        a_run(budget=0.09).trade_offs()
 
 
 def test_the_command_shows_the_table_and_draws_it(run, tmp_path):

@@ -39,7 +39,7 @@ def test_two_runs_side_by_side(finished, a_run):
         assert word in text
     alike = compare_text(finished, finished)
     assert (
-        "at most by +0.000" in alike
+        "greatest +0.000" in alike
         and "Both runs have the same settings." in alike
         and "+1.000" in alike
     )
@@ -74,7 +74,10 @@ def test_compare_reads_a_published_table(finished, tmp_path):
     with table.open("w", newline="") as file:
         csv.writer(file).writerows([("model", "revision", "layer", "task", "score"), *rows])
     done = invoke("compare", finished.folder.path, "--published", table)
-    assert done.exit_code == 0 and f"{len(rows)} in common, higher by +0.000" in done.output
+    assert (
+        done.exit_code == 0
+        and f"in common        {len(rows)}\nmean difference  +0.000" in done.output
+    )
 
 
 def test_compare_needs_a_second_run_or_published_scores(finished, monkeypatch):
@@ -95,13 +98,13 @@ class TestSubsets:
 
     def test_a_run_of_more_subsets_is_reduced_to_those_of_the_other(self, runs):
         text = compare_text(runs("one", "eng"), runs("two", "eng", "deu"))
-        assert "higher by -0.050 on average" in text and "Left out" not in text
+        assert "mean difference -0.050" in text and "left out" not in text
         # in the table of best arms, whose scores are means of different subsets
         assert "other subsets" in text
 
     def test_a_run_that_lacks_a_subset_is_left_out_with_an_example(self, runs, tmp_path):
         text = compare_text(runs("one", "eng", "deu"), runs("two", "eng"))
-        assert "No score in common" in text
+        assert "in common 0" in text
         count = len(cells(Run(tmp_path / "one")))
         assert f"{count} of other splits or subsets" in text and "has no score of deu" in text
 
@@ -119,7 +122,7 @@ class TestSubsets:
     def test_the_published_table_joins_where_split_and_subsets_agree(self, runs, tmp_path):
         run = runs("one", "eng")
         done = invoke("compare", run.folder.path, "--published", self.table(tmp_path, run))
-        assert done.exit_code == 0 and f"{len(cells(run))} in common" in done.output
+        assert done.exit_code == 0 and f"in common        {len(cells(run))}" in done.output
 
     @pytest.mark.parametrize(
         ("subsets", "published", "reason"),

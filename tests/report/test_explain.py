@@ -47,13 +47,13 @@ def test_the_cheaper_arm_is_the_simplest_that_loses_at_most_the_share(finished):
         small = [cheaper for cheaper in verdict.overall.simpler if cheaper.most_lost <= most]
         assert verdict.cheaper(within) == (small[0] if small else None)
         for cheaper in small:
-            assert cheaper.arm in verdict.tied and cheaper.loss.value <= cheaper.most_lost
+            assert cheaper.arm in verdict.overall.tied and cheaper.loss.value <= cheaper.most_lost
 
 
 def test_the_text_has_the_savings_of_a_simpler_arm(finished):
     text = " ".join(within_text(finished, 0.3).split())
     simpler = finished.verdict.cheaper(0.3)
-    assert candidate(finished.best().arm) in text and f"cheaper {candidate(simpler.arm)}" in text
+    assert candidate(finished.best().arm) in text and f"Cheaper {candidate(simpler.arm)}" in text
     assert f"at most {simpler.most_lost:.3f} (95 %)" in text and "weights in place of" in text
     assert "none loses" in within_text(finished, 1e-9)
 

@@ -15,7 +15,8 @@ import pytest
 
 from daskmetrics.core.names import Suite
 from daskmetrics.report import whereabouts, write
-from daskmetrics.report._sections import facts
+from daskmetrics.report._format import candidate
+from daskmetrics.report._sections import answer_rows
 from daskmetrics.report._terminal import NO_PICTURES
 from daskmetrics.report.page import page
 from daskmetrics.report.plots.figures import NAMES
@@ -90,30 +91,25 @@ def test_names_and_reasons_are_escaped(written):
     )
 
 
-def test_the_answer_is_at_the_top_of_the_page(finished, written):
-    headings = re.findall(r"<h2>(.*?)</h2>", written)
-    assert headings == [
-        "By task",
+def test_the_page_begins_with_the_answer_one_picture_and_the_tasks_and_folds_the_rest(
+    finished, written
+):
+    head = written[: written.index("<details>")]
+    assert "<th>within its error</th>" in head
+    for text in answer_rows(finished.answer).values():
+        assert html.escape(text).replace("&#x27;", "&#39;") in head
+    assert re.findall(r'<div id="figure-(.*?)">', head) == ["map"]
+    assert re.findall(r"<summary>(.*?)</summary>", written) == [
         "By model",
-        "How sure this is",
-        "Leaderboard",
-        "Figures",
-        "Trade-offs",
-        "Work and cost",
-        "Missing values",
+        "All candidates",
+        "More figures",
+        "What a better score costs",
+        "Which metrics predict quality here",
+        "Work, cost and 3 missing values",
         "Settings and versions",
         "How to cite",
     ]
-    for text in facts(finished.answer, str(finished.folder.path)).values():
-        assert written.index(html.escape(text).replace("&#x27;", "&#39;")) < written.index("<h2>")
-    for text in (
-        "final_ln",
-        "0.1.0",
-        "seed",
-        finished.start.key,
-        "are computed from",
-        "prefers-color-scheme",
-    ):
+    for text in ("final_ln", "0.1.0", "seed", finished.start.key, "prefers-color-scheme"):
         assert text in written
 
 
@@ -133,14 +129,14 @@ def test_an_unfinished_run_has_a_page(a_run):
         Checker(text)
         and "No answer yet" in text
         and "This run is unfinished" in text
-        and "Leader so far" in text
+        and "scored so far" in text
     )
 
 
 def test_a_run_without_tasks_has_a_page(a_run):
     run = a_run(tasks=())
     text = write(run).read_text(encoding="utf-8")
-    assert Checker(text) and "Metrics only" in text and "Leaderboard" not in text
+    assert Checker(text) and "Metrics only" in text and "All candidates" not in text
     assert sorted(p.stem for p in run.folder.report.glob("*.png")) == [
         "layers",
         "scores",
@@ -194,7 +190,7 @@ def test_single_checkpoints_have_lines_with_errors_and_a_table_instead_of_maps(a
     run = a_run(suites=(Suite("one", ("main",), (0, 1, 2, 3), 3),), budget=1.0, trained=False)
     text = write(run).read_text(encoding="utf-8")
     assert re.findall(r'<div id="figure-(.*?)">', text) == ["lines", "comparison", "search"]
-    assert "The metrics of every arm" in text and text.count("<tr data-arm=") == 4
+    assert text.count("<tr data-arm=") == 4
     assert not {"scores", "metrics"} & {file.stem for file in run.folder.report.glob("*.png")}
 
 
@@ -213,7 +209,7 @@ def test_warnings_about_the_data_are_at_the_top_of_the_page(finished, monkeypatc
 def test_the_cards_of_a_notebook(finished):
     best = finished.best()
     card = best._repr_html_()
-    assert str(best.arm) in card and ".best().save(" in card
+    assert candidate(best.arm) in card and "--save my-encoder" in card
     assert Checker(card) and Checker(finished._repr_html_())
     # the colours of the theme, and no network
     assert "color: inherit" in card and not re.search(r"https?:", card)
@@ -244,6 +240,7 @@ def opened(run, **options):
         view.goto(address)
         if options.get("java_script_enabled", True):
             view.wait_for_selector("html[data-drawn]", state="attached")
+            view.evaluate("document.querySelectorAll('details').forEach(part => part.open = true)")
         yield view
         assert not complained and all(url == address or url.startswith("data:") for url in asked)
 
@@ -258,7 +255,7 @@ def test_the_page_opens_from_a_file_with_the_network_off(finished, tmp_path, sch
         paper = view.evaluate("getComputedStyle(document.body).backgroundColor")
         label = view.evaluate("figures.figure('map').below[0].axis_label_text_color")
         drawn = view.evaluate(
-            "[...document.querySelectorAll('.figures figure')].map(each => each.offsetHeight)"
+            "[...document.querySelectorAll('figure[data-name]')].map(each => each.offsetHeight)"
         )
     assert len(drawn) == 5 and min(drawn) > 200
     assert shown[0] <= shown[1]
@@ -271,6 +268,7 @@ def test_without_javascript_the_page_shows_static_figures_and_whole_tables(finis
     with opened(finished, java_script_enabled=False) as view:
         images = view.locator("noscript img, img")
         assert images.count() >= 5 and all(image.is_visible() for image in images.all())
+        view.locator("summary", has_text="All candidates").click()
         assert view.locator("table.sortable tbody tr").first.is_visible()
         assert not view.locator(".interactive").is_visible()
 

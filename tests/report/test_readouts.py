@@ -35,7 +35,7 @@ def test_terminal_page_and_json_say_what_each_choice_is_worth(read_out):
     assert worths[0].beyond and worths[0].difference.paired and worths[0].pairs == 20
     text, html = best_text(read_out), page(read_out, [])
     title = "What each choice of a readout is worth"
-    assert title in text and html.index(title) < html.index("Leaderboard")
+    assert title in text and html.index(title) < html.index("All candidates")
     assert all(f"<td>{name}</td>" in html for name in expected)
     assert all(len(line) <= 100 for line in text.splitlines() if "tmp" not in line)
     done = CliRunner().invoke(main, ["best", str(read_out.folder.path), "--json"])
@@ -49,7 +49,6 @@ def test_a_run_of_one_readout_is_shown_as_before(finished):
         finished.to_frame(),
         finished.leaderboard().to_frame(),
         frame(finished),
-        finished.pareto(),
     ):
         assert "readout" not in table.columns
 
@@ -133,8 +132,8 @@ def test_an_arm_is_explained_and_compared_by_its_name(read_out):
 
 
 def test_the_front_has_the_arms_that_none_exceeds_in_score_bytes_and_speed(read_out):
-    table, means = read_out.pareto(), analysis.mean_scores(read_out)
-    on = {Arm("encoder", "main", row.layer, row.readout) for row in table.itertuples()}
+    means = analysis.mean_scores(read_out)
+    on = {row.arm for row in read_out.trade_offs().front}
     costs = {arm: read_out.cost_of(arm) for arm in means}
 
     def exceeds(one: Arm, other: Arm) -> bool:

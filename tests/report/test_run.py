@@ -87,7 +87,7 @@ def test_the_leaderboard_begins_with_the_verdict_and_ends_with_arms_that_lack_ta
     ]
     assert names[0] == str(finished.verdict.overall.arm)
     assert {name for name, tied in zip(names, complete["tied"], strict=True) if tied} == {
-        str(arm) for arm in finished.verdict.tied
+        str(arm) for arm in finished.verdict.overall.tied
     }
     assert len(frame) == len(finished.recorded) > len(complete)
     assert (
