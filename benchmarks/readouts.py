@@ -33,9 +33,8 @@ from daskmetrics.report import Run
 READOUTS = {
     "pooling": ["mean", "last", "cls", "max"],
     "dimensions": ["all", 128, "pca128"],
-    "storage": ["float32", "int8", "binary"],
 }
-FEWER = {"pooling": ["mean", "last"], "dimensions": ["all", 8], "storage": ["float32", "binary"]}
+FEWER = {"pooling": ["mean", "last"], "dimensions": ["all", 8]}
 WITHIN = 0.01  # share of the best score
 
 

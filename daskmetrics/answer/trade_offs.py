@@ -15,7 +15,7 @@ from daskmetrics.core.costs import pass_flops, undominated
 from daskmetrics.core.events import Event, measured
 from daskmetrics.core.names import Arm, Checkpoint
 from daskmetrics.core.outcomes import Difference, mean_difference, means_of
-from daskmetrics.core.readouts import STORAGES, Readout
+from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import NetworkSize, Scored
 
 
@@ -108,7 +108,7 @@ class ModelSize:
             tokens=self.tokens,
             flops=flops,
             dimensions=dimensions,
-            bytes=math.ceil(dimensions * STORAGES[readout.storage]),
+            bytes=4 * dimensions,
             seconds=seconds,
         )
 

@@ -12,7 +12,7 @@ from typing import Any
 from daskmetrics.answer.ties import LEVEL
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference, mean_difference, mean_of_pairs
-from daskmetrics.core.readouts import POOLINGS, STORAGES, Readout
+from daskmetrics.core.readouts import POOLINGS, Readout
 from daskmetrics.core.results import Scored
 
 Scores = Mapping[str, Scored]  # of an arm, by task
@@ -28,8 +28,6 @@ _ORDER: Mapping[str, Callable[[Readout], Any]] = {
         readout.principal,
         -(readout.kept or 0),
     ),
-    "whitening": lambda readout: readout.whitening,
-    "storage": lambda readout: list(STORAGES).index(readout.storage),
 }
 
 
@@ -40,7 +38,7 @@ class Worth:
     Attributes
     ----------
     choice : str
-        What is chosen: pooling, layers, dimensions, whitening or storage.
+        What is chosen: pooling, layers or dimensions.
     value, base : str
         The choice and the base choice, as in the name of a readout; empty: as the protocol says.
     difference : Difference
@@ -100,7 +98,7 @@ def worths_of(recorded: Mapping[Arm, Scores], weights: Mapping[str, float]) -> t
 def choices(readout: str) -> dict[str, str]:
     """What a readout has of each choice, as in its name.
 
-    >>> choices("last,mean3-6,pca64,int8")["layers"]
+    >>> choices("last,mean3-6,pca64")["layers"]
     'mean3-6'
     """
     parsed = Readout.parse(readout)
@@ -108,8 +106,6 @@ def choices(readout: str) -> dict[str, str]:
         "pooling": parsed.pooling,
         "layers": parsed.layers,
         "dimensions": parsed.dimensions,
-        "whitening": "whitened" * parsed.whitening,
-        "storage": parsed.storage,
     }
 
 
@@ -117,7 +113,7 @@ def base_of(readouts: Iterable[str]) -> dict[str, str]:
     """The base choice of each kind among readouts: the default one, or the nearest to it that there
     is.
 
-    >>> base_of(["last,256d", "mean,128d,int8"])["dimensions"]
+    >>> base_of(["last,256d", "mean,128d"])["dimensions"]
     '256'
     """
     names = list(readouts)

@@ -158,8 +158,6 @@ POOLING = 0.5  #: distance of readouts with different poolings
 JOIN = 0.2  #: ... of which one reads layers together, or reads them together in another way
 HALVING = 0.1  #: ... of which one keeps half the dimensions of the other
 PRINCIPAL = 0.1  #: ... of which one keeps principal components
-WHITENING = 0.4  #: ... of which one is whitened
-STORAGE = {"float32": 0.0, "float16": 0.01, "int8": 0.05, "binary": 0.4}  #: places on a line
 TRIALS = 6  #: hyperparameters tried at a time
 FEWEST = 16  #: with fewer scores the hyperparameters keep their defaults
 
@@ -272,11 +270,11 @@ def readout_distances(names: Sequence[str]) -> Floats:
     """How far readouts are apart (R, R): the sum over their parts, each a distance of its own.
 
     Each part is a metric on a line or between labels, so that ``exp(-distance)`` is a covariance
-    function. Dimensions are on a line, too, in powers of two; all of them count as twice the
+    function. Dimensions are on a line, in powers of two; all of them count as twice the
     greatest number that another readout keeps.
 
-    >>> readout_distances(["", "int8", "last", "last,int8"]).round(2).tolist()[0]
-    [0.0, 0.05, 0.5, 0.55]
+    >>> readout_distances(["", "64d", "last", "last,64d"]).round(2).tolist()[0]
+    [0.0, 0.1, 0.5, 0.6]
     """
     readouts = [Readout.parse(name) for name in names]
     all_dimensions = 2 * max((readout.kept or 1 for readout in readouts), default=1)
@@ -284,17 +282,14 @@ def readout_distances(names: Sequence[str]) -> Floats:
         (POOLING, [readout.pooling for readout in readouts]),
         (JOIN, [readout.join for readout in readouts]),
         (PRINCIPAL, [readout.principal for readout in readouts]),
-        (WHITENING, [readout.whitening for readout in readouts]),
     )
     dimensions = np.log2([readout.kept or all_dimensions for readout in readouts])
-    storage = np.array([STORAGE[readout.storage] for readout in readouts])
     total = np.zeros((len(readouts), len(readouts)))
     for distance, values in labels:
         number = np.unique(np.array(values), return_inverse=True)[1]
         total += distance * (number[:, None] != number)
     dimensions = HALVING * dimensions
-    on_lines = 0 + np.abs(dimensions[:, None] - dimensions) + np.abs(storage[:, None] - storage)
-    return np.asarray(total + on_lines)
+    return np.asarray(total + np.abs(dimensions[:, None] - dimensions))
 
 
 def _matern(values: Floats, left: Ints, right: Ints) -> Floats:

@@ -38,7 +38,7 @@ _TRUTH = {"true": True, "false": False}
 @text_option(
     "--readouts",
     "PART=V,V,...",
-    "Compare readouts: pooling, layers, dimensions, whitening or storage; may be repeated.",
+    "Compare readouts: pooling, layers or dimensions; may be repeated.",
     multiple=True,
 )
 @number_option("--max-length", "Tokens of a text that are read.", least=2)

@@ -1,6 +1,4 @@
-"""The readouts that a configuration compares: a product of poolings, layers, dimensions, whitening
-and storage.
-"""
+"""The readouts that a configuration compares: a product of poolings, layers and dimensions."""
 
 from __future__ import annotations
 
@@ -60,19 +58,6 @@ class Readouts(Section):
         "components, `pca128`, fitted on the corpus.",
         examples=[["all", 256, "pca128"]],
     )
-    whitening: tuple[bool, ...] = Field(
-        (False,),
-        min_length=1,
-        description="Whether vectors are whitened: centred, rotated and scaled to the identity as "
-        "covariance of the corpus.",
-        examples=[[False, True]],
-    )
-    storage: tuple[Literal["float32", "float16", "int8", "binary"], ...] = Field(
-        ("float32",),
-        min_length=1,
-        description="What an index stores of each dimension; tasks compare what it would return.",
-        examples=[["float32", "float16", "int8", "binary"]],
-    )
 
     @model_validator(mode="before")
     @classmethod
@@ -87,9 +72,9 @@ class Readouts(Section):
 
     @property
     def is_fitted(self) -> bool:
-        """Whether a readout is fitted on the corpus: principal components, whitening, int8."""
+        """Whether a readout is fitted on the corpus: principal components."""
         of_layers = self.model_copy(update={"layers": (EACH,)})
-        return any(Readout.parse(name).is_fitted for name in of_layers.names(depth=1))
+        return any(Readout.parse(name).principal for name in of_layers.names(depth=1))
 
     def names(self, depth: int) -> tuple[str, ...]:
         """Names of the readouts of a model with this many blocks; the first listed value of each
@@ -102,10 +87,10 @@ class Readouts(Section):
 
         Examples
         --------
-        >>> Readouts(layers=["each", "mean(-2:)"], storage=["float32", "int8"]).names(depth=6)
-        ('', 'int8', 'mean5+6', 'mean5+6,int8')
+        >>> Readouts(layers=["each", "mean(-2:)"], dimensions=["all", 64]).names(depth=6)
+        ('', '64d', 'mean5+6', 'mean5+6,64d')
         """
-        choices = product(self.layers, self.pooling, self.dimensions, self.whitening, self.storage)
+        choices = product(self.layers, self.pooling, self.dimensions)
         return tuple(
             dict.fromkeys(
                 str(
@@ -113,11 +98,9 @@ class Readouts(Section):
                         "" if pooling == "protocol" else pooling,
                         "" if layers == EACH else _together(layers, depth),
                         "" if dimensions == "all" else str(dimensions),
-                        whitening,
-                        storage,
                     )
                 )
-                for layers, pooling, dimensions, whitening, storage in choices
+                for layers, pooling, dimensions in choices
             )
         )
 

@@ -383,11 +383,7 @@ class Config(Section):
         description="How vectors are read from the states, beside the layer: each choice is an "
         "arm.",
         examples=[
-            {
-                "pooling": ["mean", "last"],
-                "dimensions": ["all", 256],
-                "storage": ["float32", "int8"],
-            }
+            {"pooling": ["mean", "last"], "dimensions": ["all", 256]},
         ],
     )
     metrics: Names = Field(

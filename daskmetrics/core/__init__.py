@@ -8,7 +8,7 @@ and numpy.
 `files`         the files of a run, and writing a file completely or not at all
 `corpus`        the prompts that are measured
 `rows`          the rows of a user's table, and the lines of a text file
-`readouts`      how an arm's vector is read: pooling, layers together, dimensions, whitening, storage
+`readouts`      how an arm's vector is read: pooling, layers together, dimensions
 `lazy`          names that a package imports on first use
 `fitted`        readouts applied to pooled vectors
 `steps`         training steps along an axis, and the colours of figures

@@ -250,7 +250,7 @@ class Suite:
     @property
     def is_fitted(self) -> bool:
         """Whether a readout is fitted on the corpus."""
-        return any(readout.is_fitted for readout in self.reads)
+        return any(readout.principal for readout in self.reads)
 
     @cached_property
     def layers_read(self) -> tuple[int, ...]:

@@ -1,16 +1,13 @@
 """Readouts: how the vector of an arm is made of the states of its checkpoint, beyond which layer is
 read.
 
-A readout has five parts: the pooling of a text's tokens, the layers that are read together, the
-dimensions that are kept, whitening, and the number format that an index would store. They are
-applied in this order; `_fitted` does it.
+A readout has three parts: the pooling of a text's tokens, the layers that are read together, and
+the dimensions that are kept. They are applied in this order; `fitted` does it.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,30 +15,25 @@ from typing import Any
 from daskmetrics.core.errors import ConfigError, unknown
 
 POOLINGS = ("as_shipped", "mean", "last", "cls", "weighted", "max")
-STORAGES: Mapping[str, float] = {"float32": 4, "float16": 2, "int8": 1, "binary": 1 / 8}
-"""What an index stores of one dimension, and its bytes."""
 
 _DIMENSIONS = r"(?:pca)?[1-9]\d*"
 _PARTS = {  # of a name, by their fields
     "pooling": "|".join(POOLINGS),
     "layers": r"(?:mean|concat)\d+(?:[-+]\d+)+",
     "dimensions": f"{_DIMENSIONS}d?",
-    "whitening": "whitened",
-    "storage": "|".join(STORAGES),
 }
 
 
 @dataclass(frozen=True, order=True)
 class Readout:
-    """How an arm's vector is read; by default as the protocol says: one layer, all dimensions,
-    float32.
+    """How an arm's vector is read; by default as the protocol says: one layer, all dimensions.
 
     A part that is not valid is a `ConfigError`.
 
-    >>> str(Readout("last", dimensions="256", storage="int8"))
-    'last,256d,int8'
-    >>> Readout.parse("mean3-6,whitened")
-    Readout(pooling='', layers='mean3-6', dimensions='', whitening=True, storage='float32')
+    >>> str(Readout("last", dimensions="256"))
+    'last,256d'
+    >>> Readout.parse("mean3-6,pca64")
+    Readout(pooling='', layers='mean3-6', dimensions='pca64')
     >>> Readout.parse("") == Readout()
     True
     """
@@ -53,18 +45,10 @@ class Readout:
     # ``256`` keeps the first 256, ``pca128`` the first 128 principal components of the corpus;
     # empty: all
     dimensions: str = ""
-    # vectors are centred, rotated and scaled so that those of the corpus have the identity as
-    # covariance
-    whitening: bool = False
-    # one of `STORAGES`; tasks see what an index would return: the stored numbers as float32, signs
-    # for ``binary``
-    storage: str = "float32"
 
     def __post_init__(self) -> None:
         if self.pooling and self.pooling not in POOLINGS:
             raise unknown("pooling", self.pooling, POOLINGS)
-        if self.storage not in STORAGES:
-            raise unknown("storage", self.storage, STORAGES)
         if self.dimensions and not re.fullmatch(_DIMENSIONS, self.dimensions):
             raise ConfigError(
                 f"Got dimensions '{self.dimensions}'. Write a number such as 256, or pca128."
@@ -78,10 +62,7 @@ class Readout:
     def __str__(self) -> str:
         """The canonical name, empty for the default; it needs no quotes in a shell or a file name."""
         kept = f"{self.dimensions}d" if self.dimensions.isdecimal() else self.dimensions
-        stored = "" if self.storage == "float32" else self.storage
-        return ",".join(
-            filter(None, (self.pooling, self.layers, kept, "whitened" * self.whitening, stored))
-        )
+        return ",".join(filter(None, (self.pooling, self.layers, kept)))
 
     @classmethod
     @lru_cache(maxsize=4096)
@@ -96,12 +77,10 @@ class Readout:
             if not field or field in fields:
                 raise ConfigError(
                     f"'{name}' is not a readout, because of '{text}'. Write parts in this order: "
-                    f"pooling ({', '.join(POOLINGS)}), layers (mean3-6, concat3+7), dimensions "
-                    f"(256d, pca128), whitened, and storage ({', '.join(STORAGES)})."
+                    f"pooling ({', '.join(POOLINGS)}), layers (mean3-6, concat3+7), and dimensions "
+                    "(256d, pca128)."
                 )
             fields[field] = text.removesuffix("d") if field == "dimensions" else text
-        if "whitening" in fields:
-            fields["whitening"] = True
         readout = cls(**fields)
         if str(readout) != name:
             raise ConfigError(f"'{name}' is not the name of a readout: write '{readout}'.")
@@ -133,13 +112,8 @@ class Readout:
 
     @property
     def principal(self) -> bool:
-        """Whether the dimensions are principal components of the corpus."""
+        """Whether the dimensions are principal components, which are fitted on the corpus."""
         return self.dimensions.startswith("pca")
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether the vectors of the corpus are needed to fit it."""
-        return self.principal or self.whitening or self.storage == "int8"
 
     def joined_width(self, width: int) -> int:
         """Dimensions before any are left out, of pooled vectors with this many."""
@@ -150,12 +124,12 @@ class Readout:
         return self.kept or self.joined_width(width)
 
     def bytes_per_vector(self, width: int) -> int:
-        """Bytes that an index stores of one text, of pooled vectors with this many dimensions.
+        """Bytes of the vector of one text in float32, of pooled vectors with this many dimensions.
 
-        >>> Readout(dimensions="100", storage="binary").bytes_per_vector(384)
-        13
+        >>> Readout(dimensions="100").bytes_per_vector(384)
+        400
         """
-        return math.ceil(self.width(width) * STORAGES[self.storage])
+        return 4 * self.width(width)
 
     def check(self, width: int, corpus: int) -> None:
         """Check that this is possible for pooled vectors of this width and a corpus of this many
@@ -167,15 +141,11 @@ class Readout:
                 f"Readout '{self}' keeps {kept:,} dimensions, but vectors have {available:,}: keep "
                 "fewer."
             )
-        if (self.principal or self.whitening) and kept >= corpus:
-            directions, remedy = "principal components", ""
-            if not self.principal:
-                directions = "dimensions, whitened,"
-                remedy = f", or combine whitening with 'pca{max(1, corpus - 1)}' or fewer"
+        if self.principal and kept >= corpus:
             raise ConfigError(
-                f"Readout '{self}' needs {kept:,} {directions} of a corpus of {corpus:,} texts: more "
-                "texts than dimensions "
-                f"are needed. Set corpus.prompts to {kept + 1:,} or more{remedy}."
+                f"Readout '{self}' needs {kept:,} principal components of a corpus of {corpus:,} "
+                "texts: more texts than dimensions are needed. Set corpus.prompts to "
+                f"{kept + 1:,} or more."
             )
 
 

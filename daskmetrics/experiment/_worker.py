@@ -266,7 +266,7 @@ def read_out(embeddings: LayerEmbeddings, layer: int, name: str) -> NDArray[np.f
     readout = Readout.parse(name)
     layers = readout.layers_of(layer)
     pooled = {number: embeddings.at(number, readout.pooling) for number in layers}
-    fitted = _fitted(embeddings.corpus, layer, name) if readout.is_fitted else fit(readout)
+    fitted = _fitted(embeddings.corpus, layer, name) if readout.principal else fit(readout)
     return fitted(joined(readout, pooled, layer))
 
 

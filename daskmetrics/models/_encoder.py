@@ -94,7 +94,7 @@ class Encoder:
 
         The weights of a LoRA adapter are added to the model whose ``path`` and ``revision`` are its
         ``base``. On the prompts that the run measured (``corpus``), a readout with principal
-        components, whitening or int8 is fitted again. It is a `DataError` if the weights cannot be
+        components is fitted again. It is a `DataError` if the weights cannot be
         loaded, the folder says something else than when the run began, or the prompts are needed
         and missing.
         """
@@ -117,7 +117,7 @@ class Encoder:
                 "the folder, or run again."
             )
         parsed = Readout.parse(readout)
-        texts = _corpus_of(corpus, parsed) if parsed.is_fitted else ()
+        texts = _corpus_of(corpus, parsed) if parsed.principal else ()
         return cls(
             LoadedModel(location, read_by),
             read,
@@ -137,9 +137,7 @@ class Encoder:
         if isinstance(self.model, LoadedModel):
             self.model.__exit__(None, None, None)
 
-    def encode(
-        self, texts: Sequence[Any], prompt: str | None = None, stored: bool = False
-    ) -> NDArray[Any]:
+    def encode(self, texts: Sequence[Any], prompt: str | None = None) -> NDArray[np.float32]:
         """Vectors of the deepest layer, or of the readout of an arm, (texts, dimensions).
 
         Parameters
@@ -148,14 +146,11 @@ class Encoder:
         prompt : str, optional
             Name of one of the model's prompts, such as ``query``; by default its default prompt, if
             it has one.
-        stored : bool
-            Whether to return what an index stores, in place of the numbers that it stands for,
-            which tasks score: float16, int8, or bits packed into bytes for ``binary``.
 
         Returns
         -------
         ndarray
-            Of float32, unless ``stored``.
+            Of float32.
 
         Raises
         ------
@@ -167,13 +162,12 @@ class Encoder:
         >>> encoder.encode(["one text", "another"]).shape  # doctest: +SKIP
         (2, 384)
         """
-        vectors = self._joined(texts, self._prompt(prompt))
-        return self.fitted.stored(vectors) if stored else self.fitted(vectors)
+        return self.fitted(self._joined(texts, self._prompt(prompt)))
 
     @cached_property
     def fitted(self) -> Fitted:
         """The readout with what it takes from the prompts of the run, such as principal components."""
-        if not self.readout.is_fitted:
+        if not self.readout.principal:
             return fit(self.readout, None)
         return fit(self.readout, self._joined(self._corpus, self.protocol.prompts.of(None)))
 
@@ -260,7 +254,7 @@ class Encoder:
 
             self.model.read(pooler.texts, self.layers, take)
 
-    def save(self, folder: str | Path, card: str = "", float32: bool = False) -> Path:
+    def save(self, folder: str | Path, card: str = "") -> Path:
         """Save the model, cut after the deepest layer, in the format of sentence-transformers.
 
         The blocks after the layer are left out, so that the saved model has fewer parameters. Its
@@ -272,9 +266,6 @@ class Encoder:
             A new or an empty folder.
         card : str
             Text of the model card: what was measured.
-        float32 : bool
-            Whether to save a readout with another storage as one that returns its vectors as
-            float32, before an index stores them.
 
         Returns
         -------
@@ -296,7 +287,7 @@ class Encoder:
             raise DataError(
                 "Only models of transformers can be saved; this network is read by hooks on its modules."
             )
-        check_readout(self.readout, float32)
+        check_readout(self.readout)
         return save(self.model, self.protocol, self.layers[-1], Path(folder), card, self.fitted)
 
     def _vectors(

@@ -43,22 +43,12 @@ _MODES = {
 }
 
 
-def check_readout(readout: Readout, float32: bool) -> None:
-    """What sentence-transformers cannot do is refused: layers that are read together, and numbers
-    as an index has them.
-
-    With ``float32`` the storage of the readout is left to the index.
-    """
+def check_readout(readout: Readout) -> None:
+    """Refuse layers that are read together, which sentence-transformers cannot."""
     if readout.together:
         raise DataError(
             f"Readout '{readout}' reads layers {', '.join(map(str, readout.together))} together, which a model of "
             "sentence-transformers cannot. Use `run.best().load()`, or save an arm of one layer."
-        )
-    if readout.storage != "float32" and not float32:
-        raise DataError(
-            f"Readout '{readout}' is scored as an index stores it, in {readout.storage}, but a model of "
-            "sentence-transformers returns float32. Save with float32=True and let the index convert its vectors, or "
-            "use `run.best().load()`."
         )
 
 
@@ -70,9 +60,7 @@ def save(
     card: str,
     fitted: Fitted = PLAIN,
 ) -> Path:
-    """Save the network up to a layer, and what makes vectors of its states, before an index stores
-    them.
-    """
+    """Save the network up to a layer, and what makes vectors of its states."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"'{folder}' exists and is not empty. Name a new folder.")
     _check_norm(model, layer)
@@ -183,9 +171,7 @@ def _whole_width(model: LoadedModel, protocol: ModelProtocol, pooling: str) -> i
 
 
 def _projection(fitted: Fitted, width: int) -> dict[str, torch.Tensor]:
-    """The projection to principal components, or the whitening, as a linear layer of vectors with
-    this width.
-    """
+    """The projection to principal components as a linear layer of vectors with this width."""
     assert fitted.mean is not None and fitted.basis is not None
     mean, basis = fitted.mean.astype(np.float64), fitted.basis.astype(np.float64)
     weight = np.zeros((basis.shape[1], width))

@@ -103,7 +103,7 @@ def _time(work: Workload, workers: int) -> str:
 def _layers(suite: Suite) -> str:
     """How many layers and readouts of a suite make its arms.
 
-    >>> _layers(Suite("m", ("main",), (0, 1, 2), 2, ("", "int8", "mean0-2", "mean0-2,int8")))
+    >>> _layers(Suite("m", ("main",), (0, 1, 2), 2, ("", "64d", "mean0-2", "mean0-2,64d")))
     '3 layers x 2 readouts, and 2 of layers together'
     """
     together = sum(bool(readout.together) for readout in suite.reads)

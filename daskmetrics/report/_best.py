@@ -79,9 +79,8 @@ class Best:
         Returns
         -------
         Encoder
-            ``encode(texts)`` gives vectors (texts, dimensions) as in the run, ``encode(texts,
-            stored=True)`` what an index stores of them, ``save(folder)`` a model that ends at the
-            layer.
+            ``encode(texts)`` gives vectors (texts, dimensions) as in the run, ``save(folder)`` a
+            model that ends at the layer.
 
         Raises
         ------
@@ -98,7 +97,7 @@ class Best:
 
         return Encoder.load(layer=self.arm.layer, readout=self.arm.readout, **self.source)
 
-    def save(self, folder: str | Path, float32: bool = False) -> Path:
+    def save(self, folder: str | Path) -> Path:
         """Save the arm as a model of sentence-transformers that ends at its layer, with a model
         card.
 
@@ -106,9 +105,6 @@ class Best:
         ----------
         folder : str or Path
             A new or an empty folder.
-        float32 : bool
-            Whether to save an arm that an index stores in another format as one that returns its
-            vectors as float32.
 
         Returns
         -------
@@ -128,7 +124,7 @@ class Best:
         >>> run.best().save("my-model")  # doctest: +SKIP
         """
         with self.load() as encoder:
-            return encoder.save(folder, self._card, float32)
+            return encoder.save(folder, self._card)
 
     @property
     def _card(self) -> str:

@@ -63,8 +63,8 @@ def fact(label: str, text: str) -> list[str]:
 def candidate(arm: Arm) -> str:
     """A candidate in words.
 
-    >>> candidate(Arm("tiny", "step8", 3)), candidate(Arm("minilm", "main", 6, "last,int8"))
-    ('tiny, step 8, layer 3', 'minilm, layer 6, last,int8')
+    >>> candidate(Arm("tiny", "step8", 3)), candidate(Arm("minilm", "main", 6, "last,64d"))
+    ('tiny, step 8, layer 3', 'minilm, layer 6, last,64d')
     """
     revision = arm.revision
     if (step := arm.checkpoint.step) is not None:

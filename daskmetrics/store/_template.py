@@ -200,7 +200,7 @@ def score_key(version: int, encode: Key, arm: Arm, seed: int, corpus: Key = "") 
 
     The corpus is part of it only if the arm's readout is fitted on it.
     """
-    fitted = [corpus] if Readout.parse(arm.readout).is_fitted else []
+    fitted = [corpus] if Readout.parse(arm.readout).principal else []
     return content_key("score", version, encode, str(arm), arm.layer, seed, *fitted)
 
 

@@ -18,9 +18,10 @@ from daskmetrics.core.results import Scored
 LAYERS, TASKS = range(4), {"order": 1.0, "topics": 2.0}
 N = 200  # items of a task
 READOUTS = [
-    ",".join(filter(None, parts)) for parts in product(("mean", "last"), ("", "256d"), ("", "int8"))
+    ",".join(filter(None, parts))
+    for parts in product(("mean", "last"), ("", "mean1-3"), ("", "256d"))
 ]
-LOSS = {"last": 0.04, "256d": 0.01, "int8": 0.0}
+LOSS = {"last": 0.04, "256d": 0.01, "mean1-3": 0.0}
 
 
 def made(seed: int = 0, outcomes: bool = True, layers=LAYERS) -> dict:
@@ -83,7 +84,7 @@ def worth_of(recorded, value):
     return next(worth for worth in worths_of(recorded, TASKS) if worth.value == value)
 
 
-@pytest.mark.parametrize(("value", "base"), [("last", "mean"), ("int8", "")])
+@pytest.mark.parametrize(("value", "base"), [("last", "mean"), ("mean1-3", "")])
 def test_a_choice_is_worth_what_plain_loops_over_items_and_pairs_give(value, base):
     recorded = made()
     found = worth_of(recorded, value)
@@ -99,10 +100,10 @@ def test_what_loses_differs_from_what_does_nothing():
     assert {value: worth.beyond for value, worth in found.items()} == {
         "last": True,
         "256": True,
-        "int8": False,
+        "mean1-3": False,
     }
     assert found["last"].difference.value == pytest.approx(-0.04, abs=0.01)
-    assert (found["int8"].base, found["256"].base) == ("float32", "")
+    assert (found["mean1-3"].base, found["256"].base) == ("", "")
 
 
 def test_the_stated_error_is_that_of_other_items():
@@ -162,17 +163,17 @@ def test_arms_that_differ_in_two_choices_are_no_pair():
     recorded = made(layers=[0])
     kept = {
         arm: recorded[arm]
-        for arm in (Arm("m", "main", 0, "mean"), Arm("m", "main", 0, "last,int8"))
+        for arm in (Arm("m", "main", 0, "mean"), Arm("m", "main", 0, "last,mean1-3"))
     }
     assert worths_of(kept, TASKS) == ()
-    assert worths_of({}, TASKS) == () and set(base_of([]).values()) == {"", "float32"}
+    assert worths_of({}, TASKS) == () and set(base_of([]).values()) == {""}
 
 
 def test_equal_outcomes_differ_by_nothing():
     recorded = made(layers=[0])
-    recorded[Arm("m", "main", 0, "mean,int8")] = recorded[Arm("m", "main", 0, "mean")]
+    recorded[Arm("m", "main", 0, "mean,mean1-3")] = recorded[Arm("m", "main", 0, "mean")]
     kept = {
-        arm: by_task for arm, by_task in recorded.items() if arm.readout in ("mean", "mean,int8")
+        arm: by_task for arm, by_task in recorded.items() if arm.readout in ("mean", "mean,mean1-3")
     }
     (found,) = worths_of(kept, TASKS)
     assert (found.difference.value, found.difference.stderr, found.beyond) == (0, 0, False)

@@ -36,7 +36,7 @@ def test_ready_made_profiles_are_valid(path):
     ("data", "message"),
     [
         (with_(serch={}), "Unknown key 'serch'. Did you mean 'search'?"),
-        (with_(cluster={"qos": "long"}), "Unknown key 'qos'"),
+        (with_(cluster={"max_jobs": 4}), "Unknown key 'max_jobs'"),
         (with_(search={"buget": 0.1}), "Unknown key 'buget'. Did you mean 'budget'?"),
         (
             with_(models=[{"name": "a", "train": {"wdth": 8}}]),

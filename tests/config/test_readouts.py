@@ -19,12 +19,10 @@ def test_readouts_are_the_product_of_what_is_listed_and_the_first_of_each_comes_
     parts = {
         "pooling": ["mean", "last", "cls", "max"],
         "dimensions": ["all", 128, "pca32"],
-        "whitening": [False, True],
-        "storage": ["float32", "int8", "binary"],
     }
     names = config.parse({**BASE, "readouts": parts}).readouts.names(depth=6)
     assert len(set(names)) == len(names) == len(list(product(*parts.values())))
-    assert names[:4] == ("mean", "mean,int8", "mean,binary", "mean,whitened")
+    assert names[:4] == ("mean", "mean,128d", "mean,pca32", "last")
 
 
 @pytest.mark.parametrize(
@@ -60,8 +58,7 @@ def test_layers_that_do_not_exist_are_refused_with_those_that_do(text):
         ("layers", ["mean(-:3)"], "'each', or layers that are read together"),
         ("dimensions", ["pca"], "components such as pca128"),
         ("dimensions", [0], "readouts.dimensions"),
-        ("storage", ["int4"], "readouts.storage"),
-        ("storage", [], "readouts.storage"),
+        ("dimensions", [], "readouts.dimensions"),
         ("poling", ["mean"], "Did you mean 'pooling'"),
     ],
 )
@@ -72,10 +69,8 @@ def test_what_is_not_a_part_of_a_readout_is_refused_and_named(part, value, messa
 
 
 def test_a_single_value_stands_for_a_list_of_one():
-    given = config.parse(
-        {**BASE, "readouts": {"pooling": "last", "dimensions": 64, "whitening": True}}
-    )
-    assert given.readouts.names(depth=3) == ("last,64d,whitened",)
+    given = config.parse({**BASE, "readouts": {"pooling": "last", "dimensions": 64}})
+    assert given.readouts.names(depth=3) == ("last,64d",)
 
 
 def test_a_model_may_have_readouts_of_its_own():

@@ -19,7 +19,6 @@ from daskmetrics.tasks import resolve
 READOUTS = {
     "pooling": ["protocol", "last"],
     "dimensions": ["all", 8],
-    "storage": ["float32", "int8"],
 }
 
 
@@ -55,7 +54,7 @@ def test_keys_of_default_arms_and_stores_are_those_from_before_there_were_readou
 
 
 def test_readouts_change_the_run_and_not_the_scores_that_it_had(prepared):
-    plain, more = prepared(), prepared(readouts={"storage": ["float32", "int8"]})
+    plain, more = prepared(), prepared(readouts={"pooling": ["protocol", "last"]})
     arm, task = Arm("a", "step1", 2), plain.tasks[0]
     assert more.key != plain.key
     assert more.measure_keys == plain.measure_keys
@@ -64,11 +63,11 @@ def test_readouts_change_the_run_and_not_the_scores_that_it_had(prepared):
 
 
 def test_only_a_readout_that_is_fitted_depends_on_the_corpus(prepared):
-    parts = {"storage": ["float32", "float16", "int8"]}
+    parts = {"dimensions": ["all", 8, "pca8"]}
     one, other = prepared(readouts=parts), prepared(readouts=parts, corpus={"prompts": 12})
     task = one.tasks[0]
     same = [one.score_key(arm, task) == other.score_key(arm, task) for arm in one.arms]
-    assert same == [arm.readout != "int8" for arm in one.arms]
+    assert same == [arm.readout != "pca8" for arm in one.arms]
 
 
 @pytest.mark.parametrize(
@@ -79,10 +78,6 @@ def test_only_a_readout_that_is_fitted_depends_on_the_corpus(prepared):
             "Model 'a': Readout '17d' keeps 17 dimensions, but vectors have 16: keep fewer",
         ),
         ({"dimensions": ["pca16"]}, "a corpus of 16 texts.*Set corpus.prompts to 17 or more"),
-        (
-            {"whitening": [True]},
-            "16 dimensions, whitened.*or combine whitening with 'pca15' or fewer",
-        ),
         (
             {"pooling": ["as_shipped"]},
             "Model 'a' is to be read with 'pooling: as_shipped', but it ships none",
@@ -107,7 +102,7 @@ def test_a_dry_run_counts_the_arms(prepared, tmp_path):
     revisions = len(experiment.checkpoints)
     assert (
         rows["models"]
-        == f"a ({revisions} checkpoints x 3 layers x 8 readouts, and 8 of layers together)"
+        == f"a ({revisions} checkpoints x 3 layers x 4 readouts, and 4 of layers together)"
     )
     assert rows["arms"] == f"{revisions * (3 * 8 + 8)} in {revisions} checkpoints"
 
@@ -147,13 +142,13 @@ def test_a_run_scores_what_each_readout_gives_and_the_same_as_here_and_now(
     )  # fmt: skip
     (task,) = run.tasks
     scored = {arm: values[task].score for arm, values in run.recorded.items()}
-    assert len(scored) == 4 * 8 + 8
+    assert len(scored) == 4 * 4 + 4
     board = dm.layers(folder, reviews, readouts=readouts)
     assert {str(each.arm).partition("/")[2]: each.mean for each in board.arms} == {
         str(arm).partition("/")[2]: score for arm, score in scored.items()
     }
     widths = {arm.readout: values[task].dimensions for arm, values in run.recorded.items()}
-    assert (widths["last"], widths["8d,int8"], widths["concat1+3"]) == (32, 8, 64)
+    assert (widths["last"], widths["8d"], widths["concat1+3"]) == (32, 8, 64)
     block = store.read_block(
         tmp_path / "run" / "store.zarr", "scores", next(iter(scored)).checkpoint
     )

@@ -1,4 +1,4 @@
-"""An encoder of an arm gives what tasks were scored on, and what an index stores of it."""
+"""An encoder of an arm gives what tasks were scored on."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ READOUTS = (
     "",
     "max,8d",
     "mean1+2",
-    "last,concat1+2,float16",
-    "mean,8d,int8",
-    "pca8,binary",
-    "weighted,pca8,whitened",
+    "last,concat1+2",
+    "mean,8d",
+    "weighted,pca8",
 )
 
 
@@ -62,32 +61,4 @@ def test_vectors_are_those_that_a_worker_scores(folder: Path, tmp_path: Path, re
     encoder = Encoder.load(str(folder), None, 2, read.as_dict(), readout=readout, corpus=path)
     vectors = encoder.encode(task.texts())
     assert vectors.dtype == np.float32 and vectors.shape == scored.shape
-    step = 0.0 if encoder.fitted.step is None else float(encoder.fitted.step.max())
-    np.testing.assert_allclose(vectors, scored, atol=1e-5 * np.abs(scored).max() + 1.01 * step)
-    # of int8, some are rounded apart
-    assert (np.abs(vectors - scored) > 1e-5 * np.abs(scored).max()).mean() < 0.001
-
-
-@pytest.mark.parametrize(
-    ("readout", "dtype", "width"),
-    [
-        ("", np.float32, 32),
-        ("mean,float16", np.float16, 32),
-        ("mean,16d,int8", np.int8, 16),
-        ("12d,binary", np.uint8, 2),
-    ],
-)
-def test_an_index_stores_what_the_readout_says(
-    folder: Path, tmp_path: Path, readout: str, dtype, width: int
-) -> None:
-    read, path = (
-        protocol_of(Protocol(), Model(name="m", source=str(folder)), folder),
-        tmp_path / "corpus.json",
-    )
-    path.write_text(json.dumps(CORPUS))
-    encoder = Encoder.load(str(folder), None, 1, read.as_dict(), readout=readout, corpus=path)
-    stored = encoder.encode(["one text", "another"], stored=True)
-    assert (stored.dtype, stored.shape) == (dtype, (2, width))
-    assert stored.nbytes == 2 * Readout.parse(readout).bytes_per_vector(embedders.WIDTH)
-    seen = encoder.encode(["one text", "another"])
-    np.testing.assert_array_equal(encoder.fitted.seen(stored, embedders.WIDTH), seen)
+    np.testing.assert_allclose(vectors, scored, atol=1e-5 * np.abs(scored).max())

@@ -41,10 +41,10 @@ SWEEP = {"policy": "sweep"}
 STEPS = tuple(f"step{step}" for step in log_steps(8))
 SUITES = (Suite("tiny", STEPS, (0, 1, 2), 2), Suite("small", STEPS, (0, 1, 2, 3), 3))
 TASKS = ("stdlib:order", "stdlib:package", "stdlib:retrieval")
-LOST = {"last": 0.04, "16d": 0.01, "int8": 0.0005}  # by a readout
+LOST = {"last": 0.04, "16d": 0.01}  # by a readout
 READOUTS = tuple(
     ",".join(filter(None, parts))
-    for parts in product(("mean", "last"), ("", "mean1-3"), ("", "16d"), ("", "int8"))
+    for parts in product(("mean", "last"), ("", "mean1-3"), ("", "16d"))
 )
 HOSTILE = "ValueError: <script>alert('x')</script> \x1b[2J"
 ENVIRONMENT = {
