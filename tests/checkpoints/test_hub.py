@@ -87,6 +87,8 @@ def test_a_hub_that_does_not_answer_is_refused_with_the_reason(tmp_path, monkeyp
         use(hub, tmp_path, monkeypatch)
         with pytest.raises(ConfigError, match="The hub has no repository 'org/suite', or shows it"):
             locate()
+    # nothing listens there; connections to the server may still be open
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(ConfigError, match="the hub cannot be reached"):
         locate()
 

@@ -16,7 +16,7 @@ def recipe(tmp_path: Path) -> Recipe:
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The suite of this recipe, trained without interruptions to each of its revisions."""
+    """The suite of this recipe, trained in one go."""
     folder = tmp_path_factory.mktemp("undisturbed")
     recipe = small_recipe(folder)
     train_to(recipe, folder / "suite", revisions(recipe)[-1])
