@@ -4,7 +4,8 @@ daskmetrics map benchmarks/iterations.py:iteration --iterations 500 --workers 2 
 results.parquet
 
 Each iteration multiplies random matrices on the worker's GPU, or on its CPU threads, and returns
-the speed. The checksum depends only on the seed: `--verify 20 --ignore gflops` reproduces it.
+the speed. The checksum depends only on the seed: `daskmetrics runs verify
+runs/iteration --ignore gflops` reproduces it.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def main() -> None:
         time.sleep(0.2)
     code = call(*command)
     print(f"(exit code {code})")
-    call("map", function[0], "--verify", "10")
+    call("runs", "verify", "runs/iteration", "--sample", "10")
     call("runs", "verify", "results.csv", "--sample", "5")
     call("status", "runs/iteration")
     call("report", "runs/iteration")

@@ -76,7 +76,11 @@ MOVED = {
     cls=Sections,
     sections=SECTIONS,
     moved=MOVED,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 110,
+        "show_default": True,
+    },
     epilog=example(
         "daskmetrics run                    # the demo; then: daskmetrics status demo",
         "daskmetrics run mine.yaml",

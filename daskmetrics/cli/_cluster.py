@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from daskmetrics.cli._common import PATH, Sections, end_as_by_ctrl_c, example, friendly, say
+from daskmetrics.cli._common import PATH, Sections, end_as_by_ctrl_c, example, say
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.table import Table
 
@@ -24,7 +24,6 @@ def cluster() -> None:
 
 @cluster.command(epilog=example("daskmetrics cluster show l40s"))
 @click.argument("profile")
-@friendly
 def show(profile: str) -> None:
     """Show each key of PROFILE with its value and where it comes from.
 
@@ -33,26 +32,19 @@ def show(profile: str) -> None:
     """
     import json
 
-    from daskmetrics.config.loading import JOBQUEUE, cluster_origins, jobqueue_settings
+    from daskmetrics.config.loading import cluster_origins
 
     loaded, origins = cluster_origins(profile)
     rows = []
     for key, value in loaded.model_dump(mode="json").items():
-        if not isinstance(value, str):
-            value = json.dumps(value)
-        rows.append((key, value, origins.get(key, "default")))
+        text = value if isinstance(value, str) else json.dumps(value)
+        rows.append((key, text, origins.get(key, "default")))
     rows.sort(key=lambda row: row[2] == "default")
-    notes = []
-    if loaded.kind == "slurm":
-        unused = ", ".join(key for key in jobqueue_settings() if key not in JOBQUEUE)
-        if unused:
-            notes.append(f"Not used of jobqueue.yaml: {unused}.")
-    Table(("key", "value", "from"), tuple(rows), notes=tuple(notes)).show()
+    Table(("key", "value", "from"), tuple(rows)).show()
 
 
 @cluster.command(epilog=example("daskmetrics cluster script l40s"))
 @click.argument("profile")
-@friendly
 def script(profile: str) -> None:
     """Print the job scripts of PROFILE.
 
@@ -79,7 +71,6 @@ def script(profile: str) -> None:
 
 @cluster.command(epilog=example("daskmetrics cluster init -o site.yaml"))
 @click.option("-o", "--output", type=PATH, help="File to write.  [default: print it]")
-@friendly
 def init(output: Path | None) -> None:
     """Write a profile for the Slurm of this machine.
 
@@ -89,15 +80,16 @@ def init(output: Path | None) -> None:
     """
     from daskmetrics.cluster.slurm import partitions
     from daskmetrics.cluster.slurm.profile import choose, profile_text
-    from daskmetrics.config.loading import jobqueue_settings
+    from daskmetrics.config.loading import JOBQUEUE, jobqueue_settings
 
     if output is not None and output.exists():
         raise ConfigError(f"'{output}' already exists: choose another file, or remove it.")
     site = partitions.read_site()
-    jobqueue = jobqueue_settings()
-    partition, nodes = choose(site, jobqueue.get("queue"))
-    _, address = partitions.first_node(nodes.names)
-    text = profile_text(site, partition, nodes, partitions.interface_to(address), jobqueue)
+    settings = jobqueue_settings().items()
+    jobqueue = {JOBQUEUE[key]: value for key, value in settings if key in JOBQUEUE}
+    partition, nodes = choose(site, jobqueue.get("partition"))
+    interface = partitions.interface_to(partitions.first_address(nodes.names))
+    text = profile_text(site, partition, nodes, interface, jobqueue)
     if output is None:
         say(text, nl=False)
         return
@@ -107,7 +99,6 @@ def init(output: Path | None) -> None:
 
 @cluster.command("test", epilog=example("daskmetrics cluster test local"))
 @click.argument("profile")
-@friendly
 def test_(profile: str) -> None:
     """Test PROFILE with one worker.
 
@@ -117,7 +108,7 @@ def test_(profile: str) -> None:
     """
     from daskmetrics import config
     from daskmetrics.cluster import connect
-    from daskmetrics.cluster.selftest import SelfTestResult, SelfTestStatus, run_checks
+    from daskmetrics.cluster.selftest import SelfTestResult, run_checks
     from daskmetrics.core.machine import workers
     from daskmetrics.execution import handshake
 
@@ -127,19 +118,16 @@ def test_(profile: str) -> None:
     began = time.perf_counter()
     with connect(loaded, "selftest", lambda text: say(text, err=True)) as client:
         name = next(iter(workers(client).values()))["name"]
-        arrival = SelfTestResult(
-            "worker", SelfTestStatus.OK, time.perf_counter() - began, f"'{name}' has arrived"
-        )
+        took = time.perf_counter() - began
         results = [
-            arrival,
+            SelfTestResult("worker", "ok", took, f"'{name}' has arrived"),
             *run_checks(client, loaded, handshake.question(), handshake.require_same),
         ]
-    rows = tuple(
-        (check.name, check.status.value, f"{check.seconds:.2f} s", check.message)
-        for check in results
-    )
-    Table(("check", "", "took", "result"), rows).show()
-    if any(check.status is SelfTestStatus.FAILED for check in results):
+    rows = [
+        (check.name, check.status, f"{check.seconds:.2f} s", check.message) for check in results
+    ]
+    Table(("check", "", "took", "result"), tuple(rows)).show()
+    if any(check.status == "failed" for check in results):
         sys.exit(1)
 
 

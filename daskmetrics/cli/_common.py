@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -31,6 +31,8 @@ from daskmetrics.core.table import printable_lines
 if TYPE_CHECKING:
     from daskmetrics.config import Config
     from daskmetrics.report import Run
+
+T = TypeVar("T")
 
 INTERRUPTED = 130  # exit code of a command that was ended by Ctrl-C
 
@@ -64,6 +66,29 @@ run_folder = click.argument("run", type=RUN, default=RUNS / "demo")
 #: The argument CONFIG, which a command can do without.
 config_file = click.argument("config", type=PATH, required=False)
 
+Decorator: TypeAlias = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+def text_option(name: str, metavar: str | None, help: str, **settings: Any) -> Decorator:
+    """An option with a text, shown as ``metavar``."""
+    return click.option(name, metavar=metavar, help=help, **settings)
+
+
+def number_option(name: str, help: str, least: int = 1, **settings: Any) -> Decorator:
+    """An option with an integer that is not below the least."""
+    return click.option(name, type=click.IntRange(least), metavar="N", help=help, **settings)
+
+
+def path_option(name: str, help: str, **settings: Any) -> Decorator:
+    """An option with a file or a folder."""
+    return click.option(name, type=PATH, help=help, **settings)
+
+
+def flag_option(name: str, help: str) -> Decorator:
+    """An option without a value."""
+    return click.option(name, is_flag=True, help=help)
+
+
 #: The option --set, which changes CONFIG.
 settings_option = click.option(
     "--set",
@@ -72,6 +97,12 @@ settings_option = click.option(
     metavar="KEY=VALUE",
     help="Such as search.budget=0.1; may be repeated.",
 )
+
+#: The option --folder.
+folder_option = path_option("--folder", "Folder of the run.  [default: runs/NAME]")
+
+#: The option --workers, which changes CONFIG.
+workers_option = number_option("--workers", "Number of workers; short for --set cluster.workers=N.")
 
 
 def say(text: object = "", err: bool = False, nl: bool = True) -> None:
@@ -103,15 +134,15 @@ def show_summary(run: Run) -> None:
     say(report.whereabouts(run.folder))
 
 
-def friendly(command: Callable[..., None]) -> Callable[..., None]:
+def friendly(command: Callable[..., T]) -> Callable[..., T]:
     """Print errors of this package as one message, without a traceback; exit code 2 if nothing was
     started.
     """
 
     @wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
+    def run(*args: Any, **kwargs: Any) -> T:
         try:
-            command(*args, **kwargs)
+            return command(*args, **kwargs)
         except DaskmetricsError as error:
             say(f"Error: {error}", err=True)
             sys.exit(2 if isinstance(error, (ConfigError, LockedError)) else 1)
@@ -123,6 +154,7 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
             sys.exit(INTERRUPTED)
         except BrokenPipeError:  # the reader, such as head, has ended
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
         except OSError as error:
             if error.errno not in UNWRITABLE | NO_ROOM or error.filename is None:
                 raise
@@ -145,15 +177,17 @@ class Output:
     code: int = 0
 
 
+as_json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document; see docs/json.md."
+)
+
+
 def answering(command: Callable[..., Output]) -> Callable[..., None]:
     """Print what a command returns: for a reader or, with --json, as one JSON document and nothing
     else.
     """
 
-    @click.option(
-        "--json", "as_json", is_flag=True, help="Print one JSON document; see docs/json.md."
-    )
-    @friendly
+    @as_json_option
     @wraps(command)
     def run(*args: Any, as_json: bool, **kwargs: Any) -> None:
         answer = command(*args, **kwargs)
@@ -195,9 +229,8 @@ def sentence(command: click.Command) -> str:
 class Sections(click.Group):
     """A group whose help lists its commands under headings, each with a whole sentence.
 
-    ``sections`` has the names of the commands by heading; names without a command are skipped.
-    Without it, all commands are under one heading. ``moved`` names what replaces a command of an
-    earlier version.
+    ``sections`` has the names of the commands by heading; without it, all are under one heading.
+    ``moved`` names what replaces a command of an earlier version.
     """
 
     def __init__(
@@ -211,6 +244,10 @@ class Sections(click.Group):
         self._sections = sections
         self._moved = moved or {}
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; its errors are printed as messages."""
+        return friendly(super().invoke)(ctx)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -223,22 +260,11 @@ class Sections(click.Group):
             ctx.fail(f"No command '{name}'.{hint} See: {ctx.command_path} --help")
         return super().resolve_command(ctx, args)
 
-    @property
-    def sections(self) -> Mapping[str, Sequence[str]]:
-        """Names of the commands by heading."""
-        if not self._sections:
-            return {"Commands": list(self.commands)}
-        present = {}
-        for heading, names in self._sections.items():
-            commands = [name for name in names if name in self.commands]
-            if commands:
-                present[heading] = commands
-        return present
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections, their columns aligned."""
         width = max(map(len, self.commands))
-        for heading, names in self.sections.items():
+        sections = self._sections or {"Commands": list(self.commands)}
+        for heading, names in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(
                     [(name.ljust(width), sentence(self.commands[name])) for name in names]

@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING
 import click
 
 from daskmetrics.cli._common import (
-    PATH,
     config_file,
     configuration,
     example,
-    friendly,
+    flag_option,
+    folder_option,
+    path_option,
     run_folder,
     say,
     settings_option,
+    text_option,
 )
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.table import Table
 from daskmetrics.core.text import size_text
 
 if TYPE_CHECKING:
@@ -28,33 +33,22 @@ if TYPE_CHECKING:
 @click.command(epilog=example("daskmetrics runs prefetch mine.yaml --dry-run"))
 @config_file
 @settings_option
-@click.option(
-    "--task",
-    "tasks",
-    multiple=True,
-    metavar="NAME",
-    help="Only the data of this task; may be repeated.",
-)
-@click.option(
-    "--dry-run", is_flag=True, help="Show what is missing and its size, and download nothing."
-)
-@friendly
+@text_option("--task", "NAME", "Only the data of this task; may be repeated.", multiple=True)
+@flag_option("--dry-run", "Show what is missing and its size, and download nothing.")
 def prefetch(
-    config: Path | None, settings: tuple[str, ...], tasks: tuple[str, ...], dry_run: bool
+    config: Path | None, settings: tuple[str, ...], task: tuple[str, ...], dry_run: bool
 ) -> None:
     """Download the models and data sets that CONFIG needs.
 
     Workers then need no network. Files on this machine are not downloaded again, and an interrupted
     download resumes.
     """
-    from daskmetrics.core.errors import ConfigError
-    from daskmetrics.core.table import Table
     from daskmetrics.experiment import prefetch as downloading
     from daskmetrics.tasks import resolve
 
     limited = []
-    if tasks:
-        missing = downloading.data_sets(resolve(tasks))
+    if task:
+        missing = downloading.data_sets(resolve(task))
     else:
         experiment = _prepared(config, settings)
         missing = downloading.downloads(experiment)
@@ -71,10 +65,10 @@ def prefetch(
         say(f"{subject} is on this machine.")
         return
     sizes = [download.size() for download in missing]
-    rows = []
-    for download, size in zip(missing, sizes, strict=True):
-        text = "unknown" if size is None else size_text(size)
-        rows.append((download.kind, download.name, text))
+    rows = [
+        (download.kind, download.name, "unknown" if size is None else size_text(size))
+        for download, size in zip(missing, sizes, strict=True)
+    ]
     Table(("what", "name", "size"), tuple(rows)).show()
     total = f"{size_text(sum(filter(None, sizes)))} to download into '{downloading.cache()}'"
     if None in sizes:
@@ -116,17 +110,14 @@ def _download(missing: list[MissingFiles]) -> dict[str, str]:
     "kind",
     type=click.Choice(["mteb", "csv"]),
     default="csv",
-    show_default=True,
     help="Layout of the scores.",
 )
-@click.option("--output", type=PATH, help="[default: export-mteb or scores.csv in RUN]")
-@friendly
+@path_option("--output", "[default: export-mteb or scores.csv in RUN]")
 def export(run: Path, kind: str, output: Path | None) -> None:
     """Write the scores of RUN as CSV for `replay`, or as files of mteb.
 
     The files are those of mteb's ResultCache, with one experiment per layer.
     """
-    from daskmetrics.core.files import RunFolder
     from daskmetrics.experiment import transfer
 
     folder = RunFolder(run).must_exist()
@@ -147,8 +138,7 @@ def export(run: Path, kind: str, output: Path | None) -> None:
 @click.argument("results", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @config_file
 @settings_option
-@click.option("--folder", type=PATH, help="Folder of the run.  [default: runs/NAME]")
-@friendly
+@folder_option
 def import_results(
     results: Path, config: Path | None, settings: tuple[str, ...], folder: Path | None
 ) -> None:
@@ -156,32 +146,24 @@ def import_results(
 
     RESULTS is a folder of mteb results by layer.
     """
-    from daskmetrics.core.files import RunFolder
     from daskmetrics.experiment import transfer
 
     experiment = _prepared(config, settings)
     run = RunFolder(folder or Path("runs") / experiment.config.name)
     counts = transfer.import_results(experiment, run, results)
     say(f"{counts.new} scores imported into '{run.path}'; {counts.known} were known.")
-    if counts.unmarked:
-        say(f"{counts.unmarked} do not name their protocol; the protocol of the run is assumed.")
-    if counts.reduced:
-        say(
-            f"{counts.reduced} had more splits or subsets than the task; only those of the task "
-            "are used."
-        )
-    if counts.incomplete:
-        say(
-            f"{counts.incomplete} lack a split or subset of the task and are left out; "
-            f"{counts.example}."
-        )
-    if counts.other_protocol:
-        say(f"{counts.other_protocol} were made with another protocol and are left out.")
-    if counts.elsewhere:
-        say(
-            f"{counts.elsewhere} are of models, revisions, layers or tasks that the configuration "
-            "does not name."
-        )
+    remarks = {
+        "do not name their protocol; the protocol of the run is assumed": counts.unmarked,
+        "had more splits or subsets than the task; only those of the task are used": counts.reduced,
+        f"lack a split or subset of the task and are left out; {counts.example}": counts.incomplete,
+        "were made with another protocol and are left out": counts.other_protocol,
+        "are of models, revisions, layers or tasks that the configuration does not name": (
+            counts.elsewhere
+        ),
+    }
+    for remark, count in remarks.items():
+        if count:
+            say(f"{count} {remark}.")
 
 
 def _prepared(config: Path | None, settings: tuple[str, ...]) -> Experiment:

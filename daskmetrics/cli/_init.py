@@ -9,7 +9,14 @@ from pathlib import Path
 
 import click
 
-from daskmetrics.cli._common import PATH, example, friendly, say
+from daskmetrics.cli._common import (
+    PATH,
+    example,
+    flag_option,
+    path_option,
+    say,
+    text_option,
+)
 from daskmetrics.core.errors import ConfigError
 
 TASKS, BUDGET, CLUSTER = "stdlib:demo", "auto", "local"
@@ -59,43 +66,28 @@ Ask = Callable[[str, str], str]
         "-o mine.yaml --yes",
     )
 )
-@click.option(
-    "--model",
-    "models",
-    multiple=True,
-    metavar="SOURCE",
-    help="A folder or a hub id; may be repeated.",
+@text_option("--model", "SOURCE", "A folder or a hub id; may be repeated.", multiple=True)
+@path_option("--data", "Your labelled texts: .csv, .tsv, .jsonl, .parquet or a folder.")
+@text_option(
+    "--text", "COLUMN", "The column of --data with the texts.  [default: recognised by name]"
 )
-@click.option(
-    "--data", type=PATH, help="Your labelled texts: .csv, .tsv, .jsonl, .parquet or a folder."
+@text_option(
+    "--label", "COLUMN", "The column of --data with the labels.  [default: recognised by name]"
 )
-@click.option(
-    "--text",
-    metavar="COLUMN",
-    help="The column of --data with the texts.  [default: recognised by name]",
-)
-@click.option(
-    "--label",
-    metavar="COLUMN",
-    help="The column of --data with the labels.  [default: recognised by name]",
-)
-@click.option(
+@text_option(
     "--tasks",
-    metavar="NAME,NAME,...",
-    help=f"Tasks, as `list tasks` shows them.  [default: {TASKS}, or --data]",
+    "NAME,NAME,...",
+    f"Tasks, as `list tasks` shows them.  [default: {TASKS}, or --data]",
 )
-@click.option(
-    "--budget",
-    metavar="SHARE",
-    help=f"Share of the cost of every score, or auto.  [default: {BUDGET}]",
+@text_option(
+    "--budget", "SHARE", f"Share of the cost of every score, or auto.  [default: {BUDGET}]"
 )
-@click.option("--cluster", metavar="PROFILE", help=f"Where to run.  [default: {CLUSTER}]")
+@text_option("--cluster", "PROFILE", f"Where to run.  [default: {CLUSTER}]")
 @click.option("-o", "--output", type=PATH, help="File to write.  [default: NAME-OF-THE-MODEL.yaml]")
-@click.option("--yes", is_flag=True, help="Ask nothing: take the defaults for what is not given.")
-@click.option("--force", is_flag=True, help="Replace a file that exists.")
-@friendly
+@flag_option("--yes", "Ask nothing: take the defaults for what is not given.")
+@flag_option("--force", "Replace a file that exists.")
 def init(
-    models: tuple[str, ...],
+    model: tuple[str, ...],
     data: Path | None,
     text: str | None,
     label: str | None,
@@ -116,12 +108,9 @@ def init(
             return default
         return str(click.prompt(question, default, show_default=default != ""))
 
-    if not models:
-        source = ask("Model: a folder, or a hub id such as EleutherAI/pythia-14m", "")
-        if not source:
-            raise ConfigError("No model: name its folder or hub id with --model.")
-        models = (source,)
-    sources = [require_source(source) for source in models]
+    sources = model or (ask("Model: a folder, or a hub id such as EleutherAI/pythia-14m", ""),)
+    for source in sources:
+        _require(source)
     names = _tasks(ask, data, text, label, tasks)
     if budget is None:
         budget = ask("Share of the cost of every score to spend, between 0 and 1, or auto", BUDGET)
@@ -147,34 +136,15 @@ def _tasks(
         answer = ask("Your labelled texts, a file (empty: built-in tasks)", "")
         if answer:
             data = Path(answer)
+            text = ask("Column with the texts (empty: recognised by its name)", "")
+            label = ask("Column with the labels (empty: recognised by its name)", "")
     if data is not None:
-        names.insert(0, _file(ask, data, text, label))
+        columns = {"text": text, "label": label}
+        options = ", ".join(f"{role}={column}" for role, column in columns.items() if column)
+        names.insert(0, f"file:{data}({options})" if options else f"file:{data}")
     names = names or [TASKS]
     resolve(names)
     return names
-
-
-def _file(ask: Ask, data: Path, text: str | None, label: str | None) -> str:
-    """The task on a file; asks for its columns if their names do not tell what they are."""
-    from daskmetrics.tasks import resolve
-
-    def task(**columns: str | None) -> str:
-        options = ", ".join(f"{role}={column}" for role, column in columns.items() if column)
-        if not options:
-            return f"file:{data}"
-        return f"file:{data}({options})"
-
-    try:
-        resolve([task(text=text, label=label)])
-    except ConfigError as error:
-        missing = [role for role, column in (("text", text), ("label", label)) if column is None]
-        if not missing or not data.exists():
-            raise
-        text = text or ask(f"{error}\nColumn with the texts", "") or None
-        label = label or ask("Column with the labels", "") or None
-        if not text and not label:
-            raise
-    return task(text=text, label=label)
 
 
 def _write(output: Path, content: str, force: bool) -> None:
@@ -230,15 +200,16 @@ def starter(
     )
 
 
-def require_source(source: str) -> str:
-    """The source of a model; ConfigError if it is neither a folder nor looks like a hub id."""
+def _require(source: str) -> None:
+    """Raise ConfigError if the source of a model is neither a folder nor looks like a hub id."""
     from daskmetrics.checkpoints.locations import is_hub_id
 
+    if not source:
+        raise ConfigError("No model: name its folder or hub id with --model.")
     if not Path(source).expanduser().is_dir() and not is_hub_id(source):
         raise ConfigError(
             f"--model '{source}' is neither a folder nor a hub id such as EleutherAI/pythia-14m."
         )
-    return source
 
 
 def _quoted(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from daskmetrics.cli._common import Output, answering, example, say
+from daskmetrics.cli._common import Output, answering, example, number_option, say, text_option
 from daskmetrics.core.errors import ConfigError
 
 _TRUTH = {"true": True, "false": False}
@@ -25,52 +25,35 @@ _TRUTH = {"true": True, "false": False}
     )
 )
 @click.argument("model")
-@click.option(
-    "--data", metavar="FILE", help="Labelled texts: CSV, TSV, JSON Lines, Parquet or a folder."
-)
-@click.option("--text", metavar="COLUMN", help="Column of the texts.  [default: text]")
-@click.option("--label", metavar="COLUMN", help="Column of the labels.  [default: label]")
-@click.option(
-    "--task",
-    "tasks",
-    multiple=True,
-    metavar="NAME",
-    help="A task in place of a file; may be repeated.",
-)
-@click.option(
-    "--layers",
-    default="all",
-    show_default=True,
-    metavar="N,N,...",
-    help="Layers to score; 0: embeddings.",
-)
+@text_option("--data", "FILE", "Labelled texts: CSV, TSV, JSON Lines, Parquet or a folder.")
+@text_option("--text", "COLUMN", "Column of the texts.  [default: text]")
+@text_option("--label", "COLUMN", "Column of the labels.  [default: label]")
+@text_option("--task", "NAME", "A task in place of a file; may be repeated.", multiple=True)
+@text_option("--layers", "N,N,...", "Layers to score; 0: embeddings.", default="all")
 @click.option(
     "--pooling",
     type=click.Choice(["as_shipped", "mean", "last", "cls"]),
     help="In place of the model's.",
 )
-@click.option(
+@text_option(
     "--readouts",
+    "PART=V,V,...",
+    "Compare readouts: pooling, layers, dimensions, whitening or storage; may be repeated.",
     multiple=True,
-    metavar="PART=V,V,...",
-    help="Compare readouts: pooling, layers, dimensions, whitening or storage; may be repeated.",
 )
-@click.option("--max-length", type=click.IntRange(2), help="Tokens of a text that are read.")
-@click.option(
-    "--seed", type=int, default=0, show_default=True, help="Of folds, draws and starting points."
-)
+@number_option("--max-length", "Tokens of a text that are read.", least=2)
+@text_option("--seed", "N", "Of folds, draws and starting points.", type=int, default=0)
 @answering
 def layers(
     model: str,
     data: str | None,
     text: str | None,
     label: str | None,
-    tasks: tuple[str, ...],
+    task: tuple[str, ...],
     layers: str,
-    pooling: str | None,
     readouts: tuple[str, ...],
-    max_length: int | None,
     seed: int,
+    **protocol: Any,
 ) -> Output:
     """Score every layer of MODEL on your own data, on this machine.
 
@@ -79,23 +62,21 @@ def layers(
     """
     import daskmetrics
 
-    if (data is None) == (not tasks):
+    if (data is None) == (not task):
         raise ConfigError(
             "Give either --data FILE with your labelled texts, or --task NAME, such as "
             "stdlib:order."
         )
-    options = {"pooling": pooling, "max_length": max_length}
-    protocol: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     with warnings.catch_warnings(record=True) as caught:
         board = daskmetrics.layers(
             model,
-            list(tasks) or data,
+            list(task) or data,
             text,
             label,
             layers=_numbers(layers),
             seed=seed,
             readouts=dict(map(_part, readouts)),
-            **protocol,
+            **{key: value for key, value in protocol.items() if value is not None},
         )
     for warning in caught:
         say(f"Warning: {warning.message}", err=True)

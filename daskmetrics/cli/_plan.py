@@ -5,15 +5,15 @@ needs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from daskmetrics.cli._common import (
-    PATH,
     RUN,
     Output,
     answering,
@@ -21,10 +21,14 @@ from daskmetrics.cli._common import (
     configuration,
     end_as_by_ctrl_c,
     example,
-    friendly,
+    flag_option,
+    folder_option,
+    number_option,
     path_of,
+    path_option,
     say,
     settings_option,
+    text_option,
 )
 from daskmetrics.core.errors import ConfigError
 
@@ -32,10 +36,11 @@ if TYPE_CHECKING:
     from daskmetrics.config import Config
     from daskmetrics.core.table import Table
     from daskmetrics.planning import Limits
-    from daskmetrics.planning.bench import Bench
     from daskmetrics.planning.doctor import Finding
     from daskmetrics.planning.plan import Proposal
     from daskmetrics.planning.trials import Runner
+
+T = TypeVar("T")
 
 PROBES = ("allreduce", "loader", "precision")  # workloads of `planning.rank_bench`
 NO_OPTION = 1  # exit code of a plan in which no option can be used
@@ -44,57 +49,27 @@ NO_OPTION = 1  # exit code of a plan in which no option can be used
 @click.command(epilog=example("daskmetrics bench mine.yaml --workers 1,2,4"))
 @config_file
 @settings_option
-@click.option(
-    "--workers",
-    default="1,2",
-    show_default=True,
-    metavar="N,N,...",
-    help="Numbers of workers to compare.",
-)
-@click.option(
-    "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Rounds, interleaved."
-)
+@text_option("--workers", "N,N,...", "Numbers of workers to compare.", default="1,2")
+@number_option("--repeats", "Rounds, interleaved.", default=3)
 @click.option(
     "--workload",
     type=click.Choice(["all", "train", "measure", "search", *PROBES]),
     default="all",
-    show_default=True,
     help="Which part of the experiment to run; `all` measures and searches. The others measure on the largest model "
     "that CONFIG trains: `allreduce` how fast ranks exchange gradients, `loader` how fast they "
     "read their examples, `precision` time and memory of number formats, accumulation and activation checkpointing.",
 )
-@click.option(
-    "--function", metavar="FUNCTION", help="Bench a map of module.py:function instead of CONFIG."
-)
-@click.option(
-    "--iterations", type=click.IntRange(1), default=100, show_default=True, help="Items of the map."
-)
-@click.option(
-    "--batch-size",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Items per unit of the map.",
-)
+@text_option("--function", "FUNCTION", "Bench a map of module.py:function instead of CONFIG.")
+@number_option("--iterations", "Items of the map.", default=100)
+@number_option("--batch-size", "Items per unit of the map.", default=1)
 @click.option("--price", type=click.FloatRange(0), help="Of one worker (GPU) for an hour.")
-@click.option(
-    "--simulate", type=click.IntRange(2), metavar="N", help="Also simulate up to N workers."
+@number_option("--simulate", "Also simulate up to N workers.", least=2)
+@text_option("--cores", "N,N,...", "With --simulate: also workers with so many cores.")
+@text_option(
+    "--memory", "SIZE,...", "With --simulate: also workers with so much memory, as 8GiB,32GiB."
 )
-@click.option(
-    "--cores", metavar="N,N,...", help="With --simulate: also workers with so many cores."
-)
-@click.option(
-    "--memory",
-    metavar="SIZE,...",
-    help="With --simulate: also workers with so much memory, as 8GiB,32GiB.",
-)
-@click.option(
-    "--units",
-    type=click.IntRange(1),
-    help="Units of the simulation.  [default: as many as were measured]",
-)
-@click.option("--output", type=PATH, help="Folder for bench.csv and bench.png.")
-@friendly
+@number_option("--units", "Units of the simulation.  [default: as many as were measured]")
+@path_option("--output", "Folder for the tables as CSV, and bench.png.")
 def bench(
     config: Path | None, settings: tuple[str, ...], output: Path | None, **options: Any
 ) -> None:
@@ -102,16 +77,19 @@ def bench(
 
     The measured times are kept as a calibration, which `plan` uses for its predictions.
     """
-    from daskmetrics.planning import bench, calibration, report, trials
+    from daskmetrics.planning import bench, calibration, rank_bench, report, trials
 
     counts = numbers(options["workers"], "--workers")
-    sizes = _worker_sizes(options["cores"], options["memory"])
-    if sizes and not options["simulate"]:
+    simulated, units = options["simulate"], options["units"]
+    cores = numbers(options["cores"], "--cores") if options["cores"] else ()
+    sizes = _sizes(options["memory"])
+    has_sizes = bool(cores or sizes)
+    if has_sizes and not simulated:
         raise ConfigError("--cores and --memory are those of simulated workers: add --simulate N.")
     if options["function"] and config:
         raise ConfigError("Bench either CONFIG or a map (--function), not both.")
     loaded = configuration(config, settings)
-    if sizes and (
+    if has_sizes and (
         loaded.cluster.device != "cpu" or trials.ranks_share(loaded, options["workload"])
     ):
         raise ConfigError(
@@ -120,7 +98,11 @@ def bench(
         )
     end_as_by_ctrl_c()
     if options["workload"] in PROBES:
-        _probe_training(loaded, options["workload"], max(counts), output)
+        probed = rank_bench.probe(loaded, options["workload"], max(counts), _report_progress)
+        names = (f"{options['workload']}{number or ''}" for number in count())
+        _show_tables(dict(zip(names, probed.tables, strict=False)), output)
+        if probed.calibration:
+            say(f"Calibration: {calibration.save(probed.calibration)}")
         return
     name, running = _runner(loaded, options)
     with running as runner:
@@ -132,42 +114,37 @@ def bench(
             options["repeats"],
             price=options["price"],
             on_start=None if options["function"] else bench.warm,
-            progress=lambda text: say(text, err=True),
+            progress=_report_progress,
         )
     calibration_file = calibration.save(result.calibration)
-    simulated = options["simulate"]
-    units = options["units"]
-    tables = [report.bench_table(result)]
+    tables = {"bench": report.bench_table(result)}
     if simulated:
-        tables.append(report.simulation_table(result, simulated, units))
-    if sizes:
-        cores, memory = sizes
+        tables["simulated"] = report.simulation_table(result, simulated, units)
+    if has_sizes:
         cores = cores or (result.cores,)
-        tables.append(report.size_table(result, cores, memory, simulated, units))
-    for table in tables:
-        say()
-        table.show()
+        tables["sizes"] = report.size_table(result, cores, sizes or [None], simulated, units)
+    _show_tables(tables, output)
     if output:
-        _save(result, tables, output, simulated, units)
+        try:
+            say(report.draw(result, output / "bench.png", simulated, units))
+        except ImportError:
+            say("No plot: matplotlib is not installed. Install daskmetrics[plot].")
     say(f"Calibration: {calibration_file}")
 
 
-def _probe_training(config: Config, workload: str, workers: int, output: Path | None) -> None:
-    """Show what the ranks of a training measure."""
-    from daskmetrics.planning import calibration, rank_bench
+def _report_progress(text: str) -> None:
+    say(text, err=True)
 
-    result = rank_bench.probe(config, workload, workers, lambda text: say(text, err=True))
-    for table in result.tables:
+
+def _show_tables(tables: Mapping[str, Table], output: Path | None) -> None:
+    """Print tables, and write each into a folder, if one is given, as ``NAME.csv``."""
+    for name, table in tables.items():
         say()
         table.show()
-    if output:
-        output.mkdir(parents=True, exist_ok=True)
-        for number, table in enumerate(result.tables):
-            name = output / f"{workload}{number or ''}.csv"
-            name.write_text(table.as_csv(), encoding="utf-8")
-            say(name)
-    if result.calibration:
-        say(f"Calibration: {calibration.save(result.calibration)}")
+        if output:
+            output.mkdir(parents=True, exist_ok=True)
+            (output / f"{name}.csv").write_text(table.as_csv(), encoding="utf-8")
+            say(output / f"{name}.csv")
 
 
 def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractContextManager[Runner]]:
@@ -189,62 +166,28 @@ def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractConte
     return spec.function.name, map_runner(spec)
 
 
-def _save(
-    result: Bench, tables: Sequence[Table], folder: Path, simulated: int | None, units: int | None
-) -> None:
-    from daskmetrics.planning import report
-
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, table in zip(("bench", "simulated", "sizes"), tables, strict=False):
-        (folder / f"{name}.csv").write_text(table.as_csv(), encoding="utf-8")
-        say(folder / f"{name}.csv")
-    try:
-        say(report.draw(result, folder / "bench.png", simulated, units))
-    except ImportError:
-        say("No plot: matplotlib is not installed. Install daskmetrics[plot].")
-
-
 @click.command(epilog=example("daskmetrics plan mine.yaml --profiles local,l40s --deadline 8h"))
 @config_file
 @settings_option
-@click.option(
-    "--profiles",
-    metavar="A,B,...",
-    help="Cluster profiles, by name or file.  [default: that of CONFIG]",
+@text_option(
+    "--profiles", "A,B,...", "Cluster profiles, by name or file.  [default: that of CONFIG]"
 )
-@click.option(
-    "--workers",
-    metavar="N,N,...",
-    help="Numbers of workers for each profile.  [default: the profile's]",
+@text_option(
+    "--workers", "N,N,...", "Numbers of workers for each profile.  [default: the profile's]"
 )
 @click.option(
     "--purpose",
     type=click.Choice(["develop", "production", "fastest", "cheapest"]),
     help="Preset: which numbers of workers to compare, and which option to choose.",
 )
-@click.option("--deadline", metavar="TIME", help="From now, waiting included: 8h, 90min, 2d.")
-@click.option(
-    "--budget", metavar="AMOUNT", help="Largest number of worker-hours, or of money: 200gpuh, 500."
-)
-@click.option(
-    "--price",
-    "prices",
-    multiple=True,
-    metavar="[DEVICE=]PRICE",
-    help="Of a worker-hour; may be repeated.",
-)
-@click.option("--folder", type=PATH, help="Folder of the run.  [default: runs/NAME]")
-@click.option(
-    "--probe", is_flag=True, help="First measure a few units on a worker of CONFIG's cluster."
-)
+@text_option("--deadline", "TIME", "From now, waiting included: 8h, 90min, 2d.")
+@text_option("--budget", "AMOUNT", "Largest number of worker-hours, or of money: 200gpuh, 500.")
+@text_option("--price", "[DEVICE=]PRICE", "Of a worker-hour; may be repeated.", multiple=True)
+@folder_option
+@flag_option("--probe", "First measure a few units on a worker of CONFIG's cluster.")
 @click.option("--submit", type=click.IntRange(1), metavar="NUMBER", help="Run this option.")
-@click.option(
-    "--replace", metavar="JOB", help="With --submit: first cancel this pending job of yours."
-)
 @answering
-def plan(
-    config: Path | None, submit: int | None, replace: str | None, probe: bool, **options: Any
-) -> Output:
+def plan(config: Path | None, submit: int | None, probe: bool, **options: Any) -> Output:
     """Compare what CONFIG can run on: when each option would finish, and at what cost.
 
     Nothing is submitted. Numbers that were not measured are marked as assumed; measure them with
@@ -256,18 +199,12 @@ def plan(
     from daskmetrics.planning.report import proposal_document, proposal_tables
 
     path = path_of(config)
-    if replace and submit is None:
-        raise ConfigError(
-            "--replace needs --submit NUMBER: it cancels a job only to start another one."
-        )
-    counts: tuple[int, ...] = ()
-    if options["workers"]:
-        counts = numbers(options["workers"], "--workers")
+    workers = options["workers"]
     request = PlanRequest(
         profiles=tuple(filter(None, (options["profiles"] or "").split(","))),
-        counts=counts,
+        counts=numbers(workers, "--workers") if workers else (),
         limits=_limits(options["deadline"], options["budget"]),
-        prices=dict(_price(text) for text in options["prices"]),
+        prices=dict(map(_price, options["price"])),
         folder=options["folder"],
         settings=options["settings"],
         purpose=options["purpose"],
@@ -281,7 +218,7 @@ def plan(
             table.show()
             say()
         if submit is not None:
-            _submit(click.get_current_context(), proposal, submit, replace, request.folder)
+            _submit(proposal, submit, request.folder)
 
     def document() -> dict[str, Any]:
         if submit is not None:
@@ -303,35 +240,17 @@ def _probe(path: Path, settings: Sequence[str]) -> None:
     say(f"Calibration: {calibration.save(measured)}", err=True)
 
 
-def _submit(
-    context: click.Context,
-    proposal: Proposal,
-    number: int,
-    replace: str | None,
-    folder: Path | None,
-) -> None:
-    """Run an option with `run`, an option of Slurm in a job of its own; first cancel the pending
-    job ``replace``.
-    """
+def _submit(proposal: Proposal, number: int, folder: Path | None) -> None:
+    """Run an option with `run`, an option of Slurm in a job of its own."""
     from daskmetrics.cli._run import run
-    from daskmetrics.cluster.slurm import commands
     from daskmetrics.core.files import RunFolder
     from daskmetrics.planning.plan import keep
 
     option = proposal.option(number)
-    if replace:
-        rows = commands.queue([replace])
-        if not rows:
-            raise ConfigError(f"Job {replace} is not in your queue. See: squeue --me")
-        if not rows[0].pending:
-            message = f"Job {replace} is {rows[0].state.lower()}, not pending, so it stays. See: squeue --me"
-            raise ConfigError(message)
-        commands.cancel([replace])
-        say(f"Cancelled the pending job {replace} ({rows[0].name}).")
     run_folder = RunFolder(folder or Path("runs") / proposal.name)
     keep(proposal, option, run_folder)
     say(f"\nOption {number}: {proposal.command(option)}")
-    context.invoke(
+    click.get_current_context().invoke(
         run,
         config=Path(proposal.config),
         settings=proposal.settings_of(option),
@@ -344,65 +263,54 @@ def _limits(deadline: str | None, budget: str | None) -> Limits:
     from daskmetrics.core.text import parse_duration
     from daskmetrics.planning import Limits
 
+    seconds = parse_duration(deadline)
     if budget is None:
-        return Limits(parse_duration(deadline))
-    try:
-        amount = float(budget.removesuffix("gpuh"))
-    except ValueError:
-        raise ConfigError(
-            f"'--budget {budget}' is neither GPU-hours (200gpuh) nor money (500)."
-        ) from None
+        return Limits(seconds)
+    wanted = "GPU-hours (200gpuh) or money (500)"
+    amount = _parsed(float, budget.removesuffix("gpuh"), f"--budget {budget}", wanted)
     if budget.endswith("gpuh"):
-        return Limits(parse_duration(deadline), worker_hours=amount)
-    return Limits(parse_duration(deadline), cost=amount)
+        return Limits(seconds, worker_hours=amount)
+    return Limits(seconds, cost=amount)
 
 
 def _price(text: str) -> tuple[str, float]:
     device, _, number = text.rpartition("=")
-    try:
-        return device, float(number)
-    except ValueError:
-        raise ConfigError(
-            f"'--price {text}' is not a number, or DEVICE=NUMBER such as l40s=1.2."
-        ) from None
+    wanted = "a number, or DEVICE=NUMBER such as l40s=1.2"
+    return device, _parsed(float, number, f"--price {text}", wanted)
 
 
-def _worker_sizes(
-    cores: str | None, memory: str | None
-) -> tuple[Sequence[int], Sequence[float | None]] | None:
-    """Numbers of cores, none for those of the measured worker, and bytes of memory, None for any;
-    None without both.
-    """
+def _sizes(text: str | None) -> list[float | None]:
+    """Bytes of memory from text such as ``8GiB,32GiB``."""
     from dask.utils import parse_bytes
 
-    if not (cores or memory):
-        return None
-    sizes: list[float] = []
-    if memory:
-        with suppress(ValueError):
-            sizes = [float(parse_bytes(size)) for size in memory.split(",")]
-        if min(sizes, default=0.0) <= 0:
-            raise ConfigError(
-                f"'--memory {memory}' is not a list of sizes, for instance 8GiB,32GiB."
-            )
-    if not cores:
-        return (), sizes or [None]
-    return numbers(cores, "--cores"), sizes or [None]
+    def parse(size: str) -> float:
+        number = float(parse_bytes(size))
+        if number <= 0:
+            raise ValueError
+        return number
+
+    wanted = "a list of sizes, for instance 8GiB,32GiB"
+    sizes = text.split(",") if text else []
+    return [_parsed(parse, size, f"--memory {text}", wanted) for size in sizes]
 
 
 def numbers(text: str, option: str) -> tuple[int, ...]:
     """Increasing numbers from text such as ``1,2,4``; ConfigError for anything else."""
     from daskmetrics.planning.scaling import increasing
 
-    words = text.split(",")
-    result: tuple[int, ...] = ()
-    if all(word.strip().isdigit() for word in words):
-        result = tuple(map(int, words))
+    wanted = "a list of increasing numbers, for instance 1,2,4,8"
+    result = tuple(_parsed(int, word, f"{option} {text}", wanted) for word in text.split(","))
     if not increasing(result):
-        raise ConfigError(
-            f"'{option} {text}' is not a list of increasing numbers, for instance 1,2,4,8."
-        )
+        raise ConfigError(f"'{option} {text}' is not {wanted}.")
     return result
+
+
+def _parsed(parse: Callable[[str], T], text: str, option: str, wanted: str) -> T:
+    """The value of a text; ConfigError if it has none."""
+    try:
+        return parse(text)
+    except ValueError:
+        raise ConfigError(f"'{option}' is not {wanted}.") from None
 
 
 MARKS = {"ok": "ok", "warning": "WARN", "failure": "FAIL"}

@@ -10,62 +10,43 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import RUN, Output, answering, example, say
+from daskmetrics.cli._common import (
+    RUN,
+    Output,
+    answering,
+    example,
+    number_option,
+    text_option,
+)
 from daskmetrics.core.table import Table
 
 if TYPE_CHECKING:
     from daskmetrics.bandit.replay import ReplayPlan, ReplayTrial, Setting
 
-MOST_WORKERS = 10_000  #: that are simulated
-
 
 @click.command(epilog=example("daskmetrics runs replay demo --policy race --seeds 20"))
 @click.argument("scores", type=RUN)
-@click.option(
-    "--policy",
-    default="race",
-    show_default=True,
-    metavar="NAME",
-    help="A policy, or package.module:function.",
-)
-@click.option(
-    "--seeds", type=click.IntRange(1), default=20, show_default=True, help="Number of searches."
-)
-@click.option(
-    "--budget", type=float, default=0.2, show_default=True, help="Share of the exhaustive cost."
-)
-@click.option(
+@text_option("--policy", "NAME", "A policy, or package.module:function.", default="race")
+@number_option("--seeds", "Number of searches.", default=20)
+@text_option("--budget", "SHARE", "Share of the exhaustive cost.", type=float, default=0.2)
+@text_option(
     "--models",
-    "--model",
-    "models",
+    "NAME,NAME,...",
+    "Use only these models of the table; may be repeated.",
     multiple=True,
-    metavar="NAME,NAME,...",
-    help="Use only these models of the table; may be repeated.",
 )
-@click.option(
-    "--objective", default="all", show_default=True, help="All tasks, a kind of task, or one task."
-)
-@click.option(
-    "--subset", type=click.IntRange(1), metavar="N", help="Number of tasks that each seed draws."
-)
+@text_option("--objective", "NAME", "All tasks, a kind of task, or one task.", default="all")
+@number_option("--subset", "Number of tasks that each seed draws.")
 @click.option(
     "--costs",
     type=click.Choice(["published", "shared", "unit"]),
     help="Cost of a cell: the table's seconds, the same with shared encodings, or 1.  [default: the most precise]",
 )
+@text_option("--overhead", "SECONDS", "Seconds added to every cell.", type=float, default=0.0)
 @click.option(
-    "--overhead", type=float, default=0.0, metavar="SECONDS", help="Seconds added to every cell."
+    "--workers", type=click.IntRange(1, 10_000), default=1, help="Number of simulated workers."
 )
-@click.option(
-    "--workers",
-    type=click.IntRange(1, MOST_WORKERS),
-    default=1,
-    show_default=True,
-    help="Number of simulated workers.",
-)
-@click.option(
-    "--jobs", type=click.IntRange(1), help="Number of processes.  [default: one per core]"
-)
+@number_option("--jobs", "Number of processes.  [default: one per core]")
 @answering
 def replay(
     scores: Path,
@@ -92,9 +73,7 @@ def replay(
     )
     from daskmetrics.experiment import score_tables
 
-    chosen: list[str] = []
-    for names in models:
-        chosen += map(str.strip, names.split(","))
+    chosen = [name.strip() for name in ",".join(models).split(",") if name]
     table = score_tables.read(scores, chosen)
     plan = ReplayPlan(table, Scenario(**scenario), budget, confidence_at=())
     trials = _searched(plan, Setting(policy, workers), seeds, jobs or os.cpu_count() or 1)
@@ -116,17 +95,18 @@ def replay(
     }
 
     def show() -> None:
-        rows = []
-        for point in points:
-            loss = "no answer yet"
-            if math.isfinite(point.loss):
-                loss = f"{100 * point.loss:.2f} %"
-            rows.append((f"{100 * point.share:.3g} %", f"{point.found} of {point.searches}", loss))
+        rows = [
+            (
+                f"{100 * point.share:.3g} %",
+                f"{point.found} of {point.searches}",
+                f"{100 * point.loss:.2f} %" if math.isfinite(point.loss) else "no answer yet",
+            )
+            for point in points
+        ]
         grid = f"{len(table.arms):,} candidates x {len(table.tasks)} tasks"
         title = f"{grid}, {table.known:,} scores known"
-        Table(("cost", "within 1 % of the best", "median loss"), tuple(rows), title).show()
-        say()
-        say(sentence)
+        header = ("cost", "within 1 % of the best", "median loss")
+        Table(header, tuple(rows), title, notes=(sentence,)).show()
 
     return Output(lambda: document, show)
 

@@ -15,10 +15,13 @@ from daskmetrics.cli._common import (
     configuration,
     end_as_by_ctrl_c,
     example,
-    friendly,
+    flag_option,
+    folder_option,
     say,
     settings_option,
     show_summary,
+    text_option,
+    workers_option,
 )
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
@@ -26,18 +29,25 @@ from daskmetrics.core.files import RunFolder
 if TYPE_CHECKING:
     from daskmetrics.config import Config
 
-WATCHED = ("until_idle", "keep", "poll")  # options of `watch` with the names of keys of its section
+#: Sections of the configuration, by the options that are short for --set SECTION.OPTION=VALUE.
+SECTIONS = {
+    "workers": "cluster",
+    "policy": "search",
+    "budget": "search",
+    "spend": "search",
+    "confidence": "search",
+    "within": "search",
+    "until_idle": "watch",
+    "keep": "watch",
+    "poll": "watch",
+}
 
-
-cluster_option = click.option(
-    "--cluster",
-    metavar="PROFILE",
-    help="A profile's name, or its YAML file.  [default: CONFIG's, or local]",
+cluster_option = text_option(
+    "--cluster", "PROFILE", "A profile's name, or its YAML file.  [default: CONFIG's, or local]"
 )
-workers_option = click.option(
-    "--workers", type=int, help="Number of workers; short for --set cluster.workers=N."
+budget_option = text_option(
+    "--budget", "SHARE", "Share of the cost of every score, or auto: --set search.budget=SHARE."
 )
-folder_option = click.option("--folder", type=PATH, help="Folder of the run.  [default: runs/NAME]")
 
 
 @click.command(epilog=example("daskmetrics run", "daskmetrics run mine.yaml --dry-run"))
@@ -45,36 +55,33 @@ folder_option = click.option("--folder", type=PATH, help="Folder of the run.  [d
 @settings_option
 @cluster_option
 @workers_option
-@click.option(
-    "--policy", help="Search policy; short for --set search.policy=NAME. `sweep` scores every cell."
+@text_option(
+    "--policy",
+    "NAME",
+    "Search policy; short for --set search.policy=NAME. `sweep` scores every cell.",
 )
-@click.option(
-    "--budget",
-    metavar="SHARE",
-    help="Share of the cost of every score, or auto: --set search.budget=SHARE.",
-)
-@click.option(
+@budget_option
+@text_option(
     "--spend",
+    "SHARE",
+    "Spend this share even if sure earlier; short for --set search.spend=SHARE.",
     type=float,
-    help="Spend this share even if sure earlier; short for --set search.spend=SHARE.",
 )
-@click.option(
-    "--confidence", type=float, help="Stop at this confidence; short for --set search.confidence=P."
+@text_option(
+    "--confidence",
+    "P",
+    "Stop at this confidence; short for --set search.confidence=P.",
+    type=float,
 )
-@click.option(
-    "--within", type=float, help="Tolerance of --confidence; short for --set search.within=W."
+@text_option(
+    "--within", "W", "Tolerance of --confidence; short for --set search.within=W.", type=float
 )
 @folder_option
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and submit nothing.")
-@click.option(
-    "--submit",
-    is_flag=True,
-    help="Submit a Slurm job that drives the run, and return. See `status --follow`.",
+@flag_option("--dry-run", "Show what would be done, and submit nothing.")
+@flag_option(
+    "--submit", "Submit a Slurm job that drives the run, and return. See `status --follow`."
 )
-@click.option(
-    "--in-job", is_flag=True, help="Use the Slurm job of this shell: one worker per GPU, by srun."
-)
-@friendly
+@flag_option("--in-job", "Use the Slurm job of this shell: one worker per GPU, by srun.")
 def run(
     config: Path | None,
     settings: tuple[str, ...],
@@ -127,21 +134,13 @@ def run(
 
 def _settings(settings: tuple[str, ...], cluster: str | None, options: dict[str, Any]) -> list[str]:
     """All settings: the profile, then those of --set, then the other options."""
-    search = ("policy", "budget", "spend", "confidence", "within")
-    sections = {
-        "workers": "cluster",
-        **dict.fromkeys(search, "search"),
-        **dict.fromkeys(WATCHED, "watch"),
-    }
     if options.get("policy") == "sweep" and options["budget"] is None:
         options["budget"] = 1.0  # a sweep scores every cell
-    all_settings = list(settings)
-    if cluster:
-        all_settings.insert(0, f"cluster={cluster}")
-    for name, value in options.items():
-        if value is not None:
-            all_settings.append(f"{sections[name]}.{name}={value}")
-    return all_settings
+    profile = [f"cluster={cluster}"] if cluster else []
+    short_forms = [
+        f"{SECTIONS[name]}.{name}={value}" for name, value in options.items() if value is not None
+    ]
+    return [*profile, *settings, *short_forms]
 
 
 def _on_allocation(config: Config, workers: int | None) -> Config:
@@ -151,8 +150,7 @@ def _on_allocation(config: Config, workers: int | None) -> Config:
     from daskmetrics.cluster.slurm.allocation import present
 
     allocation = present(os.environ)
-    count = workers or allocation.slots(config.cluster.threads)
-    allocation.require(count, config.cluster.threads)
+    count = allocation.slots(config.cluster.threads, workers)
     cluster = config.cluster.model_copy(
         update={"kind": "allocation", "workers": count, "scoring": None}
     )
@@ -189,22 +187,11 @@ def _submit(config: Config, run_folder: RunFolder) -> None:
 @settings_option
 @cluster_option
 @workers_option
-@click.option(
-    "--budget",
-    metavar="SHARE",
-    help="Share of the cost of every score, or auto: --set search.budget=SHARE.",
-)
-@click.option(
-    "--until-idle", metavar="TIME", help="End without a new checkpoint for this time, such as 10m."
-)
-@click.option(
-    "--keep", metavar="best(N)", help="Name checkpoints that may be deleted. Nothing is deleted."
-)
-@click.option(
-    "--poll", metavar="TIME", help="Time between two looks at the folders.  [default: 5s]"
-)
+@budget_option
+@text_option("--until-idle", "TIME", "End without a new checkpoint for this time, such as 10m.")
+@text_option("--keep", "best(N)", "Name checkpoints that may be deleted. Nothing is deleted.")
+@text_option("--poll", "TIME", "Time between two looks at the folders.  [default: 5s]")
 @folder_option
-@friendly
 def watch(
     config: Path,
     settings: tuple[str, ...],

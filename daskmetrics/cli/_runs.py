@@ -15,10 +15,12 @@ from daskmetrics.cli._common import (
     Output,
     Sections,
     answering,
+    as_json_option,
     example,
-    friendly,
+    number_option,
     run_folder,
     say,
+    text_option,
 )
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.status import Status
@@ -42,11 +44,8 @@ def runs() -> None:
 
 @runs.command(epilog=example("daskmetrics runs serve runs/"))
 @click.argument("folder", type=PATH, default=Path("runs"))
-@click.option(
-    "--port", type=int, default=0, help="On the loopback interface.  [default: any that is free]"
-)
-@friendly
-def serve(folder: Path, port: int) -> None:
+@number_option("--port", "On the loopback interface.  [default: any that is free]", least=0)
+def serve(folder: Path, port: int | None) -> None:
     """Show all runs in FOLDER in a browser: their progress and answers, side by side, as they
     change.
 
@@ -64,20 +63,13 @@ def serve(folder: Path, port: int) -> None:
             say(line)
 
     with suppress(KeyboardInterrupt):
-        asyncio.run(run_server(RunCollection(folder), port, show))
+        asyncio.run(run_server(RunCollection(folder), port or 0, show))
 
 
 @runs.command(epilog=example("daskmetrics runs worker step --workers 2"))
 @click.argument("run", type=RUN)
-@click.option(
-    "--workers", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="How many."
-)
-@click.option(
-    "--memory",
-    metavar="SIZE",
-    help="Limit of each worker, such as 16GiB.  [default: as of the run's]",
-)
-@friendly
+@number_option("--workers", "How many.", default=1)
+@text_option("--memory", "SIZE", "Limit of each worker, such as 16GiB.  [default: as of the run's]")
 def worker(run: Path, workers: int, memory: str | None) -> None:
     """Start workers on this machine that take part in the running map RUN.
 
@@ -92,23 +84,16 @@ def worker(run: Path, workers: int, memory: str | None) -> None:
 
 @runs.command(epilog=example("daskmetrics runs journal demo --type record --tail 5"))
 @run_folder
-@click.option(
-    "--type",
-    "types",
-    multiple=True,
-    metavar="TYPE",
-    help="Only entries of this type, such as record.",
-)
-@click.option("--tail", type=click.IntRange(min=1), metavar="N", help="Only the last N entries.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-@friendly
-def journal(run: Path, types: tuple[str, ...], tail: int | None, as_json: bool) -> None:
-    """Print the journal of RUN, entry by entry."""
+@text_option("--type", "TYPE", "Only entries of this type, such as record.", multiple=True)
+@number_option("--tail", "Only the last N entries.")
+@as_json_option
+def journal(run: Path, type: tuple[str, ...], tail: int | None, as_json: bool) -> None:
+    """Print the journal of RUN, entry by entry; with --json one JSON object per line."""
     from daskmetrics.report import log
 
-    lines = log.journal_lines(RunFolder(run), types, tail)
+    lines = log.journal_lines(RunFolder(run), type, tail)
     if not lines:
-        of_types = f" of type {listed(types)}" if types else ""
+        of_types = f" of type {listed(type)}" if type else ""
         say(f"The journal has no entry{of_types}.", err=True)
     elif as_json:
         say(log.journal_json(lines))
@@ -119,7 +104,6 @@ def journal(run: Path, types: tuple[str, ...], tail: int | None, as_json: bool) 
 @runs.command(epilog=example("daskmetrics runs logs demo tiny-64@step512"))
 @run_folder
 @click.argument("key")
-@friendly
 def logs(run: Path, key: str) -> None:
     """Print the attempts of the work unit KEY of RUN with their tracebacks.
 
@@ -133,18 +117,17 @@ def logs(run: Path, key: str) -> None:
 
 @runs.command(epilog=example("daskmetrics runs retry demo --only timeout"))
 @run_folder
-@click.option("--only", metavar="STATUS", help=f"Only units with this status: {', '.join(FAILED)}.")
-@friendly
+@text_option("--only", "STATUS", f"Only units with this status: {', '.join(FAILED)}.")
 def retry(run: Path, only: str | None) -> None:
     """Reset the failed units of RUN; the next `run` tries them again."""
     from daskmetrics import report
     from daskmetrics.core.errors import unknown
-    from daskmetrics.experiment import maintenance as maintain
+    from daskmetrics.experiment import maintenance
 
     if only not in (None, *FAILED):
         raise unknown("status of a failed unit", str(only), FAILED)
     loaded = report.Run(run)
-    n = maintain.retry(
+    n = maintenance.retry(
         loaded.folder, [record.key for record in loaded.failed if only in (None, record.status)]
     )
     if n:
@@ -158,18 +141,14 @@ def retry(run: Path, only: str | None) -> None:
 @runs.command(epilog=example("daskmetrics runs verify demo"))
 @run_folder
 @click.option("--run", "of", type=RUN, help="The run of a results file.  [default: from runs/]")
-@click.option(
-    "--sample",
-    type=click.IntRange(0),
-    default=20,
-    show_default=True,
-    help="Items of a map to run again.",
-)
-@click.option(
-    "--ignore", multiple=True, metavar="FIELD", help="A field of these items that may differ."
-)
-@click.option(
-    "--tolerance", type=float, default=0.0, help="Relative difference that these items may have."
+@number_option("--sample", "Items of a map to run again.", least=0, default=20)
+@text_option("--ignore", "FIELD", "A field of these items that may differ.", multiple=True)
+@text_option(
+    "--tolerance",
+    "SHARE",
+    "Relative difference that these items may have.",
+    type=float,
+    default=0.0,
 )
 @answering
 def verify(run: Path, of: Path | None, **again: Any) -> Output:
@@ -179,14 +158,13 @@ def verify(run: Path, of: Path | None, **again: Any) -> Output:
     and some are run again. RUN may also be a results file of a map: its rows are compared first.
     """
     from daskmetrics.execution.map import folder as results_file
-    from daskmetrics.execution.map.folder import is_map
-    from daskmetrics.experiment import maintenance as maintain
+    from daskmetrics.experiment import maintenance
 
     if results_file.is_results(run):
-        return _verify_file(run, of or results_file.folder_of(run), again)
-    if is_map(run):
+        return _verify_map(of or results_file.folder_of(run), again, run)
+    if results_file.is_map(run):
         return _verify_map(run, again)
-    result = maintain.verify(RunFolder(run))
+    result = maintenance.verify(RunFolder(run))
 
     def show() -> None:
         _report(result)
@@ -201,27 +179,22 @@ def verify(run: Path, of: Path | None, **again: Any) -> Output:
                 "store."
             )
 
-    code = DAMAGED if result.damaged else 0
     fields = {name: getattr(result, name) for name in ("lines", "torn", "cells", "damages")}
-    return Output(lambda: {"folder": run, "ok": not result.damaged, **fields}, show, code)
+    document = {"folder": run, "ok": not result.damaged, **fields}
+    return Output(lambda: document, show, DAMAGED if result.damaged else 0)
 
 
-def _verify_map(run: Path, again: Mapping[str, Any]) -> Output:
+def _verify_map(run: Path, again: Mapping[str, Any], file: Path | None = None) -> Output:
+    """A map, after the rows of its results file if there is one."""
     from daskmetrics.execution import map
+    from daskmetrics.execution.map.folder import compare
 
+    differences = compare(file, run) if file else []
     result = map.verify(run, **again)
-    code = 0 if result.ok else DAMAGED
-    return Output(
-        lambda: {"folder": run, "ok": result.ok, **vars(result)}, lambda: say(result.text()), code
-    )
-
-
-def _verify_file(path: Path, run: Path, again: Mapping[str, Any]) -> Output:
-    """The rows of a results file, and then the map."""
-    from daskmetrics.execution.map import folder as results_file
-
-    differences = results_file.compare(path, run)
-    of_map = _verify_map(run, again)
+    is_ok = result.ok and not differences
+    document = {"folder": run, **vars(result), "ok": is_ok}
+    if file:
+        document |= {"file": file, "file_differences": differences}
 
     def show() -> None:
         for difference in differences[:SHOWN]:
@@ -229,34 +202,22 @@ def _verify_file(path: Path, run: Path, again: Mapping[str, Any]) -> Output:
                 f"{difference.item}: {difference.field} is {difference.recorded!r} in the file, {difference.again!r} in "
                 "the run"
             )
-        rows = len({difference.item for difference in differences})
-        comparison = f"'{path}' compared with '{run}': {rows} rows differ"
-        if rows:
-            comparison += "; run the same map again to write the file again"
-        say(f"{comparison}.")
-        of_map.show()
+        if file:
+            rows = len({difference.item for difference in differences})
+            remedy = "; run the same map again to write the file again" if rows else ""
+            say(f"'{file}' compared with '{run}': {rows} rows differ{remedy}.")
+        say(result.text())
 
-    def document() -> dict[str, Any]:
-        verified = of_map.document()
-        return {
-            **verified,
-            "ok": verified["ok"] and not differences,
-            "file": path,
-            "file_differences": differences,
-        }
-
-    code = DAMAGED if differences else of_map.code
-    return Output(document, show, code)
+    return Output(lambda: document, show, 0 if is_ok else DAMAGED)
 
 
 @runs.command(epilog=example("daskmetrics runs repair demo"))
 @run_folder
-@friendly
 def repair(run: Path) -> None:
     """Rebuild the damaged parts of RUN's store from its journal."""
-    from daskmetrics.experiment import maintenance as maintain
+    from daskmetrics.experiment import maintenance
 
-    result = maintain.repair(RunFolder(run))
+    result = maintenance.repair(RunFolder(run))
     _report(result)
     if result.damages:
         say(f"{len(result.damages)} parts rewritten.")
@@ -276,12 +237,11 @@ def _report(result: CheckResult) -> None:
 
 @runs.command(epilog=example("daskmetrics runs unlock demo"))
 @run_folder
-@friendly
 def unlock(run: Path) -> None:
     """Remove the lock of a driver of RUN that has ended without removing it."""
-    from daskmetrics.experiment import maintenance as maintain
+    from daskmetrics.experiment import maintenance
 
-    removed = maintain.unlock_run(RunFolder(run))
+    removed = maintenance.unlock_run(RunFolder(run))
     if removed is None:
         say(f"No driver holds the run in '{run}'.")
     else:

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from daskmetrics.cli._common import PATH, end_as_by_ctrl_c, example, friendly, say
+from daskmetrics.cli._common import (
+    PATH,
+    configuration,
+    end_as_by_ctrl_c,
+    example,
+    flag_option,
+    say,
+    settings_option,
+    text_option,
+    workers_option,
+)
+from daskmetrics.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from daskmetrics.config import Config
@@ -17,16 +28,14 @@ if TYPE_CHECKING:
 
 @click.command(epilog=example("daskmetrics train configs/train-and-search.yaml --workers 2"))
 @click.argument("config", type=PATH)
-@click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Such as models.0.train.ranks=4."
-)
-@click.option("--workers", type=int, help="Number of workers; short for --set cluster.workers=N.")
-@click.option(
+@settings_option
+@workers_option
+@text_option(
     "--folder",
-    help="Where suites are kept, by name; short for --set ddp.folder=DIR.  [default: the cache]",
+    "DIR",
+    "Where suites are kept, by name; short for --set ddp.folder=DIR.  [default: the cache]",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and start nothing.")
-@friendly
+@flag_option("--dry-run", "Show what would be done, and start nothing.")
 def train(
     config: Path, settings: tuple[str, ...], workers: int | None, folder: str | None, dry_run: bool
 ) -> None:
@@ -35,13 +44,11 @@ def train(
     They are its models with a `train` section. Run the same command again to resume. `run` with the
     same CONFIG measures and searches the trained suites.
     """
-    from daskmetrics import config as configuration
-    from daskmetrics.core.errors import ConfigError
     from daskmetrics.experiment import train as training
 
     options = {"cluster.workers": workers, "ddp.folder": folder}
     short_forms = [f"{key}={value}" for key, value in options.items() if value is not None]
-    loaded = configuration.load(config, (*settings, *short_forms))
+    loaded = configuration(config, (*settings, *short_forms))
     suites = training.suites_to_train(loaded)
     if not suites:
         raise ConfigError(

@@ -24,10 +24,11 @@ VALID = timedelta(days=366)
 PREFIX = ".tls-"  # of the folders of keys
 
 
-def new_certificate(now: datetime) -> Security:
+def cluster_security(now: datetime | None = None) -> Security:
     """A new key and its certificate, in memory; as `Security.temporary`, whose certificates begin
     at this moment.
     """
+    now = now or datetime.now(UTC)
     key = ec.generate_private_key(ec.SECP256R1())
     private = key.private_bytes(
         serialization.Encoding.PEM,
@@ -47,11 +48,6 @@ def new_certificate(now: datetime) -> Security:
         files[f"tls_{role}_key"] = private
         files[f"tls_{role}_cert"] = public
     return Security(require_encryption=True, tls_ca_file=public, **files)
-
-
-def cluster_security() -> Security:
-    """The certificates of a new cluster."""
-    return new_certificate(datetime.now(UTC))
 
 
 INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"

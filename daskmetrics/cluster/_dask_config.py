@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -55,6 +55,17 @@ def worker_command(
     if interface:
         words += ["--interface", interface]
     return words
+
+
+def withdraw(dask_scheduler: Any, names: Collection[str]) -> None:
+    """Set the resources of workers to zero: they get no more work, and running tasks are not
+    disturbed.
+    """
+    for worker in list(dask_scheduler.workers.values()):
+        if str(worker.name) in names:
+            dask_scheduler.add_resources(
+                worker=worker.address, resources=dict.fromkeys(worker.resources, 0)
+            )
 
 
 def dask_settings(profile: Cluster, prefix: str) -> dict[str, Any]:

@@ -294,7 +294,7 @@ def _class_of(source: Factory) -> Callable[..., Any]:
         signal.signal(signal.SIGINT, handler)
     result: Callable[..., Any] | None = getattr(module, source.class_, None)
     if not callable(result):
-        callables = [name for name, member in vars(module).items() if callable(member)]
-        public = [name for name in callables if not name.startswith("_")]
-        raise unknown(f"class of {source.module}", source.class_, public)
+        members = vars(module).items()
+        names = [name for name, member in members if callable(member) and name[0] != "_"]
+        raise unknown(f"class of {source.module}", source.class_, names)
     return result

@@ -18,7 +18,7 @@ import dask
 from distributed import Client, Security
 
 from daskmetrics.cluster._certificates import INHERITED, inherited_settings
-from daskmetrics.cluster._dask_config import worker_command
+from daskmetrics.cluster._dask_config import withdraw, worker_command
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder, atomic_write
@@ -116,21 +116,12 @@ def _drain(admission: dict[str, Any], names: Sequence[str], hurry: Callable[[], 
     with Client(
         admission["address"], security=security, set_as_default=False, timeout=30
     ) as client:
-        client.run_on_scheduler(_withdraw, names=list(names))
+        client.run_on_scheduler(withdraw, names=list(names))
         idle = time.monotonic()
         while time.monotonic() < idle + IDLE and not hurry():
             time.sleep(POLL)
             if client.run_on_scheduler(_tasks, names=list(names)):
                 idle = time.monotonic()
-
-
-def _withdraw(dask_scheduler: Any, names: Sequence[str]) -> None:
-    """Set the resources of workers to zero, as for a job that is drained."""
-    for worker in list(dask_scheduler.workers.values()):
-        if worker.name in names:
-            dask_scheduler.add_resources(
-                worker=worker.address, resources=dict.fromkeys(worker.resources, 0)
-            )
 
 
 def _tasks(dask_scheduler: Any, names: Sequence[str]) -> int:

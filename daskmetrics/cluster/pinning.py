@@ -97,13 +97,14 @@ def require(pins: Pins, workers: int) -> None:
     --------
     >>> require(Pins(cpus=1), workers=1)
     """
-    available = {"CPUs": usable_cpus(), "GPUs": visible_gpus()}
-    requested = {"CPUs": pins.cpus, "GPUs": pins.gpus}
-    for kind, count in requested.items():
-        if count and count * workers > len(available[kind]):
+    for kind, count, available in (
+        ("CPUs", pins.cpus, usable_cpus()),
+        ("GPUs", pins.gpus, visible_gpus()),
+    ):
+        if count and count * workers > len(available):
             raise ConfigError(
                 f"{workers} workers with {count} {kind} each need {count * workers}, this machine "
-                f"offers {len(available[kind])}. Use fewer workers or fewer {kind} per worker, or a "
+                f"offers {len(available)}. Use fewer workers or fewer {kind} per worker, or a "
                 "cluster (--cluster)."
             )
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,20 +27,12 @@ TOLERATED = 5.0  # seconds; certificates allow a day, but times of files and log
 VISIBLE_WITHIN = 30.0
 
 
-class SelfTestStatus(Enum):
-    """What a check of a worker found."""
-
-    OK = "ok"
-    NOTE = "note"
-    FAILED = "failed"
-
-
 @dataclass(frozen=True)
 class SelfTestResult:
     """One check, with its result."""
 
     name: str
-    status: SelfTestStatus
+    status: str  # ``ok``, ``note`` or ``failed``
     seconds: float
     message: str  # what was observed, or what to do
 
@@ -69,26 +60,30 @@ def run_checks(
         require_same(info["name"], versions)
         return ", ".join(f"{name} {number}" for name, number in versions.items())
 
+    def list_transports() -> str:
+        versions = call(transports)
+        names = ("MPI", "UCX", "NCCL", "InfiniBand")
+        return "; ".join(f"{name}: {versions.get(name, 'not found')}" for name in names)
+
     needs_gpu = profile.kind in ("slurm", "allocation") and profile.gpus_per_job > 0
     checks: dict[str, Callable[[], str]] = {
         "versions": check_versions,
         "import": lambda: f"torch {call(_import_torch)}, on {call(socket.gethostname)}",
         "device": lambda: check_device(call(_device), needs_gpu),
-        "transports": lambda: _list_transports(call(transports)),
-        "clock": lambda: _check_clock(compare_clocks(lambda: float(call(time.time)))),
+        "transports": list_transports,
+        "clock": lambda: check_clock(lambda: float(call(time.time))),
         "shared folder": lambda: _check_folder(call, Path(profile.logs).resolve()),
-        "network to worker": lambda: _measure_speed(call, to_worker=True),
-        "network to driver": lambda: _measure_speed(call, to_worker=False),
+        "network": lambda: _measure_speed(call),
     }
     for name, check in checks.items():
         began = time.perf_counter()
-        status = SelfTestStatus.OK
+        status = "ok"
         try:
             message = check()
         except Note as note:
-            status, message = SelfTestStatus.NOTE, str(note)
+            status, message = "note", str(note)
         except (ConfigError, OSError, ImportError) as error:
-            status, message = SelfTestStatus.FAILED, str(error) or type(error).__name__
+            status, message = "failed", str(error) or type(error).__name__
         yield SelfTestResult(name, status, time.perf_counter() - began, message)
 
 
@@ -119,50 +114,26 @@ def check_device(device: Mapping[str, Any], needs_gpu: bool) -> str:
     raise Note(f"has GPU {visible}, but its node has no driver for it: it computes on the CPU")
 
 
-def _list_transports(versions: Mapping[str, str]) -> str:
-    names = ("MPI", "UCX", "NCCL", "InfiniBand")
-    return "; ".join(f"{name}: {versions.get(name, 'not found')}" for name in names)
+def check_clock(ask: Callable[[], float], clock: Callable[[], float] = time.time) -> str:
+    """How far the clock that ``ask`` reads is from this one; a Note if it differs by more than what
+    is tolerated.
 
-
-@dataclass(frozen=True)
-class ClockOffset:
-    """Seconds by which another clock is ahead of this one, and the largest error of this number."""
-
-    seconds: float
-    error: float
-
-    @property
-    def problem(self) -> str | None:
-        """What is wrong, or None if the clocks agree within what could be measured.
-
-        >>> ClockOffset(-1800.0, 0.1).problem
-        "its clock is 1800 s behind this machine's"
-        >>> ClockOffset(6.0, 2.0).problem
-        """
-        if abs(self.seconds) - self.error <= TOLERATED:
-            return None
-        direction = "ahead of" if self.seconds > 0 else "behind"
-        return f"its clock is {abs(self.seconds):.0f} s {direction} this machine's"
-
-
-def compare_clocks(ask: Callable[[], float], clock: Callable[[], float] = time.time) -> ClockOffset:
-    """The offset of the clock that ``ask`` reads, from the better of two answers.
-
-    >>> times = iter([100.0, 104.0, 110.0, 111.0])
-    >>> compare_clocks(lambda: 130.0, lambda: next(times))
-    ClockOffset(seconds=19.5, error=0.5)
+    >>> times = iter([100.0, 104.0, 110.0, 110.2])
+    >>> check_clock(lambda: 110.0, lambda: next(times))
+    'agrees within 0.2 s'
     """
     offsets = []
     for _ in range(2):  # the first may have to connect
         sent, theirs, received = clock(), ask(), clock()
-        offsets.append(ClockOffset(theirs - (sent + received) / 2, (received - sent) / 2))
-    return min(offsets, key=lambda offset: offset.error)
-
-
-def _check_clock(offset: ClockOffset) -> str:
-    if offset.problem:
-        raise Note(f"{offset.problem}: ask the site's support to synchronise them")
-    return f"agrees within {max(0.1, abs(offset.seconds) + offset.error):.1f} s"
+        offsets.append(((received - sent) / 2, theirs - (sent + received) / 2))
+    error, ahead = min(offsets)
+    if abs(ahead) - error > TOLERATED:
+        direction = "ahead of" if ahead > 0 else "behind"
+        raise Note(
+            f"its clock is {abs(ahead):.0f} s {direction} this machine's: ask the site's support to "
+            "synchronise them"
+        )
+    return f"agrees within {max(0.1, abs(ahead) + error):.1f} s"
 
 
 def _check_folder(call: Callable[..., Any], folder: Path) -> str:
@@ -191,15 +162,17 @@ def marker(folder: Path) -> Iterator[tuple[Path, str]]:
         file.unlink(missing_ok=True)
 
 
-def _measure_speed(call: Callable[..., Any], to_worker: bool) -> str:
+def _measure_speed(call: Callable[..., Any]) -> str:
     call(len, b"")  # so that connecting is not measured
     began = time.perf_counter()
-    if to_worker:
-        call(len, os.urandom(PAYLOAD))
-    else:
-        call(os.urandom, PAYLOAD)
-    seconds = time.perf_counter() - began
-    return f"{PAYLOAD / 2**20:.0f} MiB, {PAYLOAD / seconds / 1e6:,.0f} MB/s"
+    call(len, os.urandom(PAYLOAD))
+    sent = time.perf_counter()
+    call(os.urandom, PAYLOAD)
+    there, back = sent - began, time.perf_counter() - sent
+    return (
+        f"{PAYLOAD / 2**20:.0f} MiB to the worker with {PAYLOAD / there / 1e6:,.0f} MB/s, back with "
+        f"{PAYLOAD / back / 1e6:,.0f} MB/s"
+    )
 
 
 def _import_torch() -> str:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -8,6 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from click.testing import Result
+
+from tests.cli.calling import call as call_here
+from tests.cli.calling import fails
 
 BENCH = """
 import os, random, time
@@ -29,16 +32,14 @@ def place(tmp_path) -> Path:
     return tmp_path
 
 
-def call(place: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "daskmetrics", "map", *arguments],
-        cwd=place,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-        env={**os.environ, **environment},
-    )
+def call(place: Path, *arguments: str, **variables: str) -> Result:
+    return call_here(place, "map", *arguments, **variables)
+
+
+def start(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A map in a process of its own, with workers."""
+    command = [sys.executable, "-m", "daskmetrics", "map", *arguments]
+    return subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
 
 
 def test_a_map_runs_writes_its_results_and_resumes(place):
@@ -51,7 +52,7 @@ def test_a_map_runs_writes_its_results_and_resumes(place):
         "--output",
         "out/results.parquet",
     )
-    done = call(place, *arguments)
+    done = start(place, *arguments)
     assert done.returncode == 3, done.stderr
     assert "30 items: 29 ok, 1 failed." in done.stdout
     assert "1 x error: ValueError: planted in 13" in done.stdout
@@ -59,19 +60,15 @@ def test_a_map_runs_writes_its_results_and_resumes(place):
     results = pd.read_parquet(place / "out" / "results.parquet")
     assert results["twice"].dropna().tolist() == [2 * i for i in range(30) if i != 13]
     journal = (place / "runs" / "step" / "journal.jsonl").read_bytes()
-    again = call(place, *arguments)
+    again = start(place, *arguments)
     assert again.returncode == 3 and "Starting" not in again.stderr
     assert (place / "runs" / "step" / "journal.jsonl").read_bytes() == journal
     more = call(place, "bench.py:step", "--iterations", "13", "--serial", "--output", "results.csv")
-    assert more.returncode == 0 and "13 of 13 items are recorded already" in more.stderr
+    assert more.exit_code == 0 and "13 of 13 items are recorded already" in more.stderr
     pd.testing.assert_series_equal(pd.read_csv(place / "results.csv")["loss"], results["loss"][:13])
-    command = [sys.executable, "-m", "daskmetrics", "status", "runs/step"]
-    status = subprocess.run(command, cwd=place, capture_output=True, text=True, check=True)
+    status = call_here(place, "status", "runs/step")
     # of the last run that had items to compute
     assert "30 items: 29 ok, 1 failed." in status.stdout
-    checked = call(place, "bench.py:step", "--verify", "10")
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert "Run again: 10 items, 0 differ." in checked.stdout
 
 
 def test_a_map_continues_from_an_older_state_and_keeps_what_came_later(place):
@@ -85,33 +82,34 @@ def test_a_map_continues_from_an_older_state_and_keeps_what_came_later(place):
         "--output",
         "r.csv",
     )
-    assert call(place, *arguments).returncode == 0
+    assert call(place, *arguments).exit_code == 0
     before, first = pd.read_csv(place / "r.csv"), (place / "runs/step/journal.jsonl").read_bytes()
     dry = call(place, *arguments, "--resume-from", "7", "--dry-run")
     assert "12, of which 5 are recorded already" in dry.stdout
     again = call(place, *arguments, "--resume-from", "7")
-    assert again.returncode == 0 and "5 of 12 items are recorded already" in again.stderr, (
+    assert again.exit_code == 0 and "5 of 12 items are recorded already" in again.stderr, (
         again.stderr
     )
     assert (place / "runs/step/journal-1.jsonl").read_bytes() == first
     assert pd.read_csv(place / "r.csv")["loss"].tolist() == before["loss"].tolist()
     timed = call(place, *arguments, "--resume-from", "2020-01-01")
-    assert timed.returncode == 0 and "recorded already" not in timed.stderr
+    assert timed.exit_code == 0 and "recorded already" not in timed.stderr
     for state, message in (
         ("2999-01-01", "Nothing was recorded after"),
         ("soon", "neither a number of items"),
     ):
         refused = call(place, *arguments, "--resume-from", state)
-        assert refused.returncode == 2 and message in refused.stderr, refused.stderr
+        assert refused.exit_code == 2 and message in refused.stderr, refused.stderr
 
 
 def test_serial_gives_the_same_values_as_workers(place):
-    for name in ("serial", "resume"):
-        arguments = ("--iterations", "12", "--folder", name, f"--{name}", "--output", f"{name}.csv")
-        done = call(place, "bench.py:step", *arguments)
-        assert done.returncode == 0, done.stderr
+    arguments = ("bench.py:step", "--iterations", "12", "--output")
+    here = call(place, *arguments, "serial.csv", "--folder", "serial", "--serial")
+    assert here.exit_code == 0, here.output
+    done = start(place, *arguments, "workers.csv", "--folder", "workers")
+    assert done.returncode == 0, done.stderr
     columns = ["item", "loss", "key"]
-    one, two = (pd.read_csv(place / name)[columns] for name in ("serial.csv", "resume.csv"))
+    one, two = (pd.read_csv(place / name)[columns] for name in ("serial.csv", "workers.csv"))
     pd.testing.assert_frame_equal(one, two)
 
 
@@ -120,7 +118,7 @@ def test_items_are_read_from_a_file(place):
     done = call(
         place, "bench.py:of_row", "--items", "rates.csv", "--serial", "--output", "results.csv"
     )
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert "Column 'rate' holds texts. For numbers add --types rate=float." in done.stderr
     typed = ("--types", "rate=float", "--folder", "typed")
     done = call(
@@ -133,16 +131,16 @@ def test_items_are_read_from_a_file(place):
         "results.csv",
         *typed,
     )
-    assert done.returncode == 0 and "holds texts" not in done.stderr, done.stderr
+    assert done.exit_code == 0 and "holds texts" not in done.stderr, done.stderr
     assert pd.read_csv(place / "results.csv")["value"].tolist() == [2.0, 1.0]
 
 
 def test_failed_items_run_again_with_retry_failed(place):
     arguments = ("bench.py:step", "--iterations", "14", "--serial", "--max-retries", "0")
-    assert call(place, *arguments).returncode == 3
-    assert call(place, *arguments, REPAIRED="1").returncode == 3
+    assert call(place, *arguments).exit_code == 3
+    assert call(place, *arguments, REPAIRED="1").exit_code == 3
     again = call(place, *arguments, "--retry-failed", REPAIRED="1")
-    assert again.returncode == 0 and "13 of 14 items are recorded already" in again.stderr
+    assert again.exit_code == 0 and "13 of 14 items are recorded already" in again.stderr
 
 
 def test_a_changed_function_starts_again_and_reports_it(place):
@@ -165,7 +163,7 @@ def test_a_dry_run_starts_nothing(place):
         "--output",
         "r.csv",
     )
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     for text in (
         "500, of which 0 are recorded",
         "50 of up to 10 items",
@@ -189,7 +187,7 @@ def test_a_dry_run_for_slurm_shows_its_jobs(place):
         "--dry-run",
     )
     done = call(place, "bench.py:step", "--iterations", "500", *arguments)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert (
         "10 (slurm)" in done.stdout
         and "3 CPUs of its own" in done.stdout
@@ -219,27 +217,24 @@ def test_a_dry_run_for_slurm_shows_its_jobs(place):
             ("bench.py:step", "--iterations", "3", "--workers", "9999", "--cpus-per-worker", "3"),
             "this machine offers",
         ),
-        (("bench.py:step", "--verify", "3"), "No run in 'runs/step'"),
+        (
+            ("bench.py:step", "--iterations", "3", "--cluster", "wrong.yaml"),
+            "Unknown key 'workrs'. Did you mean 'workers'?",
+        ),
     ],
 )
 def test_a_mistake_gives_one_message_and_exit_code_2(place, arguments, message):
-    done = call(place, *arguments)
-    assert done.returncode == 2
-    assert message in done.stderr and "Traceback" not in done.stderr
+    (place / "wrong.yaml").write_text("kind: slurm\nworkrs: 10\n")
+    done = call_here(place, "map", *arguments)
+    assert fails(done, message), done.output
     assert not (place / "runs").exists()
-
-
-def test_an_unknown_key_of_a_profile_is_reported(place):
-    (place / "slurm.yaml").write_text("kind: slurm\nworkrs: 10\n")
-    done = call(place, "bench.py:step", "--iterations", "3", "--cluster", "slurm.yaml", "--dry-run")
-    assert done.returncode == 2 and "Unknown key 'workrs'. Did you mean 'workers'?" in done.stderr
 
 
 def test_no_resume_refuses_an_existing_run(place):
     arguments = ("bench.py:step", "--iterations", "3", "--serial", "--no-resume")
-    assert call(place, *arguments).returncode == 0
+    assert call(place, *arguments).exit_code == 0
     again = call(place, *arguments)
-    assert again.returncode == 2 and "choose another --folder" in again.stderr
+    assert again.exit_code == 2 and "choose another --folder" in again.stderr
 
 
 def test_ctrl_c_in_this_process_explains_how_to_resume(place):

@@ -105,7 +105,9 @@ def assert_harmless(found: config.Config) -> None:
     for pool in pools(found.cluster):
         lines = script(pool, LaunchInfo(run=found.name)).split("\n")
         assert all(line.isprintable() for line in lines)
-        assert len(lines) == len(script(replace(pool, profile=tamed(pool.profile)), LaunchInfo()).split("\n"))
+        assert len(lines) == len(
+            script(replace(pool, profile=tamed(pool.profile)), LaunchInfo()).split("\n")
+        )
 
 
 def tamed(cluster: Cluster) -> Cluster:

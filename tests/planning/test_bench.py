@@ -111,7 +111,7 @@ def test_a_failing_function_is_not_benched(tmp_path, monkeypatch):
         (("bench", "small.yaml", "--function", "a:b"), "not both"),
         (("bench", "small.yaml", "--cores", "2"), "add --simulate N"),
         (("bench", "small.yaml", "--simulate", "4", "--memory", "much"), "not a list of sizes"),
-        (("plan", "small.yaml", "--budget", "much"), "neither GPU-hours"),
+        (("plan", "small.yaml", "--budget", "much"), "is not GPU-hours"),
         (("plan", "small.yaml", "--price", "l40s=x"), "is not a number"),
         (("plan", "small.yaml", "--deadline", "soon"), "is not a valid duration"),
         (("plan", "small.yaml", "--replace", "7"), "needs --submit"),

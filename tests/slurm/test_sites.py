@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,60 @@ def test_a_banner_of_sbatch_is_not_taken_for_a_job(slurm, tmp_path, wrapper):
         known = client.cluster.supervisor.pools["gpu"].jobs.jobs
         assert {job.id for job in known} == set(jobs())
     assert no_job_is_left()
+
+
+def test_workers_that_left_before_the_first_reading_are_replaced_at_once(slurm, tmp_path):
+    """The queue is read every two minutes; none of the cancelled jobs counts as failed."""
+    lines: list[str] = []
+    cluster = config.cluster(patient(tmp_path, workers=6, poll_seconds=120))
+    with connect(cluster, "early", lines.append) as client:
+        assert comes_true(lambda: len(workers(client)) == 6) is not None, lines
+        lost = set(jobs())
+        command("scancel", *lost)
+        assert comes_true(lambda: len(workers(client)) < 6) is not None
+        took = comes_true(lambda: len(workers(client)) == 6, within=100)
+        assert took is not None, lines
+        assert client.cluster.supervisor.pools["gpu"].jobs.failed == 0
+        assert not set(jobs()) & lost
+    print(f"\nsix jobs cancelled before the second reading: {took:.1f} s until six workers")
+    assert no_job_is_left()
+
+
+def test_a_cached_queue_does_not_make_jobs_lost(slurm, tmp_path, monkeypatch):
+    """``squeue`` shows for 25 seconds what it showed first, as a wrapper of some sites does."""
+    real, folder, said = shutil.which("squeue"), tmp_path / "bin", []
+    folder.mkdir()
+    (folder / "squeue").write_text(
+        f"""#!/bin/bash
+cache={folder}/$(echo "$@" | md5sum | cut -c1-8)
+if [ ! -f "$cache" ] || [ $(($(date +%s) - $(stat -c %Y "$cache"))) -ge 25 ]; then
+  {real} "$@" > "$cache.new"; mv "$cache.new" "$cache"
+fi
+cat "$cache"
+"""
+    )
+    (folder / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    def submitted() -> int:
+        words = ("-h", "--states=all", f"--name={job_name('cached')}", "-o", "%A")
+        return len(command(str(real), *words).split())
+
+    with connect(config.cluster(patient(tmp_path, workers=4)), "cached", said.append) as client:
+        assert comes_true(lambda: len(workers(client)) == 4) is not None, said
+        time.sleep(30)
+        assert submitted() == 4 and len(workers(client)) == 4, said
+        assert not any("no longer in the queue" in line for line in said)
+        [first, *_] = jobs_of(str(real), "cached")
+        command("scancel", first)
+        assert comes_true(lambda: submitted() == 5) is not None, said
+        assert comes_true(lambda: len(workers(client)) == 4) is not None, said
+    assert comes_true(lambda: not jobs_of(str(real), "cached")) is not None
+
+
+def jobs_of(squeue: str, run: str) -> list[str]:
+    """Ids of the jobs of a run that have not ended."""
+    return command(squeue, "-h", f"--name={job_name(run)}", "-o", "%A").split()
 
 
 def test_at_the_end_jobs_are_cancelled_whose_ids_are_not_known(slurm, tmp_path):

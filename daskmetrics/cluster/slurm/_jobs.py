@@ -29,13 +29,13 @@ class Job:
     drained: bool = False  # whether its workers get no more work
     step: int = 0  # which memory of `Rules.memories` it has
 
+    def owns(self, worker: str) -> bool:
+        """Whether a worker of this name is one of its processes."""
+        return worker == self.name or worker.startswith(f"{self.name}-")
+
     def task_counts(self, workers: Mapping[str, int]) -> list[int]:
-        """The number of tasks on each of its workers that have arrived."""
-        return [
-            tasks
-            for name, tasks in workers.items()
-            if name == self.name or name.startswith(f"{self.name}-")
-        ]
+        """The number of tasks on each of its workers that are connected."""
+        return [tasks for name, tasks in workers.items() if self.owns(name)]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Failure:
+class JobFailure:
     """Why a job failed or was refused; the log of the job, if there is one, shows more."""
 
     reason: str
@@ -84,7 +84,7 @@ class JobSet:
     jobs: tuple[Job, ...] = ()
     failed: int = 0  # jobs that failed or were refused since the last arrival of a worker
     not_before: float = 0.0  # when the next job may be submitted
-    latest_failure: Failure | None = None
+    latest_failure: JobFailure | None = None
     step: int = 0  # which memory of `Rules.memories` the next job gets
 
     @property
@@ -95,7 +95,7 @@ class JobSet:
             for job in self.jobs
         )
 
-    def with_failures(self, count: int, failure: Failure, now: float, rules: Rules) -> JobSet:
+    def with_failures(self, count: int, failure: JobFailure, now: float, rules: Rules) -> JobSet:
         """The set after this number of further failures."""
         failed = self.failed + count
         pause = min(LONGEST_PAUSE, rules.pause * 2 ** min(failed, 16))
@@ -103,7 +103,7 @@ class JobSet:
 
 
 @dataclass(frozen=True)
-class Decision:
+class PoolDecision:
     """What to do now, and the jobs to be passed with the next snapshot.
 
     The workers of jobs that are drained get no more work.
@@ -113,7 +113,7 @@ class Decision:
     submit: int = 0  # how many jobs
     cancel: tuple[Job, ...] = ()
     lines: tuple[str, ...] = ()  # for the user
-    stop: Failure | None = None  # why the cluster ends
+    stop: JobFailure | None = None  # why the cluster ends
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class _JobUpdate:
     killed: bool = False  # it or one of its workers was killed for memory, of which there is more
 
 
-def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> Decision:
+def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> PoolDecision:
     """What brings a pool to a number of workers.
 
     A connected worker is the truth: its job has arrived and is not lost, whatever the queue shows.
@@ -140,7 +140,7 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> Deci
     if sum(update.job.arrived for update in updates) > arrived_before:
         jobs = replace(jobs, failed=0, not_before=0.0, latest_failure=None)
     failures = [
-        Failure(f"job {update.job.id} {update.end}", update.job)
+        JobFailure(f"job {update.job.id} {update.end}", update.job)
         for update in updates
         if update.end and not update.job.arrived and not update.job.leaving
     ]
@@ -158,7 +158,7 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> Deci
     has_survivors = any(job.arrived for job in jobs.jobs)  # their workers can continue alone
     if failure and jobs.failed >= rules.failures and not has_survivors:
         reason = f"{jobs.failed} jobs in a row failed; the last: {failure.reason}."
-        return Decision(jobs, 0, cancelled, tuple(lines), replace(failure, reason=reason))
+        return PoolDecision(jobs, 0, cancelled, tuple(lines), replace(failure, reason=reason))
     target = -(-workers // rules.processes)
     surplus = _surplus(jobs, snapshot, target)
     idle = [job for job in surplus if not any(job.task_counts(snapshot.workers))]
@@ -169,18 +169,18 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> Deci
     ]
     jobs = replace(jobs, jobs=tuple(remaining))
     submit = _missing(jobs, snapshot, rules, target)
-    return Decision(jobs, submit, (*cancelled, *idle), tuple(lines))
+    return PoolDecision(jobs, submit, (*cancelled, *idle), tuple(lines))
 
 
 def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:
     queued = snapshot.queue.get(job.id)
     tasks = job.task_counts(snapshot.workers)
-    has_arrived = bool(tasks or job.task_counts(dict.fromkeys(snapshot.arrivals, 0)))
+    has_arrived = job.arrived or any(map(job.owns, (*snapshot.arrivals, *snapshot.workers)))
     was_missing = job.missing
     is_missing = queued is None and not tasks
-    job = replace(job, arrived=job.arrived or has_arrived, missing=is_missing)
+    job = replace(job, arrived=has_arrived, missing=is_missing)
     can_grow = job.step + 1 < len(rules.memories)
-    killed = can_grow and bool(job.task_counts(dict.fromkeys(snapshot.killed, 0)))
+    killed = can_grow and any(map(job.owns, snapshot.killed))
 
     if queued is None:
         is_new = snapshot.now - job.submitted < rules.appear_within

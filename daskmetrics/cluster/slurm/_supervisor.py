@@ -20,9 +20,10 @@ from typing import Any
 
 from distributed import SchedulerPlugin
 
+from daskmetrics.cluster._dask_config import withdraw
 from daskmetrics.cluster._preload import OVER_MEMORY
 from daskmetrics.cluster.slurm import commands
-from daskmetrics.cluster.slurm._jobs import Failure, Job, JobSet, Rules, Snapshot, decide, demand
+from daskmetrics.cluster.slurm._jobs import Job, JobFailure, JobSet, Rules, Snapshot, decide, demand
 from daskmetrics.cluster.slurm.commands import SlurmError, by_expected_start, in_each_partition
 from daskmetrics.cluster.slurm.script import LaunchInfo, WorkerPool, job_name, pools, script
 from daskmetrics.config import Cluster
@@ -51,7 +52,7 @@ rm -rf "$3"
 """
 
 
-class Arrivals(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
+class WorkerArrivals(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
     """The workers that were ever connected, however short, and whether one has left."""
 
     def __init__(self) -> None:
@@ -122,7 +123,7 @@ class Supervisor:
             fewest = pool.profile.fewest or workers
             self.pools[pool.name] = _PoolState(pool, rules, fewest, workers)
         self.problem: ClusterLostError | None = None
-        self._arrivals = Arrivals()
+        self._arrivals = WorkerArrivals()
         self._canceller = CancelOnExit(self.job_name, launch.owner, keys)
         self._numbers = count()
         self._is_ending = False
@@ -162,7 +163,10 @@ class Supervisor:
         for state in self.pools.values():
             decision = decide(state.jobs, snapshot, state.rules, state.target(snapshot))
             state.jobs = decision.jobs
-            self._drain(state.jobs)
+            # at each snapshot: a worker may have come back meanwhile
+            drained = [job for job in state.jobs.jobs if job.drained]
+            names = [name for name in snapshot.workers if any(job.owns(name) for job in drained)]
+            withdraw(self.scheduler, names)
             for line in decision.lines:
                 self.on_message(line)
             if decision.cancel:
@@ -226,7 +230,7 @@ class Supervisor:
         except SlurmError as error:
             self.on_message(f"Slurm refused a further {pool.name} job: {error}.")
             if not error.is_transient:
-                failure = Failure(f"Slurm refused it: {error}")
+                failure = JobFailure(f"Slurm refused it: {error}")
                 state.jobs = state.jobs.with_failures(1, failure, time.monotonic(), state.rules)
 
     async def _choose_partitions(self, state: _PoolState, pool: WorkerPool) -> str | None:
@@ -255,19 +259,6 @@ class Supervisor:
         # in this thread, even if the coroutine that waits for it is cancelled
         self._canceller.add(job)
         return job
-
-    def _drain(self, jobs: JobSet) -> None:
-        """Set the resources of drained jobs' workers to zero, which the driver sees; running tasks
-        are not disturbed.
-
-        It is repeated at each snapshot, since a worker may have come back meanwhile.
-        """
-        drained = [job for job in jobs.jobs if job.drained]
-        for worker in list(self.scheduler.workers.values()):
-            if any(job.task_counts({str(worker.name): 0}) for job in drained):
-                self.scheduler.add_resources(
-                    worker=worker.address, resources=dict.fromkeys(worker.resources, 0)
-                )
 
     def _report_queue(self, snapshot: Snapshot) -> None:
         """Report the jobs to the user when the reasons that they wait for change; the live page

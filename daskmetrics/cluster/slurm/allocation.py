@@ -40,9 +40,9 @@ class Allocation:
     gpus: int  # likewise
     ends: datetime | None = None  # when its time limit is reached
 
-    def slots(self, threads: int) -> int:
+    def slots(self, threads: int, workers: int | None = None) -> int:
         """How many workers with this number of CPUs fit: one per GPU, or by CPUs alone if the job
-        has no GPU.
+        has no GPU; the given number if it fits, else ConfigError.
         """
         by_cpus = self.cpus // threads
         needed = max(1, self.gpus)
@@ -52,15 +52,13 @@ class Allocation:
                 f"{needed} workers with {threads} CPUs each. Request more CPUs, or use fewer with: "
                 "--set cluster.threads=1"
             )
-        return self.gpus or by_cpus
-
-    def require(self, workers: int, threads: int) -> None:
-        """Raise ConfigError if so many workers do not fit."""
-        if workers > (slots := self.slots(threads)):
+        slots = self.gpus or by_cpus
+        if (workers or 0) > slots:
             raise ConfigError(
                 f"{workers} workers do not fit into job {self.job}: its {self.gpus} GPUs and "
                 f"{self.cpus} CPUs suffice for {slots}. Use --workers {slots}, or a larger job."
             )
+        return workers or slots
 
 
 def present(environment: Mapping[str, str]) -> Allocation:
@@ -103,7 +101,7 @@ def allocation_client(
     with the context.
     """
     allocation = present(os.environ)
-    allocation.require(profile.workers, profile.threads)
+    allocation.slots(profile.threads, profile.workers)
     require_interface(profile.interface)
     logs = Path(profile.logs).absolute()
     logs.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -92,9 +92,8 @@ def submit(profile: Cluster, name: str, folder: Path, config: str) -> Submitted:
     python = [sys.executable, "-P", "-u", "-m", "daskmetrics"]
     command = [*python, "run", str(config_file), "--folder", str(run)]
     comment = secrets.token_hex(8)
-    job_script = atomic_write(
-        folder / "driver.sbatch", script(profile, name, folder, command, comment)
-    )
+    job_script = script(profile, name, folder, command, comment)
+    atomic_write(folder / "driver.sbatch", job_script)  # for the user to read
     job = commands.submit(job_script, job_name(name), comment)
     submission = Submitted(job, str(folder / f"{job}.log"), time.strftime("%Y-%m-%d %H:%M:%S %z"))
     atomic_write(folder / SUBMITTED, json.dumps(asdict(submission)))

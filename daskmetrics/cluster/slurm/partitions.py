@@ -23,18 +23,8 @@ from daskmetrics.core.text import parse_walltime
 
 NODE_FIELDS = "%P|%D|%c|%m|%G|%T|%f|%N"
 """Format of ``sinfo --exact``: partition, nodes, CPUs, MiB, GRES, state, features, names."""
-USABLE = frozenset(
-    [
-        "idle",
-        "mixed",
-        "allocated",
-        "completing",
-        "planned",
-        "reserved",
-        "powering_up",
-        "powered_down",
-    ]
-)
+USABLE = ("idle", "mixed", "allocated", "completing", "planned", "reserved", "powering_up",
+          "powered_down")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -83,6 +73,7 @@ class Site:
 
     version: str
     partitions: tuple[Partition, ...]
+    listing: str = ""  # of all partitions, as sinfo prints it for people
 
 
 def read_site() -> Site:
@@ -90,7 +81,8 @@ def read_site() -> Site:
     version = slurm("sinfo", "--version").split()[-1]
     printed = slurm("scontrol", "--oneliner", "show", "partition")
     rows = slurm("sinfo", "--noheader", "--exact", f"--format={NODE_FIELDS}")
-    return Site(version, parse_partitions(printed, rows))
+    listing = slurm("sinfo", "--format=%P %.11l %.5a %.6D %.5c %.8m %.20G %.10T %f")
+    return Site(version, parse_partitions(printed, rows), listing)
 
 
 @readable("The site", "the output of scontrol and sinfo")
@@ -100,8 +92,7 @@ def parse_partitions(printed: str, rows: str = "") -> tuple[Partition, ...]:
     """
     nodes: dict[str, list[Nodes]] = defaultdict(list)
     for row in filter(str.strip, rows.splitlines()):
-        fields = [field.strip() for field in row.split("|")]
-        name, count, cpus, memory, gres, state, features, names = fields
+        name, count, cpus, memory, gres, state, features, names = map(str.strip, row.split("|"))
         nodes[name.rstrip("*")].append(
             Nodes(
                 int(count),
@@ -166,13 +157,11 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
 
 
-def first_node(hosts: str) -> tuple[str, str]:
-    """Name of the first node of a host list such as ``gpu[0-3]``, and its address as Slurm knows
-    it.
-    """
+def first_address(hosts: str) -> str:
+    """The address, as Slurm knows it, of the first node of a host list such as ``gpu[0-3]``."""
     name = slurm("scontrol", "show", "hostnames", hosts).partition("\n")[0]
     node = parse_pairs(slurm("scontrol", "--oneliner", "show", "node", name))
-    return name, node.get("NodeAddr", name)
+    return node.get("NodeAddr", name)
 
 
 def interface_to(address: str) -> str | None:
@@ -206,7 +195,8 @@ def require_interface(name: str | None) -> None:
 
 def user_accounts() -> tuple[str, ...] | None:
     """The user's accounts, or None where the site has no accounting."""
-    return tuple(dict.fromkeys(_sacctmgr("-nP", "associations", "account").split())) or None
+    names = _sacctmgr("associations", "account").split()[1:]  # without the header
+    return tuple(dict.fromkeys(names)) or None
 
 
 def job_limit() -> int | None:
@@ -223,7 +213,7 @@ def account_limits() -> tuple[str, ...]:
     """
     account = "account,partition,qos,maxjobs,maxsubmitjobs,maxwall,maxtres,grptres"
     qos = "name,maxjobsperuser,maxsubmitjobsperuser,maxwall,maxtres,maxtresperuser,grptres"
-    return parse_limits(_sacctmgr("-P", "associations", account), _sacctmgr("-P", "qos", qos))
+    return parse_limits(_sacctmgr("associations", account), _sacctmgr("qos", qos))
 
 
 def parse_limits(associations: str, qos: str) -> tuple[str, ...]:
@@ -253,9 +243,9 @@ def parse_limits(associations: str, qos: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _sacctmgr(form: str, table: str, fields: str) -> str:
+def _sacctmgr(table: str, fields: str) -> str:
     """A table of ``sacctmgr``, of associations only the user's; empty without accounting."""
-    words = ["sacctmgr", form, "show", table, f"format={fields}"]
+    words = ["sacctmgr", "-P", "show", table, f"format={fields}"]
     if table == "associations":
         words.append(f"user={getpass.getuser()}")  # $USER is not set everywhere
     try:

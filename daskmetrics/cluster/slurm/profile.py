@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from daskmetrics.cluster.slurm.partitions import Nodes, Partition, Site
 from daskmetrics.core.errors import ConfigError
@@ -68,25 +67,31 @@ def profile_text(
     partition: Partition,
     nodes: Nodes,
     interface: str | None,
-    jobqueue: Mapping[str, Any] | None = None,
+    jobqueue: Mapping[str, object] | None = None,
 ) -> str:
     """The YAML of a profile for a partition and its nodes; the site's other partitions are listed
     in comments.
 
-    What the user has set for dask-jobqueue (``jobqueue``) comes before what the site says.
+    ``jobqueue`` is what the user has set for dask-jobqueue, by the keys of a profile; it comes
+    before what the site says.
     """
+    configured = dict(jobqueue or {})
+    if configured.get("partition") != partition.name:  # it is not usable
+        configured.pop("partition", None)
+    keys = {
+        "kind": ("slurm", ""),
+        "workers": (WORKERS, ""),
+        **_site_keys(partition, nodes, interface),
+        **{key: (json.dumps(value), FROM_JOBQUEUE) for key, value in configured.items()},
+    }
     lines = [
-        "# Written by `daskmetrics cluster init` from the output of sinfo and scontrol of Slurm "
-        f"{site.version}.",
+        f"# Written by `daskmetrics cluster init` from the output of Slurm {site.version}.",
         "# Test it with: daskmetrics cluster test FILE",
         "#",
-        "# Partitions:",
+        *(f"#   {line}" for line in site.listing.splitlines()),
+        "",
     ]
-    for other in site.partitions:
-        lines.append(f"#   {_describe_partition(other)}")
-        lines += [f"#     {_describe_nodes(alike)}" for alike in other.nodes]
-    lines.append("")
-    for key, value, comment in _keys(partition, nodes, interface, jobqueue or {}):
+    for key, (value, comment) in keys.items():
         # a key without a value is left to the user
         line = f"{key}: {value}" if value else f"# {key}: ..."
         if comment:
@@ -95,76 +100,30 @@ def profile_text(
     return "\n".join([*lines, ""])
 
 
-def _describe_partition(partition: Partition) -> str:
-    text = f"{partition.name}{'*' if partition.default else ''}: "
-    if partition.longest is None:
-        text += "no time limit"
-    else:
-        text += f"up to {walltime_text(partition.longest)}"
-    if not partition.up:
-        text += ", not up"
-    if partition.accounts:
-        text += f", only for accounts {','.join(partition.accounts)}"
-    return text
-
-
-def _describe_nodes(nodes: Nodes) -> str:
-    gpus = ", ".join(f"{n} x {name or 'GPU'}" for name, n in nodes.gpus.items()) or "no GPU"
-    memory = f"{nodes.memory / 1024:.0f} GiB"
-    text = f"{nodes.count} nodes of {nodes.cpus} CPUs, {memory}, {gpus}; {nodes.state}"
-    if nodes.features:
-        text += f"; features {','.join(nodes.features)}"
-    return text
-
-
-def _keys(
-    partition: Partition, nodes: Nodes, interface: str | None, jobqueue: Mapping[str, Any]
-) -> Iterator[tuple[str, object, str]]:
-    """Each key of the profile with its value and a comment."""
+def _site_keys(
+    partition: Partition, nodes: Nodes, interface: str | None
+) -> dict[str, tuple[object, str]]:
+    """Keys of the profile that follow from the site, each with its value and a comment."""
     gpus = whole_gpus(nodes.gpus)
     workers_per_node = max(1, sum(gpus.values()))
-    yield "kind", "slurm", ""
-    yield "workers", WORKERS, ""
-    is_chosen = jobqueue.get("queue") == partition.name
-    yield "partition", partition.name, FROM_JOBQUEUE if is_chosen else ""
-    if account := jobqueue.get("account"):
-        yield "account", account, FROM_JOBQUEUE
-    elif partition.accounts:
-        account, *others = partition.accounts
-        yield "account", account, _also("allowed", others)
-    else:
-        yield (
-            "account",
-            None,
-            "if Slurm requires one; 'sacctmgr show associations user=$USER' lists yours",
-        )
-    if nodes.gpus:
-        yield "gpus_per_job", "1", ""
-    else:
-        yield "gpus_per_job", "0", "no partition has GPUs"
-    if gpu_type := max(gpus, key=lambda name: gpus[name], default=""):
-        yield "gpu_type", gpu_type, _also("available", sorted({*partition.gpus} - {gpu_type, ""}))
-    yield "threads", min(CPUS, max(1, nodes.cpus // workers_per_node)), ""
-    if memory := min(MEMORY, int(nodes.memory * SHARE / workers_per_node / 1024)):
-        yield "memory", f"{memory}GiB", ""
+    gpu_type = max(gpus, key=lambda name: gpus[name], default="")
+    other_types = sorted({*partition.gpus} - {gpu_type, ""})
+    memory = min(MEMORY, int(nodes.memory * SHARE / workers_per_node / 1024))
     walltime = min(WALLTIME, partition.longest or WALLTIME)
-    yield "walltime", f'"{walltime_text(walltime)}"', ""
-    if prologue := jobqueue.get("job-script-prologue"):
-        yield "prologue", json.dumps(prologue), FROM_JOBQUEUE
-    if configured := jobqueue.get("interface"):
-        comment = FROM_JOBQUEUE
-        if configured != interface:
-            comment += f"; {interface} leads to the nodes"
-        yield "interface", configured, comment
-    else:
-        yield (
-            "interface",
-            interface,
-            "from this machine to the nodes; the nodes' interface must have the same name",
-        )
-
-
-def _also(condition: str, names: Sequence[str]) -> str:
-    if not names:
-        return ""
-    return f"also {condition}: {', '.join(names)}"
+    keys: dict[str, tuple[object, str]] = {
+        "partition": (partition.name, ""),
+        "account": (None, "if Slurm requires one: sacctmgr show associations user=$USER"),
+        "gpus_per_job": ("1" if gpus else "0", ""),
+        "gpu_type": (gpu_type, f"available: {', '.join([gpu_type, *other_types])}"),
+        "threads": (min(CPUS, max(1, nodes.cpus // workers_per_node)), ""),
+        "memory": (f"{memory}GiB", ""),
+        "walltime": (f'"{walltime_text(walltime)}"', ""),
+        "interface": (interface, "to the nodes, whose interface must have the same name"),
+    }
+    if partition.accounts:
+        keys["account"] = (partition.accounts[0], f"allowed: {', '.join(partition.accounts)}")
+    if not gpu_type:
+        del keys["gpu_type"]
+    if not memory:
+        del keys["memory"]
+    return keys

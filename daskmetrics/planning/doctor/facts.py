@@ -145,7 +145,7 @@ def _way_to_nodes(profile: Cluster, site: Site) -> tuple[str | None, bool]:
     if hosts is None:
         return None, False
     with suppress(DaskmetricsError, OSError):
-        _, address = partitions.first_node(hosts)
+        address = partitions.first_address(hosts)
         reached_by = partitions.interface_to(address)
         return reached_by, not socket.gethostbyname(address).startswith("127.")
     return None, False

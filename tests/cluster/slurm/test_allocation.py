@@ -49,4 +49,4 @@ def test_outside_an_allocation_the_error_says_how_to_get_one():
 
 def test_more_workers_than_fit_are_refused():
     with pytest.raises(ConfigError, match=r"9 workers do not fit into job 7.*Use --workers 4"):
-        Allocation("7", cpus=8, gpus=4).require(9, threads=2)
+        Allocation("7", cpus=8, gpus=4).slots(threads=2, workers=9)
