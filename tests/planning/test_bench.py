@@ -112,7 +112,6 @@ def test_a_failing_function_is_not_benched(tmp_path, monkeypatch):
         (("plan", "small.yaml", "--budget", "much"), "is not GPU-hours"),
         (("plan", "small.yaml", "--price", "l40s=x"), "is not a number"),
         (("plan", "small.yaml", "--deadline", "soon"), "is not a valid duration"),
-        (("plan", "small.yaml", "--replace", "7"), "needs --submit"),
         (("plan", "small.yaml", "--submit", "9"), "There is no option 9"),
         (("plan", "small.yaml", "--profiles", "nowhere"), "Unknown cluster profile"),
     ],

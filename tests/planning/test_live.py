@@ -54,9 +54,8 @@ def is_finished() -> bool:
 
 
 def test_the_chosen_option_of_three_runs_and_is_compared_with_its_prediction(busy):
-    waiting = command("sbatch", "--parsable", "--hold", "--job-name=old", "--wrap=true").strip()
     words = ["plan", "small.yaml", "--profiles", "two.yaml,all.yaml,cpu.yaml"]
-    done = CliRunner().invoke(main, [*words, "--probe", "--submit", "1", "--replace", waiting])
+    done = CliRunner().invoke(main, [*words, "--probe", "--submit", "1"])
     assert done.exit_code == 0, done.output
     assert re.search(r"run +1 and 2 .* x measure a measured on", done.stdout)
     two, all_, cpu = (
@@ -66,16 +65,7 @@ def test_the_chosen_option_of_three_runs_and_is_compared_with_its_prediction(bus
     # until the job that holds two GPUs ends at the latest
     assert re.match(r"2 +8 x 4 l40s +\d+ +[\d.]+ min ", all_)
     assert re.search(r"wait +2 +sbatch --test-only ", done.stdout)
-    assert f"Cancelled the pending job {waiting} (old)." in done.stdout and waiting not in jobs()
     assert comes_true(is_finished, 300)
     prediction = prediction_of(Run("runs/small"))
     assert prediction.finished and prediction.option == "two.yaml: 2 l40s"
     assert prediction.predicted.low < prediction.predicted.high
-
-
-def test_a_running_job_is_not_replaced(busy):
-    words = ["plan", "small.yaml", "--profiles", "two.yaml", "--submit", "1", "--replace", busy]
-    done = CliRunner().invoke(main, words)
-    assert (
-        done.exit_code == 2 and "is running, not pending" in done.stderr and busy in jobs("RUNNING")
-    )

@@ -69,7 +69,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Failure:
+class JobFailure:
     """Why a job failed or was refused; the log of the job, if there is one, shows more."""
 
     reason: str
@@ -83,7 +83,7 @@ class JobSet:
     jobs: tuple[Job, ...] = ()
     failed: int = 0  # jobs that failed or were refused since the last arrival of a worker
     not_before: float = 0.0  # when the next job may be submitted
-    latest_failure: Failure | None = None
+    latest_failure: JobFailure | None = None
     step: int = 0  # which memory of `Rules.memories` the next job gets
 
     @property
@@ -94,7 +94,7 @@ class JobSet:
             for job in self.jobs
         )
 
-    def with_failures(self, count: int, failure: Failure, now: float, rules: Rules) -> JobSet:
+    def with_failures(self, count: int, failure: JobFailure, now: float, rules: Rules) -> JobSet:
         """The set after this number of further failures."""
         failed = self.failed + count
         pause = min(LONGEST_PAUSE, rules.pause * 2 ** min(failed, 16))
@@ -102,7 +102,7 @@ class JobSet:
 
 
 @dataclass(frozen=True)
-class Decision:
+class PoolDecision:
     """What to do now, and the jobs to be passed with the next snapshot.
 
     The workers of jobs that are drained get no more work.
@@ -112,7 +112,7 @@ class Decision:
     submit: int = 0  # how many jobs
     cancel: tuple[Job, ...] = ()
     lines: tuple[str, ...] = ()  # for the user
-    stop: Failure | None = None  # why the cluster ends
+    stop: JobFailure | None = None  # why the cluster ends
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class _JobUpdate:
     killed: bool = False  # it or one of its workers was killed for memory, of which there is more
 
 
-def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> Decision:
+def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> PoolDecision:
     """What brings a pool to a number of workers.
 
     A connected worker is the truth: its job has arrived and is not lost, whatever the queue shows.
@@ -139,7 +139,7 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> Deci
     if sum(update.job.arrived for update in updates) > arrived_before:
         jobs = replace(jobs, failed=0, not_before=0.0, latest_failure=None)
     failures = [
-        Failure(f"job {update.job.id} {update.end}", update.job)
+        JobFailure(f"job {update.job.id} {update.end}", update.job)
         for update in updates
         if update.end and not update.job.arrived and not update.job.leaving
     ]
@@ -157,7 +157,7 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> Deci
     has_survivors = any(job.arrived for job in jobs.jobs)  # their workers can continue alone
     if failure and jobs.failed >= rules.failures and not has_survivors:
         reason = f"{jobs.failed} jobs in a row failed; the last: {failure.reason}."
-        return Decision(jobs, 0, cancelled, tuple(lines), replace(failure, reason=reason))
+        return PoolDecision(jobs, 0, cancelled, tuple(lines), replace(failure, reason=reason))
     target = -(-workers // rules.processes)
     surplus = _surplus(jobs, snapshot, target)
     idle = [job for job in surplus if not any(job.task_counts(snapshot.workers))]
@@ -168,7 +168,7 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> Deci
     ]
     jobs = replace(jobs, jobs=tuple(remaining))
     submit = _missing(jobs, snapshot, rules, target)
-    return Decision(jobs, submit, (*cancelled, *idle), tuple(lines))
+    return PoolDecision(jobs, submit, (*cancelled, *idle), tuple(lines))
 
 
 def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:

@@ -23,7 +23,7 @@ from distributed import SchedulerPlugin
 from daskmetrics.cluster._dask_config import withdraw
 from daskmetrics.cluster._preload import OVER_MEMORY
 from daskmetrics.cluster.slurm import commands
-from daskmetrics.cluster.slurm._jobs import Failure, Job, JobSet, Rules, Snapshot, decide, demand
+from daskmetrics.cluster.slurm._jobs import Job, JobFailure, JobSet, Rules, Snapshot, decide, demand
 from daskmetrics.cluster.slurm.commands import SlurmError, by_expected_start, in_each_partition
 from daskmetrics.cluster.slurm.script import LaunchInfo, WorkerPool, job_name, pools, script
 from daskmetrics.config import Cluster
@@ -52,7 +52,7 @@ rm -rf "$3"
 """
 
 
-class Arrivals(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
+class WorkerArrivals(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
     """The workers that were ever connected, however short, and whether one has left."""
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class Supervisor:
             fewest = pool.profile.fewest or workers
             self.pools[pool.name] = _PoolState(pool, rules, fewest, workers)
         self.problem: ClusterLostError | None = None
-        self._arrivals = Arrivals()
+        self._arrivals = WorkerArrivals()
         self._canceller = CancelOnExit(self.job_name, launch.owner, keys)
         self._numbers = count()
         self._is_ending = False
@@ -229,7 +229,7 @@ class Supervisor:
         except SlurmError as error:
             self.on_message(f"Slurm refused a further {pool.name} job: {error}.")
             if not error.is_transient:
-                failure = Failure(f"Slurm refused it: {error}")
+                failure = JobFailure(f"Slurm refused it: {error}")
                 state.jobs = state.jobs.with_failures(1, failure, time.monotonic(), state.rules)
 
     async def _choose_partitions(self, state: _PoolState, pool: WorkerPool) -> str | None:

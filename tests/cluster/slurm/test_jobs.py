@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from daskmetrics.cluster.slurm._jobs import Decision, Job, JobSet, Rules, Snapshot, decide
+from daskmetrics.cluster.slurm._jobs import Job, JobSet, PoolDecision, Rules, Snapshot, decide
 from daskmetrics.cluster.slurm.commands import QueuedJob
 
 
@@ -22,7 +22,7 @@ class Bench:
         self.draining: set[str] = set()
         self.killed: set[str] = set()
 
-    def step(self, after: float = 30.0, queue: dict[str, QueuedJob] | None = None) -> Decision:
+    def step(self, after: float = 30.0, queue: dict[str, QueuedJob] | None = None) -> PoolDecision:
         """The decision after some seconds; ``queue`` is what a queue that lies shows."""
         self.now += after
         decision = decide(
@@ -91,7 +91,7 @@ def started(target: int = 2, **rules) -> Bench:
     return bench
 
 
-def cancelled(decision: Decision) -> list[str]:
+def cancelled(decision: PoolDecision) -> list[str]:
     return [job.id for job in decision.cancel]
 
 
