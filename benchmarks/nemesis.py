@@ -178,9 +178,6 @@ class Site:
         if found := re.search(r"remove its lock with: daskmetrics runs unlock (\S+)", text):
             self.spawn("daskmetrics", "runs", "unlock", found[1]).wait()
             return "unlock"
-        if found := re.search(r"mv '([^']+)' '([^']+)'", text):
-            Path(found[1]).replace(found[2])
-            return "journal put back"
         if found := re.search(r"keep its first (\d+) lines, delete '([^']+)'", text):
             kept = self.journal.read_bytes().splitlines(keepends=True)[: int(found[1])]
             self.journal.write_bytes(b"".join(kept))
@@ -193,6 +190,7 @@ class Site:
             "is being driven by",
             "lock.owner' is held by",
             "was removed",
+            "was replaced or cut",
             "Stopped.",
             "No room",
             "scheduler",
@@ -274,12 +272,13 @@ class Nemesis:
             self.wait_for(began + more)
         at_work = size(site.journal) > began + 500 and site.driver.poll() is None
         self.check(may_lose=False)
-        touched, at_work = self.strike(at_work)
+        touched, _ = self.strike(at_work)
         ended = self.settle()
         if ended and touched:  # the file may have been struck after the last look at it
             site.driver = site.start()
             self.settle(until_end=True)
-        self.check(may_lose=touched == "journal.jsonl" and (ended or not at_work))
+        # what was taken away with the journal runs again: this operator has no backup
+        self.check(may_lose=touched == "journal.jsonl")
         return ended
 
     def wait_for(self, length: int) -> None:

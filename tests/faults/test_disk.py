@@ -92,9 +92,9 @@ def test_a_run_whose_journal_is_deleted_ends_says_so_and_goes_on_after_the_remed
         COMMAND, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     while process.poll() is None and not (
-        folder.journal.exists() and folder.journal.stat().st_size > 2_000
+        folder.journal.exists() and b'"type":"worker"' in folder.journal.read_bytes()
     ):
-        time.sleep(0.02)
+        time.sleep(0.02)  # then its start is committed
     folder.journal.rename(place / "moved")
     said = process.communicate(timeout=120)[1]
     assert process.returncode != 0 and "was removed: stopped" in said, said

@@ -185,8 +185,8 @@ def causes(results: Iterable[ItemResult]) -> pd.DataFrame:
     table = groups.agg(
         status=("status", "first"), reason=("reason", "first"), items=("items", list)
     )
-    by_number = {"key": lambda items: items.map(len), "ascending": False, "kind": "stable"}
-    return table.sort_values("items", ignore_index=True, **by_number)
+    order = table["items"].map(len).sort_values(ascending=False, kind="stable").index
+    return table.loc[order].reset_index(drop=True)
 
 
 def summary_text(results: Sequence[ItemResult], total: int) -> str:
