@@ -228,22 +228,22 @@ class Page:
         if self.model.value != FOLLOW:
             suite = next(suite for suite in live.suites if suite.model == self.model.value)
         name = current_quantity(live) if self.quantity.value == FOLLOW else self.quantity.value
-        own = np.array([arm.model == suite.model for arm in live.arms])
-        known = np.isfinite(live.values(name)[own])
+        of_model = np.array([arm.model == suite.model for arm in live.arms])
+        defined = np.isfinite(live.values(name)[of_model])
         is_map = len(suite.revisions) > 1  # of a single checkpoint it would be a stripe
-        self.map.visible = is_map and bool(known.any())
-        self.lines.visible = not is_map and bool(known.any())
+        self.map.visible = is_map and bool(defined.any())
+        self.lines.visible = not is_map and bool(defined.any())
         title = f"{suite.model}: {name}"
         if self.map.visible:
             self._show_map(live, name)
             drawing.show_model(self.map, suite)
-            self.map.title.text = f"{title}, {known.sum():,} of {known.size:,}"
+            self.map.title.text = f"{title}, {defined.sum():,} of {defined.size:,}"
         elif self.lines.visible:
             names = [name]
             if self.quantity.value == FOLLOW and np.isfinite(live.scores).any():
                 names = list(live.tasks)[: drawing.LINES]
                 title = f"{suite.model}: scores by task"
-            drawing.draw_curves(self.lines, layer_points(live, names, own))
+            drawing.draw_curves(self.lines, layer_points(live, names, of_model))
             self.lines.title.text = title
         self.choices.visible = True
         self._show_cost(live)
@@ -271,8 +271,10 @@ class Page:
         source = self.map.select_one({"name": "arms"})
         new = {"value": values, "error": live.errors_of(name), "tasks": live.values(SCORED)}
         source.data.update(new)
-        known = values[np.isfinite(values)]
-        low, high = drawing.colours_of(known, LEAST_SHARE * float(np.abs(known).max(initial=0.0)))
+        defined = values[np.isfinite(values)]
+        low, high = drawing.colours_of(
+            defined, LEAST_SHARE * float(np.abs(defined).max(initial=0.0))
+        )
         self.mapper.update(low=low, high=high)
         marks = {"paid": live.paid, "best": [live.leader]}
         self.map.select_one({"name": "marks"}).data = drawing.marked(source, marks)

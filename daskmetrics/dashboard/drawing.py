@@ -228,10 +228,10 @@ def comparison(
 def curves(x_label: str, y_label: str, height: int, **options: Any) -> figure:
     """A figure of named curves, with points that have errors; `curve_columns` has its data."""
     fig = blank(x_label, y_label, height, x_range=(0, 1), y_range=(0, 1), **options)
-    whole = models.ColumnDataSource(name="curves")
+    joined = models.ColumnDataSource(name="curves")
     points = models.ColumnDataSource(name="points")
     style = {"line_color": "colour", "line_width": 2}
-    fig.multi_line("xs", "ys", source=whole, legend_field="label", **style)
+    fig.multi_line("xs", "ys", source=joined, legend_field="label", **style)
     fig.segment("x", "low", "x", "high", source=points, line_color="colour")
     dots = fig.scatter("x", "y", source=points, size="size", color="colour")
     tips = [("", "@label"), ("at", "@at"), ("value", "@y{0.[0000]a} ± @error{0.[0000]}")]

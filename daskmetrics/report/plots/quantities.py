@@ -220,8 +220,8 @@ def metric_fields(run: RecordedRun, arms: Sequence[Arm]) -> list[Field]:
     layers = [analysis.layer_of(arm) for arm in arms]
     measured = []
     for name, values in analysis.metrics(run).items():
-        own = errors.get(name, {})
-        estimates = {arm: (value, own.get(arm, math.nan)) for arm, value in values.items()}
+        deviations = errors.get(name, {})
+        estimates = {arm: (value, deviations.get(arm, math.nan)) for arm, value in values.items()}
         measured.append(Field.of(name, METRICS, analysis.units(run, name), layers, estimates))
     return measured
 
