@@ -158,10 +158,11 @@ def compare_best(run: RecordedRun, other: RecordedRun) -> ArmComparison:
 
 def unlike_tasks(run: RecordedRun, other: RecordedRun) -> list[str]:
     """The tasks of mteb whose scores are over other subsets or splits."""
-    mine, theirs = (
-        {cell.task: mteb_results.selection_of(detail) for cell, detail in _details(side).items()}
-        for side in (run, other)
-    )
+    selections = []
+    for details in (_details(run), _details(other)):
+        by_task = {cell.task: mteb_results.selection_of(of) for cell, of in details.items()}
+        selections.append(by_task)
+    mine, theirs = selections
     return [task for task in mine if task in theirs and mine[task] != theirs[task]]
 
 
