@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-T = TypeVar("T")
-
 PROBES = ("allreduce", "loader", "precision")  # workloads of `planning.rank_bench`
 NO_OPTION = 1  # exit code of a plan in which no option can be used
 
