@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
@@ -80,7 +81,7 @@ class History:
 
     def opening(self, budget: float = 0.2) -> list[LiveMessage]:
         """What is sent before the first record."""
-        suites = [{**vars(suite)} for suite in self.suites]
+        suites = [asdict(suite) for suite in self.suites]
         axes = {
             "metrics": {"names": list(METRICS), "units": list(METRICS.values())},
             "tasks": {"names": list(self.tasks), "units": ["accuracy"] * len(self.tasks)},

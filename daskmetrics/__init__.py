@@ -264,14 +264,14 @@ def layers(
     seed: int = 0,
     **protocol: Any,
 ) -> Leaderboard:
-    """Score every layer of one checkpoint on your own data; in this process, without a cluster.
+    """Score every layer of models on your own data; in this process, without a cluster.
 
     The scores are those of a run with the same data and seed.
 
     Parameters
     ----------
-    model : str, Path, SentenceTransformer or PreTrainedModel
-        As in `embed`.
+    model : str, Path, SentenceTransformer or PreTrainedModel, or a list of them
+        As in `embed`. Of a folder of checkpoints, all are scored.
     data : DataFrame, str, Path, dataset of Hugging Face, or list
         Labelled texts; as a path, of a CSV, TSV, JSON Lines or Parquet file or of a folder. Or a
         list of names of tasks, such as ``["stdlib:order", "mteb:STS12"]``. docs/tasks.md says which
@@ -298,7 +298,8 @@ def layers(
     -------
     Leaderboard
         The layers, best first, with standard errors and those that are within the error of the
-        best. A layer without a score is the subject of a warning.
+        best; its ``save(folder)`` saves the best. A layer without a score is the subject of a
+        warning.
 
     Raises
     ------
@@ -319,10 +320,10 @@ def layers(
     named = {
         name: column for name, column in (("text", text), ("label", label)) if column is not None
     }
-    recorded = direct.score_layers(
+    found = direct.score_layers(
         model, data, {**named, **(columns or {})}, layers, tokenizer, seed, protocol, readouts or {}
     )
-    return Leaderboard.of(recorded, {task: 1.0 for scores in recorded.values() for task in scores})
+    return Leaderboard.of_layers(found)
 
 
 def train(client: Any, config: Config | str | Path) -> dict[str, Path]:

@@ -1,16 +1,30 @@
-"""The command ``layers``: every layer of one checkpoint, scored on one's own data in this process."""
+"""The command ``layers``: every layer of models, scored on one's own data in this process."""
 
 from __future__ import annotations
 
 import json
 import re
 import warnings
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import Output, answering, example, number_option, say, text_option
+from daskmetrics.cli._common import (
+    Output,
+    answering,
+    example,
+    number_option,
+    path_option,
+    say,
+    text_option,
+)
 from daskmetrics.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from daskmetrics.experiment.direct import OnProgress
 
 _TRUTH = {"true": True, "false": False}
 
@@ -19,15 +33,16 @@ _TRUTH = {"true": True, "false": False}
     epilog=example(
         "daskmetrics layers sentence-transformers/all-MiniLM-L6-v2 --data reviews.csv --text body "
         "--label stars",
+        "daskmetrics layers models/mine gpt2 --data reviews.csv --save my-encoder",
         "daskmetrics layers models/mine --task stdlib:order --json",
         "daskmetrics layers models/mine --task stdlib:order --readouts pooling=mean,last "
         "--readouts dimensions=all,64",
     )
 )
-@click.argument("model")
+@click.argument("model", nargs=-1, required=True)
 @text_option("--data", "FILE", "Labelled texts: CSV, TSV, JSON Lines, Parquet or a folder.")
-@text_option("--text", "COLUMN", "Column of the texts.  [default: text]")
-@text_option("--label", "COLUMN", "Column of the labels.  [default: label]")
+@text_option("--text", "COLUMN", "Column of the texts.  [default: recognised by its name]")
+@text_option("--label", "COLUMN", "Column of the labels.  [default: recognised by its name]")
 @text_option("--task", "NAME", "A task in place of a file; may be repeated.", multiple=True)
 @text_option("--layers", "N,N,...", "Layers to score; 0: embeddings.", default="all")
 @click.option(
@@ -43,9 +58,10 @@ _TRUTH = {"true": True, "false": False}
 )
 @number_option("--max-length", "Tokens of a text that are read.", least=2)
 @text_option("--seed", "N", "Of folds, draws and starting points.", type=int, default=0)
+@path_option("--save", "Save the best as a model of sentence-transformers, in this new folder.")
 @answering
 def layers(
-    model: str,
+    model: tuple[str, ...],
     data: str | None,
     text: str | None,
     label: str | None,
@@ -53,39 +69,69 @@ def layers(
     layers: str,
     readouts: tuple[str, ...],
     seed: int,
+    save: Path | None,
     **protocol: Any,
 ) -> Output:
-    """Score every layer of MODEL on your own data, on this machine.
+    """Score every layer of each MODEL on your own data, on this machine.
 
-    MODEL is a folder or a hub id; ID@REVISION names another revision than main. The scores are
-    those of a run with the same data and seed.
+    MODEL is a folder, also one of checkpoints, or a hub id; ID@REVISION names another revision than
+    main. The scores are those of a run with the same data and seed.
     """
-    import daskmetrics
+    from daskmetrics.experiment.direct import score_layers
+    from daskmetrics.report import Leaderboard
 
     if (data is None) == (not task):
         raise ConfigError(
             "Give either --data FILE with your labelled texts, or --task NAME, such as "
             "stdlib:order."
         )
-    with warnings.catch_warnings(record=True) as caught:
-        board = daskmetrics.layers(
+    columns = {"text": text, "label": label}
+    with _progress() as on_progress, warnings.catch_warnings(record=True) as caught:
+        found = score_layers(
             model,
             list(task) or data,
-            text,
-            label,
-            layers=_numbers(layers),
-            seed=seed,
-            readouts=dict(map(_part, readouts)),
-            **{key: value for key, value in protocol.items() if value is not None},
+            {role: column for role, column in columns.items() if column},
+            _numbers(layers),
+            None,
+            seed,
+            {key: value for key, value in protocol.items() if value is not None},
+            dict(map(_part, readouts)),
+            on_progress,
         )
     for warning in caught:
         say(f"Warning: {warning.message}", err=True)
+    board = Leaderboard.of_layers(found)
+    if save:
+        board.save(save)
 
     def document() -> dict[str, Any]:
         rows = board.to_frame().to_json(orient="records", double_precision=15)
         return {"layers": json.loads(rows)}
 
-    return Output(document, lambda: say(str(board)))
+    def show() -> None:
+        say(str(board))
+        if save:
+            say(f"Saved: {save}, which sentence_transformers.SentenceTransformer opens.")
+        else:
+            say("To save the best for sentence-transformers, add: --save my-encoder")
+
+    return Output(document, show)
+
+
+@contextmanager
+def _progress() -> Iterator[OnProgress]:
+    """A bar on a terminal; nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("")
+
+        def on_progress(what: str, done: int, total: int) -> None:
+            progress.update(bar, description=what, completed=done, total=total)
+
+        yield on_progress
 
 
 def _numbers(text: str) -> str | list[int]:

@@ -17,7 +17,6 @@ from daskmetrics.cli._common import (
     Output,
     answering,
     example,
-    friendly,
     no_document,
     run_folder,
     say,
@@ -155,7 +154,6 @@ def _driver_job(run: Path) -> str | None:
 @click.option("--output", type=PATH, help="File for the numbers.  [default: in RUN/report]")
 @click.option("--svg", is_flag=True, help="Write each figure as SVG, too.")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
-@friendly
 def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool) -> None:
     """Write the HTML report and the figures of RUN, or all its numbers for other programs."""
     from daskmetrics import report as reports

@@ -347,7 +347,8 @@ def select_revisions(
         requested = (requested,)
     if match is None:
         names = tuple(map(str, requested))
-        missing = [repr(name) for name in names if name not in (available or names)]
+        existing = names if available is None else available
+        missing = [repr(name) for name in names if name not in existing]
         if missing:
             raise ConfigError(
                 f"Revision {', '.join(missing)} does not exist. Available: "

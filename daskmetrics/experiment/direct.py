@@ -5,17 +5,22 @@ of a run do.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from daskmetrics import config, tasks
 from daskmetrics import metrics as catalogue
+from daskmetrics.checkpoints.folders import is_model, revision_folders
 from daskmetrics.checkpoints.locations import Location
 from daskmetrics.core.corpus import prompts
 from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
 from daskmetrics.core.names import Arm, Checkpoint, Suite, content_key, seed_of
+from daskmetrics.core.outcomes import Difference, difference, mean_difference
+from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import Scored
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment._arguments import file_name
@@ -133,8 +138,62 @@ def measure(
         return encoder.measure(texts, chosen, seed)
 
 
+OnProgress = Callable[[str, int, int], None]  # what is done now; steps done, and all
+
+
+@dataclass(frozen=True)
+class LayerScores:
+    """What was scored here and now.
+
+    Attributes
+    ----------
+    tasks : tuple of Task
+    recorded : dict
+        By arm and task.
+    sources : dict
+        What the user called the model, by checkpoint.
+    """
+
+    tasks: tuple[Task, ...]
+    recorded: dict[Arm, dict[str, Scored]]
+    sources: dict[Checkpoint, Any]
+    protocol: Mapping[str, Any]
+    seed: int
+
+    def gain(self, arm: Arm) -> Difference | None:
+        """What an arm gains over the last layer of its checkpoint, read in the same way; None for
+        the last layer itself.
+        """
+        layers = [
+            other.layer
+            for other in self.recorded
+            if (other.checkpoint, other.readout) == (arm.checkpoint, arm.readout)
+        ]
+        last = replace(arm, layer=max(layers))
+        if last == arm:
+            return None
+        scores, others = self.recorded[arm], self.recorded[last]
+        return mean_difference(
+            [difference(scores[task], others[task]) for task in scores if task in others]
+        )
+
+    def save(self, arm: Arm, folder: str | Path, card: str) -> Path:
+        """Save an arm as a model of sentence-transformers that ends at its layer."""
+        from daskmetrics.models import Encoder
+
+        readout = Readout.parse(arm.readout)
+        corpus: tuple[str, ...] = ()
+        if readout.principal:
+            settings = config.Config.model_fields["corpus"].default
+            corpus = prompts(settings.source, settings.prompts, self.seed)
+        with opened(self.sources[arm.checkpoint], [arm.layer], None, self.protocol) as (encoder, _):
+            layers = readout.layers_of(arm.layer)
+            whole = Encoder(encoder.model, encoder.protocol, layers, readout=readout, corpus=corpus)
+            return whole.save(folder, card)
+
+
 def score_layers(
-    model: Any,
+    models: Any,
     data: Any,
     columns: Mapping[str, str],
     layers: str | Sequence[int],
@@ -142,10 +201,9 @@ def score_layers(
     seed: int,
     protocol: Mapping[str, Any],
     readouts: Mapping[str, Any],
-) -> dict[Arm, dict[str, Scored]]:
-    """The recorded values of every layer and readout of a checkpoint on every task of the data, by
-    arm and task.
-    """
+    on_progress: OnProgress = lambda what, done, total: None,
+) -> LayerScores:
+    """The recorded values of every layer and readout of checkpoints on every task of the data."""
     if isinstance(layers, Mapping):
         raise ConfigError(
             "Layers are scored by number; to read modules of any network, use daskmetrics.embed."
@@ -154,27 +212,53 @@ def score_layers(
     for task in chosen:
         for text in getattr(task, "warnings", ()):
             warnings.warn(f"{task.name}: {text}", stacklevel=3)
-    with (
-        opened(model, layers, tokenizer, protocol) as (encoder, checkpoint),
-        TemporaryDirectory() as scratch,
-    ):
-        suite, corpus = _suite(encoder, checkpoint, readouts, seed)
-        recorded: dict[Arm, dict[str, Scored]] = {arm: {} for arm in suite.arms()}
-        for task in chosen:
-            spec = worker.EncodeSpec(
-                key=content_key("direct", task.key),
-                location=Location("", None, ""),
-                protocol=encoder.protocol,
-                task=task,
-                layers=encoder.layers,
-                scratch=scratch,
-                budget=MEMORY,
-                poolings=suite.poolings,
-                corpus=corpus,
-            )
-            for arm, value in _scores(encoder, spec, seed, recorded):
-                recorded[arm][task.name] = value
-    return recorded
+    found = LayerScores(chosen, {}, {}, protocol, seed)
+    sources = _sources(models)
+    for number, source in enumerate(sources):
+        with (
+            opened(source, layers, tokenizer, protocol) as (encoder, checkpoint),
+            TemporaryDirectory() as scratch,
+        ):
+            if checkpoint in found.sources:
+                raise ConfigError(
+                    f"Two models are called '{checkpoint.model}'. Rename the folder of one of them."
+                )
+            found.sources[checkpoint] = source
+            suite, corpus = _suite(encoder, checkpoint, readouts, seed)
+            recorded: dict[Arm, dict[str, Scored]] = {arm: {} for arm in suite.arms()}
+            steps = len(chosen) * (len(recorded) + 1)
+            done = count(number * steps)
+            for task in chosen:
+                on_progress(f"reading {checkpoint}", next(done), len(sources) * steps)
+                spec = worker.EncodeSpec(
+                    key=content_key("direct", task.key),
+                    location=Location("", None, ""),
+                    protocol=encoder.protocol,
+                    task=task,
+                    layers=encoder.layers,
+                    scratch=scratch,
+                    budget=MEMORY,
+                    poolings=suite.poolings,
+                    corpus=corpus,
+                )
+                for arm, value in _scores(encoder, spec, seed, recorded):
+                    recorded[arm][task.name] = value
+                    on_progress(f"scoring {checkpoint}", next(done), len(sources) * steps)
+        found.recorded.update(recorded)
+    return found
+
+
+def _sources(models: Any) -> list[Any]:
+    """The models of a list, each checkpoint of a folder of them by itself."""
+    sources: list[Any] = []
+    for model in models if isinstance(models, (list, tuple)) else [models]:
+        revisions: Mapping[str, Path] = {}
+        if isinstance(model, (str, Path)):
+            folder = Path(model).expanduser()
+            if folder.is_dir() and not is_model(folder):
+                revisions, _ = revision_folders(folder)
+        sources += [f"{model}@{revision}" for revision in revisions] or [model]
+    return sources
 
 
 def _suite(

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from daskmetrics.answer.leaderboard import RankedArm, Scores, ranked_arms
-from daskmetrics.core.errors import DataError
+from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Checkpoint
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import plural
-from daskmetrics.report._format import number, over
+from daskmetrics.core.text import listed, plural
+from daskmetrics.report._format import apart, number, over
 from daskmetrics.report.plots import need_matplotlib
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
+
+    from daskmetrics.core.results import Scored
+    from daskmetrics.experiment.direct import LayerScores
+    from daskmetrics.tasks import Task
 
 TEXT_ROWS, TEXT_TASKS = 20, 4  # of the table as text; `Leaderboard.to_frame` has all of them
 
@@ -40,6 +45,8 @@ class Leaderboard:
         count.
     reward : str
         In whose units the search tested for ties; ``mean`` is the raw score.
+    remarks : tuple of str
+        Sentences below the table, such as what the score is.
 
     Examples
     --------
@@ -56,6 +63,10 @@ class Leaderboard:
     arms: tuple[RankedArm, ...]
     weights: Mapping[str, float]
     reward: str = "mean"
+    remarks: tuple[str, ...] = ()
+    saver: Callable[[Arm, str | Path, str], Path] | None = field(
+        default=None, repr=False, compare=False
+    )
 
     @classmethod
     def of(
@@ -81,6 +92,22 @@ class Leaderboard:
             In whose units ``tied`` was tested.
         """
         return cls(ranked_arms(recorded, weights, tied), dict(weights), reward)
+
+    @classmethod
+    def of_layers(cls, found: LayerScores) -> Leaderboard:
+        """The leaderboard of what was scored here and now, with what the score is and what the best
+        layer gains.
+        """
+        board = cls.of(found.recorded, {task.name: 1.0 for task in found.tasks})
+        best = board.arms[0].arm
+        remarks = [_measure(task, found.recorded[best].get(task.name)) for task in found.tasks]
+        gain = found.gain(best)
+        remarks.append(f"The best, layer {best.layer}, is the last layer of its model.")
+        if gain:
+            remarks[-1] = (
+                f"The best gains {apart(gain)} over the last layer of its model, {gain.relation}."
+            )
+        return replace(board, remarks=tuple(remarks[-1 - TEXT_TASKS :]), saver=found.save)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per arm, best first.
@@ -161,6 +188,7 @@ class Leaderboard:
         if len(self.weights) > 1:
             score = over(counted.values())
         notes = [f"Score: {score} ± standard error. Tied: within the error of the best (95 %)."]
+        notes += self.remarks
         if self.reward != "mean":
             notes.append(f"Compared by {self.reward}, as in the search.")
         if missing := sum(row.rank is None for row in self.arms):
@@ -206,13 +234,56 @@ class Leaderboard:
         ranked = [row for row in self.arms if row.mean is not None]
         if not ranked:
             raise DataError(
-                "No arm was scored on every task of the objective, so there is no mean score to draw."
+                "No candidate was scored on every task of the objective, so there is no mean score to draw."
             )
         by_layer = self._checkpoint is not None and not self._several_readouts
         return mean_scores(ranked, by_layer, ax)
+
+    def save(self, folder: str | Path) -> Path:
+        """Save the best candidate of `daskmetrics.layers` as a model of sentence-transformers.
+
+        Parameters
+        ----------
+        folder : str or Path
+            A new or an empty folder.
+
+        Returns
+        -------
+        Path
+            The folder; the model ends at the layer.
+
+        Raises
+        ------
+        ConfigError
+            If the folder is not empty, or the leaderboard is of a run, which has ``best().save``.
+        DataError
+            If sentence-transformers cannot do what the candidate does, such as join layers.
+
+        Examples
+        --------
+        >>> layers("./minilm", "reviews.csv").save("my-encoder")  # doctest: +SKIP
+        """
+        if self.saver is None:
+            raise ConfigError("Save the best candidate of a run with run.best().save(folder).")
+        best = self.arms[0]
+        card = f"{best.arm}: {number(best.mean, best.stderr)} on {listed(list(self.weights))}."
+        return self.saver(best.arm, folder, card)
 
     def __str__(self) -> str:
         return self.table().as_text()
 
     def _repr_html_(self) -> str:
         return self.table().as_html()
+
+
+def _measure(task: Task, scored: Scored | None) -> str:
+    """What the score of a task is, of how many items, and what a guess would have.
+
+    >>> from daskmetrics.tasks import resolve
+    >>> _measure(resolve(["stdlib:order"])[0], None)
+    'stdlib:order is measured by accuracy (chance: 0.500).'
+    """
+    items = f" of {scored.n:,} items" if scored else ""
+    chance = getattr(task, "chance", None)
+    guess = "" if chance is None else f" (chance: {chance:.3f})"
+    return f"{task.name} is measured by {task.main_score}{items}{guess}."

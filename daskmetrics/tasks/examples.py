@@ -15,6 +15,7 @@ folds needs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -145,6 +146,18 @@ class ExampleTask(ABC):
     def part(self, portion: Portion) -> Self:
         """The same task on a part of its items."""
         return replace(self, portion=portion)
+
+    @property
+    def chance(self) -> float | None:
+        """The score of a guess: the share of the most frequent label, or of pairs that belong
+        together; None for other kinds.
+        """
+        labels = self.examples().labels
+        if self.kind == "pair_classification":
+            return sum(labels) / len(labels)
+        if self.kind != "classification":
+            return None
+        return max(Counter(labels).values()) / len(labels)
 
     def texts(self) -> Sequence[str]:
         return self.examples().texts

@@ -32,8 +32,8 @@ from daskmetrics.tasks.examples import Examples, ExampleTask
 VERSION = 1  # of the scores: raise it when equal texts and embeddings no longer give equal scores
 
 ROLES: Mapping[str, tuple[str, ...]] = {
-    "text": ("text", "sentence", "content"),
-    "label": ("label", "class", "category", "target"),
+    "text": ("text", "sentence", "content", "body", "review", "comment", "message", "abstract"),
+    "label": ("label", "class", "category", "target", "stars", "rating", "topic", "sentiment"),
     "first": ("text1", "sentence1", "first", "question1"),
     "second": ("text2", "sentence2", "second", "question2"),
     "grade": ("score", "grade", "similarity"),

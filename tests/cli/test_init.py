@@ -110,7 +110,7 @@ def test_a_file_that_exists_is_not_replaced_without_force(reviews):
         (("--yes",), "name its folder or hub id with --model"),
         (("--model", "./nowhere", "--yes"), "'./nowhere' is neither a folder nor a hub id"),
         (("--model", "a/b", "--text", "body", "--yes"), "add --data FILE"),
-        (("--model", "a/b", "--data", "none.csv", "--yes"), "No file 'none.csv'"),
+        (("--model", "a/b", "--data", "none.csv", "--yes"), "File 'none.csv' does not exist"),
         (
             (
                 "--model",

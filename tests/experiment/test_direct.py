@@ -240,7 +240,7 @@ def test_a_table_in_memory_gives_the_scores_of_its_file(tmp_path: Path, minilm: 
         (lambda m: dm.measure(m, TEXTS, "efective_rank"), "Did you mean 'effective_rank'"),
         (lambda m: dm.layers(m, 3), "Data of type int cannot be read"),
         (lambda m: dm.layers(m, ["stdlib:ordr"]), "Did you mean 'stdlib:order'"),
-        (lambda m: dm.layers(m, "nothing.csv"), "No file 'nothing.csv'"),
+        (lambda m: dm.layers(m, "nothing.csv"), "File 'nothing.csv' does not exist"),
         (lambda m: dm.layers(m, ["stdlib:order"], text="body"), "text name columns"),
     ],
 )

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from daskmetrics.cli import _runs as maintain
-from daskmetrics.cli import _show as show
+from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.execution.map import compare, results, verify, write
 from daskmetrics.execution.map.api import open_journal, run
@@ -100,15 +99,14 @@ def test_items_that_the_folder_does_not_contain_must_be_given(tmp_path):
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
-        (maintain.verify, 2, "The journal does not record which module"),
-        (show.status, 0, "30"),
-        (show.best, 2, "contains a map, not an experiment"),
-        (maintain.retry, 2, "--retry-failed"),
+        ("runs verify", 2, "The journal does not record which module"),
+        ("status", 0, "30"),
+        ("best", 2, "contains a map, not an experiment"),
+        ("runs retry", 2, "--retry-failed"),
     ],
-    ids=lambda value: getattr(value, "name", None),
 )
 def test_commands_recognize_a_map(folder, command, code, message):
-    done = CliRunner().invoke(command, [str(folder)])
+    done = CliRunner().invoke(main, [*command.split(), str(folder)])
     assert done.exit_code == code and message in done.output
 
 
@@ -182,13 +180,13 @@ def test_verify_accepts_a_results_file(failing, tmp_path, monkeypatch):
     monkeypatch.chdir(failing.parent.parent)
     path = tmp_path / "results.jsonl"
     write(results(failing), path)
-    done = CliRunner().invoke(maintain.verify, [os.fspath(path), "--sample", "0"])
+    done = CliRunner().invoke(main, ["runs", "verify", os.fspath(path), "--sample", "0"])
     assert done.exit_code == 0, done.output
     assert "0 rows differ" in done.output and "8 of 8 items" in done.output
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines[2]["value"]["word"] = "other"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     options = [os.fspath(path), "--run", os.fspath(failing), "--sample", "0"]
-    done = CliRunner().invoke(maintain.verify, options)
+    done = CliRunner().invoke(main, ["runs", "verify", *options])
     assert done.exit_code == 1
     assert "value.word is 'other' in the file, 'w2' in the run" in done.output
