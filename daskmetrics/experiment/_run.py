@@ -275,7 +275,6 @@ class _RunDriver:
             store.restore(self.folder.store, "metrics", planned.metric_blocks(records))
             if self.experiment.tasks:
                 store.restore(self.folder.store, "scores", planned.score_blocks(records))
-            store.finish(self.folder.store, {})
         return RunResult(self.computed, self.failed)
 
     def _files(self) -> list[str]:
