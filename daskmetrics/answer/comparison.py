@@ -101,8 +101,8 @@ def compare_named(
     DataError
         If they have no common task.
     """
-    arm = arm_named(name, run.recorded, "scored arm")
-    other = arm_named(other_name, (elsewhere or run).recorded, "scored arm")
+    arm = arm_named(name, run.recorded, "scored candidate")
+    other = arm_named(other_name, (elsewhere or run).recorded, "scored candidate")
     compared = compare_arms(run, arm, other, elsewhere)
     if not compared.tasks:
         raise DataError(
@@ -142,7 +142,7 @@ def compare_published(
         )
     models = sorted({cell.arm.model for cell in published})
     raise DataError(
-        f"'{source}' and the run in '{run.folder.path}' share no cell. The table has the models "
+        f"'{source}' and the run in '{run.folder.path}' share no score. The table has the models "
         f"{', '.join(models)}; the run has {', '.join(run.models)}, with the tasks "
         f"{', '.join(run.tasks)}."
     )

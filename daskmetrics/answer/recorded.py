@@ -333,7 +333,7 @@ class RecordedRun:
         compared = trade_offs_of(self.recorded, self.weights, self._sizes, self.differences)
         if compared is None:
             raise DataError(
-                f"No arm of the run in '{self.folder.path}' was scored on all {len(self.weights)} tasks of the "
+                f"No candidate of the run in '{self.folder.path}' was scored on all {len(self.weights)} tasks of the "
                 f"objective, so there is nothing to compare. {self._remedy}"
             )
         return compared

@@ -53,7 +53,7 @@ SECTIONS = {
 #: What replaces the commands of earlier versions.
 MOVED = {
     "attach": "status --follow RUN",
-    "explain": "best RUN --arm ARM",
+    "explain": "best RUN --arm CANDIDATE",
     "tasks": "list tasks",
     "metrics": "list metrics",
     "serve": "runs serve FOLDER",
@@ -93,8 +93,8 @@ def main() -> None:
 
     Begin with `daskmetrics run`: a demo on this machine that needs neither a network nor a GPU.
 
-    A suite is the checkpoints of one model. An arm is one candidate embedding: a layer of a
-    checkpoint, written `MODEL@REVISION/LAYER`. A cell is the score of one arm on one task. A work
+    A suite is the checkpoints of one model. A candidate is a layer of a
+    checkpoint, written `MODEL@REVISION/LAYER`. A score is what it gets on one task. A work
     unit is one call that Dask runs, and a record is its stored result.
     """
 

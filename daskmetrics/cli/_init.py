@@ -51,7 +51,7 @@ tasks: {tasks}
 
 search:
   budget: {budget} # a share of the cost of every score; auto: all of a small grid, else 0.3; 1: every score
-  # confidence: 0.95 # end earlier, when the best arm is known with this probability
+  # confidence: 0.95 # end earlier, when the best candidate is known with this probability
 
 cluster: {cluster} # where to run: a profile of `daskmetrics list profiles`, or your own YAML file
 """

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 @click.argument("scores", type=RUN)
 @text_option("--policy", "NAME", "A policy, or package.module:function.", default="race")
 @number_option("--seeds", "Number of searches.", default=20)
-@text_option("--budget", "SHARE", "Share of the exhaustive cost.", type=float, default=0.2)
+@text_option(
+    "--budget", "SHARE", "Share of the cost of scoring everything.", type=float, default=0.2
+)
 @text_option(
     "--models",
     "NAME,NAME,...",
@@ -40,9 +42,9 @@ if TYPE_CHECKING:
 @click.option(
     "--costs",
     type=click.Choice(["published", "shared", "unit"]),
-    help="Cost of a cell: the table's seconds, the same with shared encodings, or 1.  [default: the most precise]",
+    help="Cost of a score: the table's seconds, the same with shared encodings, or 1.  [default: the most precise]",
 )
-@text_option("--overhead", "SECONDS", "Seconds added to every cell.", type=float, default=0.0)
+@text_option("--overhead", "SECONDS", "Seconds added to every score.", type=float, default=0.0)
 @click.option(
     "--workers", type=click.IntRange(1, 10_000), default=1, help="Number of simulated workers."
 )

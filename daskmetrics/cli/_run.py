@@ -56,7 +56,7 @@ budget_option = text_option(
 @text_option(
     "--policy",
     "NAME",
-    "Search policy; short for --set search.policy=NAME. `sweep` scores every cell.",
+    "Search policy; short for --set search.policy=NAME. `sweep` scores everything.",
 )
 @budget_option
 @text_option(

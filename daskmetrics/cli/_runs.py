@@ -152,7 +152,7 @@ def retry(run: Path, only: str | None) -> None:
 )
 @answering
 def verify(run: Path, of: Path | None, **again: Any) -> Output:
-    """Compare every cell of RUN's store with its journal.
+    """Compare every value of RUN's store with its journal.
 
     The exit code is 1 if anything is damaged. For a map, all items are compared with the journal,
     and some are run again. RUN may also be a results file of a map: its rows are compared first.
@@ -175,7 +175,7 @@ def verify(run: Path, of: Path | None, **again: Any) -> Output:
             )
         else:
             say(
-                f"No damage: {result.lines:,} lines of the journal, {result.cells:,} cells of the "
+                f"No damage: {result.lines:,} lines of the journal, {result.cells:,} values of the "
                 "store."
             )
 

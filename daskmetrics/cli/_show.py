@@ -196,11 +196,11 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
 @click.option(
     "--within",
     metavar="SHARE",
-    help="Show the simplest arm that loses at most this share of the score in the worst case, "
+    help="Show the cheapest candidate that loses at most this share of the score in the worst case, "
     "such as 1%.",
 )
 @click.option(
-    "--pareto", is_flag=True, help="Show the arms that no other arm beats in both score and cost."
+    "--pareto", is_flag=True, help="Show the candidates that no other beats in both score and cost."
 )
 @click.option(
     "--output", type=PATH, metavar="FILE.png", help="Draw scores against costs; with --pareto."
@@ -293,17 +293,17 @@ def _share(text: str) -> float:
 @click.option(
     "--arms",
     nargs=2,
-    metavar="ARM ARM",
-    help="Compare two arms; the second is of OTHER, if there is one.",
+    metavar="NAME NAME",
+    help="Compare two candidates; the second is of OTHER, if there is one.",
 )
 @answering
 def compare(
     run: Path, other: Path | None, published: Path | None, arms: tuple[str, str] | None
 ) -> Output:
-    """Compare two runs, a run with published scores of its models, or two arms.
+    """Compare two runs, a run with published scores of its models, or two candidates.
 
-    Without OTHER, RUN is compared with the published scores. Differences of arms are paired: their
-    error comes from the outcomes of the same items.
+    Without OTHER, RUN is compared with the published scores. Differences of candidates are
+    paired: their error comes from the outcomes of the same items.
     """
     from daskmetrics import report
     from daskmetrics.answer.comparison import compare_named, compare_published, compare_runs

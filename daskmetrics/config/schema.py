@@ -237,25 +237,25 @@ class Search(Section):
         "auto",
         description="Share of the cost of every score that may be spent. `auto` computes every "
         "score where there are few checkpoints, where all scores take less than five minutes "
-        "(assumed), or where a first look at every model takes half of that, and else allows 30 %.",
+        "(estimated), or where a first look at every model takes half of that, and else allows 30 %.",
         examples=[0.01],
     )
     cells: int | None = Field(
-        None, ge=1, description="Largest number of cells to evaluate.", examples=[500]
+        None, ge=1, description="Largest number of scores to compute.", examples=[500]
     )
     confidence: float | None = Field(
         None,
         gt=0,
         lt=1,
-        description="Stop when the probability of being within `within` of the best arm reaches "
-        "this.",
+        description="Stop when the probability of being within `within` of the best candidate "
+        "reaches this.",
         examples=[0.95],
     )
     within: float = Field(
         0.01,
         gt=0,
         lt=1,
-        description="Accepted difference from the best arm, as a share of its mean score.",
+        description="Accepted difference from the best candidate, as a share of its mean score.",
         examples=[0.02],
     )
     reward: Literal["mean", "robust"] = Field(
@@ -266,7 +266,7 @@ class Search(Section):
     )
     objective: str = Field(
         "all",
-        description="What the best arm is best at: `all` tasks, one kind of task, or one task.",
+        description="What the best candidate is best at: `all` tasks, one kind of task, or one task.",
         examples=["classification"],
     )
     weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
@@ -276,14 +276,14 @@ class Search(Section):
     )
     baseline: str | None = Field(
         None,
-        description="MODEL@REVISION whose last layer every arm is compared with. By default the "
-        "last checkpoint of the recommended arm's own model.",
+        description="MODEL@REVISION whose last layer every candidate is compared with. By default "
+        "the last checkpoint of the recommended candidate's own model.",
         examples=["pythia-410m@step143000"],
     )
     confirm: Literal["leader", "fresh"] = Field(
         "leader",
-        description="What checks the choice: `leader` scores the leading arm on its missing "
-        "tasks; `fresh` also keeps "
+        description="What checks the choice: `leader` scores the leading candidate on its "
+        "missing tasks; `fresh` also keeps "
         "back items of every task from the search, and scores the finalists on them.",
         examples=["fresh"],
     )

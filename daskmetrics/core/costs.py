@@ -220,7 +220,7 @@ class Estimate:
     ----------
     interval : Interval
     source : str
-        ``assumed``, or what was measured and where; shown to the user.
+        ``estimated``, or what was measured and where; shown to the user.
     measured : bool
         Whether the number rests on a measurement of the same or a comparable thing.
     at : float or None
@@ -228,7 +228,7 @@ class Estimate:
     """
 
     interval: Interval
-    source: str = "assumed"
+    source: str = "estimated"
     measured: bool = False
     at: float | None = None
 

@@ -140,10 +140,10 @@ class Arm:
         try:
             Readout.parse(readout)
         except ConfigError as error:
-            raise ValueError(f"'{text}' is not an arm: {error}") from None
+            raise ValueError(f"'{text}' is not a candidate: {error}") from None
         if not (model and at and revision and layer.isdecimal()):
             raise ValueError(
-                f"'{text}' is not an arm: write MODEL@REVISION/LAYER, for instance tiny@step8/3."
+                f"'{text}' is not a candidate: write MODEL@REVISION/LAYER, for instance tiny@step8/3."
             )
         return cls(model, revision, int(layer), readout)
 
@@ -180,7 +180,7 @@ class Cell:
         """
         arm, colon, task = text.partition(":")
         if not (colon and task):
-            raise ValueError(f"'{text}' is not a cell: write MODEL@REVISION/LAYER:TASK.")
+            raise ValueError(f"'{text}' is not a score's name: write MODEL@REVISION/LAYER:TASK.")
         return cls(Arm.parse(arm), task)
 
 

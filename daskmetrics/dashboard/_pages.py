@@ -280,9 +280,9 @@ class Page:
         self.map.select_one({"name": "marks"}).data = drawing.marked(source, marks)
 
     def _show_cost(self, live: LiveState) -> None:
-        unit, label = 1.0, "cost spent, assumed seconds"
+        unit, label = 1.0, "cost so far, estimated seconds"
         if not math.isnan(live.exhaustive):
-            unit, label = live.exhaustive / 100, "cost spent, % of scoring everything (assumed)"
+            unit, label = live.exhaustive / 100, "cost so far, % of scoring everything (estimated)"
         cost, best = np.array([*live.curve, (live.spent, live.best)]).T
         self.best.data = {"cost": cost / unit, "best": best}
         self.cost.xaxis.axis_label = label

@@ -86,10 +86,14 @@ def _training(plugin: DashboardPlugin) -> Iterator[MetricFamily]:
 
 #: Name, description, and the attribute of `LiveState`.
 GAUGES = (
-    ("best_score", "Greatest mean raw score of an arm scored on every task", "best"),
-    ("shortfall", "Possible regret of the leading arm, in units of the reward", "shortfall"),
-    ("cost_budget_seconds", "Budget of the search in assumed seconds", "budget"),
-    ("cost_exhaustive_seconds", "Assumed seconds of scoring every cell", "exhaustive"),
+    ("best_score", "Greatest mean raw score of a candidate scored on every task", "best"),
+    (
+        "shortfall",
+        "Possible regret of the leading candidate, in units of what the search compares",
+        "shortfall",
+    ),
+    ("cost_budget_seconds", "Budget of the search in estimated seconds", "budget"),
+    ("cost_exhaustive_seconds", "Estimated seconds of scoring everything", "exhaustive"),
 )
 
 
@@ -99,7 +103,7 @@ def _run(live: LiveState) -> Iterator[MetricFamily]:
     units = {unit: count for unit, count in live.counts.items() if count}
     yield _labelled("units", "Recorded work units", units.items(), "kind", "state")
     planned = {(kind,): live.planned[kind] for kind in KINDS if kind in live.planned}
-    about = "Planned work units; for scores, those of the exhaustive sweep"
+    about = "Planned work units; for scores, those of scoring everything"
     yield _labelled("units_planned", about, planned.items(), "kind")
     about = "Failed units, by cause"
     failures = CounterMetricFamily("daskmetrics_failures", about, labels=["kind", "cause"])
@@ -107,10 +111,10 @@ def _run(live: LiveState) -> Iterator[MetricFamily]:
         if status != "ok":
             failures.add_metric([kind, status], count)
     yield failures
-    yield _gauge("cells_scored", "Cells that have a score", live.counts["score", "ok"])
+    yield _gauge("cells_scored", "Scores that are known", live.counts["score", "ok"])
     for name, about, attribute in GAUGES:
         yield _gauge(name, about, getattr(live, attribute))
-    about = "Assumed seconds spent by the search"
+    about = "Estimated seconds spent by the search"
     yield CounterMetricFamily("daskmetrics_cost_spent_seconds", about, live.spent)
     left = live.left(time.monotonic())
     eta = math.nan if left is None else left

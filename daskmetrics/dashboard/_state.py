@@ -26,7 +26,7 @@ MAX_POINTS = 1000
 KINDS = ("train", "measure", "score")
 MEAN, SCORED = "mean score", "tasks scored"
 POSTERIOR_MEAN, POSTERIOR_SD = "posterior mean", "posterior sd"
-REWARD = "units of the reward"
+REWARD = "in units of what the search compares"
 UNITS = {MEAN: "mean raw score", SCORED: "tasks", POSTERIOR_MEAN: REWARD, POSTERIOR_SD: REWARD}
 
 

@@ -324,8 +324,8 @@ def search_path(decisions: pandas.DataFrame, unit: str, default: float | None) -
     if default is not None:
         style = {"line_dash": "dashed", "color": COLOURS[-1], "line_width": 1.4}
         ends = [0, decisions["spent"].max()]
-        fig.line(ends, [default] * 2, legend_label="default arm", **style)
-    tips = [("decision", "@number, $name"), ("arm", "@arm")]
+        fig.line(ends, [default] * 2, legend_label="last layer", **style)
+    tips = [("decision", "@number, $name"), ("candidate", "@arm")]
     tips += [("expected", "@expected{0.0000}"), ("best so far", "@best{0.0000}")]
     fig.add_tools(models.HoverTool(renderers=dots, tooltips=tips))
     legend_above(fig)

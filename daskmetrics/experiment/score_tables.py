@@ -343,7 +343,7 @@ def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, fl
     scores = [replace(row, kind=kinds[row.task]) for row in rows.values() if row.task in kinds]
     if not scores:
         raise ConfigError(
-            f"The run in '{folder.path}' has no scores. To score every cell, run it with --set search.policy=sweep "
+            f"The run in '{folder.path}' has no scores. To score everything, run it with --set search.policy=sweep "
             "--set search.budget=1."
         )
     models += [row.arm.model for row in scores]  # those that the latest run does not name

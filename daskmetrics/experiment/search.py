@@ -181,7 +181,7 @@ def automatic_budget(problem: Problem) -> AutomaticBudget:
     checkpoints = len(np.unique(problem.checkpoint_index))
     exhaustive = problem.exhaustive_cost
     first_look = least_budget(problem) / exhaustive
-    share, reason = 1.0, f"all scores take about {duration(exhaustive)} (assumed)"
+    share, reason = 1.0, f"all scores take about {duration(exhaustive)} (estimated)"
     if checkpoints <= FEW_CHECKPOINTS:
         reason = f"the grid is small: {plural(checkpoints, 'checkpoint')}"
     elif exhaustive > SMALL_COST and 2 * first_look >= 1:

@@ -48,7 +48,7 @@ def check_readout(readout: Readout) -> None:
     if readout.together:
         raise DataError(
             f"Readout '{readout}' reads layers {', '.join(map(str, readout.together))} together, which a model of "
-            "sentence-transformers cannot. Use `run.best().load()`, or save an arm of one layer."
+            "sentence-transformers cannot. Use `run.best().load()`, or save a candidate of one layer."
         )
 
 

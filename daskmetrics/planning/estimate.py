@@ -306,11 +306,11 @@ def _downloads(experiment: Experiment) -> tuple[tuple[str, ...], Estimate | None
     texts = [search.task_size(task, experiment.config.protocol, read=False) for task in tasks]
     size = sum(_bytes_of(experiment, checkpoint) for checkpoint in weights)
     size += sum(CHARACTERS_PER_TOKEN * text.tokens for text in texts)
-    basis = "assumed: weights from their shapes, in half precision"
+    basis = "estimated: weights from their shapes, in half precision"
     if not tasks and all(location.rolling for location in experiment.missing_locations):
         basis = "listed by the hub"
     seconds = size / DOWNLOAD_RATE
-    rate = f"{duration(seconds)} at an assumed {DOWNLOAD_RATE / 1e6:.0f} MB/s"
+    rate = f"{duration(seconds)} at an estimated {DOWNLOAD_RATE / 1e6:.0f} MB/s"
     source = f"{size_text(size)} ({basis}), {rate}"
     return tuple(missing), Estimate(Interval.around(seconds, ASSUMED), source)
 
@@ -334,7 +334,7 @@ def texts_of(experiment: Experiment) -> str:
     counts = {
         "counted": len(tasks) - assumed - listed,
         "as the benchmark lists them": listed,
-        f"with an assumed {UNKNOWN_TASK.texts:,} texts each, since their data is not on this "
+        f"with an estimated {UNKNOWN_TASK.texts:,} texts each, since their data is not on this "
         "machine and no benchmark here lists their size": assumed,
     }
     bases = ", ".join(f"{count:,} {basis}" for basis, count in counts.items() if count)

@@ -193,7 +193,7 @@ class Workload:
         )
         if device != self.device:
             basis = "by datasheet" if datasheet else "of unknown speed"
-            source += f"; {self.device} to {device} assumed {basis}"
+            source += f"; {self.device} to {device} estimated {basis}"
         measured = device == self.device and all(phase.seconds.measured for phase in self.phases)
         if self.download:
             seconds, measured = seconds + self.download.interval, False
@@ -205,7 +205,7 @@ class Workload:
 # between the upper bound of the run time and the requested walltime, so that no job is cut off
 MARGIN = 1.2
 QUARTER = 15 * 60
-UNKNOWN_WAIT = Estimate(Interval(0.0, 3600.0, 86_400.0), "assumed: the queue was not asked")
+UNKNOWN_WAIT = Estimate(Interval(0.0, 3600.0, 86_400.0), "estimated: the queue was not asked")
 NO_WAIT = Estimate(Interval.exactly(0.0), "free now", measured=True)
 
 

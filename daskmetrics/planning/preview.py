@@ -48,7 +48,7 @@ def _grid_rows(experiment: Experiment) -> Iterator[tuple[str, str]]:
         for suite in experiment.suites
     )
     yield "models", ", ".join(suites)
-    yield "arms", f"{arms:,} in {plural(len(experiment.checkpoints), 'checkpoint')}"
+    yield "candidates", f"{arms:,} in {plural(len(experiment.checkpoints), 'checkpoint')}"
     yield "vectors", _vectors(experiment)
     yield "metrics", metrics_text
     yield "tasks", f"{len(experiment.tasks):,}, so {plural(arms * len(experiment.tasks), 'score')}"

@@ -141,8 +141,8 @@ def _need_table(proposal: Proposal) -> Table:
     workload = proposal.pairs[0][1]
     needs = {
         "units": str(workload.units),
-        "GPU memory": f"{workload.vram_gib:.1f} GiB of a worker (assumed)",
-        "host memory": f"{workload.host_gib:.1f} GiB of a worker (assumed)",
+        "GPU memory": f"{workload.vram_gib:.1f} GiB of a worker (estimated)",
+        "host memory": f"{workload.host_gib:.1f} GiB of a worker (estimated)",
         "disk": f"{size_text(workload.disk_bytes)} of results",
         "texts": workload.texts,
         "not on this machine": ", ".join(workload.missing),

@@ -195,7 +195,7 @@ def explain_text(run: Run, name: str) -> str:
         chosen = f"{len(picks)} of {len(run.picks)} decisions: {shortened(texts, SHOWN)}"
     rank = f"{posterior.rank(index)} of {len(posterior.problem.arms):,} by the posterior mean"
     expected = number(mean, posterior.posterior.sd[index], sign=True)
-    expected += f" (reward {posterior.problem.reward})"
+    expected += f" (compared by {posterior.problem.reward})"
     rows = (("rank", rank), ("expected", expected), ("leader", ahead), ("chosen", chosen))
     shown = [Table((), rows, str(arm)), _scores(run, arm, leader), _metrics(run, arm)]
     return "\n\n".join(table.as_text(WIDTH) for table in shown if table.rows)

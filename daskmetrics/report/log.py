@@ -80,7 +80,7 @@ def _describe(entry: events.Event) -> str:
             machine = ", ".join(f"{name} {value}" for name, value in entry.environment.items())
             return f"{entry.name}: {entry.checkpoints:,} checkpoints, {len(entry.tasks)} tasks; {machine}"
         case events.SearchEnded():
-            name = "best arm" if entry.confirmed else "expected to be the best:"
+            name = "best candidate" if entry.confirmed else "expected to be the best:"
             return f"{name} {entry.best_arm}, probability {entry.probability_best:.2f}"
         case events.StorePlanned(measure=measure, files=files):
             return f"store of {len(measure):,} checkpoints, {len(files):,} metadata files"

@@ -200,13 +200,13 @@ def _row_of(run: Run, row: RunRow) -> RunRow:
             best += " (expected)"
         if mean := result.best["mean"]:
             score = number(mean["score"], mean["stderr"])
-        cost = f"{percent(result.spent / result.exhaustive)} of the sweep"
+        cost = f"{percent(result.spent / result.exhaustive)} of scoring everything"
     else:
         if leader := analysis.leader(run):
             best = f"{leader[0]} (so far)"
             score = number(*run.mean_over(leader[0], tuple(run.weights)))
         if run.picks:
-            cost = f"{duration(sum(pick['cost'] for pick in run.picks))} (assumed)"
+            cost = f"{duration(sum(pick['cost'] for pick in run.picks))} (estimated)"
     state = "finished" if run.finished else UNFINISHED
     return replace(row, state=state, progress=run.done, arm=best, score=score, cost=cost)
 

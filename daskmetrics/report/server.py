@@ -188,7 +188,7 @@ class _ComparePage(_Page):
         chosen = {name: self.server.runs.run(name) for name in names}
         tables = {"Results": compare.answers(chosen)}
         if any(run.result for run in chosen.values()):
-            tables["Scores of the recommended arms"] = compare.scores(chosen)
+            tables["Scores of the recommended candidates"] = compare.scores(chosen)
         tables["Different settings"] = compare.settings(chosen)
         return {"title": f"Comparison of {', '.join(names)}", "tables": tables}
 

@@ -103,7 +103,7 @@ def rows(name: str, recipe: Recipe, folder: Path, workers: int) -> list[tuple[st
         ("learning rate", f"{recipe.learning_rate:.4g}, cosine"),
         ("steps", steps),
         ("checkpoints", f"{len(saved)}: {names}"),
-        ("memory per rank", f"{memory(recipe) / 2**30:.2f} GiB (assumed, {recipe.precision})"),
+        ("memory per rank", f"{memory(recipe) / 2**30:.2f} GiB (estimated, {recipe.precision})"),
         ("disk", f"{disk(recipe) / 1e6:,.1f} MB of checkpoints in '{folder}'"),
     ]
 

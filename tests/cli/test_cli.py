@@ -75,7 +75,7 @@ def test_a_dry_run_of_the_real_grid_counts_and_starts_nothing(tmp_path):
         "165,888 scores",
         "432 units",
         "32 (slurm)",
-        "assumed",
+        "estimated",
     ):
         assert text in done.stdout
     assert not (tmp_path / "runs").exists()

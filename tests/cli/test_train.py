@@ -89,7 +89,7 @@ def test_a_dry_run_shows_ranks_steps_memory_and_disk(place):
         "64 sequences = 8 per pass x 4 passes x 2 ranks",
         "learning rate 0.01, cosine",
         "steps 8",
-        "memory per rank 0.37 GiB (assumed, float32)",
+        "memory per rank 0.37 GiB (estimated, float32)",
         "disk 0.7 MB of checkpoints in",
         "Nothing was started.",
     ):

@@ -98,7 +98,7 @@ def test_names_of_arms_and_cells_parse_back(name):
     "name", ["m@step1/3/lost", "m@step1/last", "m@step1/3/256d,last", "m/3/last"]
 )
 def test_what_is_no_arm_is_refused(name):
-    with pytest.raises(ValueError, match="is not an arm"):
+    with pytest.raises(ValueError, match="is not a candidate"):
         Arm.parse(name)
 
 

@@ -72,7 +72,7 @@ def test_the_walltime_has_a_margin_and_ends_at_the_limit():
 
 
 def test_overlapping_options_are_reported_as_equal_within_the_error():
-    unit = Estimate(Interval.around(HOUR, 2.0), "assumed")
+    unit = Estimate(Interval.around(HOUR, 2.0), "estimated")
     work = Workload((Phase("measure", 64, unit),), "l40s", AT_ONCE)
     fastest = suggestions(options([(offer(8), work), (offer(9), work)]))[0]
     assert [option.number for option in fastest.ties] == [2]
@@ -99,7 +99,7 @@ def test_no_option_on_the_front_is_beaten(given):
 def test_another_gpu_is_assumed_by_its_datasheet_and_an_unknown_one_widely():
     work = workload(device="a100")
     same, known, unknown = (work.on(1, device) for device in ("a100", "h100", "gtx"))
-    assert same.measured and not known.measured and "assumed by datasheet" in known.source
+    assert same.measured and not known.measured and "estimated by datasheet" in known.source
     assert known.value < same.value and "unknown speed" in unknown.source
     assert unknown.interval.high / unknown.interval.low == pytest.approx(9.0)
     assert speed("gtx", "a100") is None and all(speed(name, name).value == 1.0 for name in DEVICES)
@@ -120,7 +120,7 @@ def test_the_newest_calibration_of_the_model_counts():
     assert calibrated("measure", "a", 10.0, (new, old), "cpu").value == pytest.approx(30.0)
     other = calibrated("measure", "b", 10.0, (new, old), "cpu")
     assert not other.measured and other.interval.high > 40.0
-    assert calibrated("search", "b", 10.0, (new, old), "cpu").source == "assumed"
+    assert calibrated("search", "b", 10.0, (new, old), "cpu").source == "estimated"
 
 
 def test_a_calibration_survives_a_round_trip():

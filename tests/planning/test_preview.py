@@ -90,7 +90,7 @@ def test_a_finished_run_has_nothing_left_to_do(prepared, tmp_path):
 def test_the_dry_run_and_the_plan_use_the_same_measurements(prepared, tmp_path):
     small, folder = prepared(), RunFolder(tmp_path / "run")
     assumed = shown(small, folder)["time"]
-    assert assumed.startswith("about ") and assumed.endswith("assumed") and "search" in assumed
+    assert assumed.startswith("about ") and assumed.endswith("estimated") and "search" in assumed
     sample = Sample("search", "cells", (600.0,), 1e-3)
     calibration.save(Calibration("cpu", "here", 1.0, samples=(sample,)))
     assert "1 x search cells measured on here" in shown(small, folder)["time"]
@@ -209,7 +209,7 @@ def test_the_texts_that_are_shown_are_those_that_the_estimate_counts(tmp_path, m
     row = shown(grid, folder)["texts"]
     assert row.startswith(f"{sum(sizes):,} texts in {len(sizes)} tasks")
     assumed = sizes.count(UNKNOWN_TASK.texts)  # all of them where mteb is not installed
-    assert (f"{assumed} with an assumed 5,000 texts each" in row) == bool(assumed)
+    assert (f"{assumed} with an estimated 5,000 texts each" in row) == bool(assumed)
 
 
 def test_texts_that_are_here_are_counted(prepared, tmp_path):

@@ -59,7 +59,7 @@ def test_published_scores_are_matched_whatever_the_case_of_the_model(finished):
     }
     shared = compare_published(finished, theirs, "table.csv").shared
     assert shared.mean == pytest.approx(0.1) and shared.cells == len(known)
-    with pytest.raises(DataError, match="share no cell"):
+    with pytest.raises(DataError, match="share no score"):
         compare_published(
             finished, {Cell(Arm("else", "main", 0), "t"): KnownScore(0.5)}, "table.csv"
         )
@@ -169,5 +169,5 @@ class TestSubsets:
         shared = compare_published(run, known, "results").shared
         assert shared.cells == len(cells(run)) and 1 < shared.mean < 2
         plain = {cell: KnownScore(0.5) for cell in known}
-        with pytest.raises(DataError, match="share no cell"):
+        with pytest.raises(DataError, match="share no score"):
             compare_published(run, plain, "results")

@@ -39,7 +39,7 @@ def test_a_finished_run_shows_its_answer_with_error_and_cost(folder):
     best = run.best()
     assert (done.state, done.arm.split()[0], done.problem) == ("finished", str(best.arm), "")
     assert done.score == f"{best.score:.3f} ± {best.stderr:.3f}" and done.cost.endswith(
-        " % of the sweep"
+        " % of scoring everything"
     )
 
 
@@ -48,7 +48,7 @@ def test_an_unfinished_run_shows_its_progress(folder):
     assert (
         killed.state == "unfinished"
         and "5 of 30 scores" in killed.progress
-        and killed.cost.endswith("(assumed)")
+        and killed.cost.endswith("(estimated)")
     )
 
 

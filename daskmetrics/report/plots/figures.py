@@ -73,6 +73,7 @@ MARKS: Mapping[str, Look] = {
     "best": {"marker": "*", "markersize": 11, **MARK},
     "default": {"marker": "o", "markersize": 6, **MARK},
 }
+MARK_NAMES = {"best": "best candidate", "default": "last layer"}
 
 Losses = Sequence[tuple[int, float]]  # training step, nats per token or label
 Marks = Mapping[str, Arm]  # arms that are marked on every map: the ``best`` and the ``default`` one
@@ -146,7 +147,7 @@ def heat_map(ax: Axes, field: Field, suite: Suite, marks: Marks) -> None:
     for name, arm in marks.items():
         if arm.checkpoint in suite.checkpoints() and arm.layer in suite.layers:
             at = suite.revisions.index(arm.revision), suite.layers.index(arm.layer)
-            ax.plot(*at, label=f"{name} arm", **MARKS[name])
+            ax.plot(*at, label=MARK_NAMES[name], **MARKS[name])
 
 
 @rc_context(STYLE)
@@ -195,7 +196,7 @@ def search_path(ax: Axes, rows: pandas.DataFrame, path: SearchPath) -> None:
         ax.scatter(of_stage["spent"], of_stage["expected"], **look)
     ax.step(rows["spent"], rows["best"], where="post", color=COLOURS[1], label="best so far")
     if path.default is not None:
-        ax.axhline(path.default, color="0.35", lw=1, ls="--", label="default arm")
+        ax.axhline(path.default, color="0.35", lw=1, ls="--", label="last layer")
     ax.set(xlabel=f"cost spent, {path.unit}", ylabel="mean score")
     ax.set_xlim(left=0)
 
@@ -366,7 +367,7 @@ def _layers(drawn: xarray.Dataset, suite: Suite, note: str) -> Picture:
 def trade_offs(run: RecordedRun) -> Picture:
     """Scores against what arms take."""
     caption = (
-        "Each point is an arm that was scored on every task of the objective. The line is the best "
+        "Each point is a candidate that was scored on every task of the objective. The line is the best "
         "score at each cost, with its standard error. Operations are those of a forward pass up to "
         "the layer."
     )
@@ -381,8 +382,8 @@ def _path(run: RecordedRun) -> Picture:
     search_path(figure.subplots(), decisions(path, expectation_of(run)), path)
     figure.legend(**ABOVE)
     caption = (
-        "The greatest mean score among the arms scored on every task so far, and every decision at "
-        "the score that its arm is expected to have by now. The search follows its policy, and "
+        "The greatest mean score among the candidates scored on every task so far, and every "
+        "decision at the score that its candidate is expected to have by now. The search follows its policy, and "
         "ends by scoring the leader on the remaining tasks."
     )
     if run.picks[-1]["index"] >= len(run.picks):

@@ -27,7 +27,7 @@ from daskmetrics.report.plots.quantities import (
 MANY = 2000  # arms from which on errors of metrics are left out, for the size of the page
 CAPTIONS = {
     "map": "One model: its training steps from left to right, its layers from below (0 is the embedding). All models "
-    "share the colours. Star: the best; circle: the default; grey: no value.",
+    "share the colours. Star: the best; circle: the last layer; grey: no value.",
     "lines": "The same along the layers, with standard errors: a few checkpoints of the model, later ones are lighter; of "
     "a single checkpoint the scores of its tasks.",
     "comparison": "Each point is a candidate: does one quantity say what the other is? A metric that predicts the score "

@@ -234,7 +234,7 @@ def expectation_of(run: RecordedRun) -> Expectation | None:
         return None
     units = ""
     if run.config["search"]["reward"] != "mean":
-        units = f"in units of the reward ({recorded.problem.reward})"
+        units = f"as the search compares them ({recorded.problem.reward})"
     deviations = recorded.posterior.variance.clip(min=0) ** 0.5
     estimates = zip(recorded.posterior.mean.tolist(), deviations.tolist(), strict=True)
     return Expectation(units, dict(zip(recorded.problem.arms, estimates, strict=True)))
