@@ -279,7 +279,9 @@ class Loop:
     def _receive(self, message: Message) -> None:
         match message:
             case Joined(address, name, threads, resources, remaining):
-                ends = math.inf if remaining is None else self.now + remaining
+                ends = math.inf
+                if remaining is not None:
+                    ends = self.now + remaining
                 self.workers[address] = WorkerState(
                     address, name, threads, resources, ends, message.memory
                 )
@@ -413,7 +415,9 @@ class Loop:
         unit, policy = item.unit, self.settings.retry
         attempt = unit.key, unit.name, unit.kind, item.where, item.tried
         self._add(AttemptFailed(*attempt, fault.value, blamed, reason, trace))
-        decision = policy.after(fault, item.faults[fault]) if blamed else Retry(policy.delay)
+        decision: Retry | GiveUp = Retry(policy.delay)
+        if blamed:
+            decision = policy.after(fault, item.faults[fault])
         if isinstance(decision, GiveUp):
             self._give_up(item, decision.status, reason)
         else:
@@ -435,9 +439,12 @@ class Loop:
         """Give up units that wait for an input that failed permanently; running units have it
         already.
         """
-        for item in list(self.unplaced.values()) if self._failed_inputs else ():
-            key = item.unit.input.key if item.unit.input else None
-            if failed := self._failed_inputs.get(key or ""):
+        if not self._failed_inputs:
+            return
+        for item in list(self.unplaced.values()):
+            if item.unit.input is None:
+                continue
+            if failed := self._failed_inputs.get(item.unit.input.key):
                 reason = f"Its {failed.kind} {failed.name}: {failed.reason}"
                 self._commit(item, failed.status, reason=reason, attempts=failed.attempts)
         self._flush()
@@ -546,7 +553,9 @@ class Loop:
                 yield item
 
     def _input_of(self, item: QueuedUnit) -> QueuedUnit | None:
-        return self.inputs.get(item.unit.input.key) if item.unit.input else None
+        if item.unit.input is None:
+            return None
+        return self.inputs.get(item.unit.input.key)
 
     def _due(self) -> Iterator[float]:
         return (item.not_before for item in self._waiting())
