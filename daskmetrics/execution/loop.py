@@ -279,9 +279,7 @@ class Loop:
     def _receive(self, message: Message) -> None:
         match message:
             case Joined(address, name, threads, resources, remaining):
-                ends = math.inf
-                if remaining is not None:
-                    ends = self.now + remaining
+                ends = math.inf if remaining is None else self.now + remaining
                 self.workers[address] = WorkerState(
                     address, name, threads, resources, ends, message.memory
                 )
@@ -439,12 +437,9 @@ class Loop:
         """Give up units that wait for an input that failed permanently; running units have it
         already.
         """
-        if not self._failed_inputs:
-            return
-        for item in list(self.unplaced.values()):
-            if item.unit.input is None:
-                continue
-            if failed := self._failed_inputs.get(item.unit.input.key):
+        for item in list(self.unplaced.values()) if self._failed_inputs else ():
+            key = item.unit.input.key if item.unit.input else None
+            if failed := self._failed_inputs.get(key or ""):
                 reason = f"Its {failed.kind} {failed.name}: {failed.reason}"
                 self._commit(item, failed.status, reason=reason, attempts=failed.attempts)
         self._flush()

@@ -118,10 +118,7 @@ def of_covariance(
     precision (`Spectra.noise`).
     """
     spectra = of_pooled(vectors)
-    if centre:
-        values = spectra.values("centred")
-    else:
-        values = spectra.values()
+    values = spectra.values("centred") if centre else spectra.values()
     # a root would turn rounding of 1e-16 into singular values of 1e-8
     values = above_rounding(values)
     values = values.where(values > above * spectra.noise(), 0)
