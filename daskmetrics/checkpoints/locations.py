@@ -287,8 +287,8 @@ def _base(model: Model, adapter: Path, source: str, revision: str) -> Location:
         )
     if is_here:
         revision = "main"
-    whole = Model(name=model.name, source=source, revisions=revision, pickled=model.pickled)
-    (location,) = locate(whole).locations
+    base_model = Model(name=model.name, source=source, revisions=revision, pickled=model.pickled)
+    (location,) = locate(base_model).locations
     return location
 
 

@@ -226,11 +226,11 @@ def load(
         names, layout = match(module, weights), layout_of(weights)
     module = module.to(device)
     before = _state_of(module)
-    parts = parts_of(module)
+    network_parts = parts_of(module)
     is_stable = _state_of(module) == before
     if not is_stable:  # other weights would meet what this checkpoint has left in the network
         names = None
-    return Network(module, parts, key, dtype, layout, names, location, is_stable=is_stable)
+    return Network(module, network_parts, key, dtype, layout, names, location, is_stable=is_stable)
 
 
 def _state_of(module: Any) -> object:

@@ -237,8 +237,7 @@ class Observer:
         if draws and not outcomes:
             outcomes = [measures.draw_outcomes(draws)]
         joined = np.concatenate(outcomes or [np.empty(0)])
-        is_mean = len(joined) > 1 and abs(joined.mean() - score) <= TOLERANCE
-        if is_mean:
+        if len(joined) > 1 and abs(joined.mean() - score) <= TOLERANCE:
             return joined
         return None
 
