@@ -350,7 +350,9 @@ class Learner:
         if self._has_confidence(needed, state):
             return "confidence"
         unlimited = replace(state, remaining=math.inf, budget=math.inf)
-        return "budget" if ask(self._policy, unlimited) else "sure"
+        if ask(self._policy, unlimited):
+            return "budget"
+        return "sure"
 
     @property
     def outcome_order(self) -> list[int]:

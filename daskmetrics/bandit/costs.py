@@ -91,7 +91,9 @@ def useful_workers(policy: str) -> float:
     >>> useful_workers("race"), useful_workers("sweep")
     (32, inf)
     """
-    return math.inf if policy in ("sweep", "random") else MOST_OPEN
+    if policy in ("sweep", "random"):
+        return math.inf
+    return MOST_OPEN
 
 
 class AssumedWorkers:

@@ -349,8 +349,8 @@ class CovarianceModel:
         shares in mix, (L, T), or (T,) for all rows. With the `weights` it is the arm's objective.
         """
         mixed = np.zeros(())
-        parts = zip(self.parts(left, right), self.problem.task_groups, strict=True)
-        for covariance, group in parts:
+        covariances = zip(self.parts(left, right), self.problem.task_groups, strict=True)
+        for covariance, group in covariances:
             mixed = mixed + covariance * (left_mix @ group @ (right_mix @ group).T)
         return np.asarray(mixed)
 
@@ -795,7 +795,9 @@ def greatest(values: Floats, n: int) -> Ints:
     """
     if n >= len(values):
         return np.arange(len(values))
-    threshold = np.partition(values, -n)[-n] if n else np.inf
+    threshold = np.inf
+    if n:
+        threshold = np.partition(values, -n)[-n]
     above = np.flatnonzero(values > threshold)
     equal = np.flatnonzero(values == threshold)
     return np.sort(np.append(above, equal[: n - len(above)]))
@@ -906,7 +908,9 @@ class IncrementalPosterior:
         if len(seen) == FEW:
             self._begin(seen)
         elif is_due(len(seen)):
-            model = self._basis.model if len(seen) > REFIT else None
+            model = None
+            if len(seen) > REFIT:
+                model = self._basis.model
             self._building = _build_basis(self._problem, seen, model)
         if self._building is None:
             return

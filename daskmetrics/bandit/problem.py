@@ -349,7 +349,9 @@ def _check(name: str, array: Floats, shape: tuple[int, ...], least: float = 0.0)
     if array.shape != shape:
         raise DataError(f"{name} must have the shape {shape}, got {array.shape}.")
     if not np.isfinite(array).all() or array.min() < least:
-        must = "finite" if least < 0 else "finite and not negative"
+        must = "finite and not negative"
+        if least < 0:
+            must = "finite"
         raise DataError(f"{name} must be {must}, got values from {array.min():g} on.")
 
 

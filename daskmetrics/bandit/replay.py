@@ -314,7 +314,9 @@ class Scenario:
             return self.costs
         if not np.isfinite(table.seconds).any():
             return "unit"
-        return "shared" if np.nansum(table.encode) > 0 else "published"
+        if np.nansum(table.encode) > 0:
+            return "shared"
+        return "published"
 
     def _seconds(self, table: ScoreTable) -> tuple[Floats, Floats]:
         """Seconds to encode and to score, each (A, T)."""

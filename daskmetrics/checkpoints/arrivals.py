@@ -105,7 +105,9 @@ class Follower:
             return reason
         if tokenizer_folder(transformer_folder(folder)) is None:
             return "no tokenizer: save it beside the weights, or give it to the trainer as processing_class"
-        return "" if now - since >= self._settle else AT_REST
+        if now - since >= self._settle:
+            return ""
+        return AT_REST
 
 
 def _checkpoints(source: Path) -> Iterator[Path]:

@@ -111,7 +111,9 @@ def _known(path: Path) -> str | None:
     kept = recall(entry) or {}
     is_whole = _HASH.fullmatch(str(kept.get("digest"))) and isinstance(kept.get("stamp"), list)
     if is_whole:
-        return str(kept["digest"]) if kept["stamp"] == stamp else None
+        if kept["stamp"] == stamp:
+            return str(kept["digest"])
+        return None
     name = _name_by_content(path)
     if name:
         keep(entry, {"stamp": stamp, "digest": name})
@@ -144,7 +146,9 @@ def digest_of(path: Path, like: str | None = None) -> str:
     """The digest of a file's bytes: SHA-256, or git's own if the hub names the file ``like`` that."""
     is_git = like is not None and len(like) == 40
     header = b"blob %d\0" % path.stat().st_size
-    digest = hashlib.sha1(header, usedforsecurity=False) if is_git else hashlib.sha256()
+    digest = hashlib.sha256()
+    if is_git:
+        digest = hashlib.sha1(header, usedforsecurity=False)
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: digest).hexdigest()
 
@@ -152,7 +156,9 @@ def digest_of(path: Path, like: str | None = None) -> str:
 def _name_by_content(path: Path) -> str | None:
     """The name of a file of the hub's cache, which is a hash of its content."""
     file = path.resolve()
-    return file.name if file.parent.name == "blobs" and _HASH.fullmatch(file.name) else None
+    if file.parent.name == "blobs" and _HASH.fullmatch(file.name):
+        return file.name
+    return None
 
 
 def recall(path: Path) -> dict[str, Any] | None:

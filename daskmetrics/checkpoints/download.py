@@ -316,7 +316,9 @@ def fetch(part: Part, remote: Remote, folder: Path) -> None:
     for _ in range(2):
         if path.is_file() and path.stat().st_size == part.size:
             return  # it has its name since it was checked
-        have = partial.stat().st_size if partial.is_file() else 0
+        have = 0
+        if partial.is_file():
+            have = partial.stat().st_size
         if have > part.size:
             partial.unlink()
             have = 0

@@ -146,7 +146,9 @@ def transformer_folder(folder: Path) -> Path:
     folders.
     """
     modules = modules_of(folder)
-    return folder / str(modules[0].get("path", "")) if modules else folder
+    if modules:
+        return folder / str(modules[0].get("path", ""))
+    return folder
 
 
 def root_of(folder: Path) -> Path | None:
@@ -162,7 +164,9 @@ def root_of(folder: Path) -> Path | None:
 def modules_of(folder: Path) -> list[dict[str, Any]]:
     """The modules that a folder of sentence-transformers lists; none for another folder."""
     file = folder / MODULES
-    modules = read_json(file, list) if file.is_file() else []
+    modules = []
+    if file.is_file():
+        modules = read_json(file, list)
     for module in modules:
         path = PurePath(str(module.get("path", ""))) if isinstance(module, dict) else None
         if path is None or path.is_absolute() or ".." in path.parts:
@@ -213,7 +217,9 @@ def shape_of(config: Path) -> tuple[int, int]:
     media = [medium for name, medium in _OTHER_INPUTS.items() if name in data]
     if media or not any(name in data for name in _VOCABULARY):
         kind = data.get("model_type", "model of an unknown type")
-        reason = f"it reads {media[0]}" if media else "it has no vocabulary (vocab_size)"
+        reason = "it has no vocabulary (vocab_size)"
+        if media:
+            reason = f"it reads {media[0]}"
         raise ConfigError(
             f"'{config}' is of a {kind}, which is no model that reads text: {reason}."
         )
@@ -341,7 +347,9 @@ def relevant(names: Iterable[str], pickled: bool = False) -> tuple[str, ...]:
     names = set(names)
     top = {name for name in names if "/" not in name}
     suffixes = {Path(name).suffix for name in top}
-    weights = ".bin" if pickled and ".safetensors" not in suffixes else ".safetensors"
+    weights = ".safetensors"
+    if pickled and ".safetensors" not in suffixes:
+        weights = ".bin"
     if weights not in suffixes:
         return ()
     if MODULES in names:
@@ -368,7 +376,10 @@ def fault(folder: Path) -> str:
     """
     network = transformer_folder(folder)
     try:
-        _check_json(network / (CONFIG if is_adapter(network) else "config.json"))
+        name = "config.json"
+        if is_adapter(network):
+            name = CONFIG
+        _check_json(network / name)
         check_weights(network)
         try:
             _check_json(folder / STATE)
@@ -399,8 +410,9 @@ def check_weights(folder: Path) -> None:
     """Raise `Incomplete` if the weights in a folder cannot be read, by the headers of its files."""
     names = files_of(folder) or files_of(folder, pickled=True)
     if not names:
-        has_index = any(folder.glob("*.index.json"))
-        raise Incomplete("not all weights" if has_index else "no weights")
+        if any(folder.glob("*.index.json")):
+            raise Incomplete("not all weights")
+        raise Incomplete("no weights")
     for name in names:
         if not name.endswith(".safetensors"):
             continue

@@ -98,7 +98,9 @@ def refs(source: str) -> tuple[Refs | None, str]:
         return ask_refs(source), ""
     except HubUnreachable as error:
         kept = recall(_place("refs", source))
-        return Refs(**kept) if kept and kept.keys() == {"branches", "tags"} else None, str(error)
+        if kept and kept.keys() == {"branches", "tags"}:
+            return Refs(**kept), str(error)
+        return None, str(error)
 
 
 def refs_of(model: Model) -> tuple[Refs | None, str]:
@@ -183,8 +185,12 @@ def offered(
     kinds: dict[str, list[str]] = {"safetensors": [], "only pickled weights": [], "no weights": []}
     for name, listing in listings.items():
         suffixes = {Path(file).suffix for file in listing if "/" not in file}
-        kind = "only pickled weights" if ".bin" in suffixes else "no weights"
-        kinds["safetensors" if ".safetensors" in suffixes else kind].append(name)
+        kind = "no weights"
+        if ".safetensors" in suffixes:
+            kind = "safetensors"
+        elif ".bin" in suffixes:
+            kind = "only pickled weights"
+        kinds[kind].append(name)
     if not listings:
         return "", ""
     safe = kinds.pop("safetensors")
@@ -196,7 +202,9 @@ def offered(
         remedies.append(f"set {setting} (no code in them is run)")
     if remedies or empty:
         remedies.append("leave them out of 'revisions'")
-    remedy = f": {', or '.join(remedies)}" if remedies else ""
+    remedy = ""
+    if remedies:
+        remedy = f": {', or '.join(remedies)}"
     return f"of {plural(len(listings), 'revision')} of {source} {', '.join(texts)}", remedy
 
 

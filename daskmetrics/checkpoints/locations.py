@@ -121,11 +121,15 @@ def folder_of(location: Location) -> Path | None:
     that is not cached.
     """
     if location.rolling:
-        return Path(location.rolling.folder) if location.rolling.complete.is_file() else None
+        if location.rolling.complete.is_file():
+            return Path(location.rolling.folder)
+        return None
     folder = Path(location.path)
     if folder.is_dir():
         return folder
-    return _cached(location.path, location.revision or "main") if is_hub_id(location.path) else None
+    if is_hub_id(location.path):
+        return _cached(location.path, location.revision or "main")
+    return None
 
 
 def _cached(source: str, revision: str) -> Path | None:
@@ -133,7 +137,9 @@ def _cached(source: str, revision: str) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
 
     config = try_to_load_from_cache(source, "config.json", revision=revision)
-    return Path(config).parent if isinstance(config, str) else None
+    if isinstance(config, str):
+        return Path(config).parent
+    return None
 
 
 def source_of(location: Location) -> dict[str, str]:
@@ -159,7 +165,9 @@ def tokenizer_of(location: Location) -> Path | None:
     adapter's base.
     """
     folder = folder_of(location)
-    tokenizer = tokenizer_folder(folder) if folder else None
+    tokenizer = None
+    if folder:
+        tokenizer = tokenizer_folder(folder)
     if tokenizer is None and location.base:
         return tokenizer_of(location.base)
     return tokenizer
@@ -229,7 +237,9 @@ def _find_folder(model: Model, folder: Path, on_message: OnMessage | None) -> Lo
     for name, path, content, base in zip(
         revisions, chosen, contents(chosen, model.pickled, on_message), bases, strict=True
     ):
-        key = content_key("adapter", base.identity, content.key) if base else content.key
+        key = content.key
+        if base:
+            key = content_key("adapter", base.identity, content.key)
         location = Location(str(path.resolve()), None, key, model.pickled, base=base)
         checkpoints.append(_Revision(name, location, content, path))
     left_out = [
@@ -244,10 +254,10 @@ def _bases(model: Model, folders: Sequence[Path]) -> list[Location | None]:
     models.
     """
     adapters = {folder: read_adapter(folder) for folder in folders if is_adapter(folder)}
-    whole = [folder for folder in folders if folder not in adapters]
-    if model.base and whole:
+    networks = [folder for folder in folders if folder not in adapters]
+    if model.base and networks:
         raise ConfigError(
-            f"Model '{model.name}' has a 'base', which is for LoRA adapters, but '{whole[0]}' has no adapter (no "
+            f"Model '{model.name}' has a 'base', which is for LoRA adapters, but '{networks[0]}' has no adapter (no "
             "adapter_config.json). Leave out 'base'."
         )
     sources = {(adapter.base, adapter.revision) for adapter in adapters.values()}
@@ -277,8 +287,8 @@ def _base(model: Model, adapter: Path, source: str, revision: str) -> Location:
         )
     if is_here:
         revision = "main"
-    whole = Model(name=model.name, source=source, revisions=revision, pickled=model.pickled)
-    (location,) = locate(whole).locations
+    base_model = Model(name=model.name, source=source, revisions=revision, pickled=model.pickled)
+    (location,) = locate(base_model).locations
     return location
 
 
@@ -301,9 +311,9 @@ def _find_on_hub(model: Model, on_message: OnMessage | None, number: int) -> Loc
     # the snapshot folder of a cached revision is named by its commit
     commits |= {name: folder.name for name, folder in folders.items()}
     commits = {name: commits[name] for name in names if name in commits}
-    here = [commits[name] for name in folders]
-    by_commit = hub.listings(source, here, ask=False)
-    by_commit |= hub.listings(source, set(commits.values()).difference(here), not silence)
+    cached_commits = [commits[name] for name in folders]
+    by_commit = hub.listings(source, cached_commits, ask=False)
+    by_commit |= hub.listings(source, set(commits.values()).difference(cached_commits), not silence)
     listings = {name: by_commit[commit] for name, commit in commits.items() if commit in by_commit}
     by_revision = _hub_contents(model, listings, folders, on_message)
     empty = [name for name in names if name in by_revision and not by_revision[name].digests]
@@ -315,13 +325,17 @@ def _find_on_hub(model: Model, on_message: OnMessage | None, number: int) -> Loc
         if name in empty:
             continue
         content, commit = by_revision.get(name), commits.get(name, name)
-        identity = content.key if content else content_key(source, commit)
+        identity = content_key(source, commit)
+        if content:
+            identity = content.key
         location = Location(source, name, identity, model.pickled)
         if model.disk and name not in folders and name in commits and not silence:
             files = rolling(model, identity, commit, content, listings.get(name))
             location = replace(location, rolling=files)
         checkpoints.append(_Revision(name, location, content, folders.get(name)))
-    warnings = [offered + remedy] if "pickled:" in remedy else []
+    warnings = []
+    if "pickled:" in remedy:
+        warnings = [offered + remedy]
     located = _located(model, checkpoints, depth, width, warnings)
     return replace(located, offered=offered)
 

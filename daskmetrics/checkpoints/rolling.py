@@ -368,7 +368,9 @@ def offline_workers(missing: Iterable[Location]) -> AbstractContextManager[None]
     download ``missing``.
     """
     by_driver = all(location.rolling and location.rolling.by == "driver" for location in missing)
-    return variable("HF_HUB_OFFLINE", "1") if by_driver else nullcontext()
+    if by_driver:
+        return variable("HF_HUB_OFFLINE", "1")
+    return nullcontext()
 
 
 def drop(locations: Iterable[Location]) -> None:

@@ -282,7 +282,9 @@ def _max_length(
     positions = network.get("max_position_embeddings", network.get("n_positions"))
     stated_limits = (tokenizer.get("model_max_length"), positions)
     limits = [limit for limit in stated_limits if limit and 0 < limit < 10**9]
-    return int(min(limits)) if limits else None
+    if limits:
+        return int(min(limits))
+    return None
 
 
 def _json(file: Path, required: bool = False) -> dict[str, Any]:
@@ -336,7 +338,9 @@ class ModelProtocol:
     @property
     def summary(self) -> str:
         """In a few words, such as ``as shipped (mean, normalize), 256 tokens, prompts: none``."""
-        pooling = f"as shipped ({self.shipped.summary})" if self.shipped else self.base.pooling
+        pooling: str = self.base.pooling
+        if self.shipped:
+            pooling = f"as shipped ({self.shipped.summary})"
         return f"{pooling}, {self.base.max_length:,} tokens, prompts: {self.prompts.summary}"
 
 

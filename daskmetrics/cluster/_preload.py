@@ -132,7 +132,9 @@ def oom_kills(process: Path = PROCESS, groups: Path = GROUPS) -> int:
     for line in process.read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         # version 2 has one hierarchy for all controllers
-        name = "memory.oom_control" if controllers else "memory.events"
+        name = "memory.events"
+        if controllers:
+            name = "memory.oom_control"
         file = groups / controllers / path.lstrip("/") / name
         if file.is_file():
             counts += map(int, re.findall(r"^oom_kill (\d+)", file.read_text(), re.MULTILINE))

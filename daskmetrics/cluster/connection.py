@@ -100,7 +100,9 @@ def connect(
         stack.enter_context(in_force(dask_settings(profile, prefix)))
         stack.enter_context(_quiet_disconnects())
         if profile.kind != "existing":
-            kind = profile.factory.class_ if profile.factory else profile.kind
+            kind: str = profile.kind
+            if profile.factory:
+                kind = profile.factory.class_
             on_start(f"Starting {profile.workers} workers ({kind}) ...")
             stack.enter_context(main_not_imported(NANNY_PROCESS))
         client = stack.enter_context(_client(profile, prefix, run, on_message))

@@ -110,7 +110,9 @@ def link_lines(
     is_ours = port is not None and url.hostname == "127.0.0.1"
     if not (is_ours and (location.remote or kind in ("slurm", "allocation"))):
         return lines
-    jump = f"-J {location.user}@{location.login} " if location.login else ""
+    jump = ""
+    if location.login:
+        jump = f"-J {location.user}@{location.login} "
     tunnel = f"ssh -N {jump}-L {port}:127.0.0.1:{port} {location.user}@{location.host}"
     rows = {
         "first, on your own machine:": tunnel,

@@ -168,10 +168,10 @@ def _measure_speed(call: Callable[..., Any]) -> str:
     call(len, os.urandom(PAYLOAD))
     sent = time.perf_counter()
     call(os.urandom, PAYLOAD)
-    there, back = sent - began, time.perf_counter() - sent
+    sending, receiving = sent - began, time.perf_counter() - sent
     return (
-        f"{PAYLOAD / 2**20:.0f} MiB to the worker with {PAYLOAD / there / 1e6:,.0f} MB/s, back with "
-        f"{PAYLOAD / back / 1e6:,.0f} MB/s"
+        f"{PAYLOAD / 2**20:.0f} MiB to the worker with {PAYLOAD / sending / 1e6:,.0f} MB/s, back with "
+        f"{PAYLOAD / receiving / 1e6:,.0f} MB/s"
     )
 
 

@@ -119,7 +119,9 @@ class CostModel:
 
     def reduce_seconds(self, operations: float) -> float:
         """Of this many operations of metrics."""
-        return operations / (CPU_EIGEN_FLOPS if self.device == "cpu" else GPU_EIGEN_FLOPS)
+        if self.device == "cpu":
+            return operations / CPU_EIGEN_FLOPS
+        return operations / GPU_EIGEN_FLOPS
 
     def encode_seconds(self, width: int, depth: int, text: TextSize) -> float:
         """Of loading a checkpoint, its blocks in float32, and running texts through it."""
@@ -190,7 +192,9 @@ class Interval:
             return cls.around(samples[0], ONE_SAMPLE)
         logs = np.log(samples)
         free = len(samples) - 1
-        t = STUDENT[free - 1] if free <= len(STUDENT) else NORMAL
+        t = NORMAL
+        if free <= len(STUDENT):
+            t = STUDENT[free - 1]
         value = float(round(math.exp(logs.mean()), 12))
         return cls.around(value, math.exp(t * logs.std(ddof=1) / math.sqrt(len(samples))))
 
@@ -203,12 +207,14 @@ class Interval:
         return self.low <= other.high and other.low <= self.high
 
     def __add__(self, other: Interval | float) -> Interval:
-        other = other if isinstance(other, Interval) else Interval.exactly(other)
+        if not isinstance(other, Interval):
+            other = Interval.exactly(other)
         return Interval(self.low + other.low, self.value + other.value, self.high + other.high)
 
     def __mul__(self, other: Interval | float) -> Interval:
         """The product with a positive number or interval."""
-        other = other if isinstance(other, Interval) else Interval.exactly(other)
+        if not isinstance(other, Interval):
+            other = Interval.exactly(other)
         return Interval(self.low * other.low, self.value * other.value, self.high * other.high)
 
 

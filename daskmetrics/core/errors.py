@@ -43,7 +43,9 @@ class DaskmetricsError(Exception):
         remedy.
         """
         text = super().__str__()
-        return text if len(text) <= 2 * _LONGEST else f"{text[:_LONGEST]} ... {text[-_LONGEST:]}"
+        if len(text) <= 2 * _LONGEST:
+            return text
+        return f"{text[:_LONGEST]} ... {text[-_LONGEST:]}"
 
 
 class ConfigError(DaskmetricsError):
@@ -125,7 +127,8 @@ def unknown(kind: str, name: str, valid: Iterable[str]) -> ConfigError:
     Unknown metric 'efective_rank'. Did you mean 'effective_rank'? Valid: curvature, effective_rank.
     """
     names = sorted(valid)
-    name = name if len(name) <= 100 else f"{name[:100]} ..."
+    if len(name) > 100:
+        name = f"{name[:100]} ..."
     return ConfigError(
         f"Unknown {kind} '{name}'.{did_you_mean(name, names)} Valid: {', '.join(names)}."
     )

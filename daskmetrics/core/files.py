@@ -128,8 +128,10 @@ def atomic_write(path: Path, content: str | bytes, wait: bool = True) -> Path:
     >>> atomic_write(Path(tempfile.mkdtemp()) / "a.txt", "whole").read_text()
     'whole'
     """
+    if isinstance(content, str):
+        content = content.encode()
     with private(), atomic_file(path, wait) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+        file.write(content)
     return path
 
 
@@ -159,13 +161,13 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     'whole'
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    part, lock = _locked_folder(folder)
+    partial, lock = _locked_folder(folder)
     try:
-        yield part
+        yield partial
         with suppress(OSError):  # it exists: another process wrote the same content
-            part.rename(folder)
+            partial.rename(folder)
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
         os.close(lock)
 
 
@@ -174,60 +176,60 @@ def atomic_file(path: Path, wait: bool = True) -> Iterator[IO[bytes]]:
     """A file to write into that replaces an older one when the block ends, by default once it is on
     the disk.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}{SUFFIX}")
+    partial = path.with_name(f".{path.name}.{os.getpid()}{SUFFIX}")
     try:
-        with _locked_file(part) as file:
+        with _locked_file(partial) as file:
             yield file
             file.flush()
             if wait:
                 # otherwise a power failure can leave an empty file with this name
                 os.fsync(file.fileno())
-            part.replace(path)
+            partial.replace(path)
     finally:
-        part.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
 def remove_partial(folder: Path) -> None:
     """Remove partial files and folders of processes that have ended."""
-    for part in folder.glob(f".*{SUFFIX}"):
-        lock = _lock(part)
+    for partial in folder.glob(f".*{SUFFIX}"):
+        lock = _lock(partial)
         if lock is not None:
-            if part.is_dir():
-                shutil.rmtree(part)
+            if partial.is_dir():
+                shutil.rmtree(partial)
             else:
-                part.unlink(missing_ok=True)
+                partial.unlink(missing_ok=True)
             os.close(lock)
 
 
-def _locked_file(part: Path) -> IO[bytes]:
+def _locked_file(partial: Path) -> IO[bytes]:
     """A new locked file; created again if it was removed before it was locked."""
     while True:
-        file = part.open("wb")
+        file = partial.open("wb")
         with suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if part.exists():
+        if partial.exists():
             return file
         file.close()
 
 
 def _locked_folder(folder: Path) -> tuple[Path, int]:
     """A new locked folder; created again if it was removed before it was locked."""
-    part = folder.with_name(f".{folder.name}.{os.getpid()}{SUFFIX}")
+    partial = folder.with_name(f".{folder.name}.{os.getpid()}{SUFFIX}")
     while True:
-        part.mkdir(exist_ok=True)
+        partial.mkdir(exist_ok=True)
         with suppress(FileNotFoundError):
-            lock = os.open(part, os.O_RDONLY)
+            lock = os.open(partial, os.O_RDONLY)
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            if part.is_dir():
-                return part, lock
+            if partial.is_dir():
+                return partial, lock
             os.close(lock)
 
 
-def _lock(part: Path) -> int | None:
+def _lock(partial: Path) -> int | None:
     """Lock a partial file or folder; None if another process has the lock or it no longer exists."""
     try:
-        file = os.open(part, os.O_RDONLY)
+        file = os.open(partial, os.O_RDONLY)
     except OSError:
         return None
     try:

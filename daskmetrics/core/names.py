@@ -111,7 +111,9 @@ class Arm:
 
     def __str__(self) -> str:
         name = f"{self.model}@{self.revision}/{self.layer}"
-        return f"{name}/{self.readout}" if self.readout else name
+        if self.readout:
+            return f"{name}/{self.readout}"
+        return name
 
     @classmethod
     def parse(cls, text: str) -> Arm:
@@ -298,7 +300,9 @@ def step_of(revision: str) -> int | None:
     for ``main``.
     """
     match = re.fullmatch(r"(?:step|checkpoint-)(\d{1,18})", revision)
-    return int(match.group(1)) if match else None
+    if match:
+        return int(match.group(1))
+    return None
 
 
 def log_steps(last: int) -> Iterator[int]:
@@ -360,8 +364,8 @@ def select_revisions(
             f"Revisions '{requested[0]}' need a local folder. Of a hub id, list them, or write a "
             "range with an end, for instance 'every 1000 to 143000'."
         )
-    last = max((step_of(name) or 0 for name in available or ()), default=0)
-    end = int(match["last"] or last)
+    last_step = max((step_of(name) or 0 for name in available or ()), default=0)
+    end = int(match["last"] or last_step)
     if match["kind"] == "all":
         return tuple(name for name in available or () if (step_of(name) or 0) <= end)
     steps: Iterable[int] = log_steps(end)

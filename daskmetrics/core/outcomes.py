@@ -63,7 +63,9 @@ class Difference:
         >>> Difference(0.03, 0.01, paired=True).relation, Difference(-0.02, 0.01, paired=True).relation
         ('beyond the error', 'within the error')
         """
-        return WITHIN_ERROR if abs(self.value) <= PAIR * self.stderr else BEYOND_ERROR
+        if abs(self.value) <= PAIR * self.stderr:
+            return WITHIN_ERROR
+        return BEYOND_ERROR
 
 
 def pack(outcomes: ArrayLike, score: float, items: Key) -> Outcomes:
@@ -183,7 +185,9 @@ def mean_difference(
 
     It is paired if all of them are.
     """
-    shares = np.ones(len(differences)) if weights is None else np.array(weights, dtype=float)
+    if weights is None:
+        weights = [1.0] * len(differences)
+    shares = np.array(weights, dtype=float)
     if not shares.sum() > 0:
         return None
     shares /= shares.sum()

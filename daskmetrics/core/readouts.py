@@ -61,7 +61,9 @@ class Readout:
 
     def __str__(self) -> str:
         """The canonical name, empty for the default; it needs no quotes in a shell or a file name."""
-        kept = f"{self.dimensions}d" if self.dimensions.isdecimal() else self.dimensions
+        kept = self.dimensions
+        if kept.isdecimal():
+            kept += "d"
         return ",".join(filter(None, (self.pooling, self.layers, kept)))
 
     @classmethod
@@ -80,7 +82,9 @@ class Readout:
                     f"pooling ({', '.join(POOLINGS)}), layers (mean3-6, concat3+7), and dimensions "
                     "(256d, pca128)."
                 )
-            fields[field] = text.removesuffix("d") if field == "dimensions" else text
+            if field == "dimensions":
+                text = text.removesuffix("d")
+            fields[field] = text
         readout = cls(**fields)
         if str(readout) != name:
             raise ConfigError(f"'{name}' is not the name of a readout: write '{readout}'.")
@@ -108,7 +112,9 @@ class Readout:
     @property
     def kept(self) -> int | None:
         """Number of dimensions that are kept; None for all."""
-        return int(self.dimensions.removeprefix("pca")) if self.dimensions else None
+        if self.dimensions:
+            return int(self.dimensions.removeprefix("pca"))
+        return None
 
     @property
     def principal(self) -> bool:

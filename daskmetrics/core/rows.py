@@ -67,7 +67,9 @@ def format_of(path: Path) -> str:
     ('.csv', '.jsonl')
     """
     suffix = path.suffix.lower()
-    return Path(path.stem).suffix.lower() if suffix == ".gz" else suffix
+    if suffix == ".gz":
+        return Path(path.stem).suffix.lower()
+    return suffix
 
 
 def read_text(path: Path) -> str:

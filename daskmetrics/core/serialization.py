@@ -46,7 +46,9 @@ def plain(value: Any) -> Any:
         case None | bool() | int() | str():
             return value
         case float():
-            return float(value) if math.isfinite(value) else None
+            if math.isfinite(value):
+                return float(value)
+            return None
         case Enum():
             return plain(value.value)
         case Arm() | Cell() | Checkpoint() | Path():

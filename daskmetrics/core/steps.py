@@ -21,8 +21,12 @@ def step_label(revision: str) -> str:
     """
     step = step_of(revision)
     if step is None:
-        return revision if len(revision) <= 8 else revision[:7] + "…"
-    return f"{step // 1000}k" if step and step % 1000 == 0 else str(step)
+        if len(revision) <= 8:
+            return revision
+        return revision[:7] + "…"
+    if step and step % 1000 == 0:
+        return f"{step // 1000}k"
+    return str(step)
 
 
 def spread(revisions: Sequence[str], most: int) -> tuple[str, ...]:
@@ -86,7 +90,9 @@ def fitting(revisions: Sequence[str]) -> AxisScale:
     borders = edges(revisions, "log")
     narrowest = min(b - a for a, b in pairwise(borders))
     is_wide = narrowest >= NARROWEST * (borders[-1] - borders[0]) / len(revisions)
-    return "log" if is_wide else "even"
+    if is_wide:
+        return "log"
+    return "even"
 
 
 def ticks(revisions: Sequence[str], scale: AxisScale, most: int) -> dict[float, str]:

@@ -76,7 +76,10 @@ class Table:
         """Print to standard output: as wide as the terminal, or one line for each row into a file
         or a pipe.
         """
-        print(self.as_text(shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
+        width = None
+        if sys.stdout.isatty():
+            width = shutil.get_terminal_size().columns
+        print(self.as_text(width))
 
     def as_csv(self) -> str:
         """Header and rows as comma-separated values."""
@@ -86,7 +89,9 @@ class Table:
 
     def as_html(self) -> str:
         """Title, table and notes as HTML."""
-        heading = f"<h2>{html.escape(self.title)}</h2>" if self.title else ""
+        heading = ""
+        if self.title:
+            heading = f"<h2>{html.escape(self.title)}</h2>"
         head = _elements("th", self.header)
         body = "".join(f"<tr>{_elements('td', row)}</tr>" for row in self.rows)
         notes = _elements("p", self.notes)

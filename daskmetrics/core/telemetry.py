@@ -113,7 +113,9 @@ def read_samples(path: Path) -> list[TelemetrySample]:
     """The samples in a file, oldest first; none if there is no file. A line that a killed run left
     half is ignored.
     """
-    return list(_read(path)) if path.is_file() else []
+    if path.is_file():
+        return list(_read(path))
+    return []
 
 
 def _read(path: Path) -> Iterator[TelemetrySample]:

@@ -63,9 +63,11 @@ def walltime_text(seconds: float) -> str:
     ('04:00:00', '1-12:00:00')
     """
     days, seconds_of_day = divmod(int(seconds), 86400)
-    minutes, second = divmod(seconds_of_day, 60)
-    text = f"{minutes // 60:02}:{minutes % 60:02}:{second:02}"
-    return f"{days}-{text}" if days else text
+    minutes, seconds_of_minute = divmod(seconds_of_day, 60)
+    text = f"{minutes // 60:02}:{minutes % 60:02}:{seconds_of_minute:02}"
+    if days:
+        return f"{days}-{text}"
+    return text
 
 
 def parse_duration(text: float | str | None) -> float | None:
@@ -105,7 +107,9 @@ def duration(seconds: float) -> str:
     ('4.2 s', '42 s', '5.0 min', '2.5 h', '11.6 days')
     """
     if seconds < 90:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+        if seconds < 10:
+            return f"{seconds:.1f} s"
+        return f"{seconds:.0f} s"
     for unit, size, end in (("min", 60, 5400), ("h", 3600, 172_800)):
         if seconds < end:
             return f"{seconds / size:.1f} {unit}"
@@ -118,7 +122,9 @@ def size_text(size: float) -> str:
     >>> size_text(13.6e6), size_text(117e9)
     ('13.6 MB', '117.0 GB')
     """
-    return f"{size / 1e6:,.1f} MB" if size < 1e9 else f"{size / 1e9:,.1f} GB"
+    if size < 1e9:
+        return f"{size / 1e6:,.1f} MB"
+    return f"{size / 1e9:,.1f} GB"
 
 
 def plural(n: int, noun: str = "worker") -> str:
@@ -136,7 +142,9 @@ def listed(names: Sequence[str]) -> str:
     >>> listed(["1", "2", "4"])
     '1, 2 and 4'
     """
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def shortened(names: Sequence[str], most: int = 5) -> str:
@@ -166,5 +174,6 @@ def equal_names(name: str, others: Sequence[str]) -> str:
     >>> equal_names("step8", ["step2", "main"])
     'step8 = step2 = main'
     """
-    shown = others if len(others) <= 6 else [*others[:3], f"{len(others) - 3} more"]
-    return " = ".join([name, *shown])
+    if len(others) > 6:
+        others = [*others[:3], f"{len(others) - 3} more"]
+    return " = ".join([name, *others])

@@ -234,4 +234,6 @@ def last_words(scratch: Path, worker: str) -> dict[TaskId, str]:
         path.unlink()
     except FileNotFoundError:
         return {}
-    return {json.loads(task): trace[:LONGEST_TRACE]} if trace else {}
+    if trace:
+        return {json.loads(task): trace[:LONGEST_TRACE]}
+    return {}

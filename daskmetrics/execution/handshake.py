@@ -46,7 +46,9 @@ def answer(host: str, group: int) -> dict[str, Any]:
         if worker.monitor.gpu_name:
             worker.metrics.setdefault(GPU, _gpu_state)
     end = os.environ.get(END_OF_JOB)
-    remaining = None if end is None else float(end) - time.time()
+    remaining = None
+    if end is not None:
+        remaining = float(end) - time.time()
     return {"versions": versions(), "host": hostname, "gpus": gpu_models(), "remaining": remaining}
 
 

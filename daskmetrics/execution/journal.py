@@ -222,7 +222,9 @@ class Journal:
         self._tail = b""  # the lines after those, which wait for the disk
         self._writing = False  # an append has begun: what follows the safe bytes is not known
         self._commit_tail()
-        self.notices = [self._run_lock.notice] if self._run_lock.notice else []
+        self.notices = []
+        if self._run_lock.notice:
+            self.notices.append(self._run_lock.notice)
         if contents.torn:
             self.notices.append(
                 f"Dropped half a line ({contents.torn} bytes) at the end of '{path}', which was "
@@ -252,11 +254,11 @@ class Journal:
         text, checksum = _lines(entries, self._checksum, begins=not (self._safe or self._tail))
         with room_for(f"the journal '{self.path}'"):
             size = self._require_in_place()
-            rest = text
+            unwritten = text
             if self._writing:
                 # the last append failed or was interrupted; a disk that failed may have dropped all
                 # that was not safe, so that it is written again
-                rest = self._tail + text
+                unwritten = self._tail + text
                 if os.fstat(self._file).st_size > self._safe:  # otherwise it would grow by zeros
                     os.ftruncate(self._file, self._safe)
             elif size > self._safe + len(self._tail):
@@ -265,8 +267,8 @@ class Journal:
                     "mix."
                 )
             self._writing = True
-            while rest:  # a nearly full disk takes a part
-                rest = rest[os.write(self._file, rest) :]
+            while unwritten:  # a nearly full disk takes a part
+                unwritten = unwritten[os.write(self._file, unwritten) :]
             if wait:
                 os.fsync(self._file)
             self._tail, self._checksum, self._writing = self._tail + text, checksum, False
@@ -288,7 +290,9 @@ class Journal:
                     f"The journal '{self.path}' was removed: stopped. {PUT_BACK}"
                 ) from None
             self._run_lock.check()
-        expected = self._safe if self._writing else self._safe + len(self._tail)
+        expected = self._safe
+        if not self._writing:
+            expected += len(self._tail)
         if (status.st_dev, status.st_ino) == self._identity and status.st_size >= expected:
             return status.st_size
         raise DataError(f"The journal '{self.path}' was replaced or cut: stopped. {PUT_BACK}")
@@ -425,7 +429,9 @@ def _born(pid: int) -> str | None:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    return _ENDED if state in "ZX" else f"{boot} {fields[18]}"
+    if state in "ZX":
+        return _ENDED
+    return f"{boot} {fields[18]}"
 
 
 class RunLock:
@@ -458,9 +464,11 @@ class RunLock:
         """Raise LockedError if this process does not hold the lock any more: ``unlock`` or another
         process took it.
         """
-        now = _read(self.path)
-        if now is None or now.nonce != self.holder.nonce:
-            by = f"is held by {now} now" if now else "was removed (daskmetrics runs unlock)"
+        holder = _read(self.path)
+        if holder is None or holder.nonce != self.holder.nonce:
+            by = "was removed (daskmetrics runs unlock)"
+            if holder:
+                by = f"is held by {holder} now"
             raise LockedError(
                 f"The lock '{self.path}' {by}. This process stops, so that only one process writes."
             )

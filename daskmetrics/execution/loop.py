@@ -413,7 +413,9 @@ class Loop:
         unit, policy = item.unit, self.settings.retry
         attempt = unit.key, unit.name, unit.kind, item.where, item.tried
         self._add(AttemptFailed(*attempt, fault.value, blamed, reason, trace))
-        decision = policy.after(fault, item.faults[fault]) if blamed else Retry(policy.delay)
+        decision: Retry | GiveUp = Retry(policy.delay)
+        if blamed:
+            decision = policy.after(fault, item.faults[fault])
         if isinstance(decision, GiveUp):
             self._give_up(item, decision.status, reason)
         else:
@@ -546,7 +548,9 @@ class Loop:
                 yield item
 
     def _input_of(self, item: QueuedUnit) -> QueuedUnit | None:
-        return self.inputs.get(item.unit.input.key) if item.unit.input else None
+        if item.unit.input is None:
+            return None
+        return self.inputs.get(item.unit.input.key)
 
     def _due(self) -> Iterator[float]:
         return (item.not_before for item in self._waiting())

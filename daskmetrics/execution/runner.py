@@ -278,7 +278,9 @@ class _DaskBackend:
         resources = dict(unit.resources)
         if submit.worker in self.plain:
             resources = {name: need for name, need in resources.items() if name not in PLAIN}
-        given = [self.futures[submit.given]] if submit.given else []
+        given = []
+        if submit.given:
+            given = [self.futures[submit.given]]
         future = self.client.submit(
             worker.perform,
             submit.task,
@@ -478,5 +480,7 @@ def needs_this_loop(given: object) -> bool:
         running = asyncio.get_running_loop()
     except RuntimeError:
         return False
-    cluster = given.cluster if isinstance(given, Client) else given
+    cluster = given
+    if isinstance(given, Client):
+        cluster = given.cluster
     return getattr(getattr(cluster, "loop", None), "asyncio_loop", None) is running

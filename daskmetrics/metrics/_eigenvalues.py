@@ -45,7 +45,9 @@ def solver(size: int, version: str, has_cupy: bool) -> Solver:
     """
     if size <= _AT_ONCE or tuple(map(int, version.split(".")[:2])) >= (2, 12):
         return "torch"
-    return "cupy" if has_cupy else "lapack"
+    if has_cupy:
+        return "cupy"
+    return "lapack"
 
 
 def processors() -> int:

@@ -99,7 +99,9 @@ class Parameter:
             return " or ".join(self.choices)
         if isinstance(self.default, bool):
             return "true or false"
-        kind = "a whole number" if isinstance(self.default, int) else "a number"
+        kind = "a number"
+        if isinstance(self.default, int):
+            kind = "a whole number"
         bounds = [f"of at least {self.least:g}"] * math.isfinite(self.least)
         return " ".join([kind, *bounds, *[f"above {self.above:g}"] * math.isfinite(self.above)])
 
@@ -212,7 +214,9 @@ class Metric:
                 "It must be importable on every worker, as 'package.module:function'."
             ) from error
         keywords = {name: value for name, value in self.settings if name != "views"}
-        return partial(function, **keywords) if keywords else function
+        if keywords:
+            return partial(function, **keywords)
+        return function
 
     def with_settings(self, values: Mapping[str, Value]) -> Metric:
         """This metric with other parameters; its name becomes the text of the call, without
@@ -271,4 +275,6 @@ def constant(word: str) -> Value:
         value = json.loads(word.lower())
     except ValueError:
         value = None
-    return value if isinstance(value, bool | int | float) else word.strip("'\"")
+    if isinstance(value, bool | int | float):
+        return value
+    return word.strip("'\"")

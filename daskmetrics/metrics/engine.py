@@ -152,7 +152,9 @@ class Reducer:
     def _entries(self, layer: int) -> list[_Entry]:
         """The values of a layer, in the order of the metrics."""
         kept = self._kept.get(layer)
-        spectra = of_pooled(kept.vectors[0], self._eps) if kept else None
+        spectra = None
+        if kept:
+            spectra = of_pooled(kept.vectors[0], self._eps)
         return [self._entry(layer, metric, spectra) for metric in self._metrics]
 
     def _entry(self, layer: int, metric: Metric, spectra: Spectra | None) -> _Entry:
@@ -191,7 +193,9 @@ class Reducer:
         for view in range(metric.views):
             which = {0: "", 1: " of the second view"}.get(view, f" of view {view}")
             if missing := int((~kept.seen[view]).sum()):
-                hint = f" ({_NO_VIEW})" if view and missing == self._prompts else ""
+                hint = ""
+                if view and missing == self._prompts:
+                    hint = f" ({_NO_VIEW})"
                 return f"states{which} are missing for {missing} of {self._prompts} prompts{hint}"
             if broken := int((~kept.finite[view]).sum()):
                 return f"states{which} are not finite for {broken} of {self._prompts} prompts"

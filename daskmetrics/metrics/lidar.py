@@ -72,7 +72,9 @@ def lidar(
     between = between * (between.abs() > 32 * torch.finfo(between.dtype).eps * means.abs().max())
     deviations = (stacked - means).flatten(0, 1)
     scatter = deviations.mT @ deviations / len(deviations)
-    ridge = delta * scatter.diagonal().mean() if relative else delta
+    ridge: float | Tensor = delta
+    if relative:
+        ridge = delta * scatter.diagonal().mean()
     within = scatter + ridge * torch.eye(len(scatter), dtype=scatter.dtype, device=scatter.device)
     factor, failed = torch.linalg.cholesky_ex(within)
     if failed:

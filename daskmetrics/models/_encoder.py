@@ -100,7 +100,9 @@ class Encoder:
         """
         # the network of another time may have had other weights, so the location is one of its own
         identity = uuid.uuid4().hex
-        below = Location(base["path"], base["revision"], identity, pickled) if base else None
+        below = None
+        if base:
+            below = Location(base["path"], base["revision"], identity, pickled)
         location = Location(path, revision, identity, pickled, base=below)
         read_by = Protocol(**{name: protocol[name] for name in Protocol.model_fields})
         folder = shipped_folder(location)
@@ -117,7 +119,9 @@ class Encoder:
                 "the folder, or run again."
             )
         parsed = Readout.parse(readout)
-        texts = _corpus_of(corpus, parsed) if parsed.principal else ()
+        texts: Sequence[str] = ()
+        if parsed.principal:
+            texts = _corpus_of(corpus, parsed)
         return cls(
             LoadedModel(location, read_by),
             read,
@@ -301,13 +305,17 @@ class Encoder:
         prompts = self.protocol.prompts
         if name is not None and name not in prompts.texts:
             raise unknown("prompt", name, prompts.texts)
-        return prompts.of(None) if name is None else prompts.texts[name]
+        if name is None:
+            return prompts.of(None)
+        return prompts.texts[name]
 
 
 def _corpus_of(path: Path | None, readout: Readout) -> list[str]:
     """The prompts of a run, of which a readout takes what it is fitted on."""
     if path is None or not path.is_file():
-        where = f"'{path}' is missing" if path else "no file of them is given"
+        where = "no file of them is given"
+        if path:
+            where = f"'{path}' is missing"
         raise DataError(
             f"Readout '{readout}' is fitted on the prompts of the run, but {where}. Run again."
         )

@@ -73,7 +73,9 @@ class HookedModel:
         """The states (B, T, D) that a module returned."""
         name = self._names[layer]
         if not isinstance(states, Tensor):
-            fault = "was not called" if states is None else f"returned a {type(states).__name__}"
+            fault = f"returned a {type(states).__name__}"
+            if states is None:
+                fault = "was not called"
             raise DataError(
                 f"The module of layer '{name}' {fault} in the forward pass; it must return a tensor."
             )
@@ -82,7 +84,9 @@ class HookedModel:
                 f"The module of layer '{name}' returned a tensor of shape {tuple(states.shape)} for {items} items; "
                 f"({items}, tokens, dimensions) or ({items}, dimensions) is needed. Name a module that returns this."
             )
-        return states[:, None] if states.dim() == 2 else states
+        if states.dim() == 2:
+            return states[:, None]
+        return states
 
 
 def _stacked(items: list[Any]) -> Tensor:
@@ -101,7 +105,9 @@ def _moved(given: Any, device: torch.device) -> Any:
         return {name: _moved(value, device) for name, value in given.items()}
     if isinstance(given, tuple):
         return tuple(_moved(value, device) for value in given)
-    return given.to(device) if isinstance(given, Tensor) else given
+    if isinstance(given, Tensor):
+        return given.to(device)
+    return given
 
 
 def _mask(given: object, states: Tensor) -> Tensor:

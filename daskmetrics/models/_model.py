@@ -101,7 +101,9 @@ class LoadedModel:
     def max_length(self) -> int:
         """Tokens of a text that are read: the smallest limit of protocol, model and tokenizer."""
         # a folder of sentence-transformers states its own length, in place of that of its tokenizer
-        stated = None if self.protocol.pooling == "as_shipped" else self.tokenizer.limit
+        stated = None
+        if self.protocol.pooling != "as_shipped":
+            stated = self.tokenizer.limit
         return min(
             x
             for x in (self.protocol.max_length, self.network.parts.positions, stated)
@@ -194,7 +196,9 @@ class LoadedModel:
             [tokens[row] for row in rows], self.tokenizer.pad, self.protocol.padding
         )
         ids, mask, index = map(self._to_device, (ids, mask, torch.tensor(rows)))
-        deepest = max(layers) if network.dtype.itemsize < 4 else None
+        deepest = None
+        if network.dtype.itemsize < 4:
+            deepest = max(layers)
         finite = torch.tensor(True)
 
         def on_states(layer: int, raw: Tensor) -> None:
@@ -210,10 +214,14 @@ class LoadedModel:
         """States with the final norm applied where the protocol asks for it."""
         mode, norm = self.protocol.state_norm, network.parts.final_norm
         applies = mode == "final_ln" or (mode == "hidden_states" and layer == self.depth)
-        return cast(Tensor, norm(raw)) if applies and norm is not None else raw
+        if applies and norm is not None:
+            return cast(Tensor, norm(raw))
+        return raw
 
     def _to_device(self, tensor: Tensor) -> Tensor:
-        return pinned(tensor).to(self.device, non_blocking=True) if self._on_gpu else tensor
+        if self._on_gpu:
+            return pinned(tensor).to(self.device, non_blocking=True)
+        return tensor
 
     @property
     def _dtype(self) -> torch.dtype:

@@ -135,7 +135,9 @@ class NetworkPool:
             idle = self._idle.pop(key, None)
         if idle is not None and idle.location == location:
             return idle
-        weights = self.prefetch.take(location) if read_ahead else None
+        weights = None
+        if read_ahead:
+            weights = self.prefetch.take(location)
         weights = weights or open_weights(location)
         if location.base is not None:
             return self._adapted(idle, location, weights, dtype, device)
@@ -218,15 +220,17 @@ def load(
     if location.rolling:  # its files are removed later: the parameters must not be views of them
         for tensor in (*module.parameters(), *module.buffers()):
             tensor.data = tensor.data.clone()
-    names = None if weights is None else match(module, weights)
-    layout = () if weights is None else layout_of(weights)
+    names = None
+    layout: Layout = ()
+    if weights is not None:
+        names, layout = match(module, weights), layout_of(weights)
     module = module.to(device)
     before = _state_of(module)
-    parts = parts_of(module)
+    network_parts = parts_of(module)
     is_stable = _state_of(module) == before
     if not is_stable:  # other weights would meet what this checkpoint has left in the network
         names = None
-    return Network(module, parts, key, dtype, layout, names, location, is_stable=is_stable)
+    return Network(module, network_parts, key, dtype, layout, names, location, is_stable=is_stable)
 
 
 def _state_of(module: Any) -> object:
@@ -234,7 +238,7 @@ def _state_of(module: Any) -> object:
     BigBird replaces its attention after a short text.
     """
     versions = [(tensor.data_ptr(), tensor._version) for tensor in _parameters(module).values()]
-    return module.config.to_dict(), [type(part) for part in module.modules()], versions
+    return module.config.to_dict(), [type(layer) for layer in module.modules()], versions
 
 
 def layout_of(weights: Weights) -> Layout:

@@ -98,7 +98,9 @@ def states_given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 def states_returned(output: Any) -> Any:
     """The states that a block returns."""
-    return output[0] if isinstance(output, tuple) else output
+    if isinstance(output, tuple):
+        return output[0]
+    return output
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +112,9 @@ class _Call:
 
 def _copied(states: object) -> Tensor | None:
     """A copy, since the network may change its tensors; None for what is no tensor."""
-    return states.clone() if isinstance(states, Tensor) else None
+    if isinstance(states, Tensor):
+        return states.clone()
+    return None
 
 
 class _Trace:
@@ -158,7 +162,9 @@ def parts_of(model: Any) -> NetworkParts:
     there is none if these states are ``last_hidden_state``. A network that does not read token ids,
     or does not give the states of all its layers, is a `DataError`.
     """
-    reader = model.get_encoder() if model.config.is_encoder_decoder else model
+    reader = model
+    if model.config.is_encoder_decoder:
+        reader = model.get_encoder()
     depth = int(reader.config.num_hidden_layers)
     network = NetworkParts(reader, depth, (), None)
     with _Trace(reader) as trace:
@@ -410,7 +416,9 @@ def _are_close(a: Tensor, b: Tensor) -> bool:
     """Whether states are equal up to rounding in their dtype; half precision may overflow, in both
     or in none.
     """
-    tolerance = 1e-4 if a.dtype.itemsize >= 4 else 8 * torch.finfo(a.dtype).eps
+    tolerance = 1e-4
+    if a.dtype.itemsize < 4:
+        tolerance = 8 * torch.finfo(a.dtype).eps
     finite = a.isfinite()
     if not torch.equal(finite, b.isfinite()):
         return False

@@ -50,15 +50,15 @@ class Pooler:
             texts = list(map(lower, texts))
         self.model = model
         # with their prompts, for the model's `read`
-        self.texts = [
-            prompt + text if prompt else text for prompt, text in zip(prompts, texts, strict=True)
-        ]
+        self.texts = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
         self._poolings = tuple(name or protocol.base.pooling for name in poolings)
         if "as_shipped" in self._poolings and shipped is None:
             raise DataError(
                 "This model ships no pooling: it is no folder of sentence-transformers."
             )
-        self._shipped = shipped if "as_shipped" in self._poolings else None
+        self._shipped = None
+        if "as_shipped" in self._poolings:
+            self._shipped = shipped
         self._steps: list[Callable[[Tensor], Tensor]] = []
         # tokens at the beginning of each text that are not pooled
         self._skipped: Tensor | None = None

@@ -127,7 +127,9 @@ def _save_modules(
     lower = bool(protocol.shipped and protocol.shipped.lower_case)
     prompts = protocol.prompts
     # what follows its pooling
-    shipped = protocol.shipped if fitted.readout.pooling in ("", "as_shipped") else None
+    shipped = None
+    if fitted.readout.pooling in ("", "as_shipped"):
+        shipped = protocol.shipped
     settings: dict[str, object] = {
         "prompts": dict(prompts.texts),
         "default_prompt_name": prompts.default,
@@ -220,7 +222,9 @@ def _check_equal(
     vectors of the layer.
     """
     module = load_module(Location(str(folder), None, "saved"), model.network.dtype).to(model.device)
-    reader = module.get_encoder() if module.config.is_encoder_decoder else module
+    reader = module
+    if module.config.is_encoder_decoder:
+        reader = module.get_encoder()
     pooler = Pooler(model, protocol, PROBE, protocol.prompts.of(None), [pooling])
     tokens = model.tokenizer(pooler.texts, model.max_length)
     for row, vector in enumerate(pooler.vectors((layer,))[0][0]):
@@ -248,10 +252,12 @@ def _card(
     dimensions = fitted.readout.width(
         Pooler(model, protocol, [], "", [fitted.readout.pooling]).widths[0]
     )
-    read = f"; readout: {fitted.readout}" if str(fitted.readout) else ""
-    revision = (
-        f" (revision {source.revision})" if isinstance(source, Location) and source.revision else ""
-    )
+    read = ""
+    if str(fitted.readout):
+        read = f"; readout: {fitted.readout}"
+    revision = ""
+    if isinstance(source, Location) and source.revision:
+        revision = f" (revision {source.revision})"
     return f"""---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity

@@ -107,7 +107,9 @@ class Tokenizer:
         number.
         """
         limit = self.of_transformers.model_max_length
-        return int(limit) if _SANE[0] <= limit <= _SANE[1] else None
+        if _SANE[0] <= limit <= _SANE[1]:
+            return int(limit)
+        return None
 
     def __call__(self, texts: Sequence[str], max_length: int) -> Tokens:
         """The first ``max_length`` tokens of each text."""
@@ -118,7 +120,9 @@ class Tokenizer:
         """Tokens of a prompt at the beginning of a text: without a special token at its end, such
         as ``[SEP]``.
         """
-        ids = self.of_transformers(prompt)["input_ids"] if prompt else []
+        ids = []
+        if prompt:
+            ids = self.of_transformers(prompt)["input_ids"]
         return len(ids) - (bool(ids) and ids[-1] in self.of_transformers.all_special_ids)
 
     def _tokenize(self, texts: list[str], max_length: int) -> Tokens:
@@ -280,7 +284,9 @@ def pad_batch(tokens: Sequence[Any], pad: int, side: str) -> tuple[Tensor, Tenso
     ids = torch.full((len(tokens), width), pad)
     mask = torch.zeros((len(tokens), width), dtype=torch.bool)
     for i, row in enumerate(tokens):
-        span = slice(width - len(row), width) if side == "left" else slice(0, len(row))
+        span = slice(0, len(row))
+        if side == "left":
+            span = slice(width - len(row), width)
         ids[i, span] = torch.as_tensor(row)
         mask[i, span] = True
     return ids, mask

@@ -147,7 +147,9 @@ class Change:
     def of(self, base: Tensor) -> Tensor:
         if self.replaced is not None:
             base = self.replaced.to(base.device)
-        return base if self.added is None else base + self.added
+        if self.added is None:
+            return base
+        return base + self.added
 
 
 def changes(
@@ -213,7 +215,9 @@ def _factors(weights: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     for name, tensor in weights.items():
         match = _FACTOR.fullmatch(name.removeprefix(_PREFIX))
         if match:
-            kind = "bias" if match["of"] == "bias" else match["factor"]
+            kind = match["factor"]
+            if match["of"] == "bias":
+                kind = "bias"
             by_module[match["module"]][kind] = tensor
     return by_module
 

@@ -186,7 +186,9 @@ class StorePlan:
     def latest(cls, entries: Iterable[Event]) -> StorePlan | None:
         """The plan that a journal holds last, or None."""
         entry = latest(list(entries), StorePlanned)
-        return cls.of(entry) if entry else None
+        if entry:
+            return cls.of(entry)
+        return None
 
     @classmethod
     def of(cls, entry: StorePlanned) -> StorePlan:
@@ -200,7 +202,9 @@ def score_key(version: int, encode: Key, arm: Arm, seed: int, corpus: Key = "") 
 
     The corpus is part of it only if the arm's readout is fitted on it.
     """
-    fitted = [corpus] if Readout.parse(arm.readout).principal else []
+    fitted = []
+    if Readout.parse(arm.readout).principal:
+        fitted = [corpus]
     return content_key("score", version, encode, str(arm), arm.layer, seed, *fitted)
 
 

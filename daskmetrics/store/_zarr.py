@@ -120,7 +120,7 @@ def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
         description = "how vectors are read; empty: as the protocol says"
         coordinate("readout", "arm", np.array(readouts, text), description=description)
     axes = (("metric", "metrics", template.metrics), ("task", "scores", template.tasks))
-    for dimension, what, axis in axes:
+    for dimension, array_name, axis in axes:
         if not axis.names:
             continue
         units = dict(zip(axis.names, axis.units, strict=True))
@@ -128,7 +128,7 @@ def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
         about_axis = {"units": units, "descriptions": descriptions}
         coordinate(dimension, dimension, np.array(axis.names, text), **about_axis)
         rows, row_count, coordinates = "layer", len(suite.layers), "step"
-        if what == "scores" and suite.has_readouts:
+        if array_name == "scores" and suite.has_readouts:
             rows, row_count, coordinates = "arm", len(suite.rows), "step arm_layer readout"
         shape = (len(suite.revisions), row_count, len(axis.names))
         kinds: tuple[tuple[str, str, float, Mapping[str, object]], ...] = (
@@ -138,7 +138,7 @@ def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
         )
         for suffix, dtype, fill, attributes in kinds:
             group.create_array(
-                what + suffix,
+                array_name + suffix,
                 shape=shape,
                 chunks=(1, *shape[1:]),
                 dtype=dtype,

@@ -232,7 +232,9 @@ def part_of(
         labels = np.array(examples.labels)
     fresh = kept_back([content_key("portion", name, item) for item in items], labels, portion.share)
     chosen = np.flatnonzero(fresh == portion.fresh)
-    where = "kept back" if portion.fresh else "left for the search"
+    where = "left for the search"
+    if portion.fresh:
+        where = "kept back"
     problem = ""
     if len(chosen) < FEWEST:
         few = plural(len(chosen), "item")
@@ -244,7 +246,9 @@ def part_of(
             f"'search.confirm: fresh' keeps back {portion.share:.0%} of the items: {problem} for the task '{name}'. "
             "Give it more items, or remove 'search.confirm'."
         )
-    fitted = np.flatnonzero(fresh != portion.fresh) if portion.fresh and fits else chosen[:0]
+    fitted = chosen[:0]
+    if portion.fresh and fits:
+        fitted = np.flatnonzero(fresh != portion.fresh)
     return replace(_take(examples, kind, [*fitted, *chosen]), fitted=len(fitted))
 
 
@@ -269,12 +273,12 @@ def kept_back(names: Sequence[str], labels: NDArray[np.generic], share: float) -
 
 def _items(examples: Examples, kind: str) -> Sequence[object]:
     """The content of each item."""
-    first, second = examples.texts[: examples.first], examples.texts[examples.first :]
+    texts, paired = examples.texts[: examples.first], examples.texts[examples.first :]
     if kind in _LABELLED:
         return examples.texts
     if kind in _SEARCHES:
-        return first
-    return list(zip(first, second, strict=True))
+        return texts
+    return list(zip(texts, paired, strict=True))
 
 
 def _take(examples: Examples, kind: str, rows: Sequence[int]) -> Examples:
@@ -282,7 +286,9 @@ def _take(examples: Examples, kind: str, rows: Sequence[int]) -> Examples:
     queries are judged with.
     """
     if kind not in _SEARCHES:
-        labels = tuple(examples.labels[row] for row in rows) if examples.labels else ()
+        labels: tuple[float, ...] = ()
+        if examples.labels:
+            labels = tuple(examples.labels[row] for row in rows)
         if kind not in _LABELLED:
             rows = [*rows, *(row + examples.first for row in rows)]
         return replace(examples, texts=tuple(examples.texts[row] for row in rows), labels=labels)

@@ -131,7 +131,9 @@ def table_task(
         raise ConfigError(
             f"'{path}' is a {kind} task, which has no probe; leave out 'probe={probe}'."
         )
-    roles = {*REQUIRED[kind], "relevance"} if kind == "retrieval" else REQUIRED[kind]
+    roles = set(REQUIRED[kind])
+    if kind == "retrieval":
+        roles.add("relevance")
     used = {role: column for role, column in columns.items() if role in roles}
     table = _Table(path, frame, used)
     examples = _EXAMPLES[kind](table)
@@ -256,7 +258,9 @@ def _kind(
     """The requested kind, or the first whose columns all exist."""
     if requested is not None and requested not in REQUIRED:
         raise unknown("kind of task", requested, REQUIRED)
-    kinds = [requested] if requested else [kind for kind in REQUIRED if kind != "clustering"]
+    kinds = [kind for kind in REQUIRED if kind != "clustering"]
+    if requested:
+        kinds = [requested]
     fitting = [kind for kind in kinds if columns.keys() >= set(REQUIRED[kind])]
     if not fitting:
         required = "; ".join(f"{kind}: {', '.join(REQUIRED[kind])}" for kind in kinds)
@@ -474,17 +478,13 @@ def _check_columns(table: _Table, rows: pd.DataFrame) -> None:
             )
 
 
-def _has_letter(text: str) -> bool:
-    return any(map(str.isalnum, text))
-
-
 def _near_empty(table: _Table) -> Iterator[str]:
     """A warning for each column that has texts without content."""
     for role in table.rows.columns.intersection([*_TEXTS]):
         column = table.columns[role]
         texts = table.rows[role].map(lambda value: str(value or ""))
         texts = texts[texts != ""]
-        empty = texts[[len(text.strip()) < 2 or not _has_letter(text) for text in texts]]
+        empty = texts[[len(text.strip()) < 2 or not any(map(str.isalnum, text)) for text in texts]]
         if empty.empty:
             continue
         example = f"{empty.index[0]}: {empty.iloc[0][:_SHOWN]!r}"

@@ -90,7 +90,9 @@ class MtebTask:
     @property
     def name(self) -> str:
         name = f"mteb:{self.benchmark_name}"
-        return f"{name}({self.options})" if self.options else name
+        if self.options:
+            return f"{name}({self.options})"
+        return name
 
     @cached_property
     def selection(self) -> Selection:
@@ -139,7 +141,9 @@ class MtebTask:
     @cached_property
     def content(self) -> Key | None:
         """Key of the data set of a custom task: other data make another task."""
-        return benchmark.content_of(self.target) if ":" in self.target else None
+        if ":" in self.target:
+            return benchmark.content_of(self.target)
+        return None
 
     @property
     def is_local(self) -> bool:
@@ -149,7 +153,9 @@ class MtebTask:
     def statistics(self) -> TextStatistics | None:
         """The size that the benchmark lists; None if it lists none."""
         file = _statistics_file(self.benchmark_name)
-        return _read_statistics(file, self.target, self.selection) if file else None
+        if file:
+            return _read_statistics(file, self.target, self.selection)
+        return None
 
     def texts(self) -> Sequence[str]:
         """Every text that the benchmark hands to an encoder, once in each of its roles."""
@@ -215,7 +221,9 @@ class MtebTask:
         content = json.loads(result.model_dump_json())
         scored = observer.scored_units(self.kind)
         score = results.score(results.reduce(content), self.kind, scored)
-        draws = results.draws(content) if self.kind == "clustering" else []
+        draws = []
+        if self.kind == "clustering":
+            draws = results.draws(content)
         return replace(score, outcomes=observer.outcomes(score.value, draws))
 
     @property

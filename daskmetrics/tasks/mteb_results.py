@@ -161,7 +161,9 @@ def usual(content: Mapping[str, Any]) -> Selection:
     none.
     """
     scores = content.get("scores", {})
-    splits = (SPLIT,) if scores.get(SPLIT) else tuple(scores)
+    splits = tuple(scores)
+    if scores.get(SPLIT):
+        splits = (SPLIT,)
     subsets: dict[str, Mapping[str, Any]] = {}
     for split in splits:
         subsets |= _by_subset(scores[split])
@@ -189,8 +191,8 @@ def merge(results: Iterable[BenchmarkResult]) -> list[BenchmarkResult]:
             continue
         scores = dict(earlier.content["scores"])
         for split, subsets in result.content["scores"].items():
-            first = _by_subset(scores.get(split, ()))
-            scores[split] = list({**first, **_by_subset(subsets), **first}.values())
+            kept = _by_subset(scores.get(split, ()))
+            scores[split] = list({**kept, **_by_subset(subsets), **kept}.values())
         seconds = sum(run.content.get("evaluation_time") or 0.0 for run in (earlier, result))
         content = {**earlier.content, "scores": scores, "evaluation_time": seconds}
         merged[key] = replace(earlier, content=content)

@@ -141,7 +141,9 @@ DECLARATIONS = TypeAdapter(dict[str, Declaration])  # by the names of tasks, as 
 
 def declared(name: str) -> Declaration | None:
     """What mteb declares of a task; None if it is not installed or has no such task."""
-    return _declarations().get(name) if package() else None
+    if package():
+        return _declarations().get(name)
+    return None
 
 
 def package() -> Path | None:
@@ -235,8 +237,9 @@ class Observer:
         if draws and not outcomes:
             outcomes = [measures.draw_outcomes(draws)]
         joined = np.concatenate(outcomes or [np.empty(0)])
-        is_mean = len(joined) > 1 and abs(joined.mean() - score) <= TOLERANCE
-        return joined if is_mean else None
+        if len(joined) > 1 and abs(joined.mean() - score) <= TOLERANCE:
+            return joined
+        return None
 
     def scored_units(self, kind: str) -> int:
         """Number of texts, pairs or queries that the score of a task of this kind is about."""

@@ -112,7 +112,9 @@ def roles_of(task: Task) -> Sequence[Role | None]:
     the texts.
     """
     texts = len(task.texts())
-    roles: Sequence[Role | None] = task.roles() if hasattr(task, "roles") else [None] * texts
+    roles: Sequence[Role | None] = [None] * texts
+    if hasattr(task, "roles"):
+        roles = task.roles()
     if len(roles) != texts or not set(roles) <= {"query", "document", None}:
         raise DataError(
             f"The roles() of task '{task.name}' must be 'query', 'document' or None for each of its {texts} texts, got "

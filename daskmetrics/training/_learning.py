@@ -55,7 +55,9 @@ def new(
 ) -> TrainingState:
     """A learner at step 0, or at the step of a resume state that `save` wrote."""
     model = networks.new(recipe, corpus)
-    state = torch.load(saved, weights_only=True, map_location="cpu") if saved else None
+    state = None
+    if saved:
+        state = torch.load(saved, weights_only=True, map_location="cpu")
     if state:
         model.load_state_dict(state["model"])
     model.to(world.device)
@@ -146,7 +148,9 @@ def _loss(model: Any, recipe: Recipe, batch: Batch, world: World) -> torch.Tenso
         for name, array in batch.items()
     }
     dtype, kind = DTYPES[recipe.precision], world.device.partition(":")[0]
-    with torch.autocast(kind, dtype) if dtype != torch.float32 else nullcontext():
+    if dtype == torch.float32:
+        return networks.loss(model, tensors)
+    with torch.autocast(kind, dtype):
         return networks.loss(model, tensors)
 
 

@@ -113,7 +113,9 @@ def counted(recipe: Recipe, folder: Path) -> int | None:
 def classes(folder: Path) -> tuple[str, ...]:
     """The names of the classes; empty for packed tokens."""
     path = folder / "classes.json"
-    return tuple(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else ()
+    if path.is_file():
+        return tuple(json.loads(path.read_text(encoding="utf-8")))
+    return ()
 
 
 def effective(recipe: Recipe) -> int:
@@ -191,4 +193,6 @@ def advised(rates: Mapping[int, float], computing: float, most: int) -> int:
     enough = [
         count for count, rate in usable.items() if rate * (1 if count else TOLERATED) >= computing
     ]
-    return enough[0] if enough else max(usable, key=lambda count: usable[count])
+    if enough:
+        return enough[0]
+    return max(usable, key=lambda count: usable[count])

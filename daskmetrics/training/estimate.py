@@ -91,7 +91,9 @@ def rows(name: str, recipe: Recipe, folder: Path, workers: int) -> list[tuple[st
     if corpus:
         epochs = recipe.steps * sequences / corpus
         steps += f"; {epochs:.3g} epochs of {corpus:,} sequences"
-    names = ", ".join(saved) if len(saved) < 16 else f"{saved[0]} ... {saved[-1]}"
+    names = ", ".join(saved)
+    if len(saved) >= 16:
+        names = f"{saved[0]} ... {saved[-1]}"
     return [
         ("suite", f"{name}, {shape_of(recipe).parameters:,} parameters, {recipe.objective}"),
         ("ranks", ranks),

@@ -133,7 +133,9 @@ def epoch(recipe: Recipe, folder: Path, cache: Path) -> int | None:
     sequences = data.counted(recipe, folder)
     if sequences:
         return sequences
-    return int(count_file.read_text(encoding="utf-8")) if count_file.is_file() else None
+    if count_file.is_file():
+        return int(count_file.read_text(encoding="utf-8"))
+    return None
 
 
 def is_complete(folder: Path, revision: str) -> bool:
@@ -160,7 +162,9 @@ def write_corpus(recipe: Recipe, folder: Path) -> None:
 def newest_step(folder: Path) -> int:
     """The step of a suite's newest resume state; 0 if there is none."""
     states = resume_states(folder)
-    return state_step(states[0]) if states else 0
+    if states:
+        return state_step(states[0])
+    return 0
 
 
 def resume_states(folder: Path) -> list[Path]:

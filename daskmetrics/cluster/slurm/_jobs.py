@@ -205,7 +205,9 @@ def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:
         end = f"on {queued.nodes} has run for {rules.connect_within:g} s, but its worker did not arrive"
         return _JobUpdate(job, end, cancel=True)
 
-    seconds_left = math.inf if queued.left is None else queued.left
+    seconds_left = math.inf
+    if queued.left is not None:
+        seconds_left = queued.left
     off_duty = late or killed or seconds_left <= rules.early or queued.nodes in snapshot.draining
     leaving = job.leaving or off_duty or seconds_left <= rules.lead
     if job.drained and not any(tasks):

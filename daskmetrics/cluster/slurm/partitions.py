@@ -184,7 +184,9 @@ def require_interface(name: str | None) -> None:
     addresses = interfaces()
     if name is None or addresses.get(name):
         return
-    problem = "has no address" if name in addresses else "does not exist"
+    problem = "does not exist"
+    if name in addresses:
+        problem = "has no address"
     usable = [interface for interface in addresses if addresses[interface]]
     raise ConfigError(
         f"The network interface '{name}' {problem} on {socket.gethostname()}; it has "

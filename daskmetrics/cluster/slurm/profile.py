@@ -93,7 +93,9 @@ def profile_text(
     ]
     for key, (value, comment) in keys.items():
         # a key without a value is left to the user
-        line = f"{key}: {value}" if value else f"# {key}: ..."
+        line = f"# {key}: ..."
+        if value:
+            line = f"{key}: {value}"
         if comment:
             line += f"  # {comment}"
         lines.append(line)

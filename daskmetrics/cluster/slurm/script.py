@@ -126,7 +126,9 @@ def _directives(pool: WorkerPool, launch: LaunchInfo) -> Iterator[str]:
 def _command(pool: WorkerPool, launch: LaunchInfo) -> Iterator[str]:
     profile = pool.profile
     # without a limit of ours Slurm's own applies
-    memory = str(parse_bytes(profile.memory)) if profile.memory else None
+    memory = None
+    if profile.memory:
+        memory = str(parse_bytes(profile.memory))
     yield from worker_command(
         launch.scheduler, launch.worker, memory, profile.interface, pool.resources
     )
@@ -149,7 +151,9 @@ class WorkerPool:
     @property
     def processes(self) -> int:
         """Worker processes per job."""
-        return self.profile.gpus_per_job if self.gres else 1
+        if self.gres:
+            return self.profile.gpus_per_job
+        return 1
 
     @property
     def early(self) -> int:

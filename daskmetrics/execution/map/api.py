@@ -262,7 +262,9 @@ def _check_function(spec: MapSpec, client: Client) -> None:
         try:
             error = future.exception(timeout=PROBE_SECONDS)
         except TimeoutError:
-            offered = f" that offers {resources}" if resources else ""
+            offered = ""
+            if resources:
+                offered = f" that offers {resources}"
             raise ConfigError(
                 f"No worker{offered} answered within {PROBE_SECONDS:.0f} s."
             ) from None

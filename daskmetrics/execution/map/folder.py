@@ -353,12 +353,12 @@ def _value_differences(
         return
     before, after = dict(flatten(result.value)), dict(flatten(outcome.value))
     for name in sorted({*before, *after} - set(ignore)):
-        recorded, again = before.get(name), after.get(name)
-        same = recorded == again
-        if tolerance and isinstance(recorded, float) and isinstance(again, int | float):
-            same = math.isclose(recorded, again, rel_tol=tolerance)
+        recorded, repeated = before.get(name), after.get(name)
+        same = recorded == repeated
+        if tolerance and isinstance(recorded, float) and isinstance(repeated, int | float):
+            same = math.isclose(recorded, repeated, rel_tol=tolerance)
         if not same:
-            yield ResultDifference(result.name, name, recorded, again)
+            yield ResultDifference(result.name, name, recorded, repeated)
 
 
 def is_results(path: str | Path) -> bool:
@@ -438,15 +438,15 @@ def _read_table(path: Path) -> pd.DataFrame:
 def _table_differences(table: pd.DataFrame, expected: pd.DataFrame) -> Iterator[ResultDifference]:
     for index in table.index[table.index.duplicated()]:
         yield ResultDifference(str(index), "row", "twice", "once")
-    both = [table[~table.index.duplicated()].astype(object), expected.astype(object)]
+    tables = [table[~table.index.duplicated()].astype(object), expected.astype(object)]
     rows, columns = (
         table.index.union(expected.index).unique(),
         table.columns.union(expected.columns),
     )
     # what only one of them has is absent in the other
     before, after = (
-        each.reindex(rows, fill_value=ABSENT).reindex(columns=columns, fill_value=ABSENT)
-        for each in both
+        frame.reindex(rows, fill_value=ABSENT).reindex(columns=columns, fill_value=ABSENT)
+        for frame in tables
     )
     differs = (before != after) & ~(before.isna() & after.isna())
     for row, column in zip(*differs.to_numpy().nonzero(), strict=True):

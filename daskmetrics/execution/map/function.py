@@ -106,8 +106,12 @@ def is_json(value: Any) -> bool:
 
 
 def _short_text(value: Any) -> str:
-    text = " ".join((value if isinstance(value, str) else repr(value)).split())
-    return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 3] + "..."
+    if not isinstance(value, str):
+        value = repr(value)
+    text = " ".join(value.split())
+    if len(text) <= _LONGEST_NAME:
+        return text
+    return text[: _LONGEST_NAME - 3] + "..."
 
 
 def read_items(path: Path, types: Mapping[str, str] = MappingProxyType({})) -> list[Any]:
@@ -265,7 +269,9 @@ def name_of(function: Any) -> str:
     """``module:function``; for a partial, the name of the wrapped function."""
     while isinstance(function, functools.partial):
         function = function.func
-    named = function if hasattr(function, "__qualname__") else type(function)
+    named = type(function)
+    if hasattr(function, "__qualname__"):
+        named = function
     return f"{named.__module__}:{named.__qualname__}"
 
 
@@ -355,14 +361,17 @@ def _import(source: str) -> ModuleType:
     is_file = source.endswith(".py")
     if is_file and not path.is_file():
         raise ConfigError(f"File '{path}' does not exist.")
-    folder, name = (path.parent, path.stem) if is_file else (Path.cwd(), source)
+    if is_file:
+        folder, name, remedy = path.parent, path.stem, ""
+    else:
+        folder, name = Path.cwd(), source
+        remedy = f" For a file, add its suffix: {source}.py:..."
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))  # as Python does for a script
     before = set(sys.modules)
     try:
         module = importlib.import_module(name)
     except Exception as error:  # this runs the user's code
-        remedy = "" if is_file else f" For a file, add its suffix: {source}.py:..."
         text = f"Cannot import '{source}': {type(error).__name__}: {error}.{remedy}"
         raise ConfigError(text) from error
     if is_file:

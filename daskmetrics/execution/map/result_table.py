@@ -48,8 +48,11 @@ def _row(result: ItemResult) -> dict[str, Any]:
     row = {"index": result.index, "item": item}
     row |= {name: getattr(result, name) for name in _ATTRIBUTES}
     for name, value in dict(flatten(result.value)).items():
-        column = f"value.{name}" if name in ("index", "item", *_ATTRIBUTES) else name
-        row[column] = json.dumps(value) if isinstance(value, list) else value
+        if name in ("index", "item", *_ATTRIBUTES):
+            name = f"value.{name}"
+        if isinstance(value, list):
+            value = json.dumps(value)
+        row[name] = value
     return row
 
 

@@ -300,7 +300,9 @@ class MapSource:
         if timeout is not None:
             # the whole timeout for one item, and for the others what the durations so far suggest;
             # if that is too short for a slow batch, no item is blamed: the batch is halved
-            others = timeout if self._longest is None else min(timeout, SLACK * self._longest)
+            others = timeout
+            if self._longest is not None:
+                others = min(timeout, SLACK * self._longest)
             timeout = wait + timeout + (size - 1) * others
         calls = [(item.key, item.value, function.keywords(item.seed, size)) for item in batch]
         return WorkUnit(

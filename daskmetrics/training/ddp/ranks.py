@@ -61,10 +61,14 @@ class RankPlacement:
     @property
     def gpu(self) -> int | None:
         """Index among the GPUs that the worker sees; the ranks of a machine take different ones."""
-        return self.local % len(self.host.gpus) if self.host.gpus else None
+        if self.host.gpus:
+            return self.local % len(self.host.gpus)
+        return None
 
     def __str__(self) -> str:
-        gpu = "none" if self.gpu is None else self.host.gpus[self.gpu]
+        gpu = "none"
+        if self.gpu is not None:
+            gpu = self.host.gpus[self.gpu]
         return f"rank {self.rank}: node {self.host.node}, GPU {gpu}, worker {self.host.name}"
 
 
