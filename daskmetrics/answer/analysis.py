@@ -319,7 +319,9 @@ def units(run: RecordedRun, metric: str) -> str:
     if plan and metric in plan.template["metrics"]["names"]:
         axis = plan.template["metrics"]
         return str(axis["units"][axis["names"].index(metric)])
-    return CATALOGUE[metric].units if metric in CATALOGUE else ""
+    if metric not in CATALOGUE:
+        return ""
+    return CATALOGUE[metric].units
 
 
 def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:

@@ -118,9 +118,12 @@ def compare_runs(run: RecordedRun, other: RecordedRun) -> RunComparison:
         cell: KnownScore(score, details.get(cell)) for cell, score in cell_scores(other).items()
     }
     theirs, left_out = _alike(run, scores, "other")
+    best_arms = None
+    if run.result and other.result:
+        best_arms = compare_best(run, other)
     return RunComparison(
         runs={"run": status_of(run), "other": status_of(other)},
-        best_arms=compare_best(run, other) if run.result and other.result else None,
+        best_arms=best_arms,
         shared=agreement(cell_scores(run), theirs),
         left_out=left_out,
         settings=different_settings(run, other),

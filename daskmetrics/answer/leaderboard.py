@@ -59,7 +59,8 @@ def ranked_arms(
     if tied is None and complete:
         shares = np.array(list(counted.values())) / math.fsum(counted.values())
         tested = ScoreMatrix(recorded, tuple(counted)).tested(tuple(counted), shares, LEVEL)
-        tied = tested.tied if tested else None
+        if tested:
+            tied = tested.tied
     scores = {}
     for arm, by_task in recorded.items():
         common = [(task, by_task[task]) for task in weights if task in by_task]

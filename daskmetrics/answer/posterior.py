@@ -89,7 +89,9 @@ def _problem(run: RecordedRun) -> Problem:
     }
     suites, metrics = measured(analysis.suites(run), values)
     if not suites or not run.tasks:
-        missing = "no tasks" if suites else "no measured checkpoint yet"
+        missing = "no measured checkpoint yet"
+        if suites:
+            missing = "no tasks"
         raise DataError(f"The run in '{run.folder.path}' has {missing}.")
     arms = tuple(chain.from_iterable(suite.arms() for suite in suites))
     ones = np.ones((len(arms), len(run.tasks)))

@@ -101,10 +101,13 @@ class ModelSize:
         dimensions = self.dimensions.get(arm.readout)
         if not dimensions:
             dimensions = readout.width(self.dimensions.get("", self.width))
+        network_parameters = None
+        if self.network and arm.layer in self.weights:
+            network_parameters = self.network.whole
         return ArmCost(
             layers=arm.layer,
             parameters=parameters,
-            whole=self.network.whole if arm.layer in self.weights and self.network else None,
+            whole=network_parameters,
             tokens=self.tokens,
             flops=flops,
             dimensions=dimensions,

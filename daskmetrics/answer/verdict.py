@@ -175,9 +175,10 @@ class Verdict:
         By default the share is `within`. Simpler is the smaller model, then the shallower layer,
         then the earlier checkpoint, then fewer bytes for a vector.
         """
-        share = self.within if within is None else within
+        if within is None:
+            within = self.within
         for simpler in self.overall.simpler:
-            if simpler.most_lost <= share * abs(self.score_unit):
+            if simpler.most_lost <= within * abs(self.score_unit):
                 return simpler
         return None
 
@@ -250,15 +251,20 @@ def _standing(
     shares = evidence.shares(tasks)
     weights = dict(zip(tasks, shares.tolist(), strict=True))
     tested = evidence.scores.tested(tasks, shares, level, chosen)
-    arms = [*tested.arms, *tested.beyond] if tested else []
-    best = tested.arms[tested.best] if tested else chosen or evidence.answer.best_arm
-    credible = {Arm(**plain) for plain in evidence.answer.credible}
+    best = chosen or evidence.answer.best_arm
+    arms = [best]
+    if tested:
+        best = tested.arms[tested.best]
+        arms = [*tested.arms, *tested.beyond]
+    open_arms: set[Arm] = set()
+    if name == OVERALL:
+        open_arms = {Arm(**plain) for plain in evidence.answer.credible}.difference(arms)
     standing = Standing(
         what=name,
         tasks=tasks,
         weights=tuple(weights.values()),
         arm=best,
-        open=len(credible.difference(arms or [best])) if name == OVERALL else 0,
+        open=len(open_arms),
         gain=evidence.gap(best, evidence.answer.default_arm, tasks),
     )
     if tested is None:  # known from the model alone

@@ -149,11 +149,13 @@ def _mean_gap(
     by_task = {}
     common = set()
     for task in weights:
-        both = [pair for pair in pairs if all(task in recorded[arm] for arm in pair)]
-        common.update(both)
-        if both:
+        scored_pairs = [pair for pair in pairs if all(task in recorded[arm] for arm in pair)]
+        common.update(scored_pairs)
+        if scored_pairs:
             by_task[task] = mean_of_pairs(
-                [(recorded[arm][task], recorded[other][task]) for arm, other in both]
+                [(recorded[arm][task], recorded[other][task]) for arm, other in scored_pairs]
             )
     mean = mean_difference(list(by_task.values()), [weights[task] for task in by_task])
-    return (mean, len(common)) if mean else None
+    if mean is None:
+        return None
+    return mean, len(common)

@@ -37,8 +37,9 @@ def show(profile: str) -> None:
     loaded, origins = cluster_origins(profile)
     rows = []
     for key, value in loaded.model_dump(mode="json").items():
-        text = value if isinstance(value, str) else json.dumps(value)
-        rows.append((key, text, origins.get(key, "default")))
+        if not isinstance(value, str):
+            value = json.dumps(value)
+        rows.append((key, value, origins.get(key, "default")))
     rows.sort(key=lambda row: row[2] == "default")
     Table(("key", "value", "from"), tuple(rows)).show()
 

@@ -55,7 +55,7 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
 
     console = Console(stderr=True)
     journal = RunFolder(run).journal
-    shown_state = shown_progress = ""
+    description = shown_state = shown_progress = ""
     shown_at = 0.0
     loaded = None
     size = -1
@@ -65,7 +65,8 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
             spinner = stack.enter_context(console.status("Reading the run ..."))
         while True:
             state = _job_state(job)
-            description = driver_job.describe(job, state) if job else ""
+            if job:
+                description = driver_job.describe(job, state)
             if description != shown_state:
                 console.print(description, highlight=False, markup=False, soft_wrap=True)
                 shown_state = description
@@ -73,7 +74,9 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
             if new_size != size:
                 size = new_size
                 loaded = _load(run)
-            progress = _progress_line(loaded) if loaded else "nothing is recorded yet"
+            progress = "nothing is recorded yet"
+            if loaded:
+                progress = _progress_line(loaded)
             if spinner is not None:
                 spinner.update(escape(f"{description}  {progress}"))
             elif progress != shown_progress and time.monotonic() - shown_at > LINE_INTERVAL:

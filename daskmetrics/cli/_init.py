@@ -141,7 +141,9 @@ def _tasks(
     if data is not None:
         columns = {"text": text, "label": label}
         options = ", ".join(f"{role}={column}" for role, column in columns.items() if column)
-        names.insert(0, f"file:{data}({options})" if options else f"file:{data}")
+        if options:
+            options = f"({options})"
+        names.insert(0, f"file:{data}{options}")
     names = names or [TASKS]
     resolve(names)
     return names
@@ -187,7 +189,9 @@ def starter(
     for number, (model_name, source) in enumerate(zip(names, sources, strict=True), 1):
         if names.count(model_name) > 1:
             model_name += f"-{number}"
-        usual = "main # or all, log" if is_hub_id(source) else "all # or log"
+        usual = "all # or log"
+        if is_hub_id(source):
+            usual = "main # or all, log"
         revisions = f"{usual}, every 1000, every 1000 to 143000; or a list of names"
         models += _MODEL.format(name=model_name, source=_quoted(source), revisions=revisions)
     return _FILE.format(

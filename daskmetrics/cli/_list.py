@@ -94,13 +94,15 @@ def _listed(task: Task, seconds: TaskCost | None) -> dict[str, Any]:
     selection = getattr(task, "selection", None)
     # of a task that is not downloaded, the number that mteb lists
     texts = getattr(getattr(task, "statistics", None), "texts", None)
+    if task.is_local:
+        texts = len(task.texts())
     return {
         "name": task.name,
         "kind": task.kind,
         "subsets": tuple(getattr(selection, "subsets", ())),
         "splits": tuple(getattr(selection, "splits", ())),
         "score": task.main_score,
-        "texts": len(task.texts()) if task.is_local else texts,
+        "texts": texts,
         # to encode all layers of a checkpoint and to score one layer, in earlier runs
         "seconds": seconds,
         "is_local": task.is_local,
@@ -114,8 +116,15 @@ def _show_tasks(tasks: Sequence[dict[str, Any]], everything: bool) -> None:
         subsets = list(task["subsets"])
         if len(subsets) > SHOWN_SUBSETS:
             subsets = [*subsets[:3], f"{len(subsets) - 3} more"]
-        texts = f"{task['texts']:,}" if task["texts"] else ""
-        cost = task["seconds"]
+        texts = cost = ""
+        if task["texts"]:
+            texts = f"{task['texts']:,}"
+        state = "local"
+        if not task["is_local"]:
+            state = "not downloaded"
+            texts = texts and f"about {texts}"
+        if seconds := task["seconds"]:
+            cost = f"{seconds.encode:.1f} + {seconds.score:.2f} s"
         rows.append(
             (
                 task["name"],
@@ -123,9 +132,9 @@ def _show_tasks(tasks: Sequence[dict[str, Any]], everything: bool) -> None:
                 "+".join(subsets),
                 "+".join(task["splits"]),
                 task["score"],
-                f"about {texts}" if texts and not task["is_local"] else texts,
-                f"{cost.encode:.1f} + {cost.score:.2f} s" if cost else "",
-                "local" if task["is_local"] else "not downloaded",
+                texts,
+                cost,
+                state,
                 task["description"],
             )
         )

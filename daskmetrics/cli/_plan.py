@@ -80,7 +80,7 @@ def bench(
 
     counts = numbers(options["workers"], "--workers")
     simulated = options["simulate"]
-    cores = numbers(options["cores"], "--cores") if options["cores"] else ()
+    cores = numbers(options["cores"] or None, "--cores")
     sizes = _sizes(options["memory"])
     has_sizes = bool(cores or sizes)
     if has_sizes and not simulated:
@@ -198,10 +198,9 @@ def plan(config: Path | None, submit: int | None, probe: bool, **options: Any) -
     from daskmetrics.planning.report import proposal_document, proposal_tables
 
     path = path_of(config)
-    workers = options["workers"]
     request = PlanRequest(
         profiles=tuple(filter(None, (options["profiles"] or "").split(","))),
-        counts=numbers(workers, "--workers") if workers else (),
+        counts=numbers(options["workers"] or None, "--workers"),
         limits=_limits(options["deadline"], options["budget"]),
         prices=dict(map(_price, options["price"])),
         folder=options["folder"],
@@ -288,15 +287,20 @@ def _sizes(text: str | None) -> list[float | None]:
             raise ValueError
         return number
 
+    if not text:
+        return []
     wanted = "a list of sizes, for instance 8GiB,32GiB"
-    sizes = text.split(",") if text else []
-    return [_parsed(parse, size, f"--memory {text}", wanted) for size in sizes]
+    return [_parsed(parse, size, f"--memory {text}", wanted) for size in text.split(",")]
 
 
-def numbers(text: str, option: str) -> tuple[int, ...]:
-    """Increasing numbers from text such as ``1,2,4``; ConfigError for anything else."""
+def numbers(text: str | None, option: str) -> tuple[int, ...]:
+    """Increasing numbers from text such as ``1,2,4``, none for None; ConfigError for anything
+    else.
+    """
     from daskmetrics.planning.scaling import increasing
 
+    if text is None:
+        return ()
     wanted = "a list of increasing numbers, for instance 1,2,4,8"
     result = tuple(_parsed(int, word, f"{option} {text}", wanted) for word in text.split(","))
     if not increasing(result):

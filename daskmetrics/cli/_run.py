@@ -128,7 +128,9 @@ def _settings(settings: tuple[str, ...], cluster: str | None, options: dict[str,
     """All settings: the profile, then those of --set, then the other options."""
     if options.get("policy") == "sweep" and options["budget"] is None:
         options["budget"] = 1.0  # a sweep scores every cell
-    profile = [f"cluster={cluster}"] if cluster else []
+    profile = []
+    if cluster:
+        profile.append(f"cluster={cluster}")
     short_forms = [
         f"{SECTIONS[name]}.{name}={value}" for name, value in options.items() if value is not None
     ]

@@ -93,7 +93,9 @@ def journal(run: Path, type: tuple[str, ...], tail: int | None, as_json: bool) -
 
     lines = log.journal_lines(RunFolder(run), type, tail)
     if not lines:
-        of_types = f" of type {listed(type)}" if type else ""
+        of_types = ""
+        if type:
+            of_types = f" of type {listed(type)}"
         say(f"The journal has no entry{of_types}.", err=True)
     elif as_json:
         say(log.journal_json(lines))

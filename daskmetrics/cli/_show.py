@@ -99,7 +99,9 @@ def _run_status(run: Path, workers: Capacity | None) -> Output:
     from daskmetrics.planning.progress import prediction
 
     loaded = report.Run(run)
-    job = None if loaded.finished else _driver_job(run)
+    job = None
+    if not loaded.finished:
+        job = _driver_job(run)
 
     def document() -> dict[str, Any]:
         return {**vars(status_of(loaded)), "job": job, "workers": workers}
@@ -239,7 +241,9 @@ def best(
     if arm:
         return Output(no_document, lambda: say(report.explain_text(loaded, arm)))
     if pareto:
-        drawn = [_draw(loaded, output)] if output else []
+        drawn = []
+        if output:
+            drawn.append(_draw(loaded, output))
         return Output(
             lambda: {**vars(loaded.trade_offs()), "files": drawn},
             lambda: say("\n\n".join([report.trade_offs_text(loaded), *map(str, drawn)])),
@@ -267,12 +271,14 @@ def _draw(run: Run, output: Path) -> Path:
 
 def _share(text: str) -> float:
     """A share such as ``1%`` or ``0.01``."""
-    number, percent, rest = text.partition("%")
+    number, percent, after_percent = text.partition("%")
     try:
-        share = float(number) / (100 if percent else 1)
+        share = float(number)
+        if percent:
+            share /= 100
     except ValueError:
         share = -1.0
-    if rest or not 0 < share < 1:
+    if after_percent or not 0 < share < 1:
         raise ConfigError(f"--within '{text}' is not a share between 0 and 1: write 1% or 0.01.")
     return share
 

@@ -123,9 +123,8 @@ def _together(text: str, depth: int) -> str:
         chosen = list(range(*chosen))
     name = joined_name(join, tuple(sorted(chosen)))
     if not name or chosen[0] < 0 or not all(0 <= layer <= depth for layer in chosen):
-        raise ConfigError(
-            f"'{text}' in readouts.layers is not two or more different layers of 0...{depth}"
-            + (f", but {', '.join(map(str, chosen))}" if chosen else "")
-            + ". Write others, or give the model 'readouts' of its own."
-        )
+        problem = f"'{text}' in readouts.layers is not two or more different layers of 0...{depth}"
+        if chosen:
+            problem += f", but {', '.join(map(str, chosen))}"
+        raise ConfigError(f"{problem}. Write others, or give the model 'readouts' of its own.")
     return name

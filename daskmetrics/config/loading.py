@@ -33,7 +33,9 @@ def folder() -> Path:
     """
     package = Path(str(files("daskmetrics")))
     inside = package / "configs"
-    return inside if inside.is_dir() else package.parent / "configs"
+    if inside.is_dir():
+        return inside
+    return package.parent / "configs"
 
 
 def load(
@@ -278,7 +280,9 @@ def _shorten(value: object, length: int = 200) -> str:
         Exception
     ):  # an object of the caller's own, or a number of more digits than Python writes
         text = f"a {type(value).__name__} that cannot be written"
-    return text if len(text) <= length else f"{text[:length]} ..."
+    if len(text) <= length:
+        return text
+    return f"{text[:length]} ..."
 
 
 def _apply(data: dict[str, Any], setting: str) -> None:
@@ -334,13 +338,17 @@ def _message(item: Mapping[str, Any]) -> str:
     *parents, wrong_key = item["loc"] or ("",)
     path = ".".join(map(str, item["loc"]))
     if item["type"] == "extra_forbidden":
-        inside = f" in '{'.'.join(map(str, parents))}'" if parents else ""
+        inside = ""
+        if parents:
+            inside = f" in '{'.'.join(map(str, parents))}'"
         valid = (field.alias or name for name, field in _section_at(parents).model_fields.items())
         return f"{unknown('key', str(wrong_key), valid)}{inside}"
     if item["type"] == "missing":
         return f"'{path}' is missing."
     message = item["msg"].removeprefix("Value error, ")
-    return f"'{path}': got {_shorten(item['input'])}; {message}." if path else f"{message}."
+    if not path:
+        return f"{message}."
+    return f"'{path}': got {_shorten(item['input'])}; {message}."
 
 
 def _section_at(path: Sequence[Any]) -> type[Section]:

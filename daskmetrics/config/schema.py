@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from daskmetrics.config._cluster import Cluster
 from daskmetrics.config._readouts import Readouts
@@ -15,6 +15,7 @@ from daskmetrics.config._recipe import DDP, Recipe
 from daskmetrics.config.section import (
     DEEPEST,
     WIDEST,
+    WORD_AS_LIST,
     Line,
     Name,
     Names,
@@ -321,10 +322,7 @@ def _check_duration(text: str) -> str:
 
 
 Duration = Annotated[Line, AfterValidator(_check_duration)]
-Trackers = Annotated[
-    tuple[Literal["mlflow", "wandb"], ...],
-    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
-]
+Trackers = Annotated[tuple[Literal["mlflow", "wandb"], ...], WORD_AS_LIST]
 Keep = Annotated[
     str, matching(r"best\([1-9]\d{0,3}\)", "best(N) with a number of checkpoints, such as best(3)")
 ]
@@ -354,7 +352,9 @@ class Watch(Section):
     @property
     def kept(self) -> int | None:
         """The number of checkpoints to keep; None to name none that may be deleted."""
-        return int(re.sub(r"\D", "", self.keep)) if self.keep else None
+        if not self.keep:
+            return None
+        return int(re.sub(r"\D", "", self.keep))
 
 
 class Config(Section):

@@ -102,12 +102,9 @@ Directive = Annotated[Line, matching(r"--?[A-Za-z].*", "an option of sbatch such
 DottedName = Annotated[
     str, matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "a name of Python such as package.module")
 ]
-# one name may stand for a list of one
-Names = Annotated[
-    tuple[str, ...],
-    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
-    _WORD_OR_LIST,
-]
+# one word may stand for a list of one
+WORD_AS_LIST = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+Names = Annotated[tuple[str, ...], WORD_AS_LIST, _WORD_OR_LIST]
 Variable = Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]{0,95}", "the name of a variable")]
 
 

@@ -184,14 +184,16 @@ class Page:
         self.failures = Div(stylesheets=[STYLE, BREAK], **BESIDE)
         self.workers = Div(stylesheets=[STYLE], **BESIDE)
         self.mapper = self.map.select_one({"name": "colours"})
-        parts = [self.choices, self.map, self.lines, self.cost]
+        figures = [self.choices, self.map, self.lines, self.cost]
         training = row(self.training.loss, self.training.speed, **WRAPPED)
         lists = row(self.decisions, self.failures, **WRAPPED)
         margin = (0, 14, 14, 14)
-        self.root = column(self.head, *parts, training, self.workers, lists, margin=margin, **WIDE)
-        self._of_runs = (*parts, self.decisions, self.failures)
-        for part in self._of_runs:
-            part.visible = False
+        self.root = column(
+            self.head, *figures, training, self.workers, lists, margin=margin, **WIDE
+        )
+        self._of_runs = (*figures, self.decisions, self.failures)
+        for panel in self._of_runs:
+            panel.visible = False
 
     def update(self) -> None:
         """Show the latest state; called once a second."""
@@ -227,7 +229,9 @@ class Page:
         suite = current_model(live)
         if self.model.value != FOLLOW:
             suite = next(suite for suite in live.suites if suite.model == self.model.value)
-        name = current_quantity(live) if self.quantity.value == FOLLOW else self.quantity.value
+        name = self.quantity.value
+        if name == FOLLOW:
+            name = current_quantity(live)
         of_model = np.array([arm.model == suite.model for arm in live.arms])
         defined = np.isfinite(live.values(name)[of_model])
         is_map = len(suite.revisions) > 1  # of a single checkpoint it would be a stripe
@@ -247,13 +251,15 @@ class Page:
             self.lines.title.text = title
         self.choices.visible = True
         self._show_cost(live)
-        for part in (self.decisions, self.cost):
-            part.visible = bool(live.latest)
+        for panel in (self.decisions, self.cost):
+            panel.visible = bool(live.latest)
         self.failures.visible = bool(live.failures)
         rows = []
         for index in sorted(live.latest, reverse=True):
             decision = live.latest[index]
-            score = "open" if math.isnan(decision.score) else f"{decision.score:.3f}"
+            score = f"{decision.score:.3f}"
+            if math.isnan(decision.score):
+                score = "open"
             rows.append(
                 (f"{index:,}", decision.name, decision.stage, score, duration(decision.cost))
             )
@@ -310,19 +316,23 @@ class Page:
     def _show_head(self, live: LiveState) -> None:
         """State, progress and best score."""
         facts = [(live.phase, f"run {live.name}"), *progress_of(live)]
-        if left := live.left(time.monotonic()):
-            facts.append((duration(left), f"left of {live.phase}"))
+        if seconds := live.left(time.monotonic()):
+            facts.append((duration(seconds), f"left of {live.phase}"))
         if not math.isnan(live.best):
             facts.append((f"{live.best:.3f}", "best mean score so far"))
         if live.leader:
             label = "leading candidate"
             if live.phase == "finished":
-                label = "best" if live.confirmed else "expected to be the best"
+                label = "expected to be the best"
+                if live.confirmed:
+                    label = "best"
             facts.append((live.leader, label))
         if live.phase == "searching" and not math.isnan(live.shortfall):
             facts.append((f"{live.shortfall:.3f}", "possible regret, 95 % bound"))
         facts.append((f"{len(self.plugin.scheduler.workers)}", "workers"))
-        lines = [self.plugin.cluster] if self.plugin.cluster else []
+        lines = []
+        if self.plugin.cluster:
+            lines.append(self.plugin.cluster)
         done, total = live.progress
         if live.phase == "measuring":
             models = ", ".join(
@@ -380,15 +390,17 @@ def layer_points(
 def current_model(live: LiveState) -> Suite:
     """The model of the leading arm or, before a search, of the latest result."""
     name = live.leader or live.recent
-    suites = [suite for suite in live.suites if name.startswith(f"{suite.model}@")]
-    return suites[0] if suites else live.suites[0]
+    suites = (suite for suite in live.suites if name.startswith(f"{suite.model}@"))
+    return next(suites, live.suites[0])
 
 
 def current_quantity(live: LiveState) -> str:
     """The quantity of the current phase: the first metric, then the posterior mean."""
     if live.phase == "measuring" or not live.tasks:
         return next(iter(live.metrics), SCORED)
-    return SCORED if np.isnan(live.posterior).all() else POSTERIOR_MEAN
+    if np.isnan(live.posterior).all():
+        return SCORED
+    return POSTERIOR_MEAN
 
 
 DONE = {

@@ -87,7 +87,9 @@ def plugin_of(scheduler: Any) -> DashboardPlugin:
     pages.
     """
     plugin = scheduler.extensions.get(NAME)
-    return plugin if isinstance(plugin, DashboardPlugin) else DashboardPlugin(scheduler)
+    if isinstance(plugin, DashboardPlugin):
+        return plugin
+    return DashboardPlugin(scheduler)
 
 
 def _used_share(workers: Sequence[Any], resource: str) -> float:

@@ -30,7 +30,10 @@ class PrometheusCollector(Collector):
         self.plugins = [plugin for plugin in self.plugins if not plugin.closed]
         for plugin in self.plugins[-1:]:
             yield from _load(plugin)
-            yield from _training(plugin)
+            for quantity, (name, help_text) in TRAINING.items():
+                latest = plugin.training.last.items()
+                values = {(rank,): getattr(point, quantity) for rank, point in latest}
+                yield _labelled(f"training_{name}", help_text, values.items(), "rank")
             if plugin.items:
                 yield _gauge("items_planned", "Items of a map", plugin.items["items"])
                 finished = {(status,): count for status, count in plugin.items["counts"].items()}
@@ -64,10 +67,10 @@ def _load(plugin: DashboardPlugin) -> Iterator[MetricFamily]:
     busy = {(name,): share for name, share in plugin.load().items()}
     yield _labelled("busy_ratio", "Used share of the workers' resources", busy.items(), "of")
     reported = plugin.readings().items()
-    for quantity, (name, about) in USED.items():
-        values = {(worker,): own[quantity] for worker, own in reported if quantity in own}
+    for quantity, (name, help_text) in USED.items():
+        values = {(worker,): usage[quantity] for worker, usage in reported if quantity in usage}
         if values:
-            yield _labelled(f"worker_{name}", about, values.items(), "worker")
+            yield _labelled(f"worker_{name}", help_text, values.items(), "worker")
 
 
 TRAINING = {
@@ -75,13 +78,6 @@ TRAINING = {
     "loss": ("loss_nats", "Latest training loss, nats per token"),
     "tokens_per_second": ("tokens_per_second", "Latest training throughput"),
 }
-
-
-def _training(plugin: DashboardPlugin) -> Iterator[MetricFamily]:
-    for quantity, (name, about) in TRAINING.items():
-        latest = plugin.training.last.items()
-        values = {(rank,): getattr(point, quantity) for rank, point in latest}
-        yield _labelled(f"training_{name}", about, values.items(), "rank")
 
 
 #: Name, description, and the attribute of `LiveState`.
@@ -98,26 +94,29 @@ GAUGES = (
 
 
 def _run(live: LiveState) -> Iterator[MetricFamily]:
-    about = "The run that the dashboard shows"
-    yield _labelled("run_info", about, [((live.name, live.phase), 1)], "run", "state")
+    states = [((live.name, live.phase), 1)]
+    yield _labelled("run_info", "The run that the dashboard shows", states, "run", "state")
     units = {unit: count for unit, count in live.counts.items() if count}
     yield _labelled("units", "Recorded work units", units.items(), "kind", "state")
     planned = {(kind,): live.planned[kind] for kind in KINDS if kind in live.planned}
-    about = "Planned work units; for scores, those of scoring everything"
-    yield _labelled("units_planned", about, planned.items(), "kind")
-    about = "Failed units, by cause"
-    failures = CounterMetricFamily("daskmetrics_failures", about, labels=["kind", "cause"])
+    help_text = "Planned work units; for scores, those of scoring everything"
+    yield _labelled("units_planned", help_text, planned.items(), "kind")
+    failures = CounterMetricFamily(
+        "daskmetrics_failures", "Failed units, by cause", labels=["kind", "cause"]
+    )
     for (kind, status), count in units.items():
         if status != "ok":
             failures.add_metric([kind, status], count)
     yield failures
     yield _gauge("cells_scored", "Scores that are known", live.counts["score", "ok"])
-    for name, about, attribute in GAUGES:
-        yield _gauge(name, about, getattr(live, attribute))
-    about = "Estimated seconds spent by the search"
-    yield CounterMetricFamily("daskmetrics_cost_spent_seconds", about, live.spent)
-    left = live.left(time.monotonic())
-    eta = math.nan if left is None else left
+    for name, help_text, attribute in GAUGES:
+        yield _gauge(name, help_text, getattr(live, attribute))
+    yield CounterMetricFamily(
+        "daskmetrics_cost_spent_seconds", "Estimated seconds spent by the search", live.spent
+    )
+    eta = live.left(time.monotonic())
+    if eta is None:
+        eta = math.nan
     yield _gauge("eta_seconds", "Remaining seconds of the current phase", eta)
 
 

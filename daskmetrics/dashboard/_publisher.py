@@ -70,9 +70,9 @@ class Publisher:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self._task is not None and self._task.cancel() and error is None:
-            last = asyncio.run_coroutine_threadsafe(self._send(), self._client.loop.asyncio_loop)
+            sent = asyncio.run_coroutine_threadsafe(self._send(), self._client.loop.asyncio_loop)
             try:
-                last.result(LAST_SEND)
+                sent.result(LAST_SEND)
             except (Exception, CancelledError) as problem:  # a slow page must not make the run fail
                 log.info("The dashboard does not show the end of the run: %s", problem)
 
@@ -114,9 +114,9 @@ class Publisher:
         end = len(self._entries)
         await self._call([message for message in messages if isinstance(message, FIRST)])
         while self._sent < end:
-            part = self._entries[self._sent : min(end, self._sent + MAX_ENTRIES)]
-            await self._call([entry for entry in part if isinstance(entry, SHOWN)])
-            self._sent += len(part)
+            entries = self._entries[self._sent : min(end, self._sent + MAX_ENTRIES)]
+            await self._call([entry for entry in entries if isinstance(entry, SHOWN)])
+            self._sent += len(entries)
         await self._call([message for message in messages if not isinstance(message, FIRST)])
 
     async def _call(self, messages: Sequence[events.LiveMessage]) -> None:
@@ -127,7 +127,7 @@ class Publisher:
 
 
 def _shown(message: events.LiveMessage) -> dict[str, Any]:
-    plain = {name: part for name, part in events.to_json(message).items() if name not in HIDDEN}
+    plain = {name: value for name, value in events.to_json(message).items() if name not in HIDDEN}
     if "value" in plain and isinstance(plain["value"], dict):
         for name in HIDDEN_VALUES:
             plain["value"].pop(name, None)

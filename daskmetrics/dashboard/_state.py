@@ -262,7 +262,8 @@ class LiveState:
 
     def _scored(self, record: events.Record) -> None:
         decision = self._decisions.pop(record.key, None)
-        self.spent += decision.cost if decision else 0.0
+        if decision:
+            self.spent += decision.cost
         cell = Cell.parse(record.name)
         i, row = self.index.get(str(cell.arm)), self.tasks.get(cell.task)
         if i is None or row is None or not isinstance(record.value, Scored):
@@ -317,7 +318,7 @@ class TrainingCurves:
         loss, speed = (_number(event.get(column)) for column in ("loss", "tokens_per_second"))
         point = RankPoint(step, loss, speed, now)
         self.last = {
-            other: last for other, last in self.last.items() if now - last.time <= RECENT
+            other: latest for other, latest in self.last.items() if now - latest.time <= RECENT
         } | {name: point}
         points = self.points.setdefault(name, [])
         while points and points[-1].step > step:
@@ -332,4 +333,6 @@ class TrainingCurves:
 
 
 def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan
+    if isinstance(value, int | float):
+        return float(value)
+    return math.nan

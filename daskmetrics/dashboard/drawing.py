@@ -99,9 +99,9 @@ def arms_source(
         for revision, sides in zip(suite.revisions, borders, strict=True):
             for row, layer in enumerate(suite.layers):
                 places[suite.model, revision, layer] = (*sides, row)
-    parts = [(arm.model, arm.revision, arm.layer) for arm in arms]
-    frame = pandas.DataFrame(parts, columns=["model", "revision", "layer"])
-    frame[["left", "right", "row"]] = [places[part] for part in parts]
+    positions = [(arm.model, arm.revision, arm.layer) for arm in arms]
+    frame = pandas.DataFrame(positions, columns=["model", "revision", "layer"])
+    frame[["left", "right", "row"]] = [places[position] for position in positions]
     of_layer = frame.groupby(["model", "revision", "layer"], sort=False)
     height = 1 / of_layer["row"].transform("size")
     frame["bottom"] = frame.pop("row") - 0.5 + of_layer.cumcount() * height
@@ -191,7 +191,9 @@ def marked(
 def colours_of(values: NDArray[np.floating], least: float = 0.0) -> tuple[float, float]:
     """The values of the darkest and of the lightest colour of a map."""
     low, high = span(values, least, margin=0.0)
-    return (low, high) if low < high else (low - 0.5, high + 0.5)
+    if low < high:
+        return low, high
+    return low - 0.5, high + 0.5
 
 
 def show_model(fig: figure, suite: Suite) -> None:
@@ -261,13 +263,13 @@ def draw_curves(
     )
     fig.select_one({"name": "points"}).data = points.to_dict("list")
     fig.select_one({"name": "curves"}).data = {
-        "xs": [part["x"].tolist() for _, part in of_label],
-        "ys": [part["y"].tolist() for _, part in of_label],
+        "xs": [curve["x"].tolist() for _, curve in of_label],
+        "ys": [curve["y"].tolist() for _, curve in of_label],
         "label": list(colours),
         "colour": list(colours.values()),
     }
-    least = max(least, np.nan_to_num(LEAST_ERRORS * points["error"].median()))
-    y = span(points[["y", "low", "high"]].to_numpy(float), least)
+    error_span = np.nan_to_num(LEAST_ERRORS * points["error"].median())
+    y = span(points[["y", "low", "high"]].to_numpy(float), max(least, error_span))
     x = span(points["x"].to_numpy(float), 1.0, margin=0.03)
     for side, (start, end) in ((fig.x_range, x), (fig.y_range, y)):
         side.update(start=start, end=end, reset_start=start, reset_end=end)

@@ -93,10 +93,10 @@ def _model(number: int, given: object) -> str | Mapping[str, Any]:
     return given
 
 
-def _name_of_run(first: str | Mapping[str, Any], *others: object) -> str:
-    if isinstance(first, str):
-        first = {"source": first}
-    name = str(first.get("name") or name_of(str(first.get("source", "run"))))
+def _name_of_run(model: str | Mapping[str, Any], *others: object) -> str:
+    if isinstance(model, str):
+        model = {"source": model}
+    name = str(model.get("name") or name_of(str(model.get("source", "run"))))
     if not others:
         return name
     return f"{name[:80]}-and-{plural(len(others), 'model').replace(' ', '-')}"

@@ -21,7 +21,7 @@ import numpy as np
 
 from daskmetrics.bandit import Outcome
 from daskmetrics.bandit.model import fit_posterior
-from daskmetrics.bandit.recommend import RiseForecast, rise_forecast
+from daskmetrics.bandit.recommend import rise_forecast
 from daskmetrics.core.errors import ConfigError, room_for
 from daskmetrics.core.events import Record, SearchEnded, measured, scored
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
@@ -65,7 +65,17 @@ def round_fields(
         },
         "rise": None,
     }
-    forecast = _forecast(experiment, records, best)
+    forecast = rise_forecast(
+        _all_suites(experiment, records),
+        _scores(records),
+        best,
+        tasks=experiment.task_weights,
+        kinds=experiment.kinds,
+        reward=experiment.config.search.reward,
+        share=RISE,
+        ahead=AHEAD,
+        seed=experiment.config.seed,
+    )
     if forecast:
         fields["rise"] = {
             "layer": best.layer,
@@ -74,7 +84,9 @@ def round_fields(
             "steps": list(forecast.steps),
             "stopped": forecast.probability < STOPPED,
         }
-        state = "has stopped rising" if fields["rise"]["stopped"] else "may still rise"
+        state = "may still rise"
+        if fields["rise"]["stopped"]:
+            state = "has stopped rising"
         sentences.append(
             f"Layer {best.layer} {state}: by step {forecast.steps[-1]:,} it rises by more than "
             f"{100 * RISE:g} % with probability {forecast.probability:.2f}."
@@ -87,20 +99,6 @@ def round_fields(
                 f"Keep {', '.join(fields['keep'])}. May be deleted: {', '.join(fields['deletable'])}."
             )
     return {**fields, "text": " ".join(sentences)}
-
-
-def _forecast(experiment: Experiment, records: Sequence[Record], best: Arm) -> RiseForecast | None:
-    return rise_forecast(
-        _all_suites(experiment, records),
-        _scores(records),
-        best,
-        tasks=experiment.task_weights,
-        kinds=experiment.kinds,
-        reward=experiment.config.search.reward,
-        share=RISE,
-        ahead=AHEAD,
-        seed=experiment.config.seed,
-    )
 
 
 def _scores(records: Sequence[Record]) -> dict[Cell, Outcome]:

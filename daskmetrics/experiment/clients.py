@@ -51,10 +51,9 @@ def require_workers(client: Client, folder: Path, paths: Sequence[str], patience
         )
     names = {address: str(worker["name"]) for address, worker in arrived.items()}
     for address, answer in client.run(eval, handshake.question(), on_error="return").items():
-        handshake.require_same(
-            names.get(address, address),
-            answer if isinstance(answer, BaseException) else answer["versions"],
-        )
+        if not isinstance(answer, BaseException):
+            answer = answer["versions"]
+        handshake.require_same(names.get(address, address), answer)
     for name, path in unseen(client, folder, paths).items():
         raise ConfigError(
             f"Worker {name} does not see '{path}' of this machine. Put the run, its models and its texts into a folder "

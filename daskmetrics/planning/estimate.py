@@ -103,7 +103,10 @@ def workload(
             best = best_sample("train", model, of_device, device)
             ranks = best[1].ranks if best else 1
             phases.append(_shared(phase, recipe, assumed(CPU), exchange, ranks))
-    cells = _cells_left(experiment, entries, costs)
+    cells = 0
+    if experiment.tasks:
+        problem = search.build_problem(experiment, experiment.suites, costs=costs)
+        cells = cells_left(experiment, entries, problem)
     if cells:
         phase = Phase(
             "search",
@@ -151,15 +154,6 @@ def _with_bench(phase: Phase, kind: str, calibrations: Sequence[Calibration]) ->
             seconds = phase.seconds.times(1.0 + bench.overhead)
             return replace(phase, seconds=seconds, serial=Interval(*bench.serial))
     return phase
-
-
-def _cells_left(experiment: Experiment, entries: Sequence[Event], costs: CostModel) -> int:
-    """The scores that the budget still allows."""
-    if not experiment.tasks:
-        return 0
-    return cells_left(
-        experiment, entries, search.build_problem(experiment, experiment.suites, costs=costs)
-    )
 
 
 def _cell_seconds(experiment: Experiment, costs: CostModel) -> float:

@@ -179,7 +179,9 @@ def _rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
     per_node = -(-offer.workers // offer.nodes)
     directives = [*profile.directives, f"--nodes={offer.nodes}", f"--ntasks={offer.nodes}"]
     if profile.gpus_per_job:
-        kind = f":{profile.gpu_type}" if profile.gpu_type else ""
+        kind = ""
+        if profile.gpu_type:
+            kind = f":{profile.gpu_type}"
         directives.append(f"--gres=gpu{kind}:{per_node}")
     if offer.device == "cpu":
         directives.append(f"--cpus-per-task={profile.threads * per_node}")

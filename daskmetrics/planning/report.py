@@ -88,9 +88,11 @@ def _worth_waiting(option: Option, options: Sequence[Option]) -> str:
     wait = option.offer.wait.interval
     if limit.value <= 0:
         return "never"
-    advice = "wait" if wait.high < limit.low else "do not wait"
+    advice = "do not wait"
     if wait.overlaps(limit):
         advice = "too close to call"
+    elif wait.high < limit.low:
+        advice = "wait"
     return f"{times(Interval(max(0.0, limit.low), limit.value, limit.high))}: {advice}"
 
 

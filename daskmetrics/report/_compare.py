@@ -20,7 +20,7 @@ from daskmetrics.answer.comparison import (
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration
 from daskmetrics.report._format import WIDTH, apart, number, percent, scored, unpaired
-from daskmetrics.report._run import Run
+from daskmetrics.report._run import Run, state_word
 
 
 def compare_text(run: Run, other: Run, compared: RunComparison) -> str:
@@ -95,7 +95,7 @@ def answers(runs: Mapping[str, Run]) -> Table:
 def _answer(run: Run) -> dict[str, str]:
     seconds = analysis.spending(run).total
     column = {
-        "state": "finished" if run.finished else "unfinished",
+        "state": state_word(run),
         "candidates": f"{run.start.arms:,}",
         "tasks": str(len(run.tasks)),
         "scored": f"{run.counts['score', 'ok']:,} of {run.cells_planned:,}",

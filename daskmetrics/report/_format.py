@@ -93,7 +93,9 @@ def scored(score: ScoreEstimate | Scored | None, without: str = "not measured") 
     >>> scored(Scored(0.5, 0.01)), scored(None)
     ('0.500 ± 0.010', 'not measured')
     """
-    return number(score.score, score.stderr) if score else without
+    if score is None:
+        return without
+    return number(score.score, score.stderr)
 
 
 def over(weights: Collection[float]) -> str:
@@ -122,7 +124,9 @@ def apart(difference: Difference | None, mark: str = " (unpaired)") -> str:
     if difference is None:
         return ""
     text = number(difference.value, difference.stderr, sign=True)
-    return text if difference.paired else text + mark
+    if not difference.paired:
+        text += mark
+    return text
 
 
 def unpaired(differences: Iterable[Difference | None]) -> tuple[str, ...]:
@@ -175,7 +179,9 @@ def brief(text: str, most: int = 36) -> str:
     >>> brief("OutOfMemory: the worker used more than its limit of 2.0 GiB")
     'OutOfMemory: the worker used more ...'
     """
-    return text if len(text) <= most else f"{text[: most - 2].rstrip()} ..."
+    if len(text) <= most:
+        return text
+    return f"{text[: most - 2].rstrip()} ..."
 
 
 def card(title: str, rows: Mapping[str, str]) -> str:

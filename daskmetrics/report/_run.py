@@ -34,6 +34,16 @@ FRAME_COLUMNS = [
 ]
 
 
+UNFINISHED = "unfinished"
+
+
+def state_word(run: RecordedRun) -> str:
+    """Whether a run is finished, in a word."""
+    if run.finished:
+        return "finished"
+    return UNFINISHED
+
+
 class Run(RecordedRun):
     """A run's configuration, results and answer.
 
@@ -71,7 +81,7 @@ class Run(RecordedRun):
         """The answer in one line, or the progress while there is none."""
         if self.result:
             return use(self.answer)
-        return f"{'finished' if self.finished else 'unfinished'}, {self.done}"
+        return f"{state_word(self)}, {self.done}"
 
     @property
     def state(self) -> str:
@@ -89,7 +99,10 @@ class Run(RecordedRun):
         if self.config["metrics"]:
             done = self.counts["measure", "ok"]
             measured = f"{done:,} of {self.start.checkpoints:,} checkpoints measured"
-        return f"{measured}, {self.searched}" if self.tasks else f"{measured}, no tasks"
+        search = "no tasks"
+        if self.tasks:
+            search = self.searched
+        return f"{measured}, {search}"
 
     @property
     def searched(self) -> str:

@@ -131,15 +131,15 @@ def gain(answer: Answer) -> str:
 def _sureness(answer: Answer) -> str:
     """How sure the answer is: one of three words, and what it means here."""
     overall = answer.verdict.overall
-    parts = [f"{probability(answer.probability)} that no other is better"]
+    reasons = [f"{probability(answer.probability)} that no other is better"]
     if answer.sureness:
-        parts[0] = f"{answer.sureness}: {parts[0]}"
+        reasons[0] = f"{answer.sureness}: {reasons[0]}"
     if (others := overall.tested - 1) > 0:
         within = len(overall.tied) - 1 or "none"
-        parts.append(f"{within} of {plural(others, 'other')} within the error")
+        reasons.append(f"{within} of {plural(others, 'other')} within the error")
     if overall.open:
-        parts.append(f"{overall.open:,} with too few scores may be as good")
-    return "; ".join(parts)
+        reasons.append(f"{overall.open:,} with too few scores may be as good")
+    return "; ".join(reasons)
 
 
 def cheaper(simpler: CheaperArm, reward: str) -> str:
@@ -201,9 +201,11 @@ def models_table(verdict: Verdict) -> Table:
     """The best candidate of every model beside its last layer."""
     rows = []
     for standing in verdict.models:
-        best = "not scored on every task" if standing.scores else "no score"
+        best = "no score"
         if standing.best:
             best = str(standing.best)
+        elif standing.scores:
+            best = "not scored on every task"
         scores = [number(*(score or (None,))) for score in (standing.score, standing.last_score)]
         rows.append((standing.model, best, *scores, apart(standing.gain, " *")))
     header = ("model", "best", "score", "its last layer", "gain")
@@ -215,9 +217,11 @@ def readouts_table(worths: tuple[Worth, ...], weights: Mapping[str, float]) -> T
     """What each choice of a readout is worth."""
     rows = []
     for worth in worths:
-        effect = "gains" if worth.difference.value > 0 else "loses"
+        effect = "loses"
         if not worth.beyond:
             effect = WITHIN_ERROR
+        elif worth.difference.value > 0:
+            effect = "gains"
         difference = apart(worth.difference, " *")
         choices = (worth.value or "default", worth.base or "default")
         rows.append((worth.choice, *choices, difference, effect, f"{worth.pairs:,}"))
@@ -251,9 +255,11 @@ def trade_offs_table(compared: TradeOffs) -> Table:
         kept = si(cost.parameters)
         if cost.whole is not None:
             kept += f" of {si(cost.whole)}"
-        speed = "–" if cost.seconds is not None else "unknown"
+        speed = "unknown"
         if cost.texts_per_second:
             speed = si(cost.texts_per_second)
+        elif cost.seconds is not None:
+            speed = "–"
         score = (str(row.arm), number(row.score, row.stderr), apart(row.gain, " *"))
         sizes = (f"{cost.dimensions:,}", f"{cost.bytes:,}")
         rows.append((*score, str(cost.layers), kept, si(cost.flops), speed, *sizes))
@@ -274,9 +280,11 @@ def trade_offs_table(compared: TradeOffs) -> Table:
 
 def folded_tables(run: RecordedRun) -> dict[str, Table]:
     """The tables that the page folds, by their titles; without rows if there is nothing to show."""
-    compared = analysis.compared(run) if run.tasks else None
+    trade_offs = NO_TABLE
+    if run.tasks and (compared := analysis.compared(run)):
+        trade_offs = trade_offs_table(compared)
     return {
-        "What a better score costs": trade_offs_table(compared) if compared else NO_TABLE,
+        "What a better score costs": trade_offs,
         "Which metrics predict quality here": _predictors(run),
         "Workers": _workers(run),
     }
@@ -290,8 +298,10 @@ def _predictors(run: RecordedRun) -> Table:
     for name, by_group in table.items():
         cells = []
         for rho, count in by_group.values():
-            text = f"{rho:+.2f} ({count:,})".replace("-", "\N{MINUS SIGN}")
-            cells.append("too few" if math.isnan(rho) else text)
+            text = "too few"
+            if not math.isnan(rho):
+                text = f"{rho:+.2f} ({count:,})".replace("-", "\N{MINUS SIGN}")
+            cells.append(text)
         rows.append((name, *cells))
     return Table(("metric", *groups), tuple(rows), notes=(analysis.ABOUT_RHO,))
 

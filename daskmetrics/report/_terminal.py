@@ -108,7 +108,9 @@ def _progress(run: Run) -> Facts:
         by_status.sort(key=lambda item: item[0] != "ok")
         texts = [f"{count:,} {status}" for status, count in by_status]
         done[kind] = ", ".join(texts).replace(" ok", " done")
-    rows = [("train", done["train"])] if done["train"] else []
+    rows = []
+    if done["train"]:
+        rows.append(("train", done["train"]))
     measured = "none: the run has no metrics"
     if run.config["metrics"]:
         measured = f"{done['measure'] or 'nothing yet'}, of {run.start.checkpoints:,} checkpoints"

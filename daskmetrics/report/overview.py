@@ -18,8 +18,8 @@ from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.text import duration
 from daskmetrics.execution.journal import holder
-from daskmetrics.report._format import number, percent
-from daskmetrics.report._run import Run
+from daskmetrics.report._format import number, percent, scored
+from daskmetrics.report._run import UNFINISHED, Run, state_word
 
 MOST_OPEN = 8  # runs that are kept in memory for pages of their own
 PATIENCE = (
@@ -137,9 +137,6 @@ class RunCollection:
         return row
 
 
-UNFINISHED = "unfinished"
-
-
 @dataclass(frozen=True)
 class _Read(Generic[T]):
     """What was read of a run, of which state of its journal, and when it may be read again."""
@@ -207,18 +204,19 @@ def _row_of(run: Run, row: RunRow) -> RunRow:
             score = number(*run.mean_over(leader[0], tuple(run.weights)))
         if run.picks:
             cost = f"{duration(sum(pick['cost'] for pick in run.picks))} (estimated)"
-    state = "finished" if run.finished else UNFINISHED
-    return replace(row, state=state, progress=run.done, arm=best, score=score, cost=cost)
+    return replace(row, state=state_word(run), progress=run.done, arm=best, score=score, cost=cost)
 
 
 def ago(moment: float) -> str:
     """How long ago a time was, in words."""
     seconds = time.time() - moment
-    return "now" if seconds < 2 else f"{duration(seconds)} ago"
+    if seconds < 2:
+        return "now"
+    return f"{duration(seconds)} ago"
 
 
 def score_of(run: Run, pick: Mapping[str, Any]) -> str:
     """The score of a decision's cell with its error, if it is known."""
     cell = cell_of(pick)
     score = run.recorded.get(cell.arm, {}).get(cell.task)
-    return number(score.score, score.stderr) if score else "open"
+    return scored(score, without="open")

@@ -63,7 +63,7 @@ def write_page(run: Run, vectors: bool = False) -> Path:
         atomic_write(folder / f"{picture.name}.png", picture.png)
         if vectors:
             atomic_write(folder / f"{picture.name}.svg", picture.svg)
-    answer = run.answer if run.result else None
+    answer = run.result and run.answer
     summary = {"name": run.start.name, "finished": run.finished, "answer": answer}
     atomic_write(folder / "summary.json", as_json(summary))
     return atomic_write(index, page(run, pictures))
@@ -122,7 +122,7 @@ def page(run: Run, pictures: Sequence[Picture]) -> str:
     of_answer = tables(run.answer) if run.result else []
     return template("page.html").render(
         run=run,
-        best=run.best() if run.result else None,
+        best=run.result and run.best(),
         tables={table.title: replace(table, title="") for table in of_answer},
         folded=folded_tables(run),
         analysis=analysis,
@@ -144,10 +144,10 @@ def page(run: Run, pictures: Sequence[Picture]) -> str:
 
 def _settings(run: Run) -> str:
     """What a repetition of the run needs, as YAML."""
-    about: dict[str, object] = {"name": run.start.name, "key": run.start.key}
+    settings: dict[str, object] = {"name": run.start.name, "key": run.start.key}
     # not all of the configuration: a profile may hold what a reader must not see
-    about |= {name: run.config[name] for name in ("seed", "corpus", "protocol", "search")}
+    settings |= {name: run.config[name] for name in ("seed", "corpus", "protocol", "search")}
     if protocols := run.tree.attrs.get("protocols"):
-        about["protocol of each model"] = protocols
-    about["versions"] = dict(run.start.environment)
-    return yaml.safe_dump(about, sort_keys=False, allow_unicode=True)
+        settings["protocol of each model"] = protocols
+    settings["versions"] = dict(run.start.environment)
+    return yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)

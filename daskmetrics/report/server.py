@@ -129,7 +129,8 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
             try:
                 shown = {"problem": None, **values()}
             except overview.UNREADABLE as error:
-                self.set_status(404 if isinstance(error, ConfigError) else 200)
+                if isinstance(error, ConfigError):
+                    self.set_status(404)
                 shown = {"problem": overview.reason(error), "title": "daskmetrics"}
             empty = dict.fromkeys(("rows", "run", "tables"))
             return formats.template("serve.html").render(
@@ -172,7 +173,7 @@ class _RunPage(_Page):
             "latest": [
                 (pick, overview.score_of(run, pick)) for pick in reversed(run.picks[-LATEST:])
             ],
-            "scores": compare.scores({name: run}) if run.result else None,
+            "scores": run.result and compare.scores({name: run}),
             "failures": analysis.failures(run),
         }
 

@@ -493,7 +493,9 @@ def _gpu_driver(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
     if build is None and "+cpu" in torch:
         message = "this build of torch has no CUDA, but there are GPUs"
         yield failure(message, "install a build of torch with CUDA")
-    oldest = CUDA_DRIVERS.get(build[1], 0) if build else 0
+    oldest = 0
+    if build:
+        oldest = CUDA_DRIVERS.get(build[1], 0)
     if machine.gpu_driver and float(machine.gpu_driver.split(".")[0]) < oldest:
         message = f"driver {machine.gpu_driver}, but torch needs {oldest} or later"
         yield failure(message, "a build of torch for an older CUDA, or a newer driver")
@@ -592,10 +594,10 @@ def _failed_units(facts: Facts, history: RunHistory) -> Iterator[Finding]:
         return
     counts = Counter(record.status for record in lost)
     statuses = ", ".join(f"{count} {status}" for status, count in counts.items())
-    first = f"the first: {lost[0].name}: {lost[0].reason}"
+    example = f"the first: {lost[0].name}: {lost[0].reason}"
     remedies = dict.fromkeys(STATUSES[status] for status in counts)
     yield failure(
-        f"{plural(len(lost), 'unit')} without a value ({statuses}), {first}",
+        f"{plural(len(lost), 'unit')} without a value ({statuses}), {example}",
         f"{'; '.join(remedies)}; then: daskmetrics runs retry {history.folder}",
     )
 

@@ -179,7 +179,9 @@ def layer_lines(ax: Axes, drawn: xarray.Dataset) -> None:
         )
     ends = xarray.concat([drawn.value, drawn.value - drawn.error, drawn.value + drawn.error], "end")
     error = drawn.error.median().item()
-    ax.set_ylim(span(ends.values, LEAST_ERRORS * error if np.isfinite(error) else 0.0))
+    if not np.isfinite(error):
+        error = 0.0
+    ax.set_ylim(span(ends.values, LEAST_ERRORS * error))
     ax.set_xlim(drawn.layer.min().item() - 0.15, drawn.layer.max().item() + 0.15)
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     label = LAYER
@@ -218,9 +220,9 @@ def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
     ax.step(front["cost"], front["score"], where="post", color="0.45", lw=1.1, zorder=0)
     bars: Look = {"fmt": "none", "ecolor": "0.45", "lw": 0.9, "capsize": 2, "zorder": 0}
     ax.errorbar(front["cost"], front["score"], front["stderr"], **bars)
-    least = points["cost"][points["cost"] > 0].min()
-    if points["cost"].max() >= LOGARITHMIC * least:
-        ax.set_xscale("symlog", linthresh=least)
+    lowest_cost = points["cost"][points["cost"] > 0].min()
+    if points["cost"].max() >= LOGARITHMIC * lowest_cost:
+        ax.set_xscale("symlog", linthresh=lowest_cost)
     else:
         ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     ax.xaxis.set_major_formatter(EngFormatter())
@@ -230,8 +232,11 @@ def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
 @rc_context(STYLE)
 def mean_scores(arms: Sequence[RankedArm], by_layer: bool, ax: Axes | None) -> Axes:
     """Mean scores with errors, by layer or as a list of the best; filled: tied with the best."""
-    shown = arms if by_layer else arms[:MOST_ARMS]
-    ax = axes_for(ax, 3.2 if by_layer else 0.9 + 0.22 * len(shown))
+    shown, height = arms, 3.2
+    if not by_layer:
+        shown = arms[:MOST_ARMS]
+        height = 0.9 + 0.22 * len(shown)
+    ax = axes_for(ax, height)
     for label, is_tied, fill in (("tied with the best", True, COLOURS[0]), ("worse", False, "w")):
         rows = [i for i, arm in enumerate(shown) if bool(arm.tied) is is_tied]
         means, errors = np.array([(shown[i].mean, shown[i].stderr) for i in rows], float).T
@@ -407,9 +412,9 @@ def read_losses(folder: Path) -> Losses:
     if not path.is_file():
         return []
     # a killed rank leaves half a line
-    whole = [line for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
-    lines = [json.loads(line) for line in whole]
-    return [(int(line["step"]), float(line["loss"])) for line in lines]
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+    events = map(json.loads, lines)
+    return [(int(event["step"]), float(event["loss"])) for event in events]
 
 
 def averaged(losses: Losses, most: int = MOST_LOSSES) -> Losses:

@@ -165,13 +165,13 @@ def lines(fields: Sequence[Field], suite: Suite) -> xarray.Dataset:
     import xarray
 
     planes = [field.plane(suite) for field in fields]
-    first = planes[0]
+    by_checkpoint = planes[0]
     if len(suite.revisions) == 1:
         joined = xarray.concat(planes, "line", combine_attrs="drop").isel(checkpoint=0, drop=True)
         return joined.assign_coords(line=[field.name for field in fields])
-    measured = first.value.notnull().any("layer")
-    revisions = spread(first.checkpoint[measured].values.tolist(), LINES)
-    chosen = first.sel(checkpoint=list(revisions)).rename(checkpoint="line")
+    measured = by_checkpoint.value.notnull().any("layer")
+    revisions = spread(by_checkpoint.checkpoint[measured].values.tolist(), LINES)
+    chosen = by_checkpoint.sel(checkpoint=list(revisions)).rename(checkpoint="line")
     chosen.attrs["unmeasured"] = int((~measured).sum())
     return chosen.assign_coords(line=[step_label(name) for name in revisions])
 
@@ -198,7 +198,10 @@ def fields(
     if expectation:
         field = Field.of(EXPECTED, SCORES, expectation.units, arms, expectation.estimates)
         # where most arms lack a task, what the search expects of them says more than their means
-        leading.insert(len(leading) if len(means) == len(run.recorded) else 0, field)
+        if len(means) == len(run.recorded):
+            leading.append(field)
+        else:
+            leading.insert(0, field)
     return [*leading, *scores, *shown]
 
 
