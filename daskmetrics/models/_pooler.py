@@ -50,7 +50,10 @@ class Pooler:
             texts = list(map(lower, texts))
         self.model = model
         # with their prompts, for the model's `read`
-        self.texts = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
+        # items that are no text have no prompt
+        self.texts = [
+            prompt + text if prompt else text for prompt, text in zip(prompts, texts, strict=True)
+        ]
         self._poolings = tuple(name or protocol.base.pooling for name in poolings)
         if "as_shipped" in self._poolings and shipped is None:
             raise DataError(
@@ -134,8 +137,9 @@ class Pooler:
         counted = mask
         if self._skipped is not None:
             counted = mask & (mask.cumsum(1) > self._skipped[rows][:, None])
-        pooled = [POOLINGS[mode](states, counted, mask) for mode in self._shipped.pooling]
-        vectors = torch.cat(pooled, dim=1).float()
+        wide = states.float()
+        pooled = [POOLINGS[mode](wide, counted, mask) for mode in self._shipped.pooling]
+        vectors = torch.cat(pooled, dim=1)
         for step in self._steps:
             vectors = step(vectors)
         return vectors[:, : self._shipped.dimensions]

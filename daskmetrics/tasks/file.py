@@ -266,7 +266,7 @@ def _kind(
         required = "; ".join(f"{kind}: {', '.join(REQUIRED[kind])}" for kind in kinds)
         raise ConfigError(
             f"'{path}' has the columns {', '.join(frame.columns)}, which fit no kind of task. Required columns: "
-            f"{required}. Name the columns, for instance: file:{path.name}({REQUIRED[kinds[-1]][-1]}=COLUMN)"
+            f"{required}. Name the columns, for instance: file:{path.name}({_proposed(frame)})"
         )
     if fitting[0] == "reranking" and not requested:
         # candidates of relevance 0 make a reranking; a row without a query, or none that is not
@@ -275,6 +275,15 @@ def _kind(
         if not all(frame[columns["query"]]) or not relevance.isin(_FALSE).any():
             return "retrieval"
     return fitting[0]
+
+
+def _proposed(frame: pd.DataFrame) -> str:
+    """What may be the columns of texts and labels: the longest values, and the fewest of several."""
+    values = frame.astype(str)
+    text = values.apply(lambda column: column.str.len().mean()).idxmax()
+    distinct = values.drop(columns=text).nunique()
+    label = distinct[distinct > 1].idxmin() if (distinct > 1).any() else "COLUMN"
+    return f"text={text}, label={label}"
 
 
 # from rows to examples

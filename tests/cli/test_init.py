@@ -125,7 +125,6 @@ def test_a_file_that_exists_is_not_replaced_without_force(reviews):
             ),
             "bdy",
         ),
-        (("--model", "a/b", "--data", "reviews.csv", "--yes"), "body, stars"),
         (("--model", "a/b", "--tasks", "stdlib:ordr", "--yes"), "Did you mean 'stdlib:order'?"),
         (("--model", "a/b", "--cluster", "locl", "--yes"), "Did you mean 'local'?"),
     ],

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import random
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -276,10 +278,45 @@ def test_the_command_prints_the_layers_and_gives_json(tmp_path: Path, minilm: Pa
     shown = CliRunner().invoke(main, [*words, *parts])
     assert "last,concat0+6" in shown.output and "readout" in shown.output
     readouts = {"pooling": ["mean", "last"], "layers": ["each", "concat(0, 6)"]}
-    assert str(
-        dm.layers(minilm, data, "body", "stars", layers=[0, 6], readouts=readouts)
-    ) == shown.output.rstrip("\n")
+    assert (
+        str(dm.layers(minilm, data, "body", "stars", layers=[0, 6], readouts=readouts))
+        in shown.output
+    )
     wrong = CliRunner().invoke(main, [*words, "--readouts", "poolling=mean"])
     assert wrong.exit_code == 2 and "pooling" in wrong.output
     nothing = CliRunner().invoke(main, ["layers", str(minilm)])
     assert nothing.exit_code == 2 and "Give either --data FILE" in nothing.output
+
+
+def test_checkpoints_of_a_folder_and_several_models_share_one_leaderboard(
+    tmp_path: Path, minilm: Path
+) -> None:
+    data, out = reviews(tmp_path / "reviews.csv", 60), tmp_path / "out"
+    for step in (8, 16):
+        shutil.copytree(minilm, out / f"checkpoint-{step}")
+    board = dm.layers([out, minilm], data, layers=[0, 6])
+    names = {str(row.arm.checkpoint) for row in board.arms}
+    assert names == {"out@checkpoint-8", "out@checkpoint-16", "model@main"}
+    same = {row.arm.layer: row.mean for row in dm.layers(minilm, data, layers=[0, 6]).arms}
+    assert all(row.mean == same[row.arm.layer] for row in board.arms)
+    with pytest.raises(ConfigError, match="Two models are called 'model'"):
+        dm.layers([minilm, minilm], data, layers=[0])
+
+
+def test_the_best_layer_is_saved(tmp_path: Path, minilm: Path) -> None:
+    data = reviews(tmp_path / "reviews.csv", 60)
+    board = dm.layers(minilm, data, layers=[2, 6])
+    best = board.arms[0].arm.layer
+    saved = SentenceTransformer(str(board.save(tmp_path / "saved")), device="cpu")
+    vectors = dm.embed(minilm, TEXTS, [best]).values[:, 0]
+    np.testing.assert_allclose(saved.encode(TEXTS), vectors, atol=1e-5)
+    assert "chance: " in str(board) and "last layer" in str(board)
+    with pytest.raises(ConfigError, match=r"run\.best"):
+        replace(board, saver=None).save(tmp_path / "other")
+
+
+def test_columns_without_a_usual_name_are_proposed(tmp_path: Path, minilm: Path) -> None:
+    data = tmp_path / "own.csv"
+    data.write_text("x,y\n" + "".join(f"a rather long text {i},{i % 3}\n" for i in range(30)))
+    with pytest.raises(ConfigError, match="text=x, label=y"):
+        dm.layers(minilm, data)

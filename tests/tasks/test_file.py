@@ -137,9 +137,9 @@ BROKEN: dict[str, tuple[str, Any, str, str]] = {
     "twice": ("own.csv", "text,text,label\na,b,c\n", "", "has a column twice"),
     "columns": (
         "own.csv",
-        "body,stars\na,1\n",
+        "first_one,second_one\na,1\n",
         "",
-        "has the columns body, stars, which fit no kind of task",
+        "has the columns first_one, second_one, which fit no kind of task",
     ),
     "named": ("own.csv", LABELLED, "(text=txt)", "Unknown column in '"),
     "option": (
