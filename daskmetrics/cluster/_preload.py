@@ -3,13 +3,15 @@
 ======================= ==========================================================================
 every process           its timers do not follow a wall clock that is set back
 the scheduler           requests without the private prefix of the dashboard get error 404
-a worker                imports modules of the working folder, after Python's own
+a worker                imports modules of the working folder, after Python's own; its log leaves
+                        out units that fail, which the driver reports
 a nanny of a Slurm job  reports kills by the kernel for memory; shares out a whole node's GPUs
 ======================= ==========================================================================
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -51,11 +53,17 @@ def dask_setup(process: Any) -> None:
             # replace the module of this name.
             if str(Path.cwd()) not in sys.path:
                 sys.path.append(str(Path.cwd()))
+            logging.getLogger("distributed.worker").addFilter(is_no_failure)
         case Nanny():
             if GPU_PER_WORKER in os.environ:
                 # This exits without a GPU: after an exception Dask would go on.
                 process.env[VISIBLE] = worker_gpu(str(process.name), os.environ.get(VISIBLE, ""))
             PeriodicCallback(watch(process, oom_kills), CHECK_INTERVAL).start()
+
+
+def is_no_failure(entry: logging.LogRecord) -> bool:
+    """Whether an entry of a worker's log is none of a unit that failed."""
+    return not entry.getMessage().startswith("Compute Failed")
 
 
 @cache

@@ -239,7 +239,8 @@ def mean_scores(arms: Sequence[RankedArm], by_layer: bool, ax: Axes | None) -> A
     ax = axes_for(ax, height)
     for label, is_tied, fill in (("tied with the best", True, COLOURS[0]), ("worse", False, "w")):
         rows = [i for i, arm in enumerate(shown) if bool(arm.tied) is is_tied]
-        means, errors = np.array([(shown[i].mean, shown[i].stderr) for i in rows], float).T
+        pairs = np.array([(shown[i].mean, shown[i].stderr) for i in rows], float)
+        means, errors = pairs.reshape(-1, 2).T
         look: Look = {"color": COLOURS[0], "fmt": "o", "markerfacecolor": fill, "label": label}
         if by_layer:
             ax.errorbar([shown[i].arm.layer for i in rows], means, yerr=errors, **look)
