@@ -26,10 +26,10 @@ PLANTED = (
     # what is on the disk
     (journal, "            if wait:\n                os.fsync(self._file)\n", ""),
     (journal, "    os.fsync(folder)  #", "    pass  #"),
-    (journal, "                rest = self._tail + text\n", "                pass\n"),
-    (journal, "            while rest:  # a nearly", "            if rest:  # a nearly"),
+    (journal, "                unwritten = self._tail + text\n", "                pass\n"),
+    (journal, "            while unwritten:  # a nearly", "            if unwritten:  # a nearly"),
     (journal, "                    os.ftruncate(self._file, self._safe)\n", "                    pass\n"),
-    (journal, "expected = self._safe if self._writing else self._safe + len(self._tail)", "expected = self._safe"),
+    (journal, "            expected += len(self._tail)\n", "            pass\n"),
     (journal, "    if contents.torn or contents.length > _read_mark(path)[0]:", "    if contents.torn:"),
     (journal, "path.read_bytes()[: contents.length])", "path.read_bytes())"),
     (journal, "            self._commit_tail()\n        self.entries.extend", "        self.entries.extend"),
@@ -47,11 +47,11 @@ PLANTED = (
     (runner, "                paused = True\n", "                break\n"),
     # the lock
     (journal, "                    if not before.is_dead:\n                        raise _locked(self.path, before)\n", ""),
-    (journal, "        if now is None or now.nonce != self.holder.nonce:", "        if False:"),
+    (journal, "        if holder is None or holder.nonce != self.holder.nonce:", "        if False:"),
     (journal, "        if self.is_elsewhere:\n            return False\n", ""),
     (journal, "        if not isinstance(error, BlockingIOError):\n            raise\n", "        return file\n"),
     # files that are replaced
-    (files, "            part.replace(path)\n", "            path.open('wb').write(b'half')\n"),
+    (files, "            partial.replace(path)\n", "            path.open('wb').write(b'half')\n"),
     (files, "os.fsync(", "str("),
 )  # fmt: skip
 

@@ -252,7 +252,7 @@ def mean_scores(arms: Sequence[RankedArm], by_layer: bool, ax: Axes | None) -> A
     else:
         ax.set_yticks(range(len(shown)), [str(arm.arm) for arm in shown])
         ax.invert_yaxis()
-        ax.set_xlabel(f"mean score of the best {len(shown)} of {len(arms)} arms")
+        ax.set_xlabel(f"mean score of the best {len(shown)} of {len(arms)} candidates")
     ax.legend()
     return ax
 
