@@ -111,7 +111,7 @@ def sixty_percent_depth(plan: ReplayPlan, seed: int) -> ReplayTrial:
     layers = [arm for arm in complete if (arm.model, arm.revision) == (suite.model, last)]
     arm = min(layers, key=lambda arm: (abs(arm.layer / suite.depth - DEPTH), arm.layer))
     path = (ReplayStep(0.0, 0.0, float(loss[table.arms.index(arm)]), float("nan")),)
-    return ReplayTrial(Setting("60 % depth"), seed, path, 0, float("nan"), float("nan"))
+    return ReplayTrial(Setting("60 % depth"), seed, path, 0, float("nan"))
 
 
 def parameters_named(model: str) -> float:

@@ -47,7 +47,7 @@ from daskmetrics.bandit.replay import (
     simulate,
 )
 from daskmetrics.bandit.tables import ScoreRow, ScoreTable, score_table
-from daskmetrics.core.names import Arm, Suite, every
+from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.table import Table
 from daskmetrics.experiment.score_tables import read
 
@@ -398,7 +398,7 @@ def _large(load: Load) -> tuple[Any, Any]:
     suites = [
         Suite(
             name,
-            tuple(f"step{s}" for s in every(1000, 1000 * (revisions - 1))),
+            tuple(f"step{s}" for s in range(0, 1000 * revisions, 1000)),
             tuple(range(1, depth + 1)),
             depth,
         )
