@@ -100,7 +100,6 @@ def test_a_dry_run_shows_ranks_steps_memory_and_disk(place):
 @pytest.mark.parametrize(
     ("setting", "text"),
     [
-        ("models.0.train.size=71m", "unknown size '71m'; valid: 14m, 31m, 70m"),
         ("models.0.train.width=17", "width 17 is not divisible by 2 heads"),
         ("models.0.train.checkpoints=[9]", "checkpoint 9 is after the last step, 8"),
         ("models.0.train.corpus=gone.txt", "No corpus file 'gone.txt'"),

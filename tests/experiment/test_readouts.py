@@ -104,7 +104,7 @@ def test_a_dry_run_counts_the_arms(prepared, tmp_path):
         rows["models"]
         == f"a ({revisions} checkpoints x 3 layers x 4 readouts, and 4 of layers together)"
     )
-    assert rows["candidates"] == f"{revisions * (3 * 8 + 8)} in {revisions} checkpoints"
+    assert rows["candidates"] == f"{revisions * (3 * 4 + 4)} in {revisions} checkpoints"
 
 
 MODEL = {"name": "a", "train": {"width": 16, "depth": 2, "steps": 4}}
