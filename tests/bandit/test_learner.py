@@ -187,7 +187,7 @@ def test_a_search_whose_default_fails_goes_on_without_it(world):
 
 def test_when_every_cell_fails_there_is_no_recommendation(world):
     search = drive(make_learner(world().problem), lambda cell: Outcome(None))
-    with pytest.raises(DaskmetricsError, match="no score is known and .* failed"):
+    with pytest.raises(DaskmetricsError, match=r"no score is known and .* failed"):
         search.recommendation()
 
 
