@@ -336,7 +336,8 @@ def _causes(error: ValidationError) -> list[Any]:
 
 def _message(item: Mapping[str, Any]) -> str:
     *parents, wrong_key = item["loc"] or ("",)
-    path = ".".join(map(str, item["loc"]))
+    # pydantic names the member of a union that was tried, such as tuple[str, ...], in the path
+    path = ".".join(key for key in map(str, item["loc"]) if not set("[(") & set(key))
     if item["type"] == "extra_forbidden":
         inside = ""
         if parents:
