@@ -152,27 +152,30 @@ class LayerScores:
         By arm and task.
     sources : dict
         What the user called the model, by checkpoint.
+    protocol : mapping
+        How the models were read.
+    corpus : tuple of str
+        The texts on which readouts were fitted; empty if none was.
     """
 
     tasks: tuple[Task, ...]
-    recorded: dict[Arm, dict[str, Scored]]
-    sources: dict[Checkpoint, Any]
+    recorded: Mapping[Arm, Mapping[str, Scored]]
+    sources: Mapping[Checkpoint, Any]
     protocol: Mapping[str, Any]
-    seed: int
+    corpus: tuple[str, ...]
 
-    def gain(self, arm: Arm) -> Difference | None:
-        """What an arm gains over the last layer of its checkpoint, read in the same way; None for
-        the last layer itself.
-        """
+    def last_layer(self, arm: Arm) -> Arm:
+        """The last layer of an arm's checkpoint, read in the same way."""
         layers = [
             other.layer
             for other in self.recorded
             if (other.checkpoint, other.readout) == (arm.checkpoint, arm.readout)
         ]
-        last = replace(arm, layer=max(layers))
-        if last == arm:
-            return None
-        scores, others = self.recorded[arm], self.recorded[last]
+        return replace(arm, layer=max(layers))
+
+    def gain(self, arm: Arm) -> Difference | None:
+        """What an arm gains over its `last_layer` on the tasks that both have scores of, if any."""
+        scores, others = self.recorded[arm], self.recorded[self.last_layer(arm)]
         return mean_difference(
             [difference(scores[task], others[task]) for task in scores if task in others]
         )
@@ -182,14 +185,12 @@ class LayerScores:
         from daskmetrics.models import Encoder
 
         readout = Readout.parse(arm.readout)
-        corpus: tuple[str, ...] = ()
-        if readout.principal:
-            settings = config.Config.model_fields["corpus"].default
-            corpus = prompts(settings.source, settings.prompts, self.seed)
         with opened(self.sources[arm.checkpoint], [arm.layer], None, self.protocol) as (encoder, _):
             layers = readout.layers_of(arm.layer)
-            whole = Encoder(encoder.model, encoder.protocol, layers, readout=readout, corpus=corpus)
-            return whole.save(folder, card)
+            read_out = Encoder(
+                encoder.model, encoder.protocol, layers, readout=readout, corpus=self.corpus
+            )
+            return read_out.save(folder, card)
 
 
 def score_layers(
@@ -212,21 +213,24 @@ def score_layers(
     for task in chosen:
         for text in getattr(task, "warnings", ()):
             warnings.warn(f"{task.name}: {text}", stacklevel=3)
-    found = LayerScores(chosen, {}, {}, protocol, seed)
+    recorded: dict[Arm, dict[str, Scored]] = {}
+    source_of: dict[Checkpoint, Any] = {}
+    corpus: tuple[str, ...] = ()
     sources = _sources(models)
     for number, source in enumerate(sources):
         with (
             opened(source, layers, tokenizer, protocol) as (encoder, checkpoint),
             TemporaryDirectory() as scratch,
         ):
-            if checkpoint in found.sources:
+            if checkpoint in source_of:
                 raise ConfigError(
                     f"Two models are called '{checkpoint.model}'. Rename the folder of one of them."
                 )
-            found.sources[checkpoint] = source
+            source_of[checkpoint] = source
             suite, corpus = _suite(encoder, checkpoint, readouts, seed)
-            recorded: dict[Arm, dict[str, Scored]] = {arm: {} for arm in suite.arms()}
-            steps = len(chosen) * (len(recorded) + 1)
+            arms = suite.arms()
+            recorded |= {arm: {} for arm in arms}
+            steps = len(chosen) * (len(arms) + 1)
             done = count(number * steps)
             for task in chosen:
                 on_progress(f"reading {checkpoint}", next(done), len(sources) * steps)
@@ -241,11 +245,10 @@ def score_layers(
                     poolings=suite.poolings,
                     corpus=corpus,
                 )
-                for arm, value in _scores(encoder, spec, seed, recorded):
+                for arm, value in _scores(encoder, spec, seed, arms):
                     recorded[arm][task.name] = value
                     on_progress(f"scoring {checkpoint}", next(done), len(sources) * steps)
-        found.recorded.update(recorded)
-    return found
+    return LayerScores(chosen, recorded, source_of, protocol, corpus)
 
 
 def _sources(models: Any) -> list[Any]:

@@ -101,13 +101,14 @@ class Leaderboard:
         board = cls.of(found.recorded, {task.name: 1.0 for task in found.tasks})
         best = board.arms[0].arm
         remarks = [_measure(task, found.recorded[best].get(task.name)) for task in found.tasks]
-        gain = found.gain(best)
-        remarks.append(f"The best, layer {best.layer}, is the last layer of its model.")
-        if gain:
-            remarks[-1] = (
+        remarks = remarks[:TEXT_TASKS]
+        if best == found.last_layer(best):
+            remarks.append(f"The best, layer {best.layer}, is the last layer of its model.")
+        elif gain := found.gain(best):
+            remarks.append(
                 f"The best gains {apart(gain)} over the last layer of its model, {gain.relation}."
             )
-        return replace(board, remarks=tuple(remarks[-1 - TEXT_TASKS :]), saver=found.save)
+        return replace(board, remarks=tuple(remarks), saver=found.save)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per arm, best first.

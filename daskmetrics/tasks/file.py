@@ -263,10 +263,13 @@ def _kind(
         kinds = [requested]
     fitting = [kind for kind in kinds if columns.keys() >= set(REQUIRED[kind])]
     if not fitting:
+        example = f"{REQUIRED[kinds[-1]][-1]}=COLUMN"
+        if kinds[-1] == "classification":
+            example = _proposed(frame)
         required = "; ".join(f"{kind}: {', '.join(REQUIRED[kind])}" for kind in kinds)
         raise ConfigError(
             f"'{path}' has the columns {', '.join(frame.columns)}, which fit no kind of task. Required columns: "
-            f"{required}. Name the columns, for instance: file:{path.name}({_proposed(frame)})"
+            f"{required}. Name the columns, for instance: file:{path.name}({example})"
         )
     if fitting[0] == "reranking" and not requested:
         # candidates of relevance 0 make a reranking; a row without a query, or none that is not
@@ -278,12 +281,16 @@ def _kind(
 
 
 def _proposed(frame: pd.DataFrame) -> str:
-    """What may be the columns of texts and labels: the longest values, and the fewest of several."""
+    """What may be the columns of texts and labels: the longest values, and the fewest different
+    ones.
+    """
     values = frame.astype(str)
     text = values.apply(lambda column: column.str.len().mean()).idxmax()
     distinct = values.drop(columns=text).nunique()
-    label = distinct[distinct > 1].idxmin() if (distinct > 1).any() else "COLUMN"
-    return f"text={text}, label={label}"
+    several = distinct[distinct > 1]
+    if several.empty:
+        return f"text={text}, label=COLUMN"
+    return f"text={text}, label={several.idxmin()}"
 
 
 # from rows to examples
