@@ -22,6 +22,7 @@ from daskmetrics.cli._common import (
     text_option,
 )
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.files import require_new
 
 if TYPE_CHECKING:
     from daskmetrics.experiment.direct import OnProgress
@@ -85,6 +86,8 @@ def layers(
             "Give either --data FILE with your labelled texts, or --task NAME, such as "
             "stdlib:order."
         )
+    if save:
+        require_new(save)  # not only after all is scored
     columns = {"text": text, "label": label}
     with _progress() as on_progress, warnings.catch_warnings(record=True) as caught:
         found = score_layers(

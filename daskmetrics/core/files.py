@@ -146,6 +146,12 @@ def cache_folder() -> Path:
 SUFFIX = ".part"
 
 
+def require_new(folder: Path) -> None:
+    """Check that a folder that is to be written does not exist, or is empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"'{folder}' exists and is not empty. Name a new folder.")
+
+
 @contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
     """A folder to write into that gets its name when the block ends; the first process to finish

@@ -14,8 +14,8 @@ import torch
 from daskmetrics.checkpoints.folders import MODULES
 from daskmetrics.checkpoints.locations import Location
 from daskmetrics.checkpoints.shipped import NORMALIZE, Dense, ModelProtocol, Shipped
-from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.files import atomic_folder
+from daskmetrics.core.errors import DataError
+from daskmetrics.core.files import atomic_folder, require_new
 from daskmetrics.core.fitted import Fitted
 from daskmetrics.core.readouts import Readout
 from daskmetrics.models._model import LoadedModel
@@ -61,8 +61,7 @@ def save(
     fitted: Fitted = PLAIN,
 ) -> Path:
     """Save the network up to a layer, and what makes vectors of its states."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"'{folder}' exists and is not empty. Name a new folder.")
+    require_new(folder)
     _check_norm(model, layer)
     with atomic_folder(folder) as building:
         network = _cut(model.network.module, layer, model.depth)
