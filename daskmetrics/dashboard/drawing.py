@@ -75,12 +75,14 @@ def span(values: NDArray[np.floating], least: float, margin: float = 0.12) -> tu
 
     >>> span(np.array([0.5, 0.5001, np.nan]), least=0.1, margin=0.0)
     (0.45005, 0.55005)
+    >>> span(np.array([1.0, 1.0]), least=0.0)
+    (0.5, 1.5)
     """
     finite = values[np.isfinite(values)]
     if not len(finite):
         return 0.0, 1.0
     low, high = float(finite.min()), float(finite.max())
-    half = max((0.5 + margin) * (high - low), least / 2)
+    half = max((0.5 + margin) * (high - low), least / 2) or 0.5  # equal values without an error
     return (low + high) / 2 - half, (low + high) / 2 + half
 
 

@@ -103,7 +103,7 @@ def calibrated(
     >>> round(calibrated("measure", "tiny", 1.0, known, "cpu").value, 6)
     2.0
     >>> calibrated("measure", "tiny", 1.0, known, "l40s").source
-    'assumed'
+    'estimated'
     """
     best = best_sample(kind, group, calibrations, device)
     if best is None:

@@ -153,10 +153,12 @@ class ExampleTask(ABC):
         together; None for other kinds.
         """
         labels = self.examples().labels
+        if self.kind not in ("classification", "pair_classification"):
+            return None
+        if not labels:  # each pair is shown in both orders
+            return 0.5
         if self.kind == "pair_classification":
             return sum(labels) / len(labels)
-        if self.kind != "classification":
-            return None
         return max(Counter(labels).values()) / len(labels)
 
     def texts(self) -> Sequence[str]:
