@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parent
 
-settings.register_profile("shared machine", deadline=None)
+# `make test` tries few examples of each property; with DASKMETRICS_CASES, as in `make test-all`, as
+# many as hypothesis does by default
+EXAMPLES = 100 if "DASKMETRICS_CASES" in os.environ else 20
+
+settings.register_profile("shared machine", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("shared machine")
 
 # what `make test` leaves out: each of these takes more than about ten seconds; `make test-all` runs
@@ -38,6 +42,8 @@ SLOW = (
     "benchmarks/",
     "cli/test_data.py",
     "cli/test_train.py",
+    "cluster/test_any_cluster.py",
+    "core/test_main_module.py",
     "dashboard/test_pages.py",
     "execution/map/test_api.py",
     "execution/map/test_claim.py",

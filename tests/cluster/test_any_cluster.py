@@ -106,7 +106,8 @@ def secure(tls: dict[str, str]) -> Iterator[LocalCluster]:
 
 def test_a_client_and_a_cluster_object(secure, expected, tmp_path):
     with Client(secure, set_as_default=False) as client:
-        assert run(tmp_path / "client", client)[0].scores.equals(expected.scores)
+        found, _ = run(tmp_path / "client", client)
+        assert found.scores.equals(expected.scores) and found.metrics.equals(expected.metrics)
         assert client.status == "running"
     assert run(tmp_path / "cluster", secure)[0].scores.equals(expected.scores)
 

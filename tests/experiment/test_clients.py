@@ -7,39 +7,10 @@ from distributed import Client, LocalCluster
 
 from daskmetrics.cluster import selftest as selftest
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.files import RunFolder
-from daskmetrics.execution import Journal
 from daskmetrics.execution.runner import client_of
-from daskmetrics.experiment import Display, run
 from daskmetrics.experiment.clients import _first_unseen, require_workers
 
 LOCAL = {"dashboard_address": "127.0.0.1:0"}
-ONE = [{"name": "a", "train": {"width": 8, "depth": 1, "steps": 1}}]
-
-
-def values(folder: RunFolder) -> dict[str, object]:
-    """What was measured and scored, without seconds."""
-    with Journal(folder.journal, folder.lock) as journal:
-        records = [record for record in journal.records() if record.kind in ("measure", "score")]
-    assert records and all(record.ok for record in records), records
-    kept = ("values", "score", "stderr", "outcomes")
-    return {
-        record.key: {name: getattr(record.value, name, None) for name in kept} for record in records
-    }
-
-
-def test_workers_without_resources_give_equal_cells(prepared, client, tmp_path):
-    experiment = prepared(
-        models=ONE, tasks=["stdlib:order"], metrics=["prompt_entropy"], search={"budget": 1.0}
-    )
-    ours, plain = (RunFolder(tmp_path / name).create() for name in ("ours", "plain"))
-    run(experiment, ours, Display(), client)
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=2, **LOCAL) as cluster,
-        client_of(cluster) as own,
-    ):
-        run(experiment, plain, Display(), own)
-    assert values(plain) == values(ours)
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_other_seeds_and_tasks_draw_other_folds(prepared):
     assert len(seeds) == 2 * len(plain.tasks)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_order_of_arrival_does_not_change_the_search(prepared, seed):
     quiet, shuffled = Bench(prepared()), Bench(prepared())
     first, second = quiet.drive(slots=1), shuffled.drive(slots=6, seed=seed)
@@ -149,7 +149,7 @@ def test_the_order_of_arrival_does_not_change_the_search(prepared, seed):
     assert quiet.learner.recommendation() == shuffled.learner.recommendation()
 
 
-@pytest.mark.parametrize("stop_after", [1, 7, 12])
+@pytest.mark.parametrize("stop_after", [1, 12])
 def test_a_search_resumes_from_the_journal(prepared, stop_after):
     quiet, broken = Bench(prepared()), Bench(prepared())
     quiet.drive()

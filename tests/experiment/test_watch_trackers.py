@@ -35,6 +35,7 @@ def log_twice(name, place):
     )
 
 
+@pytest.mark.slow  # two processes that import the library
 def test_a_watch_that_goes_on_adds_to_the_same_run_of_mlflow(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow", reason="mlflow-skinny is in the extra 'dev'")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path}/mlruns")
@@ -51,6 +52,7 @@ def test_a_watch_that_goes_on_adds_to_the_same_run_of_mlflow(tmp_path, monkeypat
     assert (run.info.run_name, run.info.status) == ("mine", "FINISHED")
 
 
+@pytest.mark.slow  # two processes that import the library
 def test_rounds_are_logged_by_weights_and_biases_offline(tmp_path, monkeypatch):
     pytest.importorskip("wandb", reason="wandb is in the extra 'dev'")
     monkeypatch.setenv("WANDB_MODE", "offline")

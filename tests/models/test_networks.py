@@ -42,12 +42,18 @@ def assert_equal_to_transformers(network, folder, dtype=torch.float32):
         assert torch.equal(network.module(ids)[0], expected(ids)[0])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("kind", ["gpt_neox", "gpt2", "llama", "bert", "mamba"])
-@pytest.mark.parametrize("head", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "head", "dtype"),
+    [
+        ("gpt_neox", False, torch.float32),
+        ("gpt_neox", True, torch.bfloat16),
+        ("gpt2", True, torch.float32),
+        ("llama", True, torch.float32),
+        ("bert", False, torch.float32),  # with a head its files have no pooler; see below
+        ("mamba", True, torch.float32),
+    ],
+)
 def test_swapped_weights_equal_loaded_ones(tmp_path, minilm, kind, head, dtype):
-    if kind == "bert" and head:
-        pytest.skip("has no pooler in its files; see below")
     folders = [build(kind, tmp_path / str(seed), minilm, seed, head) for seed in (0, 1)]
     pool = networks.NetworkPool()
     first = borrowed(pool, folders[0], dtype)
