@@ -37,6 +37,7 @@ settings.load_profile("shared machine")
 # them
 SLOW = (
     "test_end_to_end.py",
+    "test_examples.py",
     "test_readme.py",
     "bandit/test_simulate.py",
     "benchmarks/",

@@ -262,7 +262,7 @@ class Leaderboard:
 
         Examples
         --------
-        >>> layers("./minilm", "reviews.csv").save("my-encoder")  # doctest: +SKIP
+        >>> dm.layers("./minilm", "reviews.csv").save("my-encoder")  # doctest: +SKIP
         """
         if self.saver is None:
             raise ConfigError("Save the best candidate of a run with run.best().save(folder).")

@@ -36,6 +36,7 @@ def loads():
     return networks.loaded
 
 
+@pytest.mark.slow  # a whole run
 @pytest.mark.filterwarnings("ignore")  # of peft
 def test_a_run_over_adapters(tmp_path, minilm, client):
     base = build("gpt_neox", tmp_path / "base", minilm, head=True)

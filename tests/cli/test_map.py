@@ -102,17 +102,6 @@ def test_a_map_continues_from_an_older_state_and_keeps_what_came_later(place):
         assert refused.exit_code == 2 and message in refused.stderr, refused.stderr
 
 
-def test_serial_gives_the_same_values_as_workers(place):
-    arguments = ("bench.py:step", "--iterations", "12", "--output")
-    here = call(place, *arguments, "serial.csv", "--folder", "serial", "--serial")
-    assert here.exit_code == 0, here.output
-    done = start(place, *arguments, "workers.csv", "--folder", "workers")
-    assert done.returncode == 0, done.stderr
-    columns = ["item", "loss", "key"]
-    one, two = (pd.read_csv(place / name)[columns] for name in ("serial.csv", "workers.csv"))
-    pd.testing.assert_frame_equal(one, two)
-
-
 def test_items_are_read_from_a_file(place):
     (place / "rates.csv").write_text("rate\n1\n0.5\n")
     done = call(

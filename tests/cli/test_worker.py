@@ -12,6 +12,7 @@ import pytest
 
 from daskmetrics.core.events import AttemptFailed, Record, WorkerJoined
 from daskmetrics.execution.journal import read
+from tests.cli.calling import call, fails
 
 SLOW = """
 import time
@@ -68,14 +69,8 @@ def test_a_worker_joins_a_running_map_and_leaves_it_without_losing_a_unit(place)
     assert len([each for each in entries if isinstance(each, WorkerJoined)]) == 2, text
     assert not any(isinstance(each, AttemptFailed) for each in entries)
     assert not (folder / "scheduler.json").exists()
-    refused = subprocess.run(
-        [*COMMAND, "runs", "worker", "step"], cwd=place, capture_output=True, text=True, check=False
-    )
-    assert refused.returncode == 2 and "No map runs in 'runs/step'" in refused.stderr
+    assert fails(call(place, "runs", "worker", "step"), "No map runs in 'runs/step'")
     (folder / "scheduler.json").write_text(
         json.dumps({"address": "tls://127.0.0.1:1", "host": "elsewhere"})
     )
-    refused = subprocess.run(
-        [*COMMAND, "runs", "worker", "step"], cwd=place, capture_output=True, text=True, check=False
-    )
-    assert refused.returncode == 2 and "cluster.interface" in refused.stderr
+    assert fails(call(place, "runs", "worker", "step"), "cluster.interface")

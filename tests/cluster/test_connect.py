@@ -30,13 +30,12 @@ def test_a_client_without_certificate_is_refused(client):
         )
 
 
-def test_the_dashboard_is_on_loopback_behind_a_private_prefix():
-    with connect(Cluster(workers=1)) as client:
-        link = client.dashboard_link
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{20,}/status", link)
-        assert urllib.request.urlopen(link, timeout=30).status == 200
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(re.sub(r"/[\w-]{20,}/", "/", link), timeout=30)
+def test_the_dashboard_is_on_loopback_behind_a_private_prefix(client):
+    link = client.dashboard_link
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{20,}/status", link)
+    assert urllib.request.urlopen(link, timeout=30).status == 200
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(re.sub(r"/[\w-]{20,}/", "/", link), timeout=30)
 
 
 def test_a_configured_port_keeps_its_link_and_is_refused_if_taken(tmp_path, monkeypatch):

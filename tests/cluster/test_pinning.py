@@ -128,6 +128,7 @@ def test_more_than_the_machine_has_is_refused(monkeypatch):
         require(Pins(gpus=1), workers=3)
 
 
+@pytest.mark.slow  # a worker dies and is started again
 @pytest.mark.skipif(CPUS < 2, reason="needs two CPUs")
 def test_workers_keep_their_cpus_and_gpus_also_after_a_restart(monkeypatch, tmp_path):
     # no GPU is used: the variable only names them

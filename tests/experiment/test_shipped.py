@@ -28,7 +28,7 @@ from daskmetrics.planning.preview import preview
 from daskmetrics.report import Run
 from daskmetrics.tasks import Score
 
-pytestmark = pytest.mark.filterwarnings("default")  # the benchmark's own
+pytestmark = pytest.mark.filterwarnings("ignore", "error:::daskmetrics")  # the benchmark's own
 TASKS = (
     "LocalClassification",
     "LocalClustering",

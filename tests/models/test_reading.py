@@ -54,9 +54,15 @@ def straightforward(folder, protocol, layers, pooling="mean"):
     return vectors
 
 
-@pytest.mark.parametrize("state_norm", ["raw", "final_ln"])
-@pytest.mark.parametrize("padding", ["left", "right"])
-@pytest.mark.parametrize("layers", [[0, 1, 2, 3], [2, 0]], ids=str)
+@pytest.mark.parametrize(
+    ("state_norm", "padding", "layers"),
+    [
+        ("raw", "left", [0, 1, 2, 3]),
+        ("raw", "right", [2, 0]),
+        ("final_ln", "left", [2, 0]),
+        ("final_ln", "right", [0, 1, 2, 3]),
+    ],
+)
 def test_the_same_bits_as_a_straightforward_pass(neox, state_norm, padding, layers):
     protocol = Protocol(state_norm=state_norm, padding=padding, batch_tokens=64)
     with LoadedModel(at(neox), protocol) as read:

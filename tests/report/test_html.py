@@ -124,7 +124,7 @@ def test_the_figures_are_png_files_too(finished, written):
 
 
 def test_an_unfinished_run_has_a_page(a_run):
-    text = write(a_run(decisions=20)).read_text(encoding="utf-8")
+    text = page(a_run(decisions=20), [])
     assert (
         Checker(text)
         and "No answer yet" in text
@@ -172,11 +172,13 @@ def test_without_matplotlib_the_page_is_whole_and_says_what_is_not_written(finis
     )
 
 
-def test_files_of_figures_that_a_run_no_longer_has_are_deleted_and_others_kept(a_run):
+def test_single_checkpoints_have_lines_and_files_of_other_figures_are_deleted(a_run):
     run = a_run(suites=(Suite("one", ("main",), (0, 1, 2, 3), 3),), budget=1.0, trained=False)
-    write(run)
+    text = write(run).read_text(encoding="utf-8")
+    assert re.findall(r'<div id="figure-(.*?)">', text) == ["lines", "comparison", "search"]
+    assert text.count("<tr data-arm=") == 4
     drawn = {file.stem for file in run.folder.report.glob("*.png")}
-    assert drawn < NAMES and "No PNG" not in whereabouts(run.folder)
+    assert drawn < NAMES - {"scores", "metrics"} and "No PNG" not in whereabouts(run.folder)
     for name in ("scores.png", "training.png", "training.svg", "mine.png"):
         (run.folder.report / name).write_bytes(b"old")
     (run.folder.report / "index.html").unlink()
@@ -184,14 +186,6 @@ def test_files_of_figures_that_a_run_no_longer_has_are_deleted_and_others_kept(a
     assert {file.name for file in run.folder.report.glob("*.[ps][nv]g")} == {
         f"{name}.png" for name in drawn | {"mine"}
     }
-
-
-def test_single_checkpoints_have_lines_with_errors_and_a_table_instead_of_maps(a_run):
-    run = a_run(suites=(Suite("one", ("main",), (0, 1, 2, 3), 3),), budget=1.0, trained=False)
-    text = write(run).read_text(encoding="utf-8")
-    assert re.findall(r'<div id="figure-(.*?)">', text) == ["lines", "comparison", "search"]
-    assert text.count("<tr data-arm=") == 4
-    assert not {"scores", "metrics"} & {file.stem for file in run.folder.report.glob("*.png")}
 
 
 def test_the_page_of_a_hostile_name(finished, monkeypatch):

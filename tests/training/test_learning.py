@@ -84,6 +84,7 @@ def test_clipping_bounds_the_gradient(
     assert float(bound) == pytest.approx(0.01, rel=1e-3)
 
 
+@pytest.mark.slow  # five trainings
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_half_precision_trains_and_resumes(recipe: Recipe, tmp_path: Path, precision: str) -> None:
     half = changed(recipe, precision=precision)
@@ -102,6 +103,7 @@ def test_half_precision_trains_and_resumes(recipe: Recipe, tmp_path: Path, preci
     assert all(tensor.dtype == torch.float32 for tensor in once.values())
 
 
+@pytest.mark.slow  # loaders are processes
 def test_the_number_of_loaders_changes_no_bit(recipe: Recipe, tmp_path: Path) -> None:
     folders = []
     for count in (0, 2):
