@@ -222,7 +222,7 @@ def score(content: Mapping[str, Any], kind: str, n: int) -> Score:
     value = mean(content)
     spread, count = content.get("spread") or _spread(content) or (0.0, 1)
     units = max(n, 4)
-    if kind == "sts":
+    if kind in ("sts", "summarization", "regression"):  # correlations
         error = (1 - value**2) * math.sqrt((1 + value**2 / 2) / max(1, units - 3))
     elif kind == "clustering":
         error = spread

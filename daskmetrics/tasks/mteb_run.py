@@ -64,6 +64,8 @@ _PER_QUERY = {  # mteb's names of scores, and of the same scores of single queri
     "recall_at_": "recall_",
     "precision_at_": "P_",
 }
+_SEARCHES = ("Retrieval", "Reranking", "InstructionRetrieval", "InstructionReranking")
+_FITTED = ("classification", "multilabel_classification", "regression")  # kinds with a probe
 _SIMILARITIES = {  # and their sign
     "cosine_scores": 1,
     "dot_scores": 1,
@@ -215,8 +217,7 @@ class Observer:
             "Classification": ("_calculate_scores", self._see_classes),
             "STS": ("_calculate_scores", self._see_grades),
             "PairClassification": ("_compute_metrics", self._see_pairs),
-            "Retrieval": ("task_specific_scores", self._see_queries),
-            "Reranking": ("task_specific_scores", self._see_queries),
+            **dict.fromkeys(_SEARCHES, ("task_specific_scores", self._see_queries)),
         }
         method, see = watched.get(task.metadata.type, ("", self._add))
         score = getattr(task, method, None)
@@ -244,7 +245,7 @@ class Observer:
     def scored_units(self, kind: str) -> int:
         """Number of texts, pairs or queries that the score of a task of this kind is about."""
         counts = [count for _, count in self.calls]
-        if kind == "classification" and len(counts) % 2 == 0:
+        if kind in _FITTED and len(counts) % 2 == 0:
             return sum(counts[1::2])  # training texts, test texts, and so on
         queries = sum(count for role, count in self.calls if role == "query")
         if queries:
@@ -375,6 +376,12 @@ def load(target: str, content: Key | None = None, selection: Selection | None = 
     data and scores.
     """
     task = make(target)
+    others = set(task.metadata.modalities) - {"text"}
+    if others:
+        raise ConfigError(
+            f"'mteb:{target}' has {' and '.join(sorted(others))} to embed; only tasks of texts alone "
+            "can be scored. Leave it out."
+        )
     if selection:
         task.hf_subsets = list(selection.subsets)
         task.filter_eval_splits(list(selection.splits))
@@ -389,11 +396,23 @@ def load(target: str, content: Key | None = None, selection: Selection | None = 
             task.load_data()
         finally:
             datasets.config.HF_DATASETS_CACHE = usual_cache
-    from mteb.abstasks import AbsTaskClassification
-
-    if isinstance(task, AbsTaskClassification):
+    if _reads_columns(task):
         task.dataset = _eager(task.dataset)
     return task
+
+
+def _reads_columns(task: AbsTask) -> bool:
+    """Whether the task is evaluated as a plain classification, which needs nothing of its data set
+    but `Columns`: multilabel tasks, regressions and cross-validations need more.
+    """
+    from mteb.abstasks import AbsTaskClassification
+
+    if not isinstance(task, AbsTaskClassification) or task.is_cross_validation:
+        return False
+    return all(
+        getattr(type(task), method) is getattr(AbsTaskClassification, method)
+        for method in ("_evaluate_subset", "_undersample_data")
+    )
 
 
 def texts_of(
@@ -469,7 +488,7 @@ def run(
 
 def _eager(dataset: Any) -> Any:
     """Splits, or subsets of splits, as `Columns`."""
-    if hasattr(dataset, "column_names") and not isinstance(dataset, dict):
+    if not isinstance(dataset, dict):
         return Columns({name: list(dataset[name]) for name in dataset.column_names})
     return {name: _eager(split) for name, split in dataset.items()}
 
