@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Literal
@@ -18,20 +19,42 @@ Solver = Literal["torch", "cupy", "lapack"]
 _AT_ONCE = 32  # rows up to which torch before 2.12 solves a batch on a GPU in one call
 
 
+def is_queued(tensor: Tensor) -> bool:
+    """Whether the tensor's device computes beside the program, which waits if it asks for a number."""
+    return tensor.device.type == "cuda"
+
+
 def eigenvalues(matrix: Tensor) -> Tensor:
     """Eigenvalues (..., m) of positive semi-definite matrices, ascending; all zero where one is not
     finite.
     """
     # one bad prompt must not fail a batch: eigvalsh raises on NaN
     finite = matrix.abs().amax((-2, -1), keepdim=True).isfinite()
-    if not finite.all():
+    if is_queued(matrix) or not finite.all():
         matrix = matrix.where(finite, 0)
-    if not matrix.is_cuda:
-        values: Tensor = torch.linalg.eigvalsh(matrix)
-    else:
-        solve = SOLVERS[solver(matrix.shape[-1], torch.__version__, find_spec("cupy") is not None)]
+    if is_queued(matrix):
+        solve = SOLVERS[solver(matrix.shape[-1], torch.__version__, has_cupy())]
         values = checked(matrix, solve(matrix))  # rotations stop after some sweeps without an error
+    else:
+        values = by_torch(matrix)
     return values.clamp(min=0)
+
+
+def by_torch(matrix: Tensor) -> Tensor:
+    """By the solver of torch; in float64 where LAPACK's does not converge in float32, as for some
+    matrices in which most rows are zero.
+    """
+    try:
+        values: Tensor = torch.linalg.eigvalsh(matrix)
+    except torch.linalg.LinAlgError:
+        values = torch.linalg.eigvalsh(matrix.double()).to(matrix.dtype)
+    return values
+
+
+@cache
+def has_cupy() -> bool:
+    """Whether CuPy is installed; the search of all folders takes as long as a spectrum."""
+    return find_spec("cupy") is not None
 
 
 def solver(size: int, version: str, has_cupy: bool) -> Solver:
@@ -74,12 +97,12 @@ def by_lapack(matrix: Tensor) -> Tensor:
     """By LAPACK on all processors, each with a part of the batch; on the device of the matrices."""
     flat = matrix.reshape(-1, *matrix.shape[-2:]).cpu()
     with ThreadPoolExecutor(processors()) as pool:
-        values = torch.cat(list(pool.map(torch.linalg.eigvalsh, flat.chunk(processors()))))
+        values = torch.cat(list(pool.map(by_torch, flat.chunk(processors()))))
     return values.reshape(matrix.shape[:-1]).to(matrix.device)
 
 
 SOLVERS: Mapping[Solver, Callable[[Tensor], Tensor]] = {
-    "torch": torch.linalg.eigvalsh,
+    "torch": by_torch,
     "cupy": by_cupy,
     "lapack": by_lapack,
 }

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics._eigenvalues import eigenvalues
+from daskmetrics.metrics._eigenvalues import eigenvalues, is_queued
 
 Step: TypeAlias = Literal["centred", "unit"]
 
@@ -218,13 +218,18 @@ def centred(rows: Tensor, keep: Tensor | None = None, eps: float = 0.0) -> Tenso
     if keep is None:
         keep = rows.new_ones(rows.shape[:-1], dtype=torch.bool)
     rows = rows.where(keep[..., None], 0)
-    mean = rows.sum(-2, keepdim=True) / keep.sum(-1).clamp(min=1)[..., None, None]
-    deviations = rows - mean
-    rounding = 32 * torch.finfo(rows.dtype).eps * rows.abs().amax((-2, -1), keepdim=True)
-    differs = keep[..., None] & (deviations.abs().amax(-1, keepdim=True) > rounding)
+    # in float64: tokens may share an offset of many times what sets them apart
+    count = keep.sum(-1).clamp(min=1)[..., None, None]
+    mean = rows.sum(-2, keepdim=True, dtype=torch.float64) / count
+    rounded = mean.to(rows.dtype)
+    deviations = (rows - rounded) - (mean - rounded).to(rows.dtype)
+    spacing = 4 * torch.finfo(rows.dtype).eps + 32 * torch.finfo(mean.dtype).eps
+    rounding = spacing * rows.abs().amax(-2, keepdim=True)
+    differs = keep[..., None] & (deviations.abs() > rounding).any(-1, keepdim=True)
     if eps > HALF:
         is_large = (deviations.abs() > 2 * eps * rows.abs()).any(-1, keepdim=True)
-        differs &= is_large | ~deviations.isfinite().all(-1, keepdim=True)
+        differs &= is_large
+    differs |= ~deviations.isfinite().all(-1, keepdim=True)
     return deviations * differs  # a product, unlike a choice, keeps NaN
 
 
@@ -242,21 +247,27 @@ def unit_gram(rows: Tensor, keep: Tensor, centre: bool, eps: float = 0.0) -> Ten
     m, m).
 
     Lengths are read from the diagonal, so that the rows are read once and not six times. Where this
-    could lose digits (rows that are only rounding, not finite, or whose squares overflow), rows are
-    scaled first.
+    could lose digits (rows that are only rounding, not finite, far from zero beside their spread, or
+    whose squares overflow), rows are scaled first. On a GPU all are: asking which ones would wait
+    for it.
 
     >>> unit_gram(torch.tensor([[[3.0, 0.0, 0.0], [0.0, 2.0, 0.0]]]), torch.tensor([[True, True]]), centre=False)
     tensor([[[1.0000, 0.0000],
              [0.0000, 1.0000]]])
     """
+    if is_queued(rows):
+        return _careful_unit_gram(rows, keep, centre, eps)
     matrix, careful = _quick_unit_gram(rows, keep, centre, eps)
     if careful.any():
-        kept = keep[careful]
-        chosen = rows[careful].where(kept[..., None], 0)
-        if centre:
-            chosen = centred(chosen, kept, eps)
-        matrix[careful] = gram(unit_rows(chosen))
+        matrix[careful] = _careful_unit_gram(rows[careful], keep[careful], centre, eps)
     return matrix
+
+
+def _careful_unit_gram(rows: Tensor, keep: Tensor, centre: bool, eps: float) -> Tensor:
+    rows = rows.where(keep[..., None], 0)
+    if centre:
+        rows = centred(rows, keep, eps)
+    return gram(unit_rows(rows))
 
 
 def _quick_unit_gram(
@@ -278,6 +289,8 @@ def _quick_unit_gram(
     scale = squared.where(keep, 0).amax(-1, keepdim=True) + mean.square().sum(-1)
     eps, tiny = torch.finfo(rows.dtype).eps, torch.finfo(rows.dtype).tiny
     sound = (squared > (32 * eps) ** 2 * scale) & (squared > tiny / eps) & (squared < eps / tiny)
+    # the rounding of a mean beyond 1,000 spreads from zero moves an entropy by more than 1e-6
+    sound &= squared > 1e-6 * mean.square().sum(-1)
     if half > HALF and centre:  # necessary for a row that is only rounding
         sound &= squared > (3 * half) ** 2 * (squared + mean.square().sum(-1))
     inverse = squared.rsqrt().where(keep, 0)
