@@ -21,34 +21,45 @@ _AT_ONCE = 32  # rows up to which torch before 2.12 solves a batch on a GPU in o
 
 def is_queued(tensor: Tensor) -> bool:
     """Whether the tensor's device computes beside the program, which waits if it asks for a number."""
-    return tensor.device.type == "cuda"
+    return tensor.device.type != "cpu"
 
 
 def eigenvalues(matrix: Tensor) -> Tensor:
     """Eigenvalues (..., m) of positive semi-definite matrices, ascending; all zero where one is not
     finite.
     """
-    # one bad prompt must not fail a batch: eigvalsh raises on NaN
-    finite = matrix.abs().amax((-2, -1), keepdim=True).isfinite()
-    if is_queued(matrix) or not finite.all():
-        matrix = matrix.where(finite, 0)
+    matrix, values = unchecked(matrix)
     if is_queued(matrix):
-        solve = SOLVERS[solver(matrix.shape[-1], torch.__version__, has_cupy())]
-        values = checked(matrix, solve(matrix))  # rotations stop after some sweeps without an error
-    else:
-        values = by_torch(matrix)
+        values = checked(matrix, values)
     return values.clamp(min=0)
 
 
+def unchecked(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """The matrices, zero where they are not finite, and their eigenvalues, by the fastest library."""
+    # one bad prompt must not fail a batch: eigvalsh raises on NaN
+    finite = matrix.abs().amax((-2, -1), keepdim=True).isfinite()
+    if is_queued(matrix):
+        matrix = matrix.where(finite, 0)
+        solve = SOLVERS[solver(matrix.shape[-1], torch.__version__, has_cupy())]
+        return matrix, solve(matrix)
+    if not finite.all():
+        matrix = matrix.where(finite, 0)
+    return matrix, by_torch(matrix)
+
+
 def by_torch(matrix: Tensor) -> Tensor:
-    """By the solver of torch; in float64 where LAPACK's does not converge in float32, as for some
-    matrices in which most rows are zero.
+    """By the solver of torch.
+
+    Of some matrices in which most rows are zero, LAPACK in float32 does not converge or returns NaN:
+    these are solved in float64.
     """
     try:
         values: Tensor = torch.linalg.eigvalsh(matrix)
+        if is_queued(matrix) or values.isfinite().all():  # a GPU is not asked; see `has_residual`
+            return values
     except torch.linalg.LinAlgError:
-        values = torch.linalg.eigvalsh(matrix.double()).to(matrix.dtype)
-    return values
+        pass
+    return torch.linalg.eigvalsh(matrix.double()).to(matrix.dtype)
 
 
 @cache
@@ -109,21 +120,27 @@ SOLVERS: Mapping[Solver, Callable[[Tensor], Tensor]] = {
 
 
 def checked(matrix: Tensor, values: Tensor) -> Tensor:
-    r"""Eigenvalues (..., m) of matrices (..., m, m), computed again by LAPACK in float64 where they
+    """Eigenvalues (..., m) of matrices (..., m, m), computed again by LAPACK in float64 where they
     leave a residual.
-
-    What rotations leave beside the diagonal is missing in :math:`\sum_i \lambda_i^2 = \|A\|_F^2`,
-    and :math:`\sum_i \lambda_i = \operatorname{tr} A` (Golub & Van Loan, *Matrix Computations*,
-    8.5).
 
     >>> checked(torch.tensor([[[2.0, 1.0], [1.0, 2.0]]]), torch.tensor([[2.0, 2.0]]))  # unrotated
     tensor([[1., 3.]])
+    """
+    off = has_residual(matrix, values)
+    if off.any():
+        values[off] = by_lapack(matrix[off].double()).to(values)
+    return values
+
+
+def has_residual(matrix: Tensor, values: Tensor) -> Tensor:
+    r"""Whether eigenvalues (..., m) of matrices (..., m, m) are off by more than rounding, (...).
+
+    A GPU's rotations stop after some sweeps without an error. What they leave beside the diagonal is
+    missing in :math:`\sum_i \lambda_i^2 = \|A\|_F^2`, and :math:`\sum_i \lambda_i =
+    \operatorname{tr} A` (Golub & Van Loan, *Matrix Computations*, 8.5).
     """
     trace, squares = matrix.diagonal(dim1=-2, dim2=-1).sum(-1), matrix.square().sum((-2, -1))
     allowed = 32 * matrix.shape[-1] ** 0.5 * torch.finfo(matrix.dtype).eps
     off = (values.sum(-1) - trace).abs() > allowed * trace.abs()
     off |= (values.square().sum(-1) - squares).abs() > allowed * squares
-    off |= ~values.isfinite().all(-1)
-    if off.any():
-        values[off] = by_lapack(matrix[off].double()).to(values)
-    return values
+    return off | ~values.isfinite().all(-1)
