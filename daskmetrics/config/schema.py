@@ -217,7 +217,8 @@ class Protocol(Section):
         1024,
         ge=1,
         le=10**9,
-        description="Padded tokens per batch. Texts are sorted by length.",
+        description="Padded tokens per batch. Texts are sorted by length. On a GPU these are at least as "
+        "many as fit into half of its free memory, up to 65,536.",
         examples=[65536],
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Literal
@@ -18,20 +19,53 @@ Solver = Literal["torch", "cupy", "lapack"]
 _AT_ONCE = 32  # rows up to which torch before 2.12 solves a batch on a GPU in one call
 
 
+def is_queued(tensor: Tensor) -> bool:
+    """Whether the tensor's device computes beside the program, which waits if it asks for a number."""
+    return tensor.device.type != "cpu"
+
+
 def eigenvalues(matrix: Tensor) -> Tensor:
     """Eigenvalues (..., m) of positive semi-definite matrices, ascending; all zero where one is not
     finite.
     """
+    matrix, values = unchecked(matrix)
+    if is_queued(matrix):
+        values = checked(matrix, values)
+    return values.clamp(min=0)
+
+
+def unchecked(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """The matrices, zero where they are not finite, and their eigenvalues, by the fastest library."""
     # one bad prompt must not fail a batch: eigvalsh raises on NaN
     finite = matrix.abs().amax((-2, -1), keepdim=True).isfinite()
+    if is_queued(matrix):
+        matrix = matrix.where(finite, 0)
+        solve = SOLVERS[solver(matrix.shape[-1], torch.__version__, has_cupy())]
+        return matrix, solve(matrix)
     if not finite.all():
         matrix = matrix.where(finite, 0)
-    if not matrix.is_cuda:
+    return matrix, by_torch(matrix)
+
+
+def by_torch(matrix: Tensor) -> Tensor:
+    """By the solver of torch.
+
+    Of some matrices in which most rows are zero, LAPACK in float32 does not converge or returns NaN:
+    these are solved in float64.
+    """
+    try:
         values: Tensor = torch.linalg.eigvalsh(matrix)
-    else:
-        solve = SOLVERS[solver(matrix.shape[-1], torch.__version__, find_spec("cupy") is not None)]
-        values = checked(matrix, solve(matrix))  # rotations stop after some sweeps without an error
-    return values.clamp(min=0)
+        if is_queued(matrix) or values.isfinite().all():  # a GPU is not asked; see `has_residual`
+            return values
+    except torch.linalg.LinAlgError:
+        pass
+    return torch.linalg.eigvalsh(matrix.double()).to(matrix.dtype)
+
+
+@cache
+def has_cupy() -> bool:
+    """Whether CuPy is installed; the search of all folders takes as long as a spectrum."""
+    return find_spec("cupy") is not None
 
 
 def solver(size: int, version: str, has_cupy: bool) -> Solver:
@@ -74,33 +108,39 @@ def by_lapack(matrix: Tensor) -> Tensor:
     """By LAPACK on all processors, each with a part of the batch; on the device of the matrices."""
     flat = matrix.reshape(-1, *matrix.shape[-2:]).cpu()
     with ThreadPoolExecutor(processors()) as pool:
-        values = torch.cat(list(pool.map(torch.linalg.eigvalsh, flat.chunk(processors()))))
+        values = torch.cat(list(pool.map(by_torch, flat.chunk(processors()))))
     return values.reshape(matrix.shape[:-1]).to(matrix.device)
 
 
 SOLVERS: Mapping[Solver, Callable[[Tensor], Tensor]] = {
-    "torch": torch.linalg.eigvalsh,
+    "torch": by_torch,
     "cupy": by_cupy,
     "lapack": by_lapack,
 }
 
 
 def checked(matrix: Tensor, values: Tensor) -> Tensor:
-    r"""Eigenvalues (..., m) of matrices (..., m, m), computed again by LAPACK in float64 where they
+    """Eigenvalues (..., m) of matrices (..., m, m), computed again by LAPACK in float64 where they
     leave a residual.
-
-    What rotations leave beside the diagonal is missing in :math:`\sum_i \lambda_i^2 = \|A\|_F^2`,
-    and :math:`\sum_i \lambda_i = \operatorname{tr} A` (Golub & Van Loan, *Matrix Computations*,
-    8.5).
 
     >>> checked(torch.tensor([[[2.0, 1.0], [1.0, 2.0]]]), torch.tensor([[2.0, 2.0]]))  # unrotated
     tensor([[1., 3.]])
+    """
+    off = has_residual(matrix, values)
+    if off.any():
+        values[off] = by_lapack(matrix[off].double()).to(values)
+    return values
+
+
+def has_residual(matrix: Tensor, values: Tensor) -> Tensor:
+    r"""Whether eigenvalues (..., m) of matrices (..., m, m) are off by more than rounding, (...).
+
+    A GPU's rotations stop after some sweeps without an error. What they leave beside the diagonal is
+    missing in :math:`\sum_i \lambda_i^2 = \|A\|_F^2`, and :math:`\sum_i \lambda_i =
+    \operatorname{tr} A` (Golub & Van Loan, *Matrix Computations*, 8.5).
     """
     trace, squares = matrix.diagonal(dim1=-2, dim2=-1).sum(-1), matrix.square().sum((-2, -1))
     allowed = 32 * matrix.shape[-1] ** 0.5 * torch.finfo(matrix.dtype).eps
     off = (values.sum(-1) - trace).abs() > allowed * trace.abs()
     off |= (values.square().sum(-1) - squares).abs() > allowed * squares
-    off |= ~values.isfinite().all(-1)
-    if off.any():
-        values[off] = by_lapack(matrix[off].double()).to(values)
-    return values
+    return off | ~values.isfinite().all(-1)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
-from daskmetrics.metrics._eigenvalues import eigenvalues
+from daskmetrics.metrics._eigenvalues import (
+    checked,
+    eigenvalues,
+    has_residual,
+    is_queued,
+    unchecked,
+)
 
-Step: TypeAlias = Literal["centred", "unit"]
+Step: TypeAlias = Literal["later", "centred", "unit"]
 
 
 class Spectra:
@@ -25,7 +31,13 @@ class Spectra:
     (tensor([1., 9.]), tensor([1.0000, 1.0000]))
     """
 
-    def __init__(self, rows: Tensor, keep: Tensor | None = None, eps: float | None = None) -> None:
+    def __init__(
+        self,
+        rows: Tensor,
+        keep: Tensor | None = None,
+        eps: float | None = None,
+        deferred: bool = False,  # whether `solve_together` computes the eigenvalues
+    ) -> None:
         if keep is None:
             keep = rows.new_ones(rows.shape[:-1], dtype=torch.bool)
         if eps is None:
@@ -33,37 +45,49 @@ class Spectra:
         self.rows = rows
         self.eps = eps
         self.keep = keep
+        self.width = rows.shape[-1]
+        self._deferred = deferred
         self._grams: dict[tuple[Step, ...], Tensor] = {}
         self._values: dict[tuple[Step, ...], Tensor] = {}
 
     def gram(self, *steps: Step) -> Tensor:
         """The smaller of Gram matrix and covariance sum, (..., m, m), after these preparation steps
-        in order.
+        in order; ``later`` leaves out the first row that counts.
         """
         if steps in self._grams:
             return self._grams[steps]
-        if steps in (("unit",), ("centred", "unit")):
+        keep = self.keep
+        if "later" in steps:
+            keep = later(keep)
+        if steps[-1:] == ("unit",):
             flat = self.rows.reshape(-1, *self.rows.shape[-2:])
-            matrices = unit_gram(
-                flat, self.keep.reshape(len(flat), -1), "centred" in steps, self.eps
-            )
+            matrices = unit_gram(flat, keep.reshape(len(flat), -1), "centred" in steps, self.eps)
             matrix = matrices.reshape(*self.rows.shape[:-2], *matrices.shape[-2:])
         else:
-            prepared = self.rows.where(self.keep[..., None], 0)
+            prepared = self.rows.where(keep[..., None], 0)
             for step in steps:
                 if step == "unit":
                     prepared = unit_rows(prepared)
-                else:
-                    prepared = centred(prepared, self.keep, self.eps)
+                elif step == "centred":
+                    prepared = centred(prepared, keep, self.eps)
             matrix = gram(prepared)
         self._grams[steps] = matrix
         return matrix
 
     def values(self, *steps: Step) -> Tensor:
-        """Eigenvalues of `gram`, ascending, (..., m), not below zero."""
+        """Eigenvalues of `gram`, ascending, (..., m), not below zero; `NotSolved` before
+        `solve_together`, if they are deferred.
+        """
         if steps not in self._values:
-            self._values[steps] = eigenvalues(self.gram(*steps))
+            matrix = self.gram(*steps)
+            if self._deferred:
+                raise NotSolved
+            self._values[steps] = eigenvalues(matrix)
         return self._values[steps]
+
+    def release(self) -> None:
+        """Keep only the matrices."""
+        self.rows = self.rows.new_empty(0)
 
     def noise(self) -> Tensor:
         r"""Eigenvalue (scalar) up to which the spectrum of rows (N, D) in half precision is
@@ -83,6 +107,32 @@ class Spectra:
         edge = sum(n**0.5 for n in self.rows.shape) ** 2
         noise: Tensor = self.eps**2 / 24 * edge * self.rows.square().mean(0).median()
         return noise
+
+
+class NotSolved(Exception):
+    """The eigenvalues of a matrix are computed later, with those of a batch's other layers."""
+
+
+def solve_together(spectra: Sequence[Spectra], again: bool = False) -> Tensor:
+    """Compute the deferred eigenvalues of all layers, those of matrices of one size in one call.
+
+    Returns whether any are off by more than rounding, as a tensor, since asking would wait for a
+    GPU; ``again`` computes them by LAPACK, in float64.
+    """
+    by_size: dict[int, list[tuple[Spectra, tuple[Step, ...]]]] = {}
+    for of_layer in spectra:
+        for steps, matrix in of_layer._grams.items():
+            by_size.setdefault(matrix.shape[-1], []).append((of_layer, steps))
+    off = []
+    for same_size in by_size.values():
+        matrices = torch.stack([of_layer._grams[steps] for of_layer, steps in same_size])
+        matrices, values = unchecked(matrices)
+        if again:
+            values = checked(matrices, values)
+        off.append(has_residual(matrices, values).any())
+        for (of_layer, steps), solved in zip(same_size, values.clamp(min=0), strict=True):
+            of_layer._values[steps] = solved
+    return torch.stack(off).any()
 
 
 HALF = 1e-4  # spacing that tells half precision (1e-3 and 8e-3) from float32 (1e-7)
@@ -160,14 +210,25 @@ def published_entropy(rows: Tensor, alpha: float) -> Tensor:
     return entropy(torch.linalg.eigvalsh(matrix).clamp(min=0), alpha)
 
 
-def normalised(value: Tensor, norm: str, spectra: Spectra) -> Tensor:
-    """An entropy (...) of the rows that count, divided by what the norm says; NaN by zero."""
+def normalised(value: Tensor, norm: str, keep: Tensor, width: int) -> Tensor:
+    """An entropy (...) of the rows (..., N, D) that ``keep`` (..., N) marks, divided by what the
+    norm says; NaN by zero.
+    """
     if norm == "none":
         return value
-    log_n = spectra.keep.sum(-1).to(value.dtype).log()
-    log_d = log_n.new_full((), float(spectra.rows.shape[-1])).log()
+    log_n = keep.sum(-1).to(value.dtype).log()
+    log_d = log_n.new_full((), float(width)).log()
     divisor = NORMS[norm](log_n, log_d)
     return torch.where(divisor > 0, value / divisor, torch.nan)
+
+
+def later(keep: Tensor) -> Tensor:
+    """The rows that count (..., N), without the first of them.
+
+    >>> later(torch.tensor([False, True, True]))
+    tensor([False, False,  True])
+    """
+    return keep & (keep.cumsum(-1) > 1)
 
 
 NUMBERS = 2**20  # of a block: 8 MiB in float64, of which a few are held at a time
@@ -218,13 +279,18 @@ def centred(rows: Tensor, keep: Tensor | None = None, eps: float = 0.0) -> Tenso
     if keep is None:
         keep = rows.new_ones(rows.shape[:-1], dtype=torch.bool)
     rows = rows.where(keep[..., None], 0)
-    mean = rows.sum(-2, keepdim=True) / keep.sum(-1).clamp(min=1)[..., None, None]
-    deviations = rows - mean
-    rounding = 32 * torch.finfo(rows.dtype).eps * rows.abs().amax((-2, -1), keepdim=True)
-    differs = keep[..., None] & (deviations.abs().amax(-1, keepdim=True) > rounding)
+    # in float64: tokens may share an offset of many times what sets them apart
+    count = keep.sum(-1).clamp(min=1)[..., None, None]
+    mean = rows.sum(-2, keepdim=True, dtype=torch.float64) / count
+    rounded = mean.to(rows.dtype)
+    deviations = (rows - rounded) - (mean - rounded).to(rows.dtype)
+    spacing = 4 * torch.finfo(rows.dtype).eps + 32 * torch.finfo(mean.dtype).eps
+    rounding = spacing * rows.abs().amax(-2, keepdim=True)
+    differs = keep[..., None] & (deviations.abs() > rounding).any(-1, keepdim=True)
     if eps > HALF:
         is_large = (deviations.abs() > 2 * eps * rows.abs()).any(-1, keepdim=True)
-        differs &= is_large | ~deviations.isfinite().all(-1, keepdim=True)
+        differs &= is_large
+    differs |= ~deviations.isfinite().all(-1, keepdim=True)
     return deviations * differs  # a product, unlike a choice, keeps NaN
 
 
@@ -242,21 +308,27 @@ def unit_gram(rows: Tensor, keep: Tensor, centre: bool, eps: float = 0.0) -> Ten
     m, m).
 
     Lengths are read from the diagonal, so that the rows are read once and not six times. Where this
-    could lose digits (rows that are only rounding, not finite, or whose squares overflow), rows are
-    scaled first.
+    could lose digits (rows that are only rounding, not finite, far from zero beside their spread, or
+    whose squares overflow), rows are scaled first. On a GPU all are: asking which ones would wait
+    for it.
 
     >>> unit_gram(torch.tensor([[[3.0, 0.0, 0.0], [0.0, 2.0, 0.0]]]), torch.tensor([[True, True]]), centre=False)
     tensor([[[1.0000, 0.0000],
              [0.0000, 1.0000]]])
     """
+    if is_queued(rows):
+        return _careful_unit_gram(rows, keep, centre, eps)
     matrix, careful = _quick_unit_gram(rows, keep, centre, eps)
     if careful.any():
-        kept = keep[careful]
-        chosen = rows[careful].where(kept[..., None], 0)
-        if centre:
-            chosen = centred(chosen, kept, eps)
-        matrix[careful] = gram(unit_rows(chosen))
+        matrix[careful] = _careful_unit_gram(rows[careful], keep[careful], centre, eps)
     return matrix
+
+
+def _careful_unit_gram(rows: Tensor, keep: Tensor, centre: bool, eps: float) -> Tensor:
+    rows = rows.where(keep[..., None], 0)
+    if centre:
+        rows = centred(rows, keep, eps)
+    return gram(unit_rows(rows))
 
 
 def _quick_unit_gram(
@@ -278,6 +350,8 @@ def _quick_unit_gram(
     scale = squared.where(keep, 0).amax(-1, keepdim=True) + mean.square().sum(-1)
     eps, tiny = torch.finfo(rows.dtype).eps, torch.finfo(rows.dtype).tiny
     sound = (squared > (32 * eps) ** 2 * scale) & (squared > tiny / eps) & (squared < eps / tiny)
+    # the rounding of a mean beyond 1,000 spreads from zero moves an entropy by more than 1e-6
+    sound &= squared > 1e-6 * mean.square().sum(-1)
     if half > HALF and centre:  # necessary for a row that is only rounding
         sound &= squared > (3 * half) ** 2 * (squared + mean.square().sum(-1))
     inverse = squared.rsqrt().where(keep, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from daskmetrics.metrics._eigenvalues import is_queued
 from daskmetrics.metrics._spectra import at_least_float32, centred, unit_rows
 
 __all__ = ["curvature"]
@@ -64,15 +65,19 @@ def curvature(states: Tensor, mask: Tensor, *, k: int = 1, variant: str = "corre
         path, real = _packed(rows, mask)
         units = unit_rows(centred(path, real))
         return _mean_angle(*_packed(units, (units != 0).any(-1)), k)
+    if is_queued(rows):  # asking where care is needed would wait for the device
+        return _careful(rows, mask, k)
     value, careful = _quick(rows, mask, k)
     if careful.any():
-        # steps of length zero and tokens that do not count are taken out first
-        path, real = _packed(rows[careful], mask[careful])
-        steps = path.diff(dim=1)
-        value[careful] = _mean_angle(
-            *_packed(unit_rows(steps), real[:, 1:] & (steps != 0).any(-1)), k
-        )
+        value[careful] = _careful(rows[careful], mask[careful], k)
     return value
+
+
+def _careful(rows: Tensor, mask: Tensor, k: int) -> Tensor:
+    """The values (B,); steps of length zero and tokens that do not count are taken out first."""
+    path, real = _packed(rows, mask)
+    steps = path.diff(dim=1)
+    return _mean_angle(*_packed(unit_rows(steps), real[:, 1:] & (steps != 0).any(-1)), k)
 
 
 def _quick(rows: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -84,7 +84,7 @@ def dataset_entropy(
         value = _of_histogram(spectra.rows, alpha, bins)
     else:
         value = matrix_entropy(spectra, ("unit", "centred") if centred else ("unit",), alpha)
-    return normalised(value, norm, spectra)
+    return normalised(value, norm, spectra.keep, spectra.width)
 
 
 def _of_histogram(rows: Tensor, alpha: float, bins: int) -> Tensor:

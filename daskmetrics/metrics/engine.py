@@ -6,24 +6,30 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import chain, islice, product
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from daskmetrics.core.status import EQUAL, Status
-from daskmetrics.metrics._eigenvalues import processors
+from daskmetrics.metrics._eigenvalues import is_queued, processors
 from daskmetrics.metrics._metric import Metric, Reduced
-from daskmetrics.metrics._spectra import Spectra, of_pooled, of_tokens
+from daskmetrics.metrics._spectra import (
+    NotSolved,
+    Spectra,
+    at_least_float32,
+    of_pooled,
+    solve_together,
+)
 
 _NO_VIEW = "views drop and swap words; single words have none"
 
 
 @dataclass(frozen=True)
 class _Layer:
-    """What is kept of one layer, for V views and P prompts; filled row by row, on the device of the
-    states.
+    """What is kept of one layer, for V views and P prompts; filled row by row, in this machine's
+    memory.
     """
 
     vectors: Tensor  # (V, P, D)
@@ -31,9 +37,19 @@ class _Layer:
     finite: Tensor  # (V, P) bool
     values: dict[str, Tensor]  # by token metric, (P,)
 
-    def to(self, device: str) -> _Layer:
-        values = {name: column.to(device) for name, column in self.values.items()}
-        return _Layer(self.vectors.to(device), self.seen.to(device), self.finite.to(device), values)
+
+@dataclass
+class _Batch:
+    """What one layer of a batch of B prompts gives, on the device of the states."""
+
+    layer: int
+    view: int
+    rows: Tensor  # (B,)
+    vectors: Tensor  # (B, D)
+    finite: Tensor  # (B,) bool
+    spectra: Spectra
+    values: dict[str, Tensor]  # by token metric, (B,)
+    unsolved: list[str]  # token metrics that need eigenvalues
 
 
 @dataclass(frozen=True)
@@ -50,9 +66,9 @@ class _Entry:
 class Reducer:
     """Computes metrics from hidden states of P prompts; batches and layers may come in any order.
 
-    Every prompt writes its own row, so the order of `add` changes nothing. Only an eigensolver
-    waits for the device before `finish`. The coarsest type of the states decides below which size
-    metrics see only rounding.
+    Every prompt writes its own row, so the order of `add` changes nothing. The coarsest type of the
+    states decides below which size metrics see only rounding. On a GPU the layers of a batch are
+    solved together and leave it in one copy, for which alone the program waits.
 
     >>> from daskmetrics.metrics import resolve
     >>> reducer = Reducer(resolve(["curvature", "anisotropy"]), layers=[0], prompts=2)
@@ -67,10 +83,12 @@ class Reducer:
         self._layers = tuple(layers)
         self._prompts = prompts
         self._eps = 0.0
+        self._on_gpu = False
         self._functions: dict[str, Callable[..., Tensor]] = {
             metric.name: metric.load() for metric in metrics
         }
         self._kept: dict[int, _Layer] = {}
+        self._waiting: dict[int, _Batch] = {}  # layers of the batch that is on the device
 
     @property
     def views(self) -> int:
@@ -79,28 +97,86 @@ class Reducer:
 
     @torch.inference_mode()
     def add(
-        self, layer: int, rows: Tensor, states: Tensor, mask: Tensor, pooled: Tensor, view: int = 0
+        self,
+        layer: int,
+        rows: Tensor,
+        states: Tensor,
+        mask: Tensor,
+        pooled: Tensor,
+        view: int = 0,
+        eps: float | None = None,
     ) -> None:
         """Add one batch of one layer: states (B, T, D) of the prompts ``rows`` (B,), which are not
         kept.
 
         The mask (B, T) is True where a token counts; ``pooled`` (B, D) has one vector per prompt.
         View 0 is the prompts themselves, which token metrics read; the others are further views,
-        `views` in all.
+        `views` in all. States that were widened have the ``eps`` of their former type.
         """
-        kept = self._kept.get(layer) or self._start(layer, pooled)
-        self._eps = max(self._eps, torch.finfo(states.dtype).eps)
-        rows, mask = rows.to(pooled.device), mask.bool()
-        kept.seen[view, rows] = True
-        kept.finite[view, rows] = _are_finite(states, mask) & pooled.isfinite().all(-1)
-        kept.vectors[view, rows] = pooled.to(kept.vectors.dtype)
+        if layer in self._waiting:
+            self._settle()
+        if eps is None:
+            eps = torch.finfo(states.dtype).eps
+        self._eps = max(self._eps, eps)
+        mask = mask.bool()
+        finite = _are_finite(states, mask) & pooled.isfinite().all(-1)
+        wide = at_least_float32(states)
+        self._on_gpu = queued = is_queued(states)
+        spectra = Spectra(wide, mask, eps, deferred=queued)
+        batch = _Batch(layer, view, rows.to(pooled.device), pooled, finite, spectra, {}, [])
         if view == 0:
-            spectra = of_tokens(states, mask)
-            for metric in self._metrics:
-                if metric.takes == "tokens":
-                    function = self._functions[metric.name]
-                    values = function(spectra) if metric.spectral else function(states, mask)
-                    kept.values[metric.name][rows] = values.double()
+            self._reduce(batch, wide, mask)
+        spectra.release()
+        self._waiting[layer] = batch
+        if not queued or len(self._waiting) == len(self._layers):
+            self._settle()
+
+    def _reduce(self, batch: _Batch, states: Tensor, mask: Tensor) -> None:
+        """Compute the token metrics of a batch, but for those whose eigenvalues are deferred."""
+        for metric in self._metrics:
+            if metric.takes != "tokens":
+                continue
+            function = self._functions[metric.name]
+            try:
+                if metric.spectral:
+                    batch.values[metric.name] = function(batch.spectra)
+                else:
+                    batch.values[metric.name] = function(states, mask)
+            except NotSolved:
+                batch.unsolved.append(metric.name)
+
+    @torch.inference_mode()
+    def _settle(self) -> None:
+        """Solve the waiting layers together, and take what they give from the device."""
+        # one that does not fit into memory comes again, as part of smaller batches
+        batches, self._waiting = list(self._waiting.values()), {}
+        unsolved = [batch for batch in batches if batch.unsolved]
+        off = torch.zeros((), dtype=torch.bool, device=batches[0].vectors.device)
+        if unsolved:
+            off = self._solve(unsolved)
+        off, *columns = _on_host([off, *chain.from_iterable(map(self._columns, batches))])
+        if off:
+            self._solve(unsolved, again=True)
+            columns = _on_host(list(chain.from_iterable(map(self._columns, batches))))
+        remaining = iter(columns)
+        for batch in batches:
+            rows, finite, vectors = islice(remaining, 3)
+            kept = self._kept.get(batch.layer) or self._start(batch.layer, vectors)
+            kept.seen[batch.view, rows] = True
+            kept.finite[batch.view, rows] = finite
+            kept.vectors[batch.view, rows] = vectors.to(kept.vectors.dtype)
+            for name in batch.values:
+                kept.values[name][rows] = next(remaining).double()
+
+    def _solve(self, batches: Sequence[_Batch], again: bool = False) -> Tensor:
+        off = solve_together([batch.spectra for batch in batches], again)
+        for batch in batches:
+            for name in batch.unsolved:
+                batch.values[name] = self._functions[name](batch.spectra)
+        return off
+
+    def _columns(self, batch: _Batch) -> list[Tensor]:
+        return [batch.rows, batch.finite, batch.vectors, *batch.values.values()]
 
     def finish(self) -> Reduced:
         """Compute the metrics of all layers; of states on a GPU, on all processors of this machine.
@@ -108,8 +184,9 @@ class Reducer:
         Spectra of a thousand rows in float64 are few and large: they do not fill a GPU, which has
         other work.
         """
-        if any(kept.vectors.is_cuda for kept in self._kept.values()):
-            self._kept = {layer: kept.to("cpu") for layer, kept in self._kept.items()}
+        if self._waiting:
+            self._settle()
+        if self._on_gpu:
             with ThreadPoolExecutor(processors()) as pool:
                 by_layer = list(pool.map(self._entries, self._layers))
         else:
@@ -206,11 +283,22 @@ class Reducer:
         return ""
 
 
+def _on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The same tensors in this machine's memory, by one copy from a GPU."""
+    if not is_queued(tensors[0]):
+        return list(tensors)
+    packed = torch.cat([tensor.contiguous().flatten().view(torch.uint8) for tensor in tensors])
+    sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
+    parts = zip(packed.cpu().split(sizes), tensors, strict=True)
+    # a copy starts where its type can be read
+    return [part.clone().view(tensor.dtype).view(tensor.shape) for part, tensor in parts]
+
+
 def _are_finite(states: Tensor, mask: Tensor) -> Tensor:
     """Whether all tokens that count are finite (B,)."""
     # the fastest, but a sum may overflow where its terms do not
     finite = states.sum(-1).isfinite() | ~mask
-    if not finite.all():
+    if is_queued(states) or not finite.all():
         finite = states.abs().amax(-1).isfinite() | ~mask
     return finite.all(-1)
 

@@ -70,7 +70,7 @@ _views = partial(_metric, "views", "views")
 _ALL = (
     _tokens("prompt_entropy", "nats", "how many directions the tokens of a prompt spread over",
             "−Σ p ln p, tokens centred, then unit rows", "Wei et al. 2024",
-            *_ENTROPY, cost="P (2 T D m + 4 m³/3)", shared=True),
+            *_ENTROPY, Parameter("first", True), cost="P (2 T D m + 4 m³/3)", shared=True),
     _spectral("dataset_entropy", "nats", "how many directions the prompts spread over",
               "−Σ p ln p, unit rows, then centred", "Skean et al. 2025", *_ENTROPY),
     _spectral("effective_rank", "dimensions", "number of dimensions the prompts effectively use",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -254,7 +255,9 @@ class Encoder:
                 number: int = number,
                 pooler: Pooler = pooler,
             ) -> None:
-                reducer.add(layer, rows, states, mask, pooler(rows, states, mask), number)
+                eps = torch.finfo(states.dtype).eps
+                wide = states.to(torch.promote_types(states.dtype, torch.float32))
+                reducer.add(layer, rows, wide, mask, pooler(rows, wide, mask), number, eps)
 
             self.model.read(pooler.texts, self.layers, take)
 

@@ -26,6 +26,7 @@ from daskmetrics.models._tokens import (
     plan_batches,
     pool,
     reduced_budget,
+    tokens_that_fit,
 )
 from daskmetrics.models._weights import pinned
 
@@ -157,9 +158,8 @@ class LoadedModel:
         on_batch: OnBatch,
     ) -> list[int]:
         """Read some rows; returns the rows of batches that overflowed in half precision."""
-        budget = min(
-            _BUDGETS.get(network.key, self.protocol.batch_tokens), self.protocol.batch_tokens
-        )
+        budget = self._batch_tokens(network, max(tokens.lengths), len(layers))
+        budget = min(_BUDGETS.get(network.key, budget), budget)
         numbered = network.numbering(self.protocol.padding, self.tokenizer.pad)
         equal = numbered is None
         waiting = deque(plan_batches(tokens.lengths, budget, rows, equal))
@@ -217,6 +217,15 @@ class LoadedModel:
         if applies and norm is not None:
             return cast(Tensor, norm(raw))
         return raw
+
+    def _batch_tokens(self, network: Network, longest: int, layers: int) -> int:
+        """Padded tokens per batch: those of the protocol, and on a GPU as many as its memory holds."""
+        if not self._on_gpu:
+            return self.protocol.batch_tokens
+        free, _ = torch.cuda.mem_get_info(self.device)
+        free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        fitting = tokens_that_fit(free, network.dtype.itemsize, self.width, layers, longest)
+        return max(self.protocol.batch_tokens, fitting)
 
     def _to_device(self, tensor: Tensor) -> Tensor:
         if self._on_gpu:

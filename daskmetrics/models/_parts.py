@@ -20,6 +20,8 @@ from daskmetrics.core.results import NetworkSize
 from daskmetrics.models._tokens import pad_batch
 
 TOKENS = 8  # of the probe
+# of what torch says in a plain RuntimeError of a part that computes in float32 only
+MIXED_TYPES = ("dtype", "scalar type", "not implemented for")
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,10 +86,19 @@ class NetworkParts:
         return argument in signature(self.reader.forward).parameters
 
     def __call__(self, inputs: Mapping[str, Tensor], **options: bool) -> Any:
-        """What the network returns."""
+        """What the network returns; a `DataError` if a part of it cannot compute in its dtype."""
         if self.takes("use_cache"):
             options["use_cache"] = False
-        return self.reader(**inputs, **options, return_dict=True)
+        try:
+            return self.reader(**inputs, **options, return_dict=True)
+        except RuntimeError as error:
+            dtype = next(self.reader.parameters()).dtype
+            if dtype.itemsize >= 4 or not any(words in str(error) for words in MIXED_TYPES):
+                raise
+            raise DataError(
+                f"A {self.reader.config.model_type} cannot be read in {str(dtype).removeprefix('torch.')}: a part of "
+                f"it computes in another type ({error}). Use 'dtype: float32' in the protocol."
+            ) from error
 
 
 def states_given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -263,6 +263,25 @@ def plan_batches(
     return batches
 
 
+FULL_GPU = 2**16  # padded tokens per batch that keep any GPU busy
+
+
+def tokens_that_fit(free: int, bytes_per_number: int, width: int, layers: int, longest: int) -> int:
+    """Padded tokens per batch for this many free bytes of a GPU, a power of two of at most
+    `FULL_GPU`.
+
+    Counted for each token, in half of the memory: 16 widths of a block, 6 in float32 of a layer's
+    metrics, and three copies of its row of each layer's Gram matrix.
+
+    >>> tokens_that_fit(130 * 2**30, 2, 1024, 25, 256), tokens_that_fit(8 * 2**30, 2, 1024, 25, 256)
+    (65536, 16384)
+    """
+    block = 16 * width * bytes_per_number
+    metrics = 6 * width * 4 + 3 * layers * min(longest, width) * 4
+    fitting = free // 2 // (block + metrics)
+    return min(FULL_GPU, 1 << max(0, fitting.bit_length() - 1))
+
+
 def reduced_budget(batch: Sequence[int], lengths: Sequence[int], budget: int) -> int:
     """The token budget to try after a batch ran out of memory: half of the budget or of the batch,
     the smaller one.

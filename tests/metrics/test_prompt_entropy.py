@@ -35,6 +35,36 @@ def test_agrees_with_the_loop(tokens, width, seed):
     assert one(torch.from_numpy(states).float()) == pytest.approx(naive(states), abs=1e-4)
 
 
+@given(
+    tokens=st.integers(3, 40),
+    width=st.integers(8, 40),  # fewer entries may all be within the rounding of their mean
+    offset=st.floats(0, 3e5),
+    dimensions=st.integers(1, 2),
+    seed=st.integers(0, 999),
+)
+def test_tokens_far_from_zero_agree_with_the_loop(tokens, width, offset, dimensions, seed):
+    """Of the same float32 numbers; all dimensions, or a few, are this many spreads from zero."""
+    states = np.random.default_rng(seed).normal(size=(tokens, width))
+    states[:, : dimensions if seed % 2 else width] += offset
+    states = torch.from_numpy(states).float()
+    assert one(states) == pytest.approx(naive(states.double().numpy()), abs=2e-4)
+
+
+def test_without_the_first_token_it_is_that_of_the_others():
+    states = torch.randn(2, 48, 64, generator=torch.manual_seed(0))
+    rest = prompt_entropy(states[:, 1:])
+    states[:, 0] += 1e4  # as in many language models
+    mask = torch.ones(2, 51, dtype=torch.bool)
+    mask[:, :3] = False
+    padded = torch.cat([torch.full((2, 3, 64), torch.nan), states], 1)
+    assert (prompt_entropy(states) < 0.2 * rest).all()
+    torch.testing.assert_close(prompt_entropy(states, first=False), rest)
+    torch.testing.assert_close(prompt_entropy(padded, mask, first=False), rest)
+    torch.testing.assert_close(
+        prompt_entropy(padded, mask, first=False, norm="logN"), rest / math.log(47)
+    )
+
+
 def test_one_token_and_equal_tokens_are_undefined():
     assert math.isnan(one(torch.ones(1, 4)))
     assert math.isnan(one(torch.full((7, 4), 0.1)))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from daskmetrics.metrics._eigenvalues import by_cupy, by_lapack, checked, solver
+from daskmetrics.metrics._eigenvalues import by_cupy, by_lapack, checked, eigenvalues, solver
 from daskmetrics.metrics._spectra import (
     centred,
     entropy,
@@ -120,3 +120,13 @@ def test_equal_rows_centre_to_exact_zeros():
 
 def test_centring_keeps_what_is_not_finite_visible():
     assert centred(torch.tensor([[torch.nan, 1.0], [0.0, 2.0]])).isnan().any()
+
+
+def test_a_matrix_for_which_lapack_does_not_converge_in_float32_is_solved_in_float64():
+    """As it happens where most rows are zero; before, one such prompt ended a run."""
+    for seed in range(10):
+        rows = torch.randn(256, 384, generator=torch.manual_seed(seed))
+        rows[torch.randperm(256, generator=torch.manual_seed(seed))[10:]] = 0
+        matrix = gram(unit_rows(rows))
+        found, expected = eigenvalues(matrix), torch.linalg.eigvalsh(matrix.double())
+        torch.testing.assert_close(found.double(), expected.clamp(min=0), rtol=0, atol=1e-5)

@@ -101,6 +101,14 @@ KINDS = {
     "deberta-v2": Kind(
         {"relative_attention": True, "pos_att_type": "p2c|c2p", "position_biased_input": False}
     ),
+    "deberta": Kind(
+        {"relative_attention": True, "pos_att_type": "p2c|c2p", "position_biased_input": False}
+    ),
+    "fnet": Kind({}),
+    "mra": Kind({"block_per_row": 1}),
+    "xlstm": Kind(
+        {"use_cache": False, "num_heads": 4, "num_blocks": 3, "embedding_dim": 32}, "out_norm"
+    ),
     "modernbert": Kind({"local_attention": 8}, "final_norm"),
     "esm": Kind(
         {

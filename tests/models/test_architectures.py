@@ -218,6 +218,17 @@ def test_rounding_in_half_precision_is_no_dependence_on_padding(tmp_path, minilm
     }
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("kind", ["deberta", "fnet", "mra", "xlstm"])
+def test_a_part_that_computes_in_float32_only_is_refused_in_half_precision(
+    tmp_path, minilm, kind, dtype
+):
+    """Of xLSTM that is a part which only texts of more than 64 tokens reach."""
+    folder, texts = build(kind, tmp_path / kind, minilm), [*TEXTS, "word " * 70]
+    with pytest.raises(DataError, match=rf"A {kind} cannot be read in {dtype}: .*'dtype: float32'"):
+        LoadedModel(at(folder), Protocol(dtype=dtype)).encode(texts, [DEPTH], "mean")
+
+
 @pytest.mark.parametrize("kind", ["roberta", "xlm-roberta", "mpnet", "longformer", "gpt2", "opt"])
 def test_a_text_longer_than_all_positions_is_cut_there(tmp_path, minilm, kind):
     folder = build(kind, tmp_path / kind, minilm)
