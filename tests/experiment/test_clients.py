@@ -47,7 +47,6 @@ def test_workers_without_resources_give_equal_cells(prepared, client, tmp_path):
     [
         ({"n_workers": 1, "resources": {"CPU": 1}}, "No worker offers the resource GPU"),
         ({"n_workers": 0}, "No worker arrived within 1 s"),
-        ({"n_workers": 1, "processes": False}, "threads of this process"),
     ],
 )
 def test_workers_that_cannot_run_units_are_refused(options, message, tmp_path):
