@@ -345,7 +345,8 @@ class Loop:
         """Handle a unit whose worker is lost; only a unit that was running can be blamed."""
         task, alone = item.task or "", len(running) == 1
         if task in left.expired or (item in running and item.deadline <= self.now):
-            reason = f"It was stopped after its {item.unit.timeout:.1f} s."
+            limit = (item.unit.timeout or 0.0) - item.unit.delay
+            reason = f"It was stopped after its {limit:.4g} s."
             self._fault(item, Fault.TIMEOUT, reason, left.expired.get(task, ""))
         elif item not in running or left.expired or self.now >= worker.ends or self.stopping:
             if item in running and self.now >= worker.ends:

@@ -379,7 +379,7 @@ def test_that(check):
 
 
 def test_a_late_result_is_dropped():
-    bench = Bench([unit("u", timeout=10)])
+    bench = Bench([unit("u", timeout=10, delay=0.5)])
     (attempt,) = bench.submitted(Joined("w1", "w"))
     bench.step(Started(attempt.task))
     assert Kill("w1") in bench.step(after=16)
@@ -388,6 +388,8 @@ def test_a_late_result_is_dropped():
     (again,) = bench.submitted(Joined("w2", "w"), after=1)
     bench.step(Started(again.task), Finished(again.task, "in time"), after=1)
     assert [record.value for record in bench.journal.records()] == ["in time"]
+    [stop] = [entry for entry in bench.journal.entries if isinstance(entry, AttemptFailed)]
+    assert stop.reason == "It was stopped after its 9.5 s."
 
 
 @pytest.mark.parametrize(
