@@ -150,9 +150,10 @@ def test_status_shows_a_driver_that_died_and_the_workers_of_one_that_lives(here,
         f"journal = Journal(Path({str(folder.journal)!r}), Path({str(folder.lock)!r})); os._exit(9)",
     )
     subprocess.run([sys.executable, "-c", "\n".join(lines)], check=False)
-    assert "has died; run the same command again" in invoke(
-        here, monkeypatch, "status", "killed"
-    ).stdout
+    assert (
+        "has died; run the same command again"
+        in invoke(here, monkeypatch, "status", "killed").stdout
+    )
     with Journal(folder.journal, folder.lock):
         workers = json.loads(invoke(here, monkeypatch, "status", "killed", "--json").stdout)[
             "workers"

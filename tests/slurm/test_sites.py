@@ -126,6 +126,37 @@ def test_a_late_worker_of_another_version_is_refused_and_the_run_goes_on(slurm, 
     assert any("on gpu0 was refused: its worker has other versions" in line for line in said)
 
 
+def test_commands_that_hang_hold_nothing_up_and_are_reported(slurm, tmp_path, monkeypatch):
+    said: list[str] = []
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("sbatch", "squeue"):
+        hangs = f"while [ -e {tmp_path}/{name}.hangs ]; do sleep 0.2; done"
+        (folder / name).write_text(f'#!/bin/bash\n{hangs}\nexec {shutil.which(name)} "$@"\n')
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    def is_said(text: str) -> bool:
+        return comes_true(lambda: any(text in line for line in said), 60) is not None
+
+    with connect(config.cluster(patient(tmp_path, workers=2)), "hangs", said.append) as client:
+        assert comes_true(lambda: len(workers(client)) == 2) is not None, said
+        first, second = jobs()
+        (tmp_path / "sbatch.hangs").touch()
+        command("scancel", first)
+        assert is_said("sbatch gave no answer within 10 s: further gpu jobs wait"), said
+        command("scancel", second)
+        assert is_said(f"Job {second} "), "the queue is read while sbatch hangs"
+        (tmp_path / "sbatch.hangs").unlink()
+        assert comes_true(lambda: len(workers(client)) == 2) is not None, said
+        (tmp_path / "squeue.hangs").touch()
+        assert is_said("Slurm does not answer (no answer within 10 s)"), said
+        (tmp_path / "squeue.hangs").unlink()
+        assert is_said("Slurm answers again."), said
+    assert no_job_is_left()
+    assert sum("does not answer" in line or "sbatch gave" in line for line in said) == 2, said
+
+
 def test_a_cached_queue_does_not_make_jobs_lost(slurm, tmp_path, monkeypatch):
     """``squeue`` shows for 25 seconds what it showed first, as a wrapper of some sites does."""
     real, folder, said = shutil.which("squeue"), tmp_path / "bin", []

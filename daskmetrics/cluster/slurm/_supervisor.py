@@ -203,7 +203,7 @@ class Supervisor:
                 self.on_message(line)
             for job in decision.newly_excluded:
                 self.on_message(
-                    f"{state.rules.node_failures} jobs were lost at their start on {job.node}: "
+                    f"{state.jobs.failed_on[job.node]} jobs were lost at their start on {job.node}: "
                     f"further {state.pool.name} jobs exclude it.{self._end_of_log(job)}"
                 )
             if decision.cancel:
@@ -273,7 +273,12 @@ class Supervisor:
                     worker=f"{pool.name}-{next(self._numbers)}",
                     exclude=state.jobs.excluded,
                 )
-                submission = patiently(partial(self._sbatch, pool, launch), self._on_silence)
+                submission = patiently(
+                    partial(self._sbatch, pool, launch),
+                    lambda reason: self.on_message(
+                        f"sbatch gave {reason}: further {pool.name} jobs wait for it, and the run goes on."
+                    ),
+                )
                 job_id = await asyncio.shield(submission)
                 if state.refusals:
                     self.on_message(
