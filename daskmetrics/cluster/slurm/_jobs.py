@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from daskmetrics.cluster.slurm.commands import QueuedJob
 from daskmetrics.core.text import shortened
 
+NODE_FAILURES = 2  # failed jobs on one node, after which further jobs exclude it
 LONGEST_PAUSE = 600.0  # seconds between submissions while jobs keep failing
 
 
@@ -59,7 +60,6 @@ class Rules:
 
     processes: int = 1  # workers per job
     failures: int = 5  # after so many failed jobs in a row, with no job at work, the cluster ends
-    node_failures: int = 2  # after so many on one node, further jobs exclude it
     connect_within: float = 300.0  # seconds for the workers of a running job to arrive
     # seconds after its submission in which the queue, which some sites cache, may lack a job
     appear_within: float = 60.0
@@ -89,7 +89,12 @@ class JobSet:
     latest_failure: JobFailure | None = None
     step: int = 0  # which memory of `Rules.memories` the next job gets
     failed_on: Mapping[str, int] = field(default_factory=dict)  # failed jobs, by node
-    excluded: tuple[str, ...] = ()  # nodes that break jobs
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """The nodes that break jobs."""
+        counts = self.failed_on.items()
+        return tuple(sorted(node for node, count in counts if count >= NODE_FAILURES))
 
     @property
     def is_unsettled(self) -> bool:
@@ -106,19 +111,16 @@ class JobSet:
         failed, failed_on = self.failed, Counter(self.failed_on)
         for failure in failures:
             node = failure.job.node if failure.job else ""
-            failed_on[node] += 1
-            failed += not node or failed_on[node] <= rules.node_failures
+            if node:
+                failed_on[node] += 1
+            failed += failed_on[node] <= NODE_FAILURES
         pause = min(LONGEST_PAUSE, rules.pause * 2 ** min(failed, 16))
-        broken = [
-            node for node, count in failed_on.items() if node and count >= rules.node_failures
-        ]
         return replace(
             self,
             failed=failed,
             not_before=now + pause,
             latest_failure=failures[-1],
             failed_on=failed_on,
-            excluded=tuple(sorted(broken)),
         )
 
 

@@ -301,7 +301,7 @@ class Supervisor:
             return
         if state.jobs.excluded:  # perhaps no other node has what the jobs need
             self.on_message(f"Jobs may use {', '.join(state.jobs.excluded)} again.")
-            state.jobs = replace(state.jobs, excluded=(), failed_on={})
+            state.jobs = replace(state.jobs, failed_on={})
         failure = JobFailure(f"Slurm refused it: {error}")
         state.jobs = state.jobs.with_failures([failure], time.monotonic(), state.rules)
 
