@@ -37,7 +37,6 @@ from dask import config
 from distributed import Client, LocalCluster
 from joblib import Parallel, delayed
 
-import daskmetrics as dm
 from daskmetrics.core.events import Event, Record
 from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit
 from daskmetrics.execution import run as run_source
@@ -51,6 +50,8 @@ from daskmetrics.execution.loop import (
     Started,
     Submit,
 )
+from daskmetrics.execution.map.api import run as map_items
+from daskmetrics.execution.map.source import MapOptions, make_spec
 
 WORKERS = 2
 
@@ -76,13 +77,14 @@ def durable(client: Client, count: int) -> list[int]:
 
 
 def durable_map(client: Client, count: int, batch_size: int) -> list[int]:
-    with tempfile.TemporaryDirectory() as folder:
-        return [
-            result.value
-            for result in dm.map(
-                double, range(count), client=client, journal=folder, batch_size=batch_size
-            )
-        ]
+    options = MapOptions(batch_size)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Journal(Path(folder, "journal.jsonl"), Path(folder, "lock")) as log,
+    ):
+        # `daskmetrics.map` refuses workers in this process
+        results = map_items(make_spec(double, range(count), options), client, log)
+        return [result.value for result in results]
 
 
 def threads(count: int) -> list[int]:

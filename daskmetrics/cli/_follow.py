@@ -124,9 +124,13 @@ def _progress_line(run: Run) -> str:
 
 def _report_failure(job: Submitted | None, state: JobState | None) -> None:
     """Say how the driver ended, with the end of its log."""
+    from daskmetrics.cluster.slurm import driver_job
+
     driver = f"Job {job.job}" if job else "The driver"
     reason = ""
-    if state:
+    if state and driver_job.out_of_time(state):
+        reason = " (out of walltime)"
+    elif state:
         exit_code, _, _ = state.exit.partition(":")
         reason = f" ({state.name.lower()}, exit code {exit_code})"
     say(

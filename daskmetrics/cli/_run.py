@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from daskmetrics.config import Config
 
 #: Sections of the configuration, by the options that are short for --set SECTION.OPTION=VALUE.
+NOTHING_TO_DO = "Nothing to do: the run in '{}' is finished."
 SECTIONS = {
     "workers": "cluster",
     "policy": "search",
@@ -110,13 +111,19 @@ def run(
         preview(prepared, run_folder).show()
         return
     if submit:
-        _submit(loaded, run_folder)
+        from daskmetrics.core.events import is_finished
+        from daskmetrics.planning.estimate import recorded
+
+        if is_finished(recorded(run_folder), prepared.key):
+            say(NOTHING_TO_DO.format(run_folder.path))
+        else:
+            _submit(loaded, run_folder)
         return
     end_as_by_ctrl_c()
     with experiment.Display(console) as display:
         result = experiment.run(prepared, run_folder, display)
     if result.nothing_to_do:
-        say(f"Nothing to do: the run in '{run_folder.path}' is finished.")
+        say(NOTHING_TO_DO.format(run_folder.path))
     from daskmetrics import report
 
     finished = report.Run(run_folder.path)

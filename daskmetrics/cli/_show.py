@@ -85,6 +85,8 @@ def _map_status(run: Path, workers: Capacity | None) -> Output:
 
     def show() -> None:
         say(summary_text(recorded.results, len(recorded.items)))
+        if len(recorded.results) < len(recorded.items):
+            _show_dead_driver(run)
         _show_workers(workers)
         for worker, reason in idle.items():
             say(f"Worker {worker}: {reason}.")
@@ -110,6 +112,8 @@ def _run_status(run: Path, workers: Capacity | None) -> Output:
         if job:
             say(job)
         say(report.status_text(loaded))
+        if not loaded.finished:
+            _show_dead_driver(run)
         _show_workers(workers)
         if planned := prediction(loaded):
             say("\n".join(report.fact("plan", planned.text)))
@@ -120,6 +124,15 @@ def _run_status(run: Path, workers: Capacity | None) -> Output:
             say(f"jobs        {queue_text(job_name(loaded.start.name))}")
 
     return Output(document, show)
+
+
+def _show_dead_driver(run: Path) -> None:
+    from daskmetrics import report
+    from daskmetrics.execution.journal import dead_holder
+
+    if holder := dead_holder(RunFolder(run).lock):
+        text = f"{holder} has died; run the same command again to resume"
+        say("\n".join(report.fact("driver", text)))
 
 
 def _show_workers(workers: Capacity | None) -> None:

@@ -451,5 +451,6 @@ def require_printable(entries: Iterable[Event], place: object) -> None:
 
 MAP = "daskmetrics-map"  #: items of a map by status: ``{"items": 500, "counts": {"ok": 20}}``
 CLUSTER = "daskmetrics-cluster"  #: a line about queue and machines: ``{"text": ...}``
+REFUSED = "daskmetrics-refused"  #: name of a worker that gets no units: it has other versions
 #: a step: ``{"model", "rank", "step", "loss", "tokens_per_second"}``, one of the first two
 TRAIN = "daskmetrics-train"

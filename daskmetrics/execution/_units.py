@@ -45,6 +45,8 @@ class WorkUnit:
         Why the source asked for it; kept in the journal.
     timeout : float or None
         Seconds after which an attempt is stopped; None for no limit.
+    delay : float
+        Seconds of these that it waits before it begins, after a failure.
     keeps : str or None
         Names what stays in the memory of the worker, such as a loaded checkpoint: the next unit
         with the same name runs there if it can start at once.
@@ -60,6 +62,7 @@ class WorkUnit:
     input: WorkUnit | None = None
     note: Mapping[str, Any] = field(default_factory=dict)
     timeout: float | None = None
+    delay: float = 0.0
     keeps: str | None = None
 
 

@@ -495,6 +495,14 @@ def holder(lock: Path) -> str | None:
     return str(owner)
 
 
+def dead_holder(lock: Path) -> str | None:
+    """The process that drove the run last, if it ended without releasing it, as a killed one does."""
+    owner = _read(owner_file(lock))
+    if owner is None or not owner.is_dead:
+        return None
+    return str(owner)
+
+
 def unlock(lock: Path) -> str | None:
     """Remove the lock of a process that has ended and return its holder; raises LockedError if that
     is alive here.

@@ -41,6 +41,7 @@ from daskmetrics.execution.placement import (
 
 LONGEST_SLEEP = 1.0  # seconds until the next step although nothing is due
 BALANCE_EVERY = 0.25  # seconds between looks at all workers for units to move
+MORE_TIME = "Raise cluster.walltime, or limit a unit with cluster.unit_minutes."
 REPORT_IDLE_AFTER = 10.0  # seconds without a worker before the user gets a message
 
 # messages: what happened
@@ -232,6 +233,7 @@ class Loop:
         self._actions: list[Action] = []
         self._numbers = count(1)
         self._paused_until = self._balanced = -math.inf
+        self._most_time = 0.0  # seconds that a worker had when it joined
         self._stop_at: float | None = None
         self._stuck_since: float | None = None
         self._reported_stuck = False
@@ -279,9 +281,10 @@ class Loop:
     def _receive(self, message: Message) -> None:
         match message:
             case Joined(address, name, threads, resources, remaining):
-                ends = math.inf if remaining is None else self.now + remaining
+                time_left = math.inf if remaining is None else remaining
+                self._most_time = max(self._most_time, time_left)
                 self.workers[address] = WorkerState(
-                    address, name, threads, resources, ends, message.memory
+                    address, name, threads, resources, self.now + time_left, message.memory
                 )
                 if message.event:
                     self._add_once(message.event)
@@ -342,9 +345,12 @@ class Loop:
         """Handle a unit whose worker is lost; only a unit that was running can be blamed."""
         task, alone = item.task or "", len(running) == 1
         if task in left.expired or (item in running and item.deadline <= self.now):
-            reason = f"It was stopped after its {item.unit.timeout:.1f} s."
+            limit = (item.unit.timeout or 0.0) - item.unit.delay
+            reason = f"It was stopped after its {limit:.4g} s."
             self._fault(item, Fault.TIMEOUT, reason, left.expired.get(task, ""))
         elif item not in running or left.expired or self.now >= worker.ends or self.stopping:
+            if item in running and self.now >= worker.ends:
+                self._learn_from_cut_off(item)
             self._unassign(item)
         elif left.memory:
             blamed = alone
@@ -355,6 +361,15 @@ class Loop:
             self._fault(item, Fault.MEMORY, reason, blamed=blamed)
         else:
             self._fault(item, Fault.DEATH, "The worker died while it was running.", blamed=alone)
+
+    def _learn_from_cut_off(self, item: QueuedUnit) -> None:
+        """A unit that the walltime of its job ended takes longer than it ran."""
+        unit, began = item.unit, item.begun or (self.now, 0)
+        seconds = self.now - began[0]
+        if seconds > self._longest[unit.kind]:
+            self._note_duration(unit.kind, seconds)
+            text = f"{unit.kind} {unit.name} was cut off after {seconds:.0f} s by the walltime of its job"
+            self._actions.append(Notice(f"{text}. It needs a job with more time. {MORE_TIME}"))
 
     def _invalidate_input(self, shared: QueuedUnit) -> None:
         """The result of an input is lost: units that wait for it are placed again; running units
@@ -617,6 +632,14 @@ class Loop:
             return
         if self._stuck_since is None:
             self._stuck_since = self.now
+        waiting = list(self._waiting())
+        seconds = min((self._expected_seconds(item.unit) for item in waiting), default=0.0)
+        if seconds > self._most_time > 0:
+            raise ClusterLostError(
+                f"{waiting[0].unit.kind} {waiting[0].unit.name} may take {seconds:.0f} s, and no "
+                f"worker had more than {self._most_time:.0f} s until the walltime of its job. "
+                f"{MORE_TIME} No recorded result is lost: the same command resumes."
+            )
         idle, patience = self.now - self._stuck_since, self.settings.patience
         if idle < min(REPORT_IDLE_AFTER, patience) or (self._reported_stuck and idle < patience):
             return

@@ -20,11 +20,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from distributed import Client, Future
+from distributed import Client, Future, Worker
+from distributed.core import Status
 from distributed.scheduler import KilledWorker
 
 from daskmetrics.core.errors import ClusterLostError, ConfigError, StorageError
-from daskmetrics.core.events import Event, Record, WorkerJoined
+from daskmetrics.core.events import REFUSED, Event, Record, WorkerJoined
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.retry import Fault
 from daskmetrics.core.telemetry import TelemetryFile
@@ -93,7 +94,8 @@ def run(
     ClusterLostError
         If the scheduler is lost, or no worker can run the remaining units. Run again to resume.
     ConfigError
-        If the versions of a worker differ from those of the driver.
+        If the versions of a worker differ from those of the driver before the first unit; a worker
+        that comes later is refused.
     KeyboardInterrupt
         If the user stopped it.
     """
@@ -177,6 +179,7 @@ class _DaskBackend:
         # workers that their nanny killed because they used too much memory
         self.over_memory: set[str] = set()
         self.stopping = False
+        self.has_submitted = False  # from then on a worker of another version ends no run
 
     def on_signal(self, by_hand: bool) -> None:
         """Handle a stop signal."""
@@ -273,6 +276,7 @@ class _DaskBackend:
             reason = f"It cannot be sent to a worker. {error}"
             self.events.put(Failed(submit.task, Fault.PERMANENT, reason))
             return
+        self.has_submitted = True
         # on a busy machine the report of its end can arrive before the future
         self.futures[submit.task] = None
         resources = dict(unit.resources)
@@ -391,9 +395,15 @@ class _DaskBackend:
             # it is gone or too busy; if it is still there, it is asked again
             self.resources.pop(address, None)
             return
-        handshake.require_same(
-            name, answer if isinstance(answer, BaseException) else answer["versions"]
-        )
+        theirs = answer if isinstance(answer, BaseException) else answer["versions"]
+        try:
+            handshake.require_same(name, theirs)
+        except ConfigError as error:
+            if not self.has_submitted:
+                raise
+            self.say(f"{error} It gets no units, and the run goes on.")
+            await self.client.scheduler.log_event(topic=REFUSED, msg=name)
+            return
         joined = WorkerJoined(name, answer["host"], answer["versions"], answer["gpus"])
         offered = self.resources.get(address, info["resources"])  # it may have changed meanwhile
         if not offered.keys() & PLAIN.keys():
@@ -437,8 +447,8 @@ def client_of(given: Any, what: str = "client") -> Iterator[Client]:
     Raises
     ------
     ConfigError
-        If it is neither, is not connected, or its scheduler needs the event loop that the caller
-        would block.
+        If it is neither, is not connected, its workers are threads of this process, or its
+        scheduler needs the event loop that the caller would block.
     """
     if isinstance(given, Client):
         address = given.scheduler.address if given.status == "running" else ""
@@ -455,6 +465,12 @@ def client_of(given: Any, what: str = "client") -> Iterator[Client]:
     if "://" not in address:
         raise ConfigError(
             f"{what}: it is not connected. Await it if it is asynchronous, or make another one."
+        )
+    running = [worker for worker in Worker._instances if worker.status is Status.running]
+    if any(worker.scheduler.address == address for worker in running):
+        raise ConfigError(
+            f"{what}: its workers are threads of this process, so a failing unit would end it, too. "
+            "Use LocalCluster(...) with processes=True."
         )
     if isinstance(given, Client) and not given._asynchronous:
         yield given

@@ -32,11 +32,6 @@ def require_workers(client: Client, folder: Path, paths: Sequence[str], patience
             "cluster.adapt(minimum=1) where their number follows the work."
         ) from None
     arrived = workers(client)
-    if any(address.startswith("inproc://") for address in arrived):
-        raise ConfigError(
-            "The workers are threads of this process, so a failing unit would end it, too. Use LocalCluster(...) with "
-            "processes=True."
-        )
     offered: set[str] = set()
     for worker in arrived.values():
         resources = worker["resources"]

@@ -13,9 +13,10 @@ from pathlib import Path
 from daskmetrics import config as configuration
 from daskmetrics.config import Cluster, Config
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.events import is_finished
 from daskmetrics.core.files import RUNS, RunFolder
-from daskmetrics.experiment import prepare
-from daskmetrics.planning.estimate import measurements, workload
+from daskmetrics.experiment import Experiment, prepare
+from daskmetrics.planning.estimate import measurements, recorded, workload
 from daskmetrics.planning.offers import offers
 from daskmetrics.planning.options import (
     Limits,
@@ -86,6 +87,7 @@ class Proposal:
     at: float  # when the proposal was made, in seconds since 1970
     settings: tuple[str, ...] = ()  # of the run
     purpose: str | None = None
+    is_finished: bool = False  # whether the run has nothing left to do
 
     @property
     def chosen(self) -> Suggestion | None:
@@ -138,7 +140,8 @@ def propose(path: Path, request: PlanRequest) -> Proposal:
         settings = (*PURPOSES[request.purpose].settings, *settings)
     config = configuration.load(path, settings)
     folder = RunFolder(request.folder or RUNS / config.name)
-    workload_on = _workloads(config, folder)
+    prepared = prepare(config)
+    workload_on = _workloads(prepared, folder)
     price_of_all = request.prices.get("")
     pairs = []
     for offer in offers(
@@ -147,7 +150,14 @@ def propose(path: Path, request: PlanRequest) -> Proposal:
         price = request.prices.get(offer.device, price_of_all)
         pairs.append((dataclasses.replace(offer, price=price), workload_on(offer.device)))
     return Proposal(
-        config.name, str(path), tuple(pairs), request.limits, time.time(), settings, request.purpose
+        config.name,
+        str(path),
+        tuple(pairs),
+        request.limits,
+        time.time(),
+        settings,
+        request.purpose,
+        is_finished(recorded(folder), prepared.key),
     )
 
 
@@ -160,11 +170,10 @@ def _profiles(config: Config, request: PlanRequest) -> dict[str, Cluster]:
     return {config.cluster.partition or config.cluster.kind: config.cluster}
 
 
-def _workloads(config: Config, folder: RunFolder) -> Callable[[str], Workload]:
+def _workloads(prepared: Experiment, folder: RunFolder) -> Callable[[str], Workload]:
     """The workload in seconds of a device, or of the GPU measured last where the device was not
     measured.
     """
-    prepared = prepare(config)
     calibrations = measurements(prepared, folder)
     measured_at = {measured.device: measured.at for measured in calibrations}
     gpus = [device for device in measured_at if device != "cpu"]

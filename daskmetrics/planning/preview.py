@@ -29,11 +29,17 @@ def preview(experiment: Experiment, folder: RunFolder) -> Table:
     units = remaining.units(experiment, folder, records(entries))
     missing_units = remaining.units_left(experiment, folder, entries)
     rows = (
+        *_state_rows(is_finished(entries, experiment.key)),
         *_grid_rows(experiment),
         ("measuring", f"{plural(len(units), 'unit')}, {len(missing_units):,} to do"),
         *_cost_rows(experiment, folder, work),
     )
     return Table((), rows, f"{experiment.config.name} (nothing is submitted)")
+
+
+def _state_rows(is_complete: bool) -> Iterator[tuple[str, str]]:
+    if is_complete:
+        yield "state", "finished: nothing is left to do"
 
 
 def _grid_rows(experiment: Experiment) -> Iterator[tuple[str, str]]:

@@ -29,6 +29,9 @@ OPTION_KEYS = (
 
 def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
     """The options of a plan, where their numbers come from, what the run needs, and the commands."""
+    if proposal.is_finished:
+        yield Table((), (("state", "finished: nothing is left to do"),), f"Plan of {proposal.name}")
+        return
     yield _option_table(proposal)
     yield _source_table(proposal.options, now)
     yield _need_table(proposal)

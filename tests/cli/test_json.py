@@ -7,6 +7,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -136,12 +138,21 @@ def test_a_run_without_an_answer_has_null(here, monkeypatch):
     assert not status["finished"] and status["best"] is None and status["cost"]["share"] is None
 
 
-def test_status_shows_the_workers_while_a_process_drives_the_run(here, monkeypatch):
+def test_status_shows_a_driver_that_died_and_the_workers_of_one_that_lives(here, monkeypatch):
     folder = RunFolder(here / "runs" / "killed")
     Capacity(8, 5, 0, {"no unit is ready": 3}, at=time.time()).write(folder)
     assert (
         json.loads(invoke(here, monkeypatch, "status", "killed", "--json").stdout)["workers"]
         is None
+    )
+    lines = (
+        "import os; from pathlib import Path; from daskmetrics.execution import Journal",
+        f"journal = Journal(Path({str(folder.journal)!r}), Path({str(folder.lock)!r})); os._exit(9)",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=False)
+    assert (
+        "has died; run the same command again"
+        in invoke(here, monkeypatch, "status", "killed").stdout
     )
     with Journal(folder.journal, folder.lock):
         workers = json.loads(invoke(here, monkeypatch, "status", "killed", "--json").stdout)[

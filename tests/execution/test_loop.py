@@ -356,7 +356,7 @@ def a_lost_worker_that_is_done_with_its_time_blames_nobody(loop, policy):
     bench = Bench([unit("u")], loop, policy)
     (attempt,) = bench.submitted(Joined("w", "w", remaining=100))
     bench.step(Started(attempt.task))
-    bench.step(Left("w"), after=101)
+    bench.step(Left("w"), Joined("v", "v"), after=101)
     assert not [entry for entry in bench.journal.entries if isinstance(entry, AttemptFailed)]
 
 
@@ -379,7 +379,7 @@ def test_that(check):
 
 
 def test_a_late_result_is_dropped():
-    bench = Bench([unit("u", timeout=10)])
+    bench = Bench([unit("u", timeout=10, delay=0.5)])
     (attempt,) = bench.submitted(Joined("w1", "w"))
     bench.step(Started(attempt.task))
     assert Kill("w1") in bench.step(after=16)
@@ -388,6 +388,8 @@ def test_a_late_result_is_dropped():
     (again,) = bench.submitted(Joined("w2", "w"), after=1)
     bench.step(Started(again.task), Finished(again.task, "in time"), after=1)
     assert [record.value for record in bench.journal.records()] == ["in time"]
+    [stop] = [entry for entry in bench.journal.entries if isinstance(entry, AttemptFailed)]
+    assert stop.reason == "It was stopped after its 9.5 s."
 
 
 @pytest.mark.parametrize(
@@ -404,6 +406,23 @@ def test_without_workers_it_says_so_and_gives_up_in_the_end(joined, message):
     assert bench.step(after=11) == []
     with pytest.raises(ClusterLostError, match=message.partition(":")[0]):
         bench.step(after=60)
+
+
+def test_a_walltime_shorter_than_a_unit_is_said_with_the_remedy_and_ends_the_run_at_once():
+    bench = Bench([unit("long"), unit("other", kind="short")], slots=2)
+    (long,) = bench.submitted(Joined("w", "w", remaining=57))
+    bench.step(Started(long.task))
+    (notice,) = [action for action in bench.step(Left("w"), after=57) if isinstance(action, Notice)]
+    assert "demo long was cut off after 57 s by the walltime" in notice.text
+    assert "Raise cluster.walltime, or limit a unit with cluster.unit_minutes" in notice.text
+    (short,) = bench.submitted(Joined("v", "v", remaining=57))
+    assert short.unit.key == "other"
+    bench.step(Started(short.task))
+    with pytest.raises(
+        ClusterLostError, match=r"long may take 86 s, and no worker had more than 57 s"
+    ):
+        bench.step(Finished(short.task, 1, seconds=1))
+    assert bench.statuses() == {"other": "ok"}
 
 
 def test_a_worker_is_journaled_once_however_often_it_is_restarted():

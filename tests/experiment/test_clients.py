@@ -18,7 +18,6 @@ LOCAL = {"dashboard_address": "127.0.0.1:0"}
     [
         ({"n_workers": 1, "resources": {"CPU": 1}}, "No worker offers the resource GPU"),
         ({"n_workers": 0}, "No worker arrived within 1 s"),
-        ({"n_workers": 1, "processes": False}, "threads of this process"),
     ],
 )
 def test_workers_that_cannot_run_units_are_refused(options, message, tmp_path):

@@ -80,9 +80,11 @@ def test_a_finished_run_has_nothing_left_to_do(prepared, tmp_path):
     small, folder = prepared(), RunFolder(tmp_path / "run").create()
     new = workload(small, folder, (), "cpu")
     assert new.on(2, "cpu").value > 0 and new.units > len(small.checkpoints)
+    assert "state" not in shown(small, folder)
     finish(small, folder, cells=3)
     assert shown(small, folder)["measuring"].endswith(" units, 0 to do")
     assert shown(small, folder)["time"].startswith("0 s: nothing is left to do")
+    assert shown(small, folder)["state"] == "finished: nothing is left to do"
     work = workload(small, folder, (), "cpu")
     assert (work.units, work.start.value, work.on(2, "cpu").value) == (0, 0.0, 0.0)
 

@@ -185,8 +185,12 @@ def test_a_run_reports_at_once_what_slurm_refuses_and_recovers(living):
         is not None
     )
     print(f"\n{next(line for line in living.lines if 'refused a further' in line)}")
+    state = living.client.cluster.supervisor.pools["gpu"]
+    assert comes_true(lambda: state.refusals >= 3) is not None
+    assert sum("refused a further" in line for line in living.lines) == 1, "it is the same"
     command("scontrol", "update", "partitionname=gpu", "state=up")
     living.recovers("a partition closed and opened again", lost)
+    assert any("Slurm accepts gpu jobs again, after " in line for line in living.lines)
 
 
 def test_a_run_continues_without_the_controller(living, slurm):

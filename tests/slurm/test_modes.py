@@ -111,6 +111,30 @@ def test_a_submitted_run_ends_with_the_same_recommendation(place, local):
     log = Path(driver(place / "runs/away").log).read_text()
     assert "Dashboard: http://127.0.0.1:" in log and "ssh -N -L" in log and "/proxy/" in log
     assert no_job_is_left()
+    again = call(
+        place, "run", "small.yaml", "--cluster", "site.yaml", "--submit", "--folder", "runs/away"
+    )
+    assert "Nothing to do: the run in 'runs/away' is finished." in again and not jobs()
+    plan = call(place, "plan", "small.yaml", "--folder", "runs/away")
+    assert "finished: nothing is left to do" in plan
+
+
+def test_worker_jobs_that_slurm_would_refuse_are_refused_before_the_driver_is_submitted(place):
+    words = ("--cluster", "site.yaml", "--submit", "--folder", "runs/refused")
+    output = call(place, "run", "small.yaml", *words, "--set", "cluster.gpus_per_job=9", code=2)
+    assert "would refuse the gpu jobs" in output and "node configuration is not available" in output
+    assert not jobs() and driver_job.submitted(place / "runs/refused" / "driver") is None
+
+
+def test_a_driver_that_ran_out_of_walltime_says_so(place):
+    """Its workers wait for ever; Slurm stops it two minutes before the end of three."""
+    words = ("--cluster", "site.yaml", "--submit", "--folder", "runs/short")
+    short = "cluster.driver_directives=[--time=00:03:00, --cpus-per-task=1, --mem=1G]"
+    held = "cluster.directives=[--begin=now+1day]"
+    call(place, "run", "small.yaml", *words, "--set", short, "--set", held)
+    output = call(place, "status", "--follow", "runs/short", code=1)
+    assert "ran out of its walltime. Submit the same command again to resume" in output
+    assert "(out of walltime) before the run was finished" in output and no_job_is_left(90)
 
 
 def test_scancel_of_the_driver_ends_all_jobs(place):

@@ -50,6 +50,14 @@ def test_values_from_the_scheduler_are_quoted():
     assert last.endswith("--tls-cert '/a b/cert'")
 
 
+def test_nodes_that_break_jobs_are_excluded_beside_those_of_the_user():
+    profile = config.cluster("l40s", directives=["--exclude=gpu7", "--exclusive"])
+    text = script(pools(profile)[0], LaunchInfo(exclude=("gpu0", "gpu1")))
+    assert [line for line in text.splitlines() if "--exclude=" in line][-1] == (
+        "#SBATCH --exclude=gpu7,gpu0,gpu1"
+    )
+
+
 def test_no_value_can_add_a_line_to_the_script():
     for key, value in {
         "partition": "gpu\n#SBATCH --begin=now+1day",

@@ -18,9 +18,12 @@ import pytest
 from daskmetrics import config
 from daskmetrics.cluster import connect
 from daskmetrics.cluster._certificates import PREFIX
+from daskmetrics.cluster.slurm.commands import queue
 from daskmetrics.cluster.slurm.script import job_name
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.machine import workers
+from daskmetrics.execution import Journal, Settings, Sweep, run
+from tests.slurm import units
 from tests.slurm.site import comes_true, command, driver, jobs, needs_slurm, no_job_is_left, profile
 
 pytestmark = needs_slurm
@@ -73,6 +76,85 @@ def test_workers_that_left_before_the_first_reading_are_replaced_at_once(slurm, 
         assert not set(jobs()) & lost
     print(f"\nsix jobs cancelled before the second reading: {took:.1f} s until six workers")
     assert no_job_is_left()
+
+
+def broken_on_the_first(slurm: Path, tmp_path: Path, prologue: str) -> list[str]:
+    """Lines of a run of four workers, for two units of 2 s each, whose prologue runs on gpu0 only."""
+    said: list[str] = []
+    changes = {"prologue": [f'if [ "$SLURMD_NODENAME" = gpu0 ]; then {prologue}; fi']}
+    cluster = config.cluster(patient(tmp_path, workers=5, threads=4, **changes))
+    units_of_run = units.naps(tmp_path, 2.0, 20)
+    with (
+        connect(cluster, "broken", said.append) as client,
+        Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal,
+    ):
+        run(Sweep(units_of_run), client, journal, Settings(), say=said.append)
+        assert [record.status for record in journal.records()] == ["ok"] * 20
+        jobs_of_pool = client.cluster.supervisor.pools["gpu"].jobs
+        assert jobs_of_pool.excluded == ("gpu0",), said
+        nodes = {job.nodes for job in queue(name="daskmetrics-broken") if job.state == "RUNNING"}
+        assert nodes and "gpu0" not in nodes
+    assert no_job_is_left()
+    assert not [line for line in said if "CANCELLED" in line], "the driver ended them itself"
+    return said
+
+
+def test_a_node_that_breaks_jobs_is_excluded_and_named_with_the_log(slurm, tmp_path):
+    prologue = "echo module cuda/13 not found; for i in $(seq 40); do echo $i; done; exit 1"
+    [line] = [
+        line
+        for line in broken_on_the_first(slurm, tmp_path, prologue)
+        if "were lost at their start on gpu0: further gpu jobs exclude it." in line
+    ]
+    print(line)
+    assert line.endswith("  40")
+
+
+def test_a_late_worker_of_another_version_is_refused_and_the_run_goes_on(slurm, tmp_path):
+    """The jobs of gpu0 wait until others have begun to work."""
+    other = tmp_path / "other" / "daskmetrics-9.9.9.dist-info" / "METADATA"
+    other.parent.mkdir(parents=True)
+    other.write_text("Metadata-Version: 2.1\nName: daskmetrics\nVersion: 9.9.9\n")
+    begun = tmp_path / "begun"
+    prologue = (
+        f"until [ -s {begun} ]; do sleep 0.2; done; "
+        f"export PYTHONPATH={other.parent.parent}:$PYTHONPATH"
+    )
+    said = broken_on_the_first(slurm, tmp_path, prologue)
+    print("\n".join(said))
+    assert any("has daskmetrics 9.9.9" in line and "the run goes on" in line for line in said)
+    assert any("on gpu0 was refused: its worker has other versions" in line for line in said)
+
+
+def test_commands_that_hang_hold_nothing_up_and_are_reported(slurm, tmp_path, monkeypatch):
+    said: list[str] = []
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("sbatch", "squeue"):
+        hangs = f"while [ -e {tmp_path}/{name}.hangs ]; do sleep 0.2; done"
+        (folder / name).write_text(f'#!/bin/bash\n{hangs}\nexec {shutil.which(name)} "$@"\n')
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    def is_said(text: str) -> bool:
+        return comes_true(lambda: any(text in line for line in said), 60) is not None
+
+    with connect(config.cluster(patient(tmp_path, workers=2)), "hangs", said.append) as client:
+        assert comes_true(lambda: len(workers(client)) == 2) is not None, said
+        first, second = jobs()
+        (tmp_path / "sbatch.hangs").touch()
+        command("scancel", first)
+        assert is_said("sbatch gave no answer within 10 s: further gpu jobs wait"), said
+        command("scancel", second)
+        assert is_said(f"Job {second} "), "the queue is read while sbatch hangs"
+        (tmp_path / "sbatch.hangs").unlink()
+        assert comes_true(lambda: len(workers(client)) == 2) is not None, said
+        (tmp_path / "squeue.hangs").touch()
+        assert is_said("Slurm does not answer (no answer within 10 s)"), said
+        (tmp_path / "squeue.hangs").unlink()
+        assert is_said("Slurm answers again."), said
+    assert no_job_is_left()
+    assert sum("does not answer" in line or "sbatch gave" in line for line in said) == 2, said
 
 
 def test_a_cached_queue_does_not_make_jobs_lost(slurm, tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import secrets
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +16,8 @@ from distributed import Scheduler, Security, SpecCluster
 
 from daskmetrics.cluster._certificates import KeyFolder, cluster_security
 from daskmetrics.cluster.links import PrivateDashboard
-from daskmetrics.cluster.slurm._supervisor import Supervisor, rehearse
-from daskmetrics.cluster.slurm.commands import require
+from daskmetrics.cluster.slurm._supervisor import Supervisor, patiently
+from daskmetrics.cluster.slurm.commands import rehearse_workers, require
 from daskmetrics.cluster.slurm.partitions import require_interface
 from daskmetrics.cluster.slurm.script import LaunchInfo
 from daskmetrics.config import Cluster
@@ -106,7 +107,10 @@ class SlurmCluster(PrivateCluster):
             python=sys.executable,
             tls=self._keys.files,
         )
-        await asyncio.to_thread(rehearse, self.profile, launch)
+        await patiently(
+            partial(rehearse_workers, self.profile, launch),
+            lambda reason: self._on_message(f"Slurm does not answer ({reason}): waiting for it."),
+        )
         self.supervisor = Supervisor(
             self.profile, launch, self.scheduler, self._on_message, self._keys.path
         )

@@ -5,13 +5,14 @@ clock.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from daskmetrics.cluster.slurm.commands import QueuedJob
 from daskmetrics.core.text import shortened
 
+NODE_FAILURES = 2  # failed jobs on one node, after which further jobs exclude it
 LONGEST_PAUSE = 600.0  # seconds between submissions while jobs keep failing
 
 
@@ -28,6 +29,7 @@ class Job:
     leaving: bool = False  # whether it no longer counts, and a replacement was or will be submitted
     drained: bool = False  # whether its workers get no more work
     step: int = 0  # which memory of `Rules.memories` it has
+    node: str = ""  # where it runs or ran, once a queue has shown it
 
     def owns(self, worker: str) -> bool:
         """Whether a worker of this name is one of its processes."""
@@ -49,6 +51,7 @@ class Snapshot:
     arrivals: frozenset[str] = frozenset()  # names of all workers so far
     draining: frozenset[str] = frozenset()  # nodes that take no more jobs
     killed: frozenset[str] = frozenset()  # names of workers that were killed for their memory
+    refused: frozenset[str] = frozenset()  # names of workers whose versions the driver refused
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,13 @@ class JobSet:
     not_before: float = 0.0  # when the next job may be submitted
     latest_failure: JobFailure | None = None
     step: int = 0  # which memory of `Rules.memories` the next job gets
+    failed_on: Mapping[str, int] = field(default_factory=dict)  # failed jobs, by node
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """The nodes that break jobs."""
+        counts = self.failed_on.items()
+        return tuple(sorted(node for node, count in counts if count >= NODE_FAILURES))
 
     @property
     def is_unsettled(self) -> bool:
@@ -94,11 +104,24 @@ class JobSet:
             for job in self.jobs
         )
 
-    def with_failures(self, count: int, failure: JobFailure, now: float, rules: Rules) -> JobSet:
-        """The set after this number of further failures."""
-        failed = self.failed + count
+    def with_failures(self, failures: Sequence[JobFailure], now: float, rules: Rules) -> JobSet:
+        """The set after further failures. Of those on one node only the first few count towards the
+        end of the cluster: then the node is excluded, and others are tried.
+        """
+        failed, failed_on = self.failed, Counter(self.failed_on)
+        for failure in failures:
+            node = failure.job.node if failure.job else ""
+            if node:
+                failed_on[node] += 1
+            failed += failed_on[node] <= NODE_FAILURES
         pause = min(LONGEST_PAUSE, rules.pause * 2 ** min(failed, 16))
-        return replace(self, failed=failed, not_before=now + pause, latest_failure=failure)
+        return replace(
+            self,
+            failed=failed,
+            not_before=now + pause,
+            latest_failure=failures[-1],
+            failed_on=failed_on,
+        )
 
 
 @dataclass(frozen=True)
@@ -112,6 +135,7 @@ class PoolDecision:
     submit: int = 0  # how many jobs
     cancel: tuple[Job, ...] = ()
     lines: tuple[str, ...] = ()  # for the user
+    newly_excluded: tuple[Job, ...] = ()  # the latest failed job of each node that breaks jobs
     stop: JobFailure | None = None  # why the cluster ends
 
 
@@ -134,9 +158,10 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> Pool
     8
     """
     updates = [_update(job, snapshot, rules) for job in jobs.jobs]
-    arrived_before = sum(job.arrived for job in jobs.jobs)
+    arrived_before = {job.id for job in jobs.jobs if job.arrived}
+    excluded_before = jobs.excluded
     jobs = replace(jobs, jobs=tuple(update.job for update in updates if update.end is None))
-    if sum(update.job.arrived for update in updates) > arrived_before:
+    if {update.job.id for update in updates if update.job.arrived} - arrived_before:
         jobs = replace(jobs, failed=0, not_before=0.0, latest_failure=None)
     failures = [
         JobFailure(f"job {update.job.id} {update.end}", update.job)
@@ -144,7 +169,9 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> Pool
         if update.end and not update.job.arrived and not update.job.leaving
     ]
     if failures:
-        jobs = jobs.with_failures(len(failures), failures[-1], snapshot.now, rules)
+        jobs = jobs.with_failures(failures, snapshot.now, rules)
+    last_on = {failure.job.node: failure.job for failure in failures if failure.job}
+    excluded = tuple(last_on[node] for node in jobs.excluded if node not in excluded_before)
     lines = list(_describe_ends(updates))
     step = max((update.job.step + 1 for update in updates if update.killed), default=0)
     if step > jobs.step:
@@ -157,7 +184,8 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> Pool
     has_survivors = any(job.arrived for job in jobs.jobs)  # their workers can continue alone
     if failure and jobs.failed >= rules.failures and not has_survivors:
         reason = f"{jobs.failed} jobs in a row failed; the last: {failure.reason}."
-        return PoolDecision(jobs, 0, cancelled, tuple(lines), replace(failure, reason=reason))
+        stop = replace(failure, reason=reason)
+        return PoolDecision(jobs, 0, cancelled, tuple(lines), excluded, stop)
     target = -(-workers // rules.processes)
     surplus = _surplus(jobs, snapshot, target)
     idle = [job for job in surplus if not any(job.task_counts(snapshot.workers))]
@@ -168,7 +196,7 @@ def decide(jobs: JobSet, snapshot: Snapshot, rules: Rules, workers: int) -> Pool
     ]
     jobs = replace(jobs, jobs=tuple(remaining))
     submit = _missing(jobs, snapshot, rules, target)
-    return PoolDecision(jobs, submit, (*cancelled, *idle), tuple(lines))
+    return PoolDecision(jobs, submit, (*cancelled, *idle), tuple(lines), excluded)
 
 
 def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:
@@ -177,7 +205,12 @@ def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:
     has_arrived = job.arrived or any(map(job.owns, (*snapshot.arrivals, *snapshot.workers)))
     was_missing = job.missing
     is_missing = queued is None and not tasks
-    job = replace(job, arrived=has_arrived, missing=is_missing)
+    node = queued.nodes if queued and queued.nodes else job.node
+    job = replace(job, arrived=has_arrived, missing=is_missing, node=node)
+    if any(map(job.owns, snapshot.refused)):
+        where = node or "an unknown node"
+        end = f"on {where} was refused: its worker has other versions than the driver"
+        return _JobUpdate(replace(job, arrived=False), end, cancel=True)
     can_grow = job.step + 1 < len(rules.memories)
     killed = can_grow and any(map(job.owns, snapshot.killed))
 

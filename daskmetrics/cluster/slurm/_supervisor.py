@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from distributed import SchedulerPlugin
 
@@ -25,18 +26,27 @@ from daskmetrics.cluster._preload import OVER_MEMORY
 from daskmetrics.cluster.slurm import commands
 from daskmetrics.cluster.slurm._jobs import Job, JobFailure, JobSet, Rules, Snapshot, decide, demand
 from daskmetrics.cluster.slurm.commands import SlurmError, by_expected_start, in_each_partition
-from daskmetrics.cluster.slurm.script import LaunchInfo, WorkerPool, job_name, pools, script
+from daskmetrics.cluster.slurm.script import (
+    PROLOGUE_ENDED,
+    LaunchInfo,
+    WorkerPool,
+    job_name,
+    pools,
+    script,
+)
 from daskmetrics.config import Cluster
-from daskmetrics.core.errors import ClusterLostError, ConfigError, unknown
-from daskmetrics.core.events import CLUSTER
-from daskmetrics.core.text import parse_walltime
+from daskmetrics.core.errors import ClusterLostError, unknown
+from daskmetrics.core.events import CLUSTER, REFUSED
+from daskmetrics.core.text import parse_walltime, plural
 
 TICK = 0.5  # seconds between two looks at the scheduler's workers, which cost nothing
 URGENT = 0.1  # share of `poll_seconds` after which the queue is read if a worker has left
 # seconds before a job's time limit at which the next is submitted; less for a short job
 LEAD = 600.0
+HANGS_AFTER = 10.0  # seconds without an answer of Slurm before the user gets a message
 DEMAND_WINDOW = 60.0  # seconds of past demand that an adaptive pool considers
 TAIL = 20  # lines of a failed job's log that are shown
+PROLOGUE_TAIL = 5  # and of the output of its prologue before them
 
 # It reads ids until the pipe closes, which the system does even after a SIGKILL of the driver; then
 # it looks for jobs whose ids it does not know, by their name and the first word of their comment.
@@ -52,11 +62,26 @@ rm -rf "$3"
 """
 
 
+T = TypeVar("T")
+
+
+async def patiently(call: Callable[[], T], report: Callable[[str], None]) -> T:
+    """The result of a call of Slurm, made in a thread; reported if it hangs."""
+    task = asyncio.ensure_future(asyncio.to_thread(call))
+    done, _ = await asyncio.wait([task], timeout=HANGS_AFTER)
+    if not done:
+        report(f"no answer within {HANGS_AFTER:g} s")
+    return await task
+
+
 class WorkerArrivals(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
-    """The workers that were ever connected, however short, and whether one has left."""
+    """The workers that were ever connected, however short, those that the driver refused, and whether
+    one has left or was refused since the queue was read.
+    """
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}  # by address, of all workers so far
+        self.refused: set[str] = set()
         self.has_left = False
 
     def add_worker(self, scheduler: Any, worker: str) -> None:
@@ -64,6 +89,11 @@ class WorkerArrivals(SchedulerPlugin):  # type: ignore[misc]  # distributed has 
 
     def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
         self.has_left = True
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        if topic == REFUSED:
+            self.refused.add(msg)
+            self.has_left = True
 
 
 @dataclass
@@ -77,6 +107,9 @@ class _PoolState:
     jobs: JobSet = field(default_factory=JobSet)
     partition: str | None = None  # the partitions, of several, of the latest jobs
     demands: deque[tuple[float, int]] = field(default_factory=deque)
+    submission: asyncio.Task[None] | None = None  # the latest one
+    refusals: int = 0  # of Slurm since it last accepted a job
+    latest_refusal: str = ""
 
     def target(self, snapshot: Snapshot) -> int:
         """The number of workers that the pool should have now: the largest recent demand."""
@@ -157,7 +190,7 @@ class Supervisor:
 
     async def _update_pools(self) -> None:
         snapshot = await self._snapshot()
-        if snapshot is None:
+        if snapshot is None or self._is_ending:  # the driver itself ends the jobs
             return
         for state in self.pools.values():
             decision = decide(state.jobs, snapshot, state.rules, state.target(snapshot))
@@ -168,6 +201,11 @@ class Supervisor:
             withdraw(self.scheduler, names)
             for line in decision.lines:
                 self.on_message(line)
+            for job in decision.newly_excluded:
+                self.on_message(
+                    f"{state.jobs.failed_on[job.node]} jobs were lost at their start on {job.node}: "
+                    f"further {state.pool.name} jobs exclude it.{self._end_of_log(job)}"
+                )
             if decision.cancel:
                 # a job may have ended meanwhile; what remains is cancelled again at the end
                 with suppress(SlurmError):
@@ -177,21 +215,21 @@ class Supervisor:
                 self.problem = ClusterLostError(
                     f"{reason[:1].upper()}{reason[1:]}{self._end_of_log(decision.stop.job)}"
                 )
-            await self._submit(state, decision.submit)
+            # a submission that hangs holds up neither the other pool nor the reading of the queue
+            if state.submission is None or state.submission.done():
+                if state.submission:
+                    state.submission.result()
+                state.submission = asyncio.ensure_future(self._submit(state, decision.submit))
         self._report_queue(snapshot)
 
     async def _snapshot(self) -> Snapshot | None:
         """The present state, or None if Slurm does not answer: then nothing is decided."""
         asked_at = time.monotonic()
         try:
-            queue = await asyncio.to_thread(commands.queue, name=self.job_name)
-            draining = await asyncio.to_thread(commands.draining)
+            queue = await patiently(partial(commands.queue, name=self.job_name), self._on_silence)
+            draining = await patiently(commands.draining, self._on_silence)
         except SlurmError as error:
-            if not self._is_silent:
-                self.on_message(
-                    f"Slurm does not answer ({error}). Jobs continue; lost jobs are replaced later."
-                )
-            self._is_silent = True
+            self._on_silence(str(error))
             return None
         if self._is_silent:
             self.on_message("Slurm answers again.")
@@ -208,7 +246,15 @@ class Supervisor:
             arrivals=frozenset(names.values()),
             draining=draining,
             killed=frozenset(name for address, name in names.items() if address in kills),
+            refused=frozenset(self._arrivals.refused),
         )
+
+    def _on_silence(self, reason: str) -> None:
+        if not self._is_silent and not self._is_ending:
+            self.on_message(
+                f"Slurm does not answer ({reason}). Jobs continue; lost jobs are replaced later."
+            )
+        self._is_silent = True
 
     async def _submit(self, state: _PoolState, number: int) -> None:
         """Submit this number of jobs, one after the other, until one is refused."""
@@ -222,15 +268,42 @@ class Supervisor:
             for _ in range(number):
                 if self._is_ending:
                     return
-                launch = replace(self.launch, worker=f"{pool.name}-{next(self._numbers)}")
-                job_id = await asyncio.shield(asyncio.to_thread(self._sbatch, pool, launch))
+                launch = replace(
+                    self.launch,
+                    worker=f"{pool.name}-{next(self._numbers)}",
+                    exclude=state.jobs.excluded,
+                )
+                submission = patiently(
+                    partial(self._sbatch, pool, launch),
+                    lambda reason: self.on_message(
+                        f"sbatch gave {reason}: further {pool.name} jobs wait for it, and the run goes on."
+                    ),
+                )
+                job_id = await asyncio.shield(submission)
+                if state.refusals:
+                    self.on_message(
+                        f"Slurm accepts {pool.name} jobs again, after "
+                        f"{plural(state.refusals, 'refusal')}."
+                    )
+                state.refusals, state.latest_refusal = 0, ""
                 job = Job(job_id, launch.worker, time.monotonic(), step=state.jobs.step)
                 state.jobs = replace(state.jobs, jobs=(*state.jobs.jobs, job))
         except SlurmError as error:
-            self.on_message(f"Slurm refused a further {pool.name} job: {error}.")
-            if not error.is_transient:
-                failure = JobFailure(f"Slurm refused it: {error}")
-                state.jobs = state.jobs.with_failures(1, failure, time.monotonic(), state.rules)
+            self._on_refusal(state, error)
+
+    def _on_refusal(self, state: _PoolState, error: SlurmError) -> None:
+        state.refusals += 1
+        if str(error) != state.latest_refusal:
+            state.latest_refusal = str(error)
+            number = f" ({state.refusals} in a row)" if state.refusals > 1 else ""
+            self.on_message(f"Slurm refused a further {state.pool.name} job{number}: {error}.")
+        if error.is_transient:
+            return
+        if state.jobs.excluded:  # perhaps no other node has what the jobs need
+            self.on_message(f"Jobs may use {', '.join(state.jobs.excluded)} again.")
+            state.jobs = replace(state.jobs, failed_on={})
+        failure = JobFailure(f"Slurm refused it: {error}")
+        state.jobs = state.jobs.with_failures([failure], time.monotonic(), state.rules)
 
     async def _choose_partitions(self, state: _PoolState, pool: WorkerPool) -> str | None:
         """The partitions that accept the pool's jobs, of which Slurm takes the first that has room;
@@ -284,7 +357,12 @@ class Supervisor:
                 f"\nThe job wrote no log '{path}': is this folder on a file system that the nodes "
                 "share?"
             )
-        return "\n  ".join([f"\nThe end of its log '{path}':", *lines[-TAIL:]])
+        shown = lines[-TAIL:]
+        ended = [n for n, line in enumerate(lines) if line.startswith(PROLOGUE_ENDED)]
+        if ended and ended[-1] < len(lines) - TAIL:
+            after = ended[-1] + 1
+            shown = [*lines[max(0, after - PROLOGUE_TAIL) : after], "...", *shown]
+        return "\n  ".join([f"\nThe end of its log '{path}':", *shown])
 
     def end(self) -> None:
         """Cancel all jobs; returns when Slurm has received the request."""
@@ -293,30 +371,9 @@ class Supervisor:
             self._canceller.cancel_all()
         except SlurmError as error:
             self.on_message(
-                f"The jobs could not be cancelled ({error}); they end by themselves within two "
-                "minutes."
+                f"Slurm does not answer ({error}). A process in the background goes on cancelling "
+                "the jobs, and they end by themselves within two minutes."
             )
-
-
-def rehearse(profile: Cluster, launch: LaunchInfo) -> None:
-    """Raise ConfigError, with Slurm's message, if it would refuse the smallest or the largest job of
-    one of the pools.
-    """
-    for pool in pools(profile):
-        for memory in dict.fromkeys((pool.memories[0], pool.memories[-1])):
-            try:
-                rehearsals = in_each_partition(pool.with_profile(memory=memory), launch)
-            except SlurmError as error:
-                raise ConfigError(f"Slurm cannot check the jobs: {error}.") from None
-            refusals = [rehearsal.refusal for rehearsal in rehearsals.values()]
-            if all(refusals):
-                raise ConfigError(
-                    f"Slurm would refuse the {pool.name} jobs of this profile with "
-                    f"{memory or 'the default memory'} per worker: "
-                    f"{'; '.join(sorted(set(map(str, refusals))))}. "
-                    "Nothing was submitted. Check its partition, account, qos, walltime, "
-                    "gpus_per_job, memory and directives."
-                )
 
 
 class CancelOnExit:
@@ -350,6 +407,6 @@ class CancelOnExit:
             if self._process.stdin:
                 self._process.stdin.close()
         try:
-            self._process.wait(timeout=60)
+            self._process.wait(timeout=HANGS_AFTER)
         except subprocess.TimeoutExpired:
-            raise SlurmError("Slurm did not answer within 60 s") from None
+            raise SlurmError(f"no answer within {HANGS_AFTER:g} s") from None

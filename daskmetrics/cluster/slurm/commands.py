@@ -16,7 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from daskmetrics.cluster.slurm.script import LaunchInfo, WorkerPool, script
+from daskmetrics.cluster.slurm.script import LaunchInfo, WorkerPool, pools, script
+from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.text import parse_walltime
 
@@ -235,6 +236,27 @@ def in_each_partition(pool: WorkerPool, launch: LaunchInfo) -> dict[str, Rehears
     }
 
 
+def rehearse_workers(profile: Cluster, launch: LaunchInfo) -> None:
+    """Raise ConfigError, with Slurm's message, if it would refuse the smallest or the largest job of
+    one of the pools.
+    """
+    for pool in pools(profile):
+        for memory in dict.fromkeys((pool.memories[0], pool.memories[-1])):
+            try:
+                rehearsals = in_each_partition(pool.with_profile(memory=memory), launch)
+            except SlurmError as error:
+                raise ConfigError(f"Slurm cannot check the jobs: {error}.") from None
+            refusals = [rehearsal.refusal for rehearsal in rehearsals.values()]
+            if all(refusals):
+                raise ConfigError(
+                    f"Slurm would refuse the {pool.name} jobs of this profile with "
+                    f"{memory or 'the default memory'} per worker: "
+                    f"{'; '.join(sorted(set(map(str, refusals))))}. "
+                    "Nothing was submitted. Check its partition, account, qos, walltime, "
+                    "gpus_per_job, memory and directives."
+                )
+
+
 def by_expected_start(rehearsals: Mapping[str, Rehearsal]) -> list[str]:
     """The partitions that accept a job, the earliest start first; an unknown start comes last.
 
@@ -296,6 +318,7 @@ class JobState:
     reason: str = ""  # Slurm's reason for it, if there is one
     starts: str = ""  # when it is expected to start, or did
     exit: str = ""  # its exit code and signal, such as ``1:0``
+    seconds_left: int | None = None  # of its walltime, when it ended or now
 
     @property
     def ended(self) -> bool:
@@ -316,14 +339,19 @@ def parse_job_state(printed: str) -> JobState:
     """The state of a job, from the output of ``scontrol -o show job``.
 
     >>> parse_job_state("JobId=7 JobState=PENDING Reason=Priority StartTime=Unknown ExitCode=0:0")
-    JobState(name='PENDING', reason='Priority', starts='', exit='0:0')
+    JobState(name='PENDING', reason='Priority', starts='', exit='0:0', seconds_left=None)
     """
     pairs = parse_pairs(printed)
+    limit, ran = (seconds_left(pairs.get(key, "")) for key in ("TimeLimit", "RunTime"))
+    time_left = None
+    if limit is not None and ran is not None:
+        time_left = limit - ran
     return JobState(
         pairs.get("JobState", "UNKNOWN").rstrip("+"),
         pairs.get("Reason", "").removeprefix("None"),
         pairs.get("StartTime", "").removeprefix("Unknown"),
         pairs.get("ExitCode", ""),
+        time_left,
     )
 
 

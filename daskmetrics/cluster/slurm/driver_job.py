@@ -13,13 +13,15 @@ from pathlib import Path
 
 from daskmetrics.cluster.slurm import commands
 from daskmetrics.cluster.slurm.commands import JobState
-from daskmetrics.cluster.slurm.script import output
+from daskmetrics.cluster.slurm.script import LaunchInfo, output
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import atomic_write, private
 
 SUBMITTED = "job.json"  # the latest job, in the folder of a run's driver
 WARNING = 120  # seconds before its time limit at which Slurm signals the driver to stop
+EARLIER = 65  # seconds by which Slurm may be earlier
+STOPPED = "130"  # exit code of a driver that a signal has stopped
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ def submit(profile: Cluster, name: str, folder: Path, config: str) -> Submitted:
     """Write the driver's job and the configuration (YAML) into its folder, and submit the job.
 
     Later changes of the user's configuration do not reach the job. It is a ConfigError if a
-    driver's job of this run is waiting or running, and a SlurmError if Slurm refuses the job.
+    driver's job of this run is waiting or running, or Slurm would refuse the workers' jobs, and a
+    SlurmError if it refuses the driver's.
     """
     run = folder.parent
     if previous := submitted(folder):
@@ -85,6 +88,8 @@ def submit(profile: Cluster, name: str, folder: Path, config: str) -> Submitted:
                 f"Job {previous.job} already drives this run ({state.name.lower()}). Follow it "
                 f"with: daskmetrics status --follow {run}, or end it with: scancel {previous.job}"
             )
+    if profile.kind == "slurm":
+        commands.rehearse_workers(profile, LaunchInfo())
     with private():
         folder.mkdir(parents=True, exist_ok=True)
     config_file = atomic_write(folder / "config.yaml", config)
@@ -108,6 +113,14 @@ def submitted(folder: Path) -> Submitted | None:
     return Submitted(**json.loads(file.read_text(encoding="utf-8")))
 
 
+def out_of_time(state: JobState) -> bool:
+    """Whether a driver's job has ended because its walltime did: Slurm stops the driver before."""
+    if state.name == "TIMEOUT":
+        return True
+    stopped = state.ended and state.exit.partition(":")[0] == STOPPED
+    return stopped and state.seconds_left is not None and state.seconds_left <= WARNING + EARLIER
+
+
 def describe(job: Submitted, state: JobState | None) -> str:
     """A driver's job in one sentence.
 
@@ -116,6 +129,11 @@ def describe(job: Submitted, state: JobState | None) -> str:
     """
     if state is None:
         return f"Slurm has forgotten job {job.job}, submitted {job.since}. Its log: {job.log}"
+    if out_of_time(state):
+        return (
+            f"Job {job.job} ran out of its walltime. Submit the same command again to resume; for more "
+            f"time, set cluster.driver_directives: ['--time=...']. Its log: {job.log}"
+        )
     text = f"Job {job.job} is {state.name.lower()}"
     if state.reason:
         text += f": {state.reason}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from daskmetrics.core.text import parse_walltime
 
 # seconds before its job's time limit at which a worker takes no more work; less for a short job
 EARLY = 60.0
+EXCLUDE = "--exclude="
+PROLOGUE_ENDED = "The prologue ended with status"  # a line of the job's log
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class LaunchInfo:
     python: str = "python"  # the interpreter, on a file system that the nodes share with the driver
     # files of the certificates, by the options of ``dask worker``: ``ca-file``, ``cert``, ``key``
     tls: Mapping[str, str] = field(default_factory=dict)
+    exclude: tuple[str, ...] = ()  # nodes that break jobs
 
     @property
     def comment(self) -> str:
@@ -67,7 +70,7 @@ def script(pool: WorkerPool, launch: LaunchInfo | None = None) -> str:
         # Slurm sets this variable only since 23.02
         f"end=${{SLURM_JOB_END_TIME:-$(($(date +%s) + {parse_walltime(profile.walltime)}))}}",
         f"export SLURM_JOB_END_TIME=$((end - {pool.early}))",
-        *profile.prologue,
+        *_prologue(profile.prologue),
         # exec, so that signals of Slurm reach the worker itself
         shlex.join(["exec", launch.python, *_command(pool, launch)]),
     ]
@@ -78,6 +81,12 @@ def script(pool: WorkerPool, launch: LaunchInfo | None = None) -> str:
                 f"characters: {line!r}. Rename the folder that it names, or choose another one."
             )
     return "\n".join(lines) + "\n"
+
+
+def _prologue(lines: Sequence[str]) -> Sequence[str]:
+    if not lines:
+        return lines
+    return [*lines, f'echo "{PROLOGUE_ENDED} $?."']
 
 
 def output(folder: str | Path, name: str) -> str:
@@ -121,6 +130,10 @@ def _directives(pool: WorkerPool, launch: LaunchInfo) -> Iterator[str]:
         yield f"--gres={pool.gres}"
     yield "--no-requeue"  # the supervisor has replaced the job already
     yield from profile.directives  # of two equal ones Slurm takes the last
+    if launch.exclude:
+        words = [word for word in profile.directives if word.startswith(EXCLUDE)]
+        nodes = [*(word.removeprefix(EXCLUDE) for word in words), *launch.exclude]
+        yield f"{EXCLUDE}{','.join(nodes)}"
 
 
 def _command(pool: WorkerPool, launch: LaunchInfo) -> Iterator[str]:

@@ -70,8 +70,8 @@ def map(
     iterable : iterable
         The items: numbers, text, lists, dicts, arrays, dataclasses. It is consumed at once.
     client : distributed.Client or cluster of Dask
-        Of any class, also an asynchronous one; it stays open. Its workers should have one thread
-        each.
+        Of any class, also an asynchronous one; it stays open. Its workers are other processes, and
+        should have one thread each.
     journal : Journal, str or Path
         An open journal, or a folder, which is created if it does not exist.
     batch_size : int
@@ -99,8 +99,8 @@ def map(
     Raises
     ------
     ConfigError
-        If the function cannot be pickled or loaded on the workers, or an item has no reproducible
-        content.
+        If the function cannot be pickled or loaded on the workers, an item has no reproducible
+        content, or the workers are threads of this process.
     LockedError
         If another process uses the folder.
     ClusterLostError

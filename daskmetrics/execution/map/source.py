@@ -314,6 +314,7 @@ class MapSource:
             resources=self.options.resources,
             note={"items": [item.key for item in batch]},
             timeout=timeout,
+            delay=wait,
         )
 
     def tell(self, record: Record) -> None:

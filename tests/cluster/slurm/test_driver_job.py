@@ -8,7 +8,7 @@ import yaml
 
 from daskmetrics import config
 from daskmetrics.cluster.slurm.commands import JobState, parse_job_state
-from daskmetrics.cluster.slurm.driver_job import script, submit, submitted
+from daskmetrics.cluster.slurm.driver_job import Submitted, describe, script, submit, submitted
 from daskmetrics.core.errors import ConfigError
 
 RECORDED = Path(__file__).parent / "recorded" / "driver.sbatch"
@@ -64,6 +64,21 @@ def test_the_submitted_configuration_reads_back_unchanged():
 def test_the_state_of_a_job_is_parsed(printed, state):
     assert parse_job_state(printed) == state
     assert state.ended == (state.name != "PENDING")
+
+
+@pytest.mark.parametrize(
+    ("ended", "out_of_time"),
+    [
+        ("JobState=TIMEOUT ExitCode=0:15 RunTime=01:00:10 TimeLimit=01:00:00", True),
+        ("JobState=FAILED ExitCode=130:0 RunTime=00:57:20 TimeLimit=01:00:00", True),
+        ("JobState=FAILED ExitCode=130:0 RunTime=00:20:00 TimeLimit=01:00:00", False),
+        ("JobState=FAILED ExitCode=2:0 RunTime=00:59:00 TimeLimit=01:00:00", False),
+        ("JobState=RUNNING ExitCode=0:0 RunTime=00:59:00 TimeLimit=01:00:00", False),
+    ],
+)
+def test_a_driver_that_ran_out_of_walltime_says_so_with_the_remedy(ended, out_of_time):
+    text = describe(Submitted("7", "7.log", "today"), parse_job_state(ended))
+    assert ("ran out of its walltime" in text and "--time=" in text) == out_of_time
 
 
 def test_without_slurm_no_submission_is_recorded(tmp_path, monkeypatch):

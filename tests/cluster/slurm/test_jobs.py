@@ -21,6 +21,8 @@ class Bench:
         self.arrivals: set[str] = set()
         self.draining: set[str] = set()
         self.killed: set[str] = set()
+        self.refused: set[str] = set()
+        self.node: str | None = None  # where all jobs run
 
     def step(self, after: float = 30.0, queue: dict[str, QueuedJob] | None = None) -> PoolDecision:
         """The decision after some seconds; ``queue`` is what a queue that lies shows."""
@@ -34,6 +36,7 @@ class Bench:
                 frozenset(self.arrivals | self.workers.keys()),
                 frozenset(self.draining),
                 frozenset(self.killed),
+                frozenset(self.refused),
             ),
             self.rules,
             self.target,
@@ -60,7 +63,7 @@ class Bench:
     def run(self, *jobs: str, arrive: bool = True) -> None:
         for job in jobs:
             self.queue[job] = replace(
-                self.queue[job], state="RUNNING", nodes=f"node{job}", reason=""
+                self.queue[job], state="RUNNING", nodes=self.node or f"node{job}", reason=""
             )
             names = [f"gpu-{job}"]
             if self.rules.processes > 1:
@@ -200,6 +203,50 @@ def test_if_all_jobs_fail_at_once_the_cluster_stops_at_once():
         bench.end(job, "FAILED")
     decision = bench.step()
     assert decision.stop and not decision.submit and len(decision.lines) == 1
+
+
+def test_a_node_that_breaks_two_jobs_is_excluded_once_and_does_not_end_the_cluster():
+    bench = Bench(target=8)
+    bench.step()
+    bench.node = "bad"
+    bench.run(*bench.ids(), arrive=False)
+    bench.step()
+    for job in bench.ids():
+        bench.end(job, "FAILED")
+    decision = bench.step()
+    assert not decision.stop and bench.jobs.failed == 2
+    assert bench.jobs.excluded == ("bad",)
+    assert [job.node for job in decision.newly_excluded] == ["bad"]
+    assert bench.step().submit == 8
+    bench.end("9", "FAILED")  # it had been sent there before
+    assert not bench.step().newly_excluded and bench.jobs.excluded == ("bad",)
+
+
+def test_a_job_that_lost_its_worker_says_nothing_about_its_node():
+    bench = started()
+    for _ in range(3):
+        bench.node = "good"
+        bench.run(*bench.ids())
+        bench.step()
+        for job in bench.ids():
+            bench.end(job, "FAILED")
+        assert bench.step().submit == 2 and not bench.jobs.failed_on
+
+
+def test_a_job_whose_worker_is_refused_ends_and_counts_against_its_node():
+    bench = Bench(target=2)
+    bench.step()
+    bench.run("1")
+    bench.node = "old"
+    for number in (2, 3):
+        bench.run(str(number))
+        bench.step()
+        bench.refused.add(f"gpu-{number}")
+        decision = bench.step()
+        line = f"Job {number} on old was refused: its worker has other versions than the driver."
+        assert decision.lines == (line,) and cancelled(decision) == [str(number)]
+        assert bench.step().submit == 1 and not decision.stop
+    assert bench.jobs.excluded == ("old",)
 
 
 def test_while_other_jobs_work_single_jobs_are_retried_periodically():

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from distributed import Client, LocalCluster
 from distributed.comm import CommClosedError
 
 import daskmetrics as dm
@@ -203,6 +204,21 @@ def test_a_resource_that_no_worker_offers_is_reported(client, tmp_path, monkeypa
     monkeypatch.setattr("daskmetrics.execution.map.api.PROBE_SECONDS", 1.0)
     with pytest.raises(ConfigError, match=r"No worker that offers {'TPU': 1} answered"):
         list(dm.map(twice, range(3), client=client, journal=tmp_path / "run", resources={"TPU": 1}))
+
+
+@pytest.mark.parametrize("protocol", ["inproc://", "tcp://"])
+def test_workers_that_are_threads_of_the_caller_are_refused(tmp_path, protocol):
+    """An item that ends its process would end the user's Python."""
+    with (
+        LocalCluster(1, processes=False, protocol=protocol, dashboard_address=":0") as cluster,
+        Client(cluster) as given,
+    ):
+        for client in (given, cluster):
+            with pytest.raises(
+                ConfigError, match="client: its workers are threads of this process"
+            ):
+                list(dm.map(twice, [9], client=client, journal=tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_folder_of_an_experiment_is_refused(client, tmp_path):
