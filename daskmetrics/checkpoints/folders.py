@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import cache
 from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
@@ -41,6 +42,8 @@ CHECKPOINT = re.compile(r"checkpoint-\d+")
 STATE = "trainer_state.json"  # what these trainers write last
 _OF_A_TRAINER = ("training_args.bin", "optimizer.*", "scheduler.pt", "rng_state*.pth", STATE)
 
+_FLOATS = {"F64", "F32", "F16", "BF16"}  # types of safetensors
+_BLOCK = re.compile(r"(.*?)\.(\d+)\.")  # the name of a tensor of a block: its stack and its number
 _HEADER = 100 << 20  # bytes: no header of a safetensors file is longer
 _BESIDE_WEIGHTS = (
     ".json",
@@ -380,7 +383,7 @@ def fault(folder: Path) -> str:
         if is_adapter(network):
             name = CONFIG
         _check_json(network / name)
-        check_weights(network)
+        weight_headers(network)
         try:
             _check_json(folder / STATE)
         except Incomplete as problem:
@@ -406,13 +409,25 @@ def _check_json(file: Path) -> None:
         raise Incomplete(f"{file.name} is no mapping")
 
 
-def check_weights(folder: Path) -> None:
-    """Raise `Incomplete` if the weights in a folder cannot be read, by the headers of its files."""
+@dataclass(frozen=True)
+class TensorHeader:
+    """What the header of a .safetensors file says of a tensor."""
+
+    dtype: str  # such as F32
+    shape: tuple[int, ...]
+
+
+def weight_headers(folder: Path) -> dict[str, TensorHeader]:
+    """The tensors in a folder by name, by the headers of its .safetensors files.
+
+    Raises `Incomplete` if the weights cannot be read.
+    """
     names = files_of(folder) or files_of(folder, pickled=True)
     if not names:
         if any(folder.glob("*.index.json")):
             raise Incomplete("not all weights")
         raise Incomplete("no weights")
+    headers: dict[str, TensorHeader] = {}
     for name in names:
         if not name.endswith(".safetensors"):
             continue
@@ -423,11 +438,101 @@ def check_weights(folder: Path) -> None:
                 if length > _HEADER:
                     raise ValueError(f"a header of {length} bytes")
                 header = parse(file.read(length))
-            tensors = [values for tensor, values in header.items() if tensor != "__metadata__"]
-            wanted = max(
-                (8 + length + tensor["data_offsets"][1] for tensor in tensors), default=size
-            )
+            header.pop("__metadata__", None)
+            ends = [8 + length + tensor["data_offsets"][1] for tensor in header.values()]
+            wanted = max(ends, default=size)
+            for tensor, values in header.items():
+                headers[tensor] = TensorHeader(str(values["dtype"]), tuple(values["shape"]))
         except (ValueError, LookupError, TypeError, AttributeError):
             raise Incomplete(f"{name} has no complete header") from None
         if size != wanted:
             raise Incomplete(f"{name} has {size:,} of {wanted:,} bytes")
+    return headers
+
+
+def own_code(folder: Path) -> str:
+    """The class in a folder's own code that its configuration or tokenizer names (``auto_map``);
+    empty if there is none.
+    """
+    for name in ("config.json", "tokenizer_config.json"):
+        if (folder / name).is_file():
+            names = read_json(folder / name, dict).get("auto_map")
+            if names:
+                return f"{name}: {names!s:.200}"
+    return ""
+
+
+def require_agreement(folder: Path, headers: Mapping[str, TensorHeader]) -> None:
+    """Check that the tensors and the tokenizer of a folder fit its configuration.
+
+    A network of another depth would silently be cut, and numbers of another type be read as if they
+    were weights. A folder without a configuration, such as that of an adapter, is not checked.
+
+    Raises
+    ------
+    ConfigError
+        With what the configuration says, what is there, and the remedy.
+    """
+    if not (folder / "config.json").is_file():
+        return
+    config = read_json(folder / "config.json", dict)
+    depth, width = shape_of(folder / "config.json")
+    rows = config.get("vocab_size")
+    problem = ""
+    if headers:
+        problem = _disagreement(config, depth, width, headers)
+    tokenizer = tokenizer_folder(folder)
+    if not problem and type(rows) is int and tokenizer and (tokenizer / "tokenizer.json").is_file():
+        status = (tokenizer / "tokenizer.json").stat()
+        greatest = _greatest_token(tokenizer / "tokenizer.json", status.st_size, status.st_mtime_ns)
+        if greatest >= rows:
+            problem = (
+                f"its tokenizer has the token number {greatest:,}, and the embedding has {rows:,} "
+                "rows (vocab_size)"
+            )
+    if problem:
+        raise ConfigError(
+            f"'{folder}' does not fit its config.json: {problem}. Copy config.json, the weights and "
+            "the tokenizer of one model into it, or leave it out of 'revisions'."
+        )
+
+
+def _disagreement(
+    config: Mapping[str, Any], depth: int, width: int, headers: Mapping[str, TensorHeader]
+) -> str:
+    blocks: dict[str, set[str]] = {}
+    for name in headers:
+        if match := _BLOCK.match(name):
+            blocks.setdefault(match[1], set()).add(match[2])
+    if not blocks:
+        return ""  # the loader says which names are missing
+    is_quantized = any("quantization" in name or "compression" in name for name in config)
+    for name, tensor in headers.items():
+        is_matrix = name.endswith(".weight") and len(tensor.shape) > 1
+        if is_matrix and tensor.dtype not in _FLOATS and not is_quantized:
+            return f"'{name}' has numbers of the type {tensor.dtype}, and no quantization is named"
+    sizes = set(chain.from_iterable(tensor.shape for tensor in headers.values()))
+    for key, size in (("vocab_size", config.get("vocab_size", width)), ("the hidden size", width)):
+        if type(size) is int and size not in sizes:
+            return f"{key} is {size:,}, and no tensor has this dimension"
+    counts = sorted(map(len, blocks.values()))
+    # a block that predicts further tokens is behind the others, and blocks may share their weights
+    is_shared = any("groups" in name or "share" in name for name in config)
+    further = depth + int(config.get("num_nextn_predict_layers") or 0)
+    if not is_shared and not {depth, further} & set(counts):
+        return f"it says {depth} blocks, and there are weights of {counts[-1]}"
+    return ""
+
+
+@cache
+def _greatest_token(file: Path, size: int, changed: int) -> int:
+    """The greatest number of a token in a tokenizer.json of this size and time; -1 if it names none."""
+    content = read_json(file, dict)
+    with readable("The tokenizer", file):
+        vocabulary = (content.get("model") or {}).get("vocab") or {}
+        numbers = [token["id"] for token in content.get("added_tokens") or ()]
+        if isinstance(vocabulary, Mapping):
+            numbers += vocabulary.values()
+        else:
+            numbers.append(len(vocabulary) - 1)
+        return max(map(int, numbers), default=-1)

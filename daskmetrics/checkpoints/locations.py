@@ -11,15 +11,17 @@ from daskmetrics.checkpoints import hub
 from daskmetrics.checkpoints.content import Content, OnMessage, contents
 from daskmetrics.checkpoints.folders import (
     Incomplete,
-    check_weights,
     files_of,
     is_adapter,
+    own_code,
     read_adapter,
     relevant,
+    require_agreement,
     revision_folders,
     root_of,
     shape_of,
     tokenizer_folder,
+    weight_headers,
 )
 from daskmetrics.checkpoints.hub import Rolling, rolling
 from daskmetrics.config import Model
@@ -33,6 +35,9 @@ from daskmetrics.core.names import (
     training_order,
 )
 from daskmetrics.core.text import equal_names, listed
+
+# the code beside weights that transformers would run, by the names that it gives to the files
+_CODE = ("modeling_", "configuration_", "tokenization_")
 
 
 @dataclass(frozen=True)
@@ -315,6 +320,12 @@ def _find_on_hub(model: Model, on_message: OnMessage | None, number: int) -> Loc
     by_commit = hub.listings(source, cached_commits, ask=False)
     by_commit |= hub.listings(source, set(commits.values()).difference(cached_commits), not silence)
     listings = {name: by_commit[commit] for name, commit in commits.items() if commit in by_commit}
+    if not model.ignore_code:
+        for name, listing in listings.items():
+            code = sorted(
+                file for file in listing if file.startswith(_CODE) and file.endswith(".py")
+            )
+            _refuse_code(model, f"{source}@{name}", ", ".join(code[:3]))
     by_revision = _hub_contents(model, listings, folders, on_message)
     empty = [name for name in names if name in by_revision and not by_revision[name].digests]
     offered, remedy = hub.offered(source, listings, model.pickled, f"models.{number}.pickled: true")
@@ -400,10 +411,13 @@ def _located(
         if others:
             aliases[name] = others
     texts = list(warnings)
+    for revision in chosen.values():
+        if revision.folder and not model.ignore_code:
+            _refuse_code(model, str(revision.folder), own_code(revision.folder))
     for name, revision in chosen.items():
         try:
             if revision.folder:
-                check_weights(revision.folder)
+                require_agreement(revision.folder, weight_headers(revision.folder))
         except Incomplete as problem:
             texts.append(
                 f"{name} cannot be read and will be recorded as an error: {problem}; copy its "
@@ -418,6 +432,16 @@ def _located(
         aliases=aliases,
         warnings=tuple(f"{model.name}: {text}" for text in texts),
     )
+
+
+def _refuse_code(model: Model, where: str, code: str) -> None:
+    if code:
+        raise ConfigError(
+            f"Model '{model.name}': '{where}' has code of its own ({code}), which is not run, and the "
+            "class that transformers has for this type may compute something else. If that class is "
+            "meant, write 'ignore_code: true' into the model; otherwise load it yourself and pass "
+            "it to daskmetrics.layers (docs/models.md)."
+        )
 
 
 def _precedence(name: str) -> tuple[int, bool]:

@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -19,11 +20,11 @@ from click.shell_completion import CompletionItem
 
 from daskmetrics.core.errors import (
     NO_ROOM,
-    UNWRITABLE,
     ConfigError,
     DaskmetricsError,
     LockedError,
     did_you_mean,
+    system_error,
 )
 from daskmetrics.core.files import RUNS, run_names
 from daskmetrics.core.table import printable_lines
@@ -134,14 +135,17 @@ def show_summary(run: Run) -> None:
 
 
 def friendly(command: Callable[..., T]) -> Callable[..., T]:
-    """Print errors of this package as one message, without a traceback; exit code 2 if nothing was
-    started.
+    """Print errors of this package and of the operating system as one message, without a traceback;
+    exit code 2 if nothing was started.
     """
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> T:
         try:
-            return command(*args, **kwargs)
+            try:
+                return command(*args, **kwargs)
+            finally:
+                sys.stdout.flush()  # here, and not at the end of Python, its errors have a message
         except DaskmetricsError as error:
             say(f"Error: {error}", err=True)
             sys.exit(2 if isinstance(error, (ConfigError, LockedError)) else 1)
@@ -152,15 +156,22 @@ def friendly(command: Callable[..., T]) -> Callable[..., T]:
             )
             sys.exit(INTERRUPTED)
         except BrokenPipeError:  # the reader, such as head, has ended
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _discard_output()
             sys.exit(0)
         except OSError as error:
-            if error.errno not in UNWRITABLE | NO_ROOM or error.filename is None:
-                raise
-            say(f"Error: '{error.filename}' cannot be written or read: {error.strerror}.", err=True)
+            if error.filename is None and error.errno in NO_ROOM:
+                _discard_output()
+                error.filename = "standard output"
+            say(f"Error: {system_error(error)}", err=True)
             sys.exit(1)
 
     return run
+
+
+def _discard_output() -> None:
+    """Lose what standard output does not take, which Python would try to write again."""
+    with suppress(ValueError):  # a notebook's or a test's is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @dataclass(frozen=True)
@@ -247,6 +258,10 @@ class Sections(click.Group):
         super().__init__(*arguments, **options)
         self._sections = sections
         self._moved = moved or {}
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the words and run the command; errors of the reading, too, are printed as messages."""
+        return friendly(super().main)(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; its errors are printed as messages."""

@@ -17,6 +17,7 @@ from daskmetrics.config._cluster import Cluster
 from daskmetrics.config.schema import PRESETS, Config
 from daskmetrics.config.section import Section
 from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.files import require_regular
 
 _DEEPEST = 100  # brackets in brackets
 # the key of a section for which a name stands
@@ -231,6 +232,7 @@ def _as_mapping(section: str, key: str, value: object) -> dict[Any, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    require_regular(path)
     try:
         data = _parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:

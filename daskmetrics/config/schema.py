@@ -103,6 +103,13 @@ class Model(Section):
         description="Allow pickled weights (.bin) where there is no .safetensors file.",
         examples=[True],
     )
+    ignore_code: bool = Field(
+        False,
+        description="Read a model that comes with code of its own (`auto_map` in `config.json`) by "
+        "the class that transformers has for its type. That code is never run; without this, the "
+        "model is refused.",
+        examples=[True],
+    )
     disk: Size | None = Field(
         None,
         description="Disk space for the checkpoints of a hub id: each is downloaded when it is "

@@ -19,15 +19,25 @@ __all__ = [
     "did_you_mean",
     "is_out_of_memory",
     "room_for",
+    "system_error",
     "unknown",
 ]
 
 #: Error numbers for a full disk, an exceeded quota, and a file that is too large.
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-#: Error numbers for a place that takes no writing: read-only, forbidden, failing or gone from the
-#: network.
-UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE})
-
+_PERMISSIONS = "make the place writable"
+_REMEDIES = {
+    **dict.fromkeys(NO_ROOM, "free some space, or raise the quota or the limit of file sizes"),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), _PERMISSIONS),
+    **dict.fromkeys((errno.EIO, errno.ESTALE), "check the disk or the network file system"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit of open files (ulimit -n)"),
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ENOENT: "check the path, and whether the file or the current folder was removed",
+}
+"""What to do, by the number of the error. All but the last two come and go while a run writes into
+its own folder, which then waits.
+"""
+_PASSING = frozenset(_REMEDIES) - {errno.ENAMETOOLONG, errno.ENOENT}
 
 _LONGEST = 2000  # characters of each end of a message
 # Of what CUDA's libraries say in a plain RuntimeError when they get no memory, and of what a CPU
@@ -76,6 +86,19 @@ class DiskFullError(StorageError):
     """The disk or a quota is full; recorded results are safe, and the run can be resumed."""
 
 
+def system_error(error: OSError) -> str:
+    """The path, the reason and the remedy of an error of the operating system.
+
+    >>> system_error(OSError(errno.ENAMETOOLONG, "File name too long", "runs/aaa"))
+    "'runs/aaa': File name too long. Please choose a shorter name, and run the same command again."
+    """
+    reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
+    if error.filename is not None:
+        reason = f"'{error.filename!s:.300}': {reason}"
+    remedy = _REMEDIES.get(error.errno or 0, "remove the cause")
+    return f"{reason.removesuffix('.')}. Please {remedy}, and run the same command again."
+
+
 @contextmanager
 def room_for(what: str) -> Iterator[None]:
     """Turn the error of a disk into one that names what was written.
@@ -85,22 +108,20 @@ def room_for(what: str) -> Iterator[None]:
     DiskFullError
         In place of the OSError, if the disk or a quota is full.
     StorageError
-        If the place takes no writing for another reason.
+        If the place takes no writing for another reason, or too many files are open.
     """
     try:
         yield
     except OSError as error:
+        if error.errno not in _PASSING:
+            raise
+        kind, problem = StorageError, "Cannot write"
         if error.errno in NO_ROOM:
-            raise DiskFullError(
-                f"No room for {what} ({error.strerror}). Recorded results are safe: free some "
-                "space and run the same command again."
-            ) from error
-        if error.errno in UNWRITABLE:
-            raise StorageError(
-                f"Cannot write {what} ({error.strerror}). Recorded results are safe: make the "
-                "place writable and run the same command again."
-            ) from error
-        raise
+            kind, problem = DiskFullError, "No room for"
+        raise kind(
+            f"{problem} {what} ({error.strerror}). Recorded results are safe: "
+            f"{_REMEDIES[error.errno]}, and run the same command again."
+        ) from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from daskmetrics.core.errors import ConfigError, did_you_mean
+from daskmetrics.core.errors import ConfigError, DataError, did_you_mean
 
 RUNS = Path("runs")  # where runs are kept by name, below the current folder
 
@@ -72,12 +73,14 @@ class RunFolder:
                 f"The run folder '{self.path}' cannot be created or written: {error.strerror}. "
                 "Choose another --folder."
             ) from error
+        require_regular(self.path)
         return self
 
     def must_exist(self) -> RunFolder:
         """The folder itself; raises ConfigError, which names the runs that exist, if it holds no
-        run.
+        run, and DataError if one of its files is a pipe or a device.
         """
+        require_regular(self.path)
         if self.journal.is_file():
             return self
         name = self.path.name
@@ -91,6 +94,33 @@ class RunFolder:
                     f"No run in '{self.path}'.{question} Runs in '{folder}': {', '.join(names)}."
                 )
         raise ConfigError(f"No run in '{self.path}'. Start one with: daskmetrics run")
+
+
+def require_regular(path: Path, below: bool = False) -> None:
+    """Check that a file, or every entry of a folder, is a regular file or a folder; reading a pipe
+    would wait for ever. ``below`` includes the folders in it.
+
+    Raises
+    ------
+    DataError
+        If one is a pipe, a socket or a device.
+    """
+    with suppress(FileNotFoundError):
+        mode = path.stat().st_mode
+        if stat.S_ISREG(mode):
+            return
+        if not stat.S_ISDIR(mode):
+            raise DataError(
+                f"'{path}' is a pipe, a socket or a device, which is not read. Put a regular file "
+                "there, or remove it."
+            )
+        with os.scandir(path) as entries:
+            for entry in entries:
+                # the listing has the kind: only links, pipes and devices need a look of their own
+                is_plain = entry.is_file(follow_symlinks=False)
+                is_folder = entry.is_dir()
+                if (below and is_folder) or not (is_plain or is_folder):
+                    require_regular(Path(entry.path), below)
 
 
 def run_names(folder: Path) -> list[str]:

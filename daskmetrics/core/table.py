@@ -5,16 +5,23 @@ from __future__ import annotations
 import csv
 import html
 import io
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
+    import pandas
     from rich.console import Console, ConsoleOptions
     from rich.table import Table as RichTable
 
+T = TypeVar("T")
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters that make a spreadsheet compute
+# a lone return ends a row where a writer leaves it without quotes
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
 _UNBOUNDED = 10_000  # columns in a file or a pipe: each row stays on one line
 
 
@@ -84,7 +91,9 @@ class Table:
     def as_csv(self) -> str:
         """Header and rows as comma-separated values."""
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([self.header, *self.rows])
+        writer = csv.writer(text, lineterminator="\n")
+        for row in (self.header, *self.rows):
+            writer.writerow(map(spreadsheet_cell, row))
         return text.getvalue()
 
     def as_html(self) -> str:
@@ -96,6 +105,31 @@ class Table:
         body = "".join(f"<tr>{_elements('td', row)}</tr>" for row in self.rows)
         notes = _elements("p", self.notes)
         return f"{heading}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+
+def spreadsheet_cell(value: T) -> T | str:
+    r"""A cell of a CSV file that no spreadsheet runs and no terminal obeys; all but texts stay.
+
+    A text that begins like a formula gets an apostrophe in front of it, unless it is a number, and
+    control characters are written as escapes.
+
+    >>> [spreadsheet_cell(cell) for cell in ("=1+1", "@a", "-0.5", -0.5, "a\x1b[2J", "-")]
+    ["'=1+1", "'@a", '-0.5', -0.5, 'a\\x1b[2J', '-']
+    """
+    if not isinstance(value, str):
+        return value
+    text = _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), value)
+    if text.startswith(_FORMULA) and len(text) > 1:
+        try:
+            float(text)
+        except ValueError:
+            return f"'{text}"
+    return text
+
+
+def spreadsheet_frame(table: pandas.DataFrame) -> pandas.DataFrame:
+    """The table with names and cells that a CSV file may hold (`spreadsheet_cell`)."""
+    return table.rename(columns=spreadsheet_cell).map(spreadsheet_cell)
 
 
 def _elements(tag: str, texts: Iterable[str]) -> str:

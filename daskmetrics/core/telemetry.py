@@ -9,6 +9,7 @@ the CPU and memory of the rank of a process group, which is a process of its own
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -99,7 +100,9 @@ class TelemetryFile:
             rounded = (round(numbers[q]) if q in numbers else None for q in PLACES)
             row[name] = [doing.get(name, ""), *rounded]
         with suppress(OSError):
-            with self.path.open("a", encoding="utf-8") as file:
+            # private also where another thread is the main one, whose mask `private` sets
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            with os.fdopen(descriptor, "a", encoding="utf-8") as file:
                 file.write(json.dumps([round(now, 1), row], separators=(",", ":")) + "\n")
             self._count += len(row)
             if self._count > self._most:

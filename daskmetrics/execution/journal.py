@@ -44,7 +44,7 @@ from daskmetrics.core.errors import (
     room_for,
 )
 from daskmetrics.core.events import Event, Record, from_json, records, to_json
-from daskmetrics.core.files import atomic_write
+from daskmetrics.core.files import atomic_write, require_regular
 from daskmetrics.core.serialization import build, parse
 
 FORMAT = 1  #: of the journal; docs/faults.md says which formats a version reads
@@ -119,6 +119,8 @@ def numbered(path: Path) -> list[tuple[int, Event]]:
 
 def scan(path: Path) -> Contents:
     """Everything that a journal holds; errors as for `read`."""
+    require_regular(path)
+    require_regular(mark_of(path))
     committed, mark_checksum = _read_mark(path)  # before the lines: a writer may add some meanwhile
     entries: list[Event] = []
     length = checksum = torn = 0

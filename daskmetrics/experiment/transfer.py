@@ -23,6 +23,7 @@ from daskmetrics.core.events import RunStarted, latest, records, require_printab
 from daskmetrics.core.files import RunFolder, private
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.core.results import Scored
+from daskmetrics.core.table import spreadsheet_cell
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import read as read_journal
 from daskmetrics.experiment._run import begin
@@ -81,9 +82,8 @@ def to_csv(folder: RunFolder, path: Path) -> int:
             score = [result.score, result.stderr, result.n]
             cost = [record.seconds, result.encode_seconds, result.protocol]
             readout = [arm.readout] if has_readouts else []
-            writer.writerow(
-                [arm.model, arm.revision, arm.layer, cell.task, kind, *score, *cost, *readout]
-            )
+            row = [arm.model, arm.revision, arm.layer, cell.task, kind, *score, *cost, *readout]
+            writer.writerow(map(spreadsheet_cell, row))
     return len(scores)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from daskmetrics.core.errors import ConfigError, DataError, room_for
 from daskmetrics.core.status import Status
+from daskmetrics.core.table import spreadsheet_frame
 from daskmetrics.report._run import Run
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def export(run: Run, kind: Format, path: Path | None = None) -> Path:
                 )
             frame(run).to_parquet(path, index=False)
         else:
-            frame(run).to_csv(path, index=False)
+            spreadsheet_frame(frame(run)).to_csv(path, index=False)
     return path
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import zarr
 
 from daskmetrics.core.errors import DataError, room_for
-from daskmetrics.core.files import private
+from daskmetrics.core.files import private, require_regular
 from daskmetrics.core.names import Checkpoint, Suite
 from daskmetrics.core.serialization import parse, readable
 from daskmetrics.core.status import FLAGS
@@ -194,6 +194,7 @@ class Reader:
 
     def __init__(self, path: Path, model: str) -> None:
         _require_format(path)
+        require_regular(path / model, below=True)
         self._folder = path / model
         with readable(model, path):
             self._group = _open_group(path, model)
@@ -287,6 +288,7 @@ def open_tree(path: Path) -> Any:
 
     if not path.exists():
         raise DataError(f"There is no store at '{path}'.")
+    require_regular(path, below=True)
     _require_format(path)
     with readable("The store", path):
         return xarray.open_datatree(path, engine="zarr", consolidated=False, chunks=None)
@@ -297,6 +299,7 @@ def _open_group(path: Path, model: str) -> zarr.Group:
 
 
 def _require_format(path: Path) -> None:
+    require_regular(path)
     number = _attributes(path).get("format", FORMAT)
     if number != FORMAT:
         raise DataError(

@@ -332,7 +332,7 @@ class _Table:
 def _is_number(value: object) -> bool:
     try:
         return -1e300 < float(value) < 1e300  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
 
 

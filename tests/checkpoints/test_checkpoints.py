@@ -222,3 +222,54 @@ def test_a_revision_in_the_hubs_cache_is_found_and_loaded_offline(tmp_path, mini
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )
     assert done.stdout == "6 ('step0',) (1, 1, 384)\n", done.stderr
+
+
+def with_header(folder: Path, tensors, tokens=99, **config) -> Path:
+    """A checkpoint of two blocks, with these tensors in place of some of its own."""
+    checkpoint(folder, **config)
+    header = {"embeddings.weight": np.ones((100, 8), np.float32)}
+    header |= {f"layer.{i}.weight": np.ones((8, 8), np.float32) for i in range(2)}
+    content = {name: array for name, array in {**header, **tensors}.items() if array is not None}
+    (folder / "model.safetensors").write_bytes(save(content))
+    vocabulary = {"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": tokens}]}
+    (folder / "tokenizer.json").write_text(json.dumps(vocabulary))
+    return folder
+
+
+MATRIX = np.ones((8, 8), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "options", "message"),
+    [
+        ({}, {}, None),
+        ({"layer.2.weight": MATRIX}, {"num_nextn_predict_layers": 1}, None),
+        ({"layer.1.weight": None}, {"num_hidden_groups": 1}, None),
+        ({"layer.1.weight": MATRIX.astype(np.int8)}, {"quantization_config": {"bits": 8}}, None),
+        ({"layer.2.weight": MATRIX}, {}, "it says 2 blocks, and there are weights of 3"),
+        ({"layer.1.weight": None}, {}, "it says 2 blocks, and there are weights of 1"),
+        ({"layer.1.weight": MATRIX.astype(np.int8)}, {}, "'layer.1.weight' .* the type I8"),
+        ({}, {"vocab_size": 101}, "vocab_size is 101"),
+        ({}, {"hidden_size": 9}, "the hidden size is 9"),
+        ({}, {"tokens": 100}, "token number 100, and the embedding has 100 rows"),
+    ],
+)
+def test_weights_and_a_tokenizer_that_do_not_fit_the_configuration_are_refused(
+    tmp_path, tensors, options, message
+):
+    folder = with_header(tmp_path / "m", tensors, **options)
+    if message is None:
+        assert checkpoints.locate(model(folder)).warnings == ()
+        return
+    with pytest.raises(ConfigError, match=f"does not fit its config.json: .*{message}"):
+        checkpoints.locate(model(folder))
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+def test_a_model_with_code_of_its_own_is_refused_unless_the_code_is_to_be_ignored(tmp_path, file):
+    folder = with_header(tmp_path / "m", {})
+    content = json.loads((folder / "config.json").read_text())
+    (folder / file).write_text(json.dumps({**content, "auto_map": {"AutoModel": "evil.Model"}}))
+    with pytest.raises(ConfigError, match=rf"code of its own \({file}: .*evil.*ignore_code: true"):
+        checkpoints.locate(model(folder))
+    assert checkpoints.locate(model(folder, ignore_code=True)).width == 8

@@ -171,7 +171,7 @@ def test_what_did_not_wait_is_written_again_after_the_disk_has_failed(paths, mon
         safe = paths[0].stat().st_size
         journal.append(numbered(1), wait=False)
         monkeypatch.setattr(os, "fsync", fail_once)
-        with pytest.raises(StorageError, match="make the place writable"):
+        with pytest.raises(StorageError, match="check the disk or the network file system"):
             journal.append(numbered(2))
         journal.append(numbered(2))
     assert numbers(paths[0]) == [0, 1, 2]

@@ -270,7 +270,11 @@ def test_code_that_comes_with_a_model_is_not_run(tmp_path):
         "auto_map": {"AutoConfig": "evil.Config", "AutoModel": "evil.Model"},
     }
     (place / "config.json").write_text(json.dumps(plain))
-    location = checkpoints.locate(config.Model(name="a", source=str(place))).locations[0]
+    model = config.Model(name="a", source=str(place))
+    with pytest.raises(ConfigError, match="has code of its own"):
+        checkpoints.locate(model)
+    model = model.model_copy(update={"ignore_code": True})
+    (location,) = checkpoints.locate(model).locations
     with pytest.raises(DataError, match="Cannot load"), LoadedModel(location, config.Protocol()):
         pass
     assert not victim.exists()

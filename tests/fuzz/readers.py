@@ -189,6 +189,7 @@ def read_store(folder: Path) -> object:
 
 
 NETWORK = {"model_type": "bert", "num_hidden_layers": 2, "hidden_size": 8, "vocab_size": 100}
+NETWORK |= {"auto_map": None, "num_nextn_predict_layers": 0}
 SHIPPED = "sentence_transformers.models"
 MODULES = [
     {"idx": 0, "name": "0", "path": "", "type": f"{SHIPPED}.Transformer"},
@@ -203,14 +204,20 @@ def as_json(value: object) -> bytes:
 
 def model_files() -> dict[str, bytes]:
     weights = save(
-        {"embeddings.weight": np.ones((3, 4), np.float32), "head": np.zeros(5, np.float16)}
+        {
+            "embeddings.weight": np.ones((100, 8), np.float32),
+            "layer.0.bias": np.zeros(8, np.float16),
+            "layer.1.bias": np.zeros(8, np.float16),
+        }
     )
     pooling = {"word_embedding_dimension": 8, "pooling_mode_mean_tokens": True}
     return {
         "config.json": as_json(NETWORK),
         "model.safetensors": weights,
-        "model.safetensors.index.json": as_json({"weight_map": {"head": "model.safetensors"}}),
-        "tokenizer.json": b"{}",
+        "model.safetensors.index.json": as_json(
+            {"weight_map": {"layer.0.bias": "model.safetensors"}}
+        ),
+        "tokenizer.json": as_json({"model": {"vocab": {"a": 0, "b": 99}}}),
         "tokenizer_config.json": as_json({"model_max_length": 512, "padding_side": "left"}),
         "modules.json": as_json(MODULES),
         "1_Pooling/config.json": as_json(pooling),

@@ -6,11 +6,14 @@ docs/security.md lists the attacks and their tests.
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 import os
 import re
 import shutil
+from itertools import chain
 from pathlib import Path
 
 import pandas
@@ -24,6 +27,9 @@ from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.rows import read_lines, read_rows
+from daskmetrics.core.table import Table
+from daskmetrics.execution.map.result_table import write
+from daskmetrics.execution.map.source import ItemResult
 from tests.fuzz.readers import MODULES, SHIPPED, as_json, model_files, sealed
 from tests.report.conftest import Story, make_run
 
@@ -133,6 +139,27 @@ def test_a_forged_run_writes_nothing_outside_and_controls_neither_terminal_nor_p
     assert not Path("/tmp/outside").exists()
     for page in folder.rglob("*.html"):
         assert "<script>alert(1)" not in page.read_text(encoding="utf-8")
+
+
+FORMULAS = ("=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "=\x1b[2J")
+
+
+def test_a_spreadsheet_runs_no_cell_of_a_csv_file(tmp_path):
+    """Values and names of columns alike, and numbers stay numbers; other formats hold the texts."""
+    results = [
+        ItemResult("k", index, text, text, "ok", value={"a": text, text: -0.5})
+        for index, text in enumerate(FORMULAS)
+    ]
+    with write(results, tmp_path / "x.csv").open(newline="") as file:
+        header, *rows = list(csv.reader(file))
+    table = Table(FORMULAS, (FORMULAS, ("-0.5",) * len(FORMULAS)))
+    written = [*csv.reader(io.StringIO(table.as_csv(), newline=""))]
+    for cell in (*header, *chain(*rows), *chain(*written)):
+        assert re.fullmatch(r"-0\.5", cell) or not cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+        assert "\x1b" not in cell
+    assert {cell for row in rows for cell in row} >= {"'=1+1", "'@SUM(1)", r"'=\x1b[2J", "-0.5"}
+    lines = write(results, tmp_path / "x.jsonl").read_text().splitlines()
+    assert [json.loads(line)["value"]["a"] for line in lines] == list(FORMULAS)
 
 
 @pytest.mark.parametrize("page", ["security.md", "faults.md"])

@@ -17,7 +17,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -137,6 +137,34 @@ def test_broken_input_is_a_value_or_one_of_our_errors(name, tmp_path, monkeypatc
     reader = readers(tmp_path / "scratch")[name]
     (tmp_path / "files").mkdir()
     run(Bench(reader, tmp_path / "files"), CASES)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "output of Slurm"])  # no file
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("DASKMETRICS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "files").mkdir()
+    bench = Bench(readers(tmp_path / "scratch")[name], tmp_path / "files")
+
+    def stop(*_: object) -> None:
+        raise TimeoutError("waited for a pipe")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        for target in bench.reader.targets:
+            path = bench.folder / target
+            content = path.read_bytes()
+            path.unlink()
+            os.mkfifo(path)
+            signal.alarm(10)
+            with suppress(DaskmetricsError):
+                bench.reader.read(bench.folder)
+            signal.alarm(0)
+            path.unlink()
+            path.write_bytes(content)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def main(cases: int, first: int) -> Table:

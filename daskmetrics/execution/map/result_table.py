@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import atomic_file
 from daskmetrics.core.serialization import as_json, plain
-from daskmetrics.core.table import Table
+from daskmetrics.core.table import Table, spreadsheet_frame
+from daskmetrics.core.text import listed
 from daskmetrics.execution.map.function import is_json
 from daskmetrics.execution.map.source import ItemResult
 
@@ -94,8 +95,10 @@ def check_output(path: Path) -> None:
 def write(results: Sequence[ItemResult], path: str | Path) -> Path:
     """Write results to a file whose suffix gives the format: parquet, csv, json or jsonl.
 
-    An existing file is replaced only when the new one is complete. If the format cannot hold a value, such as an integer of more than 64 bits in a Parquet file, the
-    results are written as JSON Lines instead, with a warning.
+    An existing file is replaced only when the new one is complete. If a table cannot hold a column,
+    such as one with integers of more than 64 bits, the results are written as JSON Lines instead,
+    with a warning that names it. In CSV files, texts that a spreadsheet would run get an apostrophe
+    in front of them.
 
     Returns
     -------
@@ -128,14 +131,32 @@ def _write(results: Sequence[ItemResult], path: Path) -> None:
     with atomic_file(path) as file:
         match path.suffix:
             case ".parquet":
-                frame(results).to_parquet(file, index=False)
+                _checked(results).to_parquet(file, index=False)
             case ".csv":
-                frame(results).to_csv(file, index=False)
+                spreadsheet_frame(_checked(results)).to_csv(file, index=False)
             case ".json":
                 file.write(as_json([_line(result) for result in _in_order(results)]).encode())
             case _:
                 for result in _in_order(results):
                     file.write(json.dumps(plain(_line(result))).encode() + b"\n")
+
+
+def _checked(results: Sequence[ItemResult]) -> pd.DataFrame:
+    """The results as a table; raises OverflowError for integers that no column of numbers holds."""
+    table = frame(results)
+    if names := _beyond_64_bits(table):
+        raise OverflowError(f"integers of more than 64 bits in {listed(names)}")
+    return table
+
+
+def _beyond_64_bits(table: pd.DataFrame) -> list[str]:
+    """The columns with integers that no column of 64 bits holds."""
+
+    def is_larger(value: object) -> bool:
+        return isinstance(value, int) and not -(2**63) <= value < 2**63
+
+    objects = [name for name in table if table[name].dtype == object]
+    return [str(name) for name in objects if table[name].map(is_larger).any()]
 
 
 def _line(result: ItemResult) -> dict[str, Any]:
@@ -199,6 +220,10 @@ def summary_text(results: Sequence[ItemResult], total: int) -> str:
     if total > len(results):
         counts += f", {total - len(results)} to do"
     lines = [f"{counts}."]
+    if names := _beyond_64_bits(frame(results)):
+        lines.append(
+            f"  no statistics of {listed(names)}: integers of more than 64 bits; JSON Lines holds them"
+        )
     for status, reason, names in causes(results).to_numpy():
         lines.append(f"  {len(names)} x {status}: {reason}")
         lines.append(f"      items {', '.join(names[:SHOWN_ITEMS])}")
