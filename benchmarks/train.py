@@ -16,9 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from distributed import Client
 
@@ -26,7 +24,8 @@ from daskmetrics.cluster import connect
 from daskmetrics.config import DDP, Cluster, Recipe
 from daskmetrics.training import suite as suite
 from daskmetrics.training.ddp.driver import train
-from daskmetrics.training.ddp.ranks import DdpTraining
+from daskmetrics.training.ddp.ranks import Program, Progress
+from daskmetrics.training.recipe import DdpTraining
 
 ROOT = Path(__file__).parent.parent
 
@@ -38,7 +37,7 @@ class Quiet:
         if "failed" in text:
             print(text)
 
-    def step_done(self, training: DdpTraining, report: Mapping[str, Any]) -> None: ...
+    def progressed(self, program: Program, progress: Progress) -> None: ...
 
 
 def process_group(

@@ -72,12 +72,14 @@ if TYPE_CHECKING:
     from daskmetrics.experiment.direct import embed, measure
     from daskmetrics.experiment.watch_process import BackgroundWatch, WatchCallback
     from daskmetrics.report import BackgroundRun, Leaderboard, Run
+    from daskmetrics.training.progress import ProgressCallback, progress
 
 __version__ = next((each.version for each in distributions(name="daskmetrics")), "0+source")
 __all__ = [
     "ConfigError",
     "DaskmetricsError",
     "ProfileCluster",
+    "ProgressCallback",
     "Run",
     "WatchCallback",
     "__version__",
@@ -86,6 +88,7 @@ __all__ = [
     "map",
     "measure",
     "open",
+    "progress",
     "run",
     "train",
     "watch",
@@ -96,8 +99,10 @@ _PLACES = {
     "measure": "daskmetrics.experiment.direct:measure",
     "map": "daskmetrics.execution.map:map",
     "ProfileCluster": "daskmetrics.cluster:ProfileCluster",
+    "ProgressCallback": "daskmetrics.training.progress:ProgressCallback",
     "Run": "daskmetrics.report:Run",
     "WatchCallback": "daskmetrics.experiment.watch_process:WatchCallback",
+    "progress": "daskmetrics.training.progress:progress",
 }
 __getattr__ = on_first_use(__name__, _PLACES)  # Dask takes half a second
 
@@ -224,6 +229,8 @@ def run(
     from daskmetrics import config as configuration
     from daskmetrics import experiment, report
     from daskmetrics.execution.runner import client_of
+    from daskmetrics.experiment import train as training
+    from daskmetrics.experiment.watch import watch as follow
 
     if client is not None and cluster is not None:
         raise ConfigError("client and cluster: pass one of them.")
@@ -233,14 +240,18 @@ def run(
     profile = str(cluster) if isinstance(cluster, Path) else cluster if is_profile else None
     arguments = {"models": models, "tasks": tasks, "budget": budget, "cluster": profile, **sections}
     parsed, place = experiment.configured(config, arguments, settings, folder)
-    prepared = experiment.prepare(parsed, policy)
+    # a run that trains by programs finds its checkpoints when they appear
+    prepared = None if training.programs(parsed) else experiment.prepare(parsed, policy)
     what, given = ("cluster", cluster) if client is None and not is_profile else ("client", client)
     if given is None:
         import_module("daskmetrics.cluster.connection").import_early(parsed.cluster)
 
     def drive(display: experiment.Display) -> Run:
         with nullcontext() if given is None else client_of(given, what) as own:
-            experiment.run(prepared, place, display, own)
+            if prepared is None:
+                follow(parsed, place, display, own, trains=True)
+            else:
+                experiment.run(prepared, place, display, own)
         finished = report.Run(place.path)
         report.write(finished)
         return finished

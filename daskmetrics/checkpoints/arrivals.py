@@ -63,11 +63,10 @@ class Follower:
         revisions: dict[str, tuple[str, ...]] = {}
         waiting: dict[str, dict[str, str]] = {}
         for model in self._models:
-            source = Path(model.source or "").expanduser()
             if is_hub_id(model.source or ""):
                 names, faults = self._of_hub(model.source or "", now)
             else:
-                names, faults = self._of_folder(source, now)
+                names, faults = self._of_folder(model, now)
             revisions[model.name], waiting[model.name] = _selected(model, names), faults
         changed = max((since for _, since in self._seen.values()), default=0.0)
         return Arrivals(revisions, waiting, all(map(_is_finished, self._models)), changed)
@@ -83,9 +82,9 @@ class Follower:
             self._branches[source] = names, now, faults
         return names, faults
 
-    def _of_folder(self, source: Path, now: float) -> tuple[tuple[str, ...], dict[str, str]]:
+    def _of_folder(self, model: Model, now: float) -> tuple[tuple[str, ...], dict[str, str]]:
         complete, waiting = [], {}
-        for folder in _checkpoints(source):
+        for folder in _checkpoints(model):
             reason = self._fault(folder, now)
             if reason:
                 waiting[folder.name] = reason
@@ -110,12 +109,15 @@ class Follower:
         return AT_REST
 
 
-def _checkpoints(source: Path) -> Iterator[Path]:
-    """The folders of a suite with a step in their name; none while the trainer has not created the
-    suite.
+def _checkpoints(model: Model) -> Iterator[Path]:
+    """The folders of a suite with a step in their name, and such a name as its program gives them;
+    none while the trainer has not created the suite.
     """
+    pattern = "*"
+    if model.program and model.program.checkpoints:
+        pattern = Path(model.program.checkpoints).name
     with suppress(OSError):
-        for path in sorted(source.iterdir()):
+        for path in sorted(Path(model.source or "").expanduser().glob(pattern)):
             if step_of(path.name) is not None and path.is_dir():
                 yield path
 
@@ -150,7 +152,7 @@ def _is_finished(model: Model) -> bool:
     source = Path(model.source or "").expanduser()
     if (source / FINISHED).exists():
         return True
-    folders = sorted(_checkpoints(source), key=lambda folder: step_of(folder.name) or 0)
+    folders = sorted(_checkpoints(model), key=lambda folder: step_of(folder.name) or 0)
     with suppress(OSError, ValueError, KeyError, TypeError, IndexError):
         state = parse((folders[-1] / STATE).read_bytes())
         return bool(0 < state["max_steps"] <= state["global_step"])

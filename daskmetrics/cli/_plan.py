@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from daskmetrics.cli._common import (
+    PATH,
     RUN,
     Output,
     answering,
@@ -30,6 +31,7 @@ from daskmetrics.cli._common import (
     settings_option,
     text_option,
 )
+from daskmetrics.cli._train import script_config
 from daskmetrics.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -46,10 +48,20 @@ PROBES = ("allreduce", "loader", "precision")  # workloads of `planning.rank_ben
 NO_OPTION = 1  # exit code of a plan in which no option can be used
 
 
-@click.command(epilog=example("daskmetrics bench mine.yaml --workers 1,2,4"))
-@config_file
+@click.command(
+    epilog=example(
+        "daskmetrics bench mine.yaml --workers 1,2,4",
+        "daskmetrics bench train.py --ranks 1,2,4 -- --output_dir {trial}",
+    )
+)
+@click.argument("config", type=PATH, required=False, metavar="[CONFIG|PROGRAM]")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @settings_option
+@text_option(
+    "--cluster", "PROFILE", "A profile's name, or its YAML file.  [default: CONFIG's, or local]"
+)
 @text_option("--workers", "N,N,...", "Numbers of workers to compare.", default="1,2")
+@text_option("--ranks", "N,N,...", "Numbers of ranks of PROGRAM, one per worker.")
 @number_option("--repeats", "Rounds, interleaved.", default=3)
 @click.option(
     "--workload",
@@ -70,15 +82,27 @@ NO_OPTION = 1  # exit code of a plan in which no option can be used
 )
 @path_option("--output", "Folder for the tables as CSV, and bench.png.")
 def bench(
-    config: Path | None, settings: tuple[str, ...], output: Path | None, **options: Any
+    config: Path | None,
+    args: tuple[str, ...],
+    settings: tuple[str, ...],
+    output: Path | None,
+    **options: Any,
 ) -> None:
     """Run the same work with several numbers of workers and report how well it scales.
 
-    The measured times are kept as a calibration, which `plan` uses for its predictions.
+    A PROGRAM is a training program, timed as it stands, from the first step that it reports to the
+    last; {trial} in an argument is a new folder for each trial. The measured times are kept as a calibration, which `plan` uses for its predictions.
     """
     from daskmetrics.planning import bench, calibration, rank_bench, report
 
+    is_program = config is not None and config.suffix not in (".yaml", ".yml")
+    if not is_program and (args or options["ranks"]):
+        raise ConfigError(
+            "--ranks and arguments are those of a training program, such as train.py."
+        )
     counts = numbers(options["workers"], "--workers")
+    if options["ranks"]:
+        counts = numbers(options["ranks"], "--ranks")
     simulated = options["simulate"]
     cores = numbers(options["cores"] or None, "--cores")
     sizes = _sizes(options["memory"])
@@ -87,7 +111,12 @@ def bench(
         raise ConfigError("--cores and --memory are those of simulated workers: add --simulate N.")
     if options["function"] and config:
         raise ConfigError("Bench either CONFIG or a map (--function), not both.")
-    loaded = configuration(config, settings)
+    if options["cluster"]:
+        settings = (f"cluster={options['cluster']}", *settings)
+    if is_program:
+        loaded = script_config(Path(str(config)), args, settings, {"ranks": max(counts)})
+    else:
+        loaded = configuration(config, settings)
     if has_sizes and (
         loaded.cluster.device != "cpu" or bench.ranks_share(loaded, options["workload"])
     ):
@@ -112,7 +141,7 @@ def bench(
             counts,
             options["repeats"],
             price=options["price"],
-            on_start=None if options["function"] else bench.warm,
+            on_start=None if options["function"] or is_program else bench.warm,
             progress=_report_progress,
         )
     calibration_file = calibration.save(result.calibration)
@@ -148,8 +177,10 @@ def _show_tables(tables: Mapping[str, Table], output: Path | None) -> None:
 
 def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractContextManager[Runner]]:
     """The name of the work, and what does it."""
-    from daskmetrics.planning.bench import experiment_runner, map_runner
+    from daskmetrics.planning.bench import experiment_runner, map_runner, program_runner
 
+    if config.models[0].program:
+        return config.name, program_runner(config.models[0], config)
     if not options["function"]:
         return f"{config.name}, {options['workload']}", experiment_runner(
             config, options["workload"]

@@ -98,6 +98,12 @@ def run(
         loaded = _on_allocation(loaded, options["workers"])
     run_folder = RunFolder(folder or Path("runs") / loaded.name)
     # after the configuration is valid: importing Dask takes half a second
+    if any(model.program for model in loaded.models):
+        if submit:
+            _submit(loaded, run_folder)
+        else:
+            _train_and_follow(loaded, run_folder, dry_run)
+        return
     from daskmetrics import experiment
 
     console = Console(stderr=True)
@@ -129,6 +135,29 @@ def run(
     finished = report.Run(run_folder.path)
     report.write(finished)
     show_summary(finished)
+
+
+def _train_and_follow(config: Config, folder: RunFolder, dry_run: bool) -> None:
+    """Train by the programs of the models; measure and score each checkpoint as it appears."""
+    from daskmetrics import report
+    from daskmetrics.experiment import Display, train
+    from daskmetrics.experiment.watch import watch as follow
+
+    if dry_run:
+        for program, model in zip(train.programs(config), config.models, strict=True):
+            say(f"{program.name}: {program.ranks} ranks of {' '.join(program.words)}")
+            say(f"Each checkpoint in '{model.source}' is measured and scored once it is complete.")
+        return
+    end_as_by_ctrl_c()
+    with Display() as display:
+        follow(
+            config,
+            folder,
+            display,
+            on_round=lambda: report.write(report.Run(folder.path)),
+            trains=True,
+        )
+    show_summary(report.Run(folder.path))
 
 
 def _settings(settings: tuple[str, ...], cluster: str | None, options: dict[str, Any]) -> list[str]:

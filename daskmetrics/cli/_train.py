@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,7 @@ from daskmetrics.cli._common import (
     end_as_by_ctrl_c,
     example,
     flag_option,
+    number_option,
     say,
     settings_option,
     text_option,
@@ -26,8 +27,14 @@ if TYPE_CHECKING:
     from daskmetrics.experiment.train import TrainedSuite
 
 
-@click.command(epilog=example("daskmetrics train configs/train-and-search.yaml --workers 2"))
-@click.argument("config", type=PATH)
+@click.command(
+    epilog=example(
+        "daskmetrics train configs/train-and-search.yaml --workers 2",
+        "daskmetrics train train.py --ranks 8 --cluster site.yaml -- --lr 3e-4",
+    )
+)
+@click.argument("program", type=PATH, metavar="CONFIG|PROGRAM")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @settings_option
 @workers_option
 @text_option(
@@ -35,35 +42,60 @@ if TYPE_CHECKING:
     "DIR",
     "Where suites are kept, by name; short for --set ddp.folder=DIR.  [default: the cache]",
 )
+@text_option(
+    "--cluster", "PROFILE", "A profile's name, or its YAML file.  [default: CONFIG's, or local]"
+)
+@number_option("--ranks", "Processes of PROGRAM, one per worker and GPU.  [default: 1]")
+@number_option(
+    "--max-restarts",
+    "Failures of PROGRAM in a row, without a further step, after which it starts again.  [default: 3]",
+    least=0,
+)
 @flag_option("--dry-run", "Show what would be done, and start nothing.")
 def train(
-    config: Path, settings: tuple[str, ...], workers: int | None, folder: str | None, dry_run: bool
+    program: Path, args: tuple[str, ...], settings: tuple[str, ...], dry_run: bool, **options: Any
 ) -> None:
-    """Train the suites of CONFIG on the workers of its cluster.
+    """Train the models of CONFIG that have a `train` section, or by a PROGRAM of your own.
 
-    They are its models with a `train` section. Run the same command again to resume. `run` with the
-    same CONFIG measures and searches the trained suites.
+    A PROGRAM is started once for each rank on the workers of the cluster, with the environment that
+    torchrun gives; what follows -- is passed on. Run the same command again to resume. `run` with
+    CONFIG measures and searches what was trained.
     """
     from daskmetrics.experiment import train as training
 
-    options = {"cluster.workers": workers, "ddp.folder": folder}
-    short_forms = [f"{key}={value}" for key, value in options.items() if value is not None]
-    loaded = configuration(config, (*settings, *short_forms))
+    places = {"cluster.workers": options["workers"], "ddp.folder": options["folder"]}
+    short_forms = [f"{key}={value}" for key, value in places.items() if value is not None]
+    if options["cluster"]:
+        settings = (f"cluster={options['cluster']}", *settings)
+    if program.suffix not in (".yaml", ".yml"):
+        loaded = script_config(program, args, (*settings, *short_forms), options)
+    elif args or options["ranks"] is not None or options["max_restarts"] is not None:
+        raise ConfigError(f"'{program}' is a configuration: its ranks and arguments are in it.")
+    else:
+        loaded = configuration(program, (*settings, *short_forms))
     suites = training.suites_to_train(loaded)
-    if not suites:
+    programs = [
+        training.program_of(model, loaded, Path(options["folder"] or "training") / model.name)
+        for model in loaded.models
+        if model.program
+    ]
+    if not suites and not programs:
         raise ConfigError(
-            f"'{config}' trains nothing: no model has a 'train' section, such as train: "
+            f"'{program}' trains nothing: no model has a 'train' section, such as train: "
             f"{{size: 14m}}."
         )
     if dry_run:
+        for started in programs:
+            say(f"{started.name}: {started.ranks} ranks of {' '.join(started.words)}")
         _preview(loaded, suites)
         return
     from daskmetrics import experiment
     from daskmetrics.cluster import connect
     from daskmetrics.dashboard import TRAINING_PAGE as page
+    from daskmetrics.training.ddp.driver import launch
 
     end_as_by_ctrl_c()
-    if not all(suite.is_done for suite in training.ddp_trainings(loaded, suites)):
+    if programs or not all(suite.is_done for suite in training.ddp_trainings(loaded, suites)):
         with (
             experiment.Display() as display,
             connect(
@@ -71,7 +103,28 @@ def train(
             ) as client,
         ):
             training.train(client, loaded, display, suites)
+            for started in programs:
+                launch(client, started, training.DisplayObserver(display))
+                say(f"{started.name} has ended. Output of the ranks: {started.folder / 'logs'}")
     _summary(suites)
+
+
+def script_config(
+    program: Path, args: Sequence[str], settings: Sequence[str], options: Mapping[str, Any]
+) -> Config:
+    """A configuration that trains by a program, by default with a worker for each rank."""
+    from daskmetrics.config import load
+    from daskmetrics.config.schema import name_of
+
+    script: dict[str, object] = {"script": str(program), "args": list(args)}
+    for name in ("ranks", "max_restarts"):
+        if options.get(name) is not None:
+            script[name] = options[name]
+    name = name_of(program.stem)
+    data: dict[str, object] = {"name": name, "models": [{"name": name, "program": script}]}
+    if not any(setting.startswith("cluster.workers=") for setting in settings):
+        settings = (*settings, f"cluster.workers={script.get('ranks', 1)}")
+    return load(data, settings)
 
 
 def _preview(config: Config, suites: Mapping[str, TrainedSuite]) -> None:
@@ -87,6 +140,8 @@ def _preview(config: Config, suites: Mapping[str, TrainedSuite]) -> None:
 
 
 def _summary(suites: Mapping[str, TrainedSuite]) -> None:
+    if not suites:
+        return
     from daskmetrics import training
 
     for name, suite in suites.items():

@@ -4,7 +4,7 @@
 `loading`   YAML, ``--set`` settings and cluster profiles into a configuration
 `schema`    an experiment: models, corpus, protocol, metrics, tasks, search, watch
 `_readouts` how vectors are read from the states, beside the layer
-`_recipe`   how suites are trained
+`_recipe`   how suites are trained: by the built-in recipe, or a program
 `_cluster`  where the work runs
 `section`   the base of these sections, and the types of their text fields
 `prompts`   what is put before a text, by its role and task
@@ -15,7 +15,7 @@ Modules with a leading underscore are internal.
 
 from daskmetrics.config._cluster import Cluster, Factory, Pool
 from daskmetrics.config._readouts import Readouts
-from daskmetrics.config._recipe import DDP, Recipe
+from daskmetrics.config._recipe import DDP, Recipe, Script
 from daskmetrics.config.loading import cluster, folder, load, parse
 from daskmetrics.config.schema import PRESETS, Config, Corpus, Model, Protocol, Search, Watch
 from daskmetrics.config.section import Section
@@ -32,6 +32,7 @@ __all__ = [
     "Protocol",
     "Readouts",
     "Recipe",
+    "Script",
     "Search",
     "Section",
     "Watch",

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from daskmetrics.config.section import Section, Seed, Source
+
+
+def _as_texts(value: object) -> object:
+    """Numbers of a list as text: arguments are written without quotation marks."""
+    if isinstance(value, list | tuple):
+        return [str(item) if isinstance(item, int | float) else item for item in value]
+    return value
 
 
 class Recipe(Section):
@@ -126,6 +134,46 @@ class Recipe(Section):
         if self.init_from and self.tokenizer:
             raise ValueError("'init_from' brings its own tokenizer: leave out 'tokenizer'")
         return self
+
+
+class Script(Section):
+    """A training program of one's own, started as one process for each rank.
+
+    Each process has the environment that ``torchrun`` gives, so that the program needs no change.
+    """
+
+    script: Source = Field(
+        description="The program: a Python file, or another command.", examples=["train.py"]
+    )
+    args: Annotated[tuple[str, ...], BeforeValidator(_as_texts)] = Field(
+        (), description="Its arguments.", examples=[["--lr", 3e-4]]
+    )
+    ranks: int = Field(
+        1, ge=1, le=10_000, description="Processes, one per worker and GPU.", examples=[8]
+    )
+    checkpoints: Source | None = Field(
+        None,
+        description="Where it saves checkpoints, with the step in place of `*`; each becomes a "
+        "candidate once it is complete.",
+        examples=["out/checkpoint-*"],
+    )
+    max_restarts: int = Field(
+        3,
+        ge=0,
+        le=1000,
+        description="Failures in a row, without a further step, after which it is started again.",
+        examples=[0],
+    )
+
+    @field_validator("checkpoints")
+    @classmethod
+    def _check_pattern(cls, pattern: str | None) -> str | None:
+        if pattern is not None and ("*" in str(Path(pattern).parent) or "*" not in pattern):
+            raise ValueError(
+                f"'{pattern}' must be a folder, then a name with * for the step, such as "
+                "out/checkpoint-*"
+            )
+        return pattern
 
 
 class DDP(Section):

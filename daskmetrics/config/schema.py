@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from daskmetrics.config._cluster import Cluster
 from daskmetrics.config._readouts import Readouts
-from daskmetrics.config._recipe import DDP, Recipe
+from daskmetrics.config._recipe import DDP, Recipe, Script
 from daskmetrics.config.section import (
     DEEPEST,
     WIDEST,
@@ -72,6 +72,11 @@ class Model(Section):
         None,
         description="How to train the suite; see Recipe.",
         examples=[{"width": 64, "depth": 4}],
+    )
+    program: Script | None = Field(
+        None,
+        description="How a program of one's own trains it; `train: {script: ...}` is the same.",
+        examples=[{"script": "train.py", "ranks": 8, "checkpoints": "out/checkpoint-*"}],
     )
     revisions: Revision | tuple[Revision, ...] = Field(
         "all",
@@ -153,13 +158,18 @@ class Model(Section):
     def _name_after_source(cls, data: object) -> object:
         if isinstance(data, str):
             data = {"source": data}
+        if isinstance(data, Mapping):
+            data = _with_program(data)
         if not isinstance(data, Mapping) or not isinstance(data.get("source"), str):
             return data
         return {"name": name_of(data["source"]), **data}
 
     @model_validator(mode="after")
     def _check_origin(self) -> Model:
-        if (self.source is None) == (self.train is None):
+        if self.program is not None:
+            if self.train is not None:
+                raise ValueError(f"model '{self.name}' has both 'train' and 'program'")
+        elif (self.source is None) == (self.train is None):
             raise ValueError(f"model '{self.name}' needs either 'source' or 'train'")
         if self.disk and self.train:
             raise ValueError(
@@ -167,6 +177,19 @@ class Model(Section):
                 "'disk'"
             )
         return self
+
+
+def _with_program(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A model whose ``train`` names a script, with that as its program; where the program saves its
+    checkpoints is the model's source.
+    """
+    model = dict(data)
+    if isinstance(model.get("train"), Mapping) and "script" in model["train"]:
+        model["program"] = model.pop("train")
+    program = model.get("program")
+    if isinstance(program, Mapping) and isinstance(program.get("checkpoints"), str):
+        model.setdefault("source", str(Path(program["checkpoints"]).parent))
+    return model
 
 
 class Corpus(Section):

@@ -184,6 +184,10 @@ class WatchLog:
         self.latest[event] = {"event": event, **fields}
         return True
 
+    def has(self, event: str, **fields: Any) -> bool:
+        """Whether the file has this event, at any time."""
+        return _content({"event": event, **fields}) in self._written
+
     def __enter__(self) -> WatchLog:
         return self
 

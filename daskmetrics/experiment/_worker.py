@@ -17,6 +17,7 @@ import numpy as np
 from distributed import get_worker
 from numpy.typing import NDArray
 
+from daskmetrics import training
 from daskmetrics.checkpoints import rolling
 from daskmetrics.checkpoints.locations import Location
 from daskmetrics.checkpoints.shipped import ModelProtocol
@@ -28,7 +29,7 @@ from daskmetrics.core.errors import DataError, UndefinedError, room_for
 from daskmetrics.core.events import TRAIN
 from daskmetrics.core.files import atomic_write
 from daskmetrics.core.fitted import Fitted, fit, joined
-from daskmetrics.core.names import Checkpoint, Key, content_key
+from daskmetrics.core.names import Checkpoint, Key, content_key, step_of
 from daskmetrics.core.outcomes import pack
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import Measured, NetworkSize, Reading, Row, Scored, Trained
@@ -87,43 +88,32 @@ class EncodeSpec:
 
 def train_to(recipe: Recipe, folder: str, revision: str, model: str) -> Trained:
     """Train a suite up to a revision and save it."""
-    from daskmetrics import training
-
-    reporter = _TrainingEvents(recipe, model)
-    return Trained(**training.train_to(recipe, Path(folder), revision, reporter))
+    events = _TrainingEvents(recipe, model)
+    return Trained(**training.train_to(recipe, Path(folder), revision, events))
 
 
 class _TrainingEvents:
-    """Logs the steps of a training on this worker, for the live page; the last step of a revision
-    is always logged.
+    """Logs the steps of a training on this worker, for the live page; a revision's last step is
+    always logged.
     """
 
     def __init__(self, recipe: Recipe, model: str) -> None:
         self.model = model
         self.tokens = recipe.batch * recipe.accumulate * recipe.ranks * recipe.context
+        self.last = {step_of(revision) for revision in training.revisions(recipe)}
         self._step, self._time = 0, 0.0  # of the latest event
-        self._pending: tuple[int, float] | None = None
 
-    def enter(self, step: int, phase: int) -> None:
-        if not self._time:  # from here, so that loading does not count
-            self._step, self._time = step - 1, time.perf_counter()
-
-    def step_done(self, step: int, loss: float) -> None:
-        self._pending = step, loss
-        if time.perf_counter() - self._time >= TRAINING_INTERVAL:
-            self.report()
-
-    def report(self, **facts: object) -> None:
-        if self._pending is None:
+    def __call__(self, step: int, loss: float) -> None:
+        clock = time.perf_counter()
+        if step not in self.last and clock - self._time < TRAINING_INTERVAL:
             return
-        step, loss = self._pending
-        reported = time.perf_counter()
-        speed = self.tokens * (step - self._step) / (reported - self._time)
+        speed = None
+        if self._time:  # loading does not count
+            speed = self.tokens * (step - self._step) / (clock - self._time)
         get_worker().log_event(
             TRAIN, {"model": self.model, "step": step, "loss": loss, "tokens_per_second": speed}
         )
-        self._step, self._time = step, reported
-        self._pending = None
+        self._step, self._time = step, clock
 
 
 def measure(spec: MeasureSpec) -> Measured:

@@ -1,13 +1,14 @@
-"""Suites that a configuration trains: their folders, and the training of those with several ranks
-by process groups.
+"""What a configuration trains: suites by the built-in recipe, those with several ranks by process
+groups, and programs of the user's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import shutil
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from distributed import Client
 
@@ -22,9 +23,11 @@ from daskmetrics.core.names import Key, Suite, content_key
 from daskmetrics.core.results import Trained
 from daskmetrics.execution import Record
 from daskmetrics.execution.display import Display
+from daskmetrics.training.ddp.driver import launch
 from daskmetrics.training.ddp.driver import train as train_by_ddp
-from daskmetrics.training.ddp.ranks import DdpTraining
+from daskmetrics.training.ddp.ranks import Program, Progress
 from daskmetrics.training.estimate import shape_of
+from daskmetrics.training.recipe import DdpTraining
 from daskmetrics.training.suite import with_steps
 
 OWNER = "suite.key"  # file in a named folder that holds the key of its suite
@@ -99,8 +102,110 @@ def ddp_trainings(config: Config, suites: Mapping[str, TrainedSuite]) -> list[Dd
     )
 
 
+def programs(config: Config, folder: Path = Path()) -> list[Program]:
+    """The programs with which a run trains all of its models while it follows them; empty if it
+    trains by none.
+
+    Raises
+    ------
+    ConfigError
+        If it has other models, too, or a program cannot be started.
+    """
+    if not any(model.program for model in config.models):
+        return []
+    for model in config.models:
+        if model.program is None or model.program.checkpoints is None:
+            raise ConfigError(
+                f"Model '{model.name}' has no 'train: {{script: ..., checkpoints: out/checkpoint-*}}'. "
+                "A run that trains by a program needs the place of its checkpoints, and only such "
+                "models; name others in a configuration of their own."
+            )
+    return [program_of(model, config, folder / "training" / model.name) for model in config.models]
+
+
+def program_of(model: Model, config: Config, folder: Path) -> Program:
+    """The training program of a model; what its ranks print is kept in a folder.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such program, or the cluster has too few workers for its ranks.
+    """
+    script = model.program
+    assert script is not None
+    if script.script.endswith(".py"):
+        if not Path(script.script).expanduser().is_file():
+            raise ConfigError(f"Model '{model.name}': no program '{script.script}' is here.")
+    elif shutil.which(script.script) is None:
+        raise ConfigError(
+            f"Model '{model.name}': '{script.script}' is neither a Python file nor a command."
+        )
+    cluster = config.cluster
+    if script.ranks > cluster.workers and cluster.kind in ("local", "slurm", "allocation"):
+        raise ConfigError(
+            f"Model '{model.name}' has {script.ranks} ranks, and the cluster {cluster.workers} "
+            f"workers, one for each rank: --workers {script.ranks}, or fewer ranks."
+        )
+    path = str(Path(script.script).expanduser())
+    return Program(
+        model.name,
+        (path, *script.args),
+        folder.absolute(),
+        script.ranks,
+        least=script.ranks,
+        timeout=config.ddp.timeout,
+        patience=max(config.ddp.patience, cluster.patience),
+        restarts=script.max_restarts,
+        interface=cluster.interface,
+    )
+
+
+class ProgramsBeside:
+    """Training programs that run one after the other in a thread, while others use the client.
+
+    As a context manager it ends the ranks with its block.
+    """
+
+    def __init__(self, client: Client, programs: Sequence[Program], display: Display) -> None:
+        self._client = client
+        self._programs = programs
+        self._observer = DisplayObserver(display)
+        self._stop = threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="training", daemon=True)
+        self.finished: list[str] = []  # names of the programs that have ended well
+
+    def _run(self) -> None:
+        try:
+            for program in self._programs:
+                launch(self._client, program, self._observer, self._stop.is_set)
+                if self._stop.is_set():
+                    return
+                self.finished.append(program.name)
+        except Exception as error:  # `require_success` raises it in the main thread
+            self._error = error
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no program runs, or will."""
+        return not self._thread.is_alive()
+
+    def require_success(self) -> None:
+        """Raise the error for which a program has ended."""
+        if self._error is not None:
+            raise self._error
+
+    def __enter__(self) -> ProgramsBeside:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
 @dataclass
-class _DisplayObserver:
+class DisplayObserver:
     """Shows a process group's progress on the user's screen."""
 
     display: Display
@@ -108,25 +213,16 @@ class _DisplayObserver:
     def message(self, text: str) -> None:
         self.display.say(text)
 
-    def step_done(self, training: DdpTraining, report: Mapping[str, Any]) -> None:
-        self.display.advance(training.name, step_text(training.recipe, report), to=report["took"])
-
-
-def step_text(recipe: Recipe, report: Mapping[str, Any]) -> str:
-    """A step's report in a few words.
-
-    >>> step_text(Recipe(context=64), {"took": 8, "loss": 4.2, "rate": 100.0})
-    'loss 4.200  100 samples/s  6,400 tokens/s'
-    """
-    words = [f"loss {report['loss']:.3f}"]
-    if report.get("rate"):
-        words += [
-            f"{report['rate']:,.0f} samples/s",
-            f"{report['rate'] * recipe.context:,.0f} tokens/s",
-        ]
-    if "memory" in report:
-        words.append(f"GPU {report['memory'] / 2**30:.1f} GiB")
-    return "  ".join(words)
+    def progressed(self, program: Program, progress: Progress) -> None:
+        bar, epoch = program.name, progress.numbers.get("epoch")
+        if epoch is not None and progress.is_of_epoch:
+            bar = f"{bar} epoch {epoch:.0f}"
+        if bar not in self.display.phases:
+            if progress.total is None:
+                self.display.say(f"{bar}: step {progress.step:,}  {progress.text}")
+                return
+            self.display.phase(bar, progress.total)
+        self.display.advance(bar, progress.text, to=progress.step)
 
 
 def train(
@@ -151,9 +247,8 @@ def train(
             display.say(f"Limit of {line}")
     for group in missing:
         suites[group.name].claim()
-        display.phase(group.name, group.recipe.steps)
         file = telemetry or group.folder / TELEMETRY
-        train_by_ddp(client, replace(group, telemetry=file), _DisplayObserver(display))
+        train_by_ddp(client, replace(group, telemetry=file), DisplayObserver(display))
     return {name: suite.folder for name, suite in suites.items()}
 
 

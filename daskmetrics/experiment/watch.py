@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -29,12 +30,14 @@ from daskmetrics.config import Config
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.events import RunStarted, SearchEnded, is_finished, latest, measures_nothing
 from daskmetrics.core.files import RunFolder, private
+from daskmetrics.core.machine import workers
 from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.core.results import Scored
 from daskmetrics.core.text import duration, parse_duration, plural
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.display import Display
 from daskmetrics.execution.stopping import SIGNALS
+from daskmetrics.experiment import train as training
 from daskmetrics.experiment._run import continue_run, require_inputs, started
 from daskmetrics.experiment._watch_rounds import (
     Log,
@@ -45,6 +48,7 @@ from daskmetrics.experiment._watch_rounds import (
     trackers,
 )
 from daskmetrics.experiment.preparation import Experiment, prepare
+from daskmetrics.training.ddp.ranks import Program
 
 # seconds for which a watch waits, after the end of the training, for files that are not complete
 UNFINISHED = 30.0
@@ -58,8 +62,12 @@ def watch(
     display: Display,
     client: Client | None = None,
     on_round: Callable[[], object] = lambda: None,
+    trains: bool = False,
 ) -> str:
     """Measure and search each checkpoint of growing suites; returns why it ended.
+
+    With ``trains``, the programs of the models write them meanwhile, on the same workers; the watch
+    ends with them, and raises their `ProcessGroupError`.
 
     Recorded units are not computed again: after a kill the same call goes on. The sources of the
     models may not exist yet. Without a ``client`` the configured cluster is started for the first
@@ -88,6 +96,8 @@ def watch(
         )
         watcher = _Watcher(config, folder, display, journal, log, track, stack, client, follower)
         try:
+            if trains:
+                watcher.train()
             reason = watcher.follow(on_round, signals)
         except KeyboardInterrupt:
             log.write("stopped", pid=os.getpid())
@@ -123,6 +133,11 @@ def _noted_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
+def _ending(program: Program) -> dict[str, Any]:
+    """The fields of the event that a program has ended well."""
+    return {"model": program.name, "command": list(program.words), "ranks": program.ranks}
+
+
 @dataclass
 class _Watcher:
     """The state of one watch between its rounds."""
@@ -140,6 +155,38 @@ class _Watcher:
     grid: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     notices: set[str] = field(default_factory=set)  # lines that are shown once
     active: float = field(default_factory=time.monotonic)  # the end of the latest round
+    programs: Mapping[str, Program] = field(default_factory=dict)
+    training: training.ProgramsBeside | None = None
+
+    def train(self) -> None:
+        """Begin the training of the models whose programs have not ended well in this run."""
+        for model in self.config.models:  # else it could be taken for an id of the hub
+            Path(model.source or "").expanduser().mkdir(parents=True, exist_ok=True)
+        programs = {
+            program.name: program
+            for program in training.programs(self.config, self.folder.path)
+            if not self.log.has("trained", **_ending(program))
+        }
+        if self.client is None:
+            self.client = self.stack.enter_context(started(self.config, self.display))
+        ranks = max((program.ranks for program in programs.values()), default=0)
+        if max(self.config.cluster.workers, len(workers(self.client))) <= ranks:
+            self.display.say(
+                "Every worker trains: checkpoints are measured once the training has ended. More "
+                "workers measure them meanwhile."
+            )
+        self.programs = programs
+        self.training = self.stack.enter_context(
+            training.ProgramsBeside(self.client, tuple(programs.values()), self.display)
+        )
+
+    def _training_ended(self, arrivals: Arrivals) -> bool:
+        """Whether no checkpoint follows."""
+        if self.training is None:
+            return arrivals.finished
+        for name in self.training.finished:
+            self.log.write("trained", **_ending(self.programs[name]))
+        return self.training.has_ended
 
     def follow(self, on_round: Callable[[], object], signals: Sequence[int]) -> str:
         """Look, and begin a round where something is new, until there is a reason to end; returns
@@ -164,6 +211,8 @@ class _Watcher:
                     on_round()
                     self.active = time.monotonic()
             elif reason := self._end(arrivals, looked):
+                if self.training:
+                    self.training.require_success()
                 self.display.say(f"The watch ends: {reason}.")
                 return reason
             else:
@@ -181,9 +230,10 @@ class _Watcher:
         if AT_REST in reasons:
             return ""  # it is complete in a moment
         idle = looked - max(self.active, arrivals.changed)
-        if arrivals.finished and not reasons:
+        finished = self._training_ended(arrivals)
+        if finished and not reasons:
             return "the training has finished"
-        if arrivals.finished and idle > UNFINISHED:
+        if finished and idle > UNFINISHED:
             incomplete = plural(len(reasons), "checkpoint")
             return f"the training has finished, and {incomplete} never became complete"
         longest = parse_duration(self.config.watch.until_idle)

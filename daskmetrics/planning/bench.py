@@ -23,7 +23,7 @@ from distributed import Client
 from rich.console import Console
 
 from daskmetrics.cluster import connect
-from daskmetrics.config import Cluster, Config
+from daskmetrics.config import Cluster, Config, Model
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
 from daskmetrics.core.events import records
 from daskmetrics.core.files import RunFolder
@@ -43,6 +43,8 @@ from daskmetrics.planning.calibration import Calibration, Sample, versions
 from daskmetrics.planning.estimate import recorded, samples
 from daskmetrics.planning.scaling import Amdahl, BenchTrial, ScalingRow, WorkerSize, makespan
 from daskmetrics.training.data import effective
+from daskmetrics.training.ddp.driver import launch
+from daskmetrics.training.ddp.ranks import Program, Progress
 from daskmetrics.training.suite import write_corpus
 
 
@@ -273,6 +275,7 @@ PHASES: Mapping[str, tuple[str, ...]] = {
     "search": ("search",),
 }
 """Parts of an experiment that can be benched, with the kinds of their samples."""
+TRIAL = "{trial}"  # in an argument of a program: a new folder for each trial
 FEW, PROBED_CELLS = 5, 8  # checkpoints of each model, and cells, that a probe measures
 
 
@@ -398,6 +401,66 @@ def _train_by_ranks(config: Config, client: Client, root: Path) -> TrialResult:
         sum(suite.recipe.steps * effective(suite.recipe) for suite in suites.values())
     )
     return TrialResult(seconds, _chains(trained), measured, wall - seconds, sequences)
+
+
+@dataclass
+class _Meter:
+    """The first and the latest progress of a program, and when they were reported."""
+
+    first: tuple[float, Progress] | None = None
+    latest: tuple[float, Progress] | None = None
+
+    def message(self, text: str) -> None:
+        pass
+
+    def progressed(self, program: Program, progress: Progress) -> None:
+        self.latest = time.perf_counter(), progress
+        self.first = self.first or self.latest
+
+
+@contextmanager
+def program_runner(model: Model, config: Config) -> Iterator[Runner]:
+    """The runner of a training program: each call starts it with as many ranks as there are
+    workers.
+
+    The time is that from its first reported step to its last one. Where it reports samples, it is
+    the time of as many samples as the first call has learned from, since a program may take as many
+    steps with more ranks. `TRIAL` in an argument stands for a new folder.
+    """
+    script, name = model.program, model.name
+    assert script is not None
+    work: list[float] = []  # samples of the first call
+
+    with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root:
+
+        def runner(client: Client) -> TrialResult:
+            folder = Path(tempfile.mkdtemp(dir=root)).absolute()
+            args = tuple(arg.replace(TRIAL, str(folder)) for arg in script.args)
+            changes = {"ranks": len(workers(client)), "args": args, "max_restarts": 0}
+            changed = model.model_copy(update={"program": script.model_copy(update=changes)})
+            program = training.program_of(changed, _with_workers(config, client), folder)
+            meter = _Meter()
+            began = time.perf_counter()
+            launch(client, program, meter)
+            wall = time.perf_counter() - began
+            if meter.first is None or meter.latest is None or meter.first[1] == meter.latest[1]:
+                raise ConfigError(
+                    f"'{name}' reported fewer than two steps, so that it cannot be timed. Report "
+                    "them by daskmetrics.progress(step, total) or a bar of tqdm; if it resumed from "
+                    f"what an earlier trial saved, give it an argument with {TRIAL}, such as "
+                    f"--output_dir {TRIAL}/out."
+                )
+            (start, first), (end, last) = meter.first, meter.latest
+            seconds = end - start
+            samples = last.numbers.get("samples", 0.0) - first.numbers.get("samples", 0.0)
+            if samples:
+                work.append(samples)
+                seconds *= work[0] / samples
+            sample = Sample("program", name, (seconds,), 1.0, program.ranks)
+            sequences = work[0] if samples else 0.0
+            return TrialResult(seconds, ((seconds,),), (sample,), wall - seconds, sequences)
+
+        yield runner
 
 
 def _chains(units: Sequence[Record]) -> tuple[tuple[float, ...], ...]:

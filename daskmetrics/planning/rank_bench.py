@@ -23,8 +23,9 @@ from daskmetrics.experiment import train as training
 from daskmetrics.planning.calibration import Calibration, Sample, versions
 from daskmetrics.planning.estimate import exchange_seconds
 from daskmetrics.training.data import advised
-from daskmetrics.training.ddp.driver import measure
-from daskmetrics.training.ddp.ranks import DdpTraining, RankPlacement
+from daskmetrics.training.ddp.driver import launch
+from daskmetrics.training.ddp.ranks import Program, Progress, RankPlacement
+from daskmetrics.training.recipe import DdpTraining
 from daskmetrics.training.traffic import SIZES, Link, buckets, exposed, slow, typical
 
 
@@ -43,7 +44,7 @@ class _Observer:
     def __init__(self, show: Callable[[str], None]) -> None:
         self.message = show
 
-    def step_done(self, training: DdpTraining, report: Mapping[str, Any]) -> None: ...
+    def progressed(self, program: Program, progress: Progress) -> None: ...
 
 
 def probe(
@@ -74,7 +75,7 @@ def probe(
     )
     profile = config.cluster.model_copy(update={"workers": ranks})
     with connect(profile) as client:
-        placements, measured = measure(client, chosen, _Observer(show))
+        placements, measured = launch(client, chosen.program(), _Observer(show))
     return TABLES[workload](chosen, placements, measured, profile.device)
 
 

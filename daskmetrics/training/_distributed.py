@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -47,6 +48,17 @@ class World:
             dist.all_reduce(value)
         return float(value) / self.size
 
+    def nodes(self) -> list[str]:
+        """The node of every rank."""
+        names = [socket.gethostname()] * self.size
+        if self.size > 1:
+            dist.all_gather_object(names, socket.gethostname())
+        return names
+
+    def peak_memory(self) -> int:
+        """The most bytes of its GPU that this rank has used."""
+        return torch.cuda.max_memory_allocated(self.device)
+
     def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
         """The same model with gradients that are means over the ranks."""
         if self.size == 1:
@@ -66,29 +78,6 @@ class World:
 
 
 SINGLE = World()
-
-
-class ProgressReporter(Protocol):
-    """Receives the progress of a rank."""
-
-    def enter(self, step: int, phase: int) -> None:
-        """This rank begins phase 0 (computes) or 1 (waits for the other ranks) of a step."""
-
-    def step_done(self, step: int, loss: float) -> None:
-        """All ranks have taken a step, with this mean loss."""
-
-    def report(self, **facts: Any) -> None:
-        """Any other fact for the log."""
-
-
-class NullReporter:
-    """Ignores all reports."""
-
-    def enter(self, step: int, phase: int) -> None: ...
-
-    def step_done(self, step: int, loss: float) -> None: ...
-
-    def report(self, **facts: Any) -> None: ...
 
 
 @contextmanager

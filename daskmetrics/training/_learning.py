@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -24,7 +24,7 @@ from daskmetrics.training import _networks as networks
 from daskmetrics.training import _tokenizer as tokenizer
 from daskmetrics.training import data as data
 from daskmetrics.training import suite as suite
-from daskmetrics.training._distributed import SINGLE, NullReporter, ProgressReporter, World, threads
+from daskmetrics.training._distributed import SINGLE, World, threads
 from daskmetrics.training._loaders import RankSteps, read_steps
 from daskmetrics.training._stage import staged
 from daskmetrics.training.data import Batch, effective, examples, passes
@@ -33,6 +33,8 @@ FLOOR = 0.1  # of the learning rate at the end, as a share of its peak
 WARMUP = 1 / 16  # share of the steps during which it rises
 MAX_REPORTS = 500  # of the mean loss, in one training
 LARGEST_GRADIENT = 1.0  # norm to which a greater one is scaled
+
+Show = Callable[[int, float], None]  # called after a step, with its mean loss
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -94,9 +96,7 @@ def learning_rate(recipe: Recipe, step: int) -> float:
     return recipe.learning_rate * (FLOOR + (1 - FLOOR) * remaining)
 
 
-def take_step(
-    learner: TrainingState, recipe: Recipe, batches: Sequence[Batch], reporter: ProgressReporter
-) -> torch.Tensor:
+def take_step(learner: TrainingState, recipe: Recipe, batches: Sequence[Batch]) -> torch.Tensor:
     """Take the next step on this rank's examples; return its loss, scaled so that the mean over
     ranks is the mean loss.
 
@@ -113,8 +113,6 @@ def take_step(
         weight = len(batch["ids"]) * world.size / effective(recipe)
         with nullcontext() if is_final or world.size == 1 else learner.wrapped.no_sync():
             loss = _loss(learner.wrapped, recipe, batch, world) * weight
-            if is_final:
-                reporter.enter(step, 1)  # gradients are reduced in the backward pass
             learner.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         total += loss.detach()
     learner.scaler.unscale_(learner.optimizer)
@@ -186,17 +184,16 @@ def train(
     requested: Sequence[str],
     ddp: DDP,
     world: World = SINGLE,
-    reporter: ProgressReporter | None = None,
+    show: Show = lambda step, loss: None,
 ) -> None:
     """Train those of the requested revisions, oldest first, that are missing, as one rank of a
     process group.
 
-    The corpus has been written. By default there is a single process, and progress is not reported.
+    The corpus has been written. By default there is a single process, and nothing is shown.
     """
     missing = world.broadcast(
         [revision for revision in requested if not suite.is_complete(folder, revision)]
     )
-    reporter = reporter or NullReporter()
     if world.size > effective(recipe):
         raise ConfigError(
             f"{world.size} ranks cannot share {effective(recipe)} sequences: raise 'batch'."
@@ -222,16 +219,16 @@ def train(
         for end, revision in zip(steps, missing, strict=True):
             began = time.perf_counter()
             for step, batches in islice(stream, max(0, end - learner.step)):
-                reporter.enter(step, 0)
-                loss_of_rank = take_step(learner, recipe, batches, reporter)
+                loss_of_rank = take_step(learner, recipe, batches)
                 if step % max(1, recipe.steps // MAX_REPORTS) == 0 or step == end:
-                    _report(reporter, step, world.mean(loss_of_rank))
+                    mean_loss = world.mean(loss_of_rank)
+                    _require_finite(step, mean_loss)
+                    show(step, mean_loss)
                 if step % ddp.save_every == 0 and step < end and world.is_leader:
                     save(learner, folder)
             if world.is_leader:
                 loss = evaluate(learner, recipe, source)
-                written = _write(learner, recipe, folder / revision, loss, began)
-                reporter.report(revision=revision, **written)
+                _write(learner, recipe, folder / revision, loss, began)
 
 
 def _resumed(recipe: Recipe, folder: Path, world: World, first: int) -> TrainingState:
@@ -244,18 +241,17 @@ def _resumed(recipe: Recipe, folder: Path, world: World, first: int) -> Training
     return new(recipe, folder / "corpus", world, world.broadcast(saved))
 
 
-def _report(reporter: ProgressReporter, step: int, loss: float) -> None:
+def _require_finite(step: int, loss: float) -> None:
     if math.isnan(loss) or loss == math.inf:
         raise UndefinedError(
             f"The loss is {loss} at step {step}: lower learning_rate, or use another precision."
         )
-    reporter.step_done(step, loss)
 
 
 def _write(
     learner: TrainingState, recipe: Recipe, revision: Path, loss: float, began: float
-) -> dict[str, float]:
-    """Write the resume state and the checkpoint; returns its summary."""
+) -> None:
+    """Write the resume state and the checkpoint with its summary."""
     result = {
         "loss": round(loss, 6),
         "tokens": float(learner.step * effective(recipe) * recipe.context),
@@ -266,11 +262,10 @@ def _write(
         networks.export(learner.model, partial)
         tokenizer.copy(revision.parent / "corpus", partial)
         (partial / suite.SUMMARY).write_text(json.dumps(result) + "\n", encoding="utf-8")
-    return result
 
 
 def train_to(
-    recipe: Recipe, folder: Path, revision: str, reporter: ProgressReporter | None = None
+    recipe: Recipe, folder: Path, revision: str, show: Show = lambda step, loss: None
 ) -> dict[str, float]:
     """Train up to a revision in this process and write it, starting from the newest resume state
     before it.
@@ -303,5 +298,5 @@ def train_to(
         raise unknown("revision", revision, suite.revisions(recipe))
     if not suite.is_complete(folder, revision):
         suite.write_corpus(recipe, folder)
-        train(recipe, folder, (revision,), DDP(), reporter=reporter)
+        train(recipe, folder, (revision,), DDP(), show=show)
     return suite.summary(folder, revision)

@@ -22,7 +22,7 @@ from daskmetrics.config import Recipe
 from daskmetrics.core.machine import infiniband_ports
 from daskmetrics.training import _learning as learning
 from daskmetrics.training import data as data
-from daskmetrics.training._distributed import NullReporter, World, threads
+from daskmetrics.training._distributed import World, threads
 from daskmetrics.training._loaders import RankSteps, limit, make_loader
 from daskmetrics.training.data import effective
 from daskmetrics.training.traffic import SIZES, scopes, typical
@@ -121,7 +121,7 @@ def _one_step(
         dist.barrier()
     began = time.perf_counter()
     with nullcontext() if exchanges else learner.wrapped.no_sync():
-        learning.take_step(learner, recipe, passes, NullReporter())
+        learning.take_step(learner, recipe, passes)
     _finish(world)
     return time.perf_counter() - began
 

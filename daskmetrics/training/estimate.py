@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import cache_folder
 from daskmetrics.core.serialization import parse
 from daskmetrics.training.data import effective
-from daskmetrics.training.ddp.ranks import RankPlacement
 from daskmetrics.training.suite import epoch, revisions
 
 # bytes of a process that has loaded torch and transformers; measured on Linux, without CUDA
@@ -108,16 +106,3 @@ def rows(name: str, recipe: Recipe, folder: Path, workers: int) -> list[tuple[st
         ("memory per rank", f"{memory(recipe) / 2**30:.2f} GiB (estimated, {recipe.precision})"),
         ("disk", f"{disk(recipe) / 1e6:,.1f} MB of checkpoints in '{folder}'"),
     ]
-
-
-def require_memory(recipe: Recipe, placements: Sequence[RankPlacement]) -> None:
-    """Check that each machine has the memory for its ranks; ranks on a GPU are not checked."""
-    for placement in placements:
-        host = placement.host
-        needed = placement.neighbours * memory(recipe)
-        if placement.gpu is None and needed > host.available:
-            raise ConfigError(
-                f"{placement.neighbours} ranks on {host.node} need about {needed / 2**30:.1f} GiB, "
-                f"{host.available / 2**30:.1f} GiB are free. Lower 'batch' (and raise 'accumulate'), "
-                "set activation_checkpointing, or use fewer ranks per node."
-            )

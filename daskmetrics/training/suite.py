@@ -5,6 +5,7 @@
     corpus/         tokens.npy (or ids.npy, lengths.npy, labels.npy, classes.json), the tokenizer
     step0/          config.json, model.safetensors, the tokenizer, training.json
     step1/ ...
+    recipe.json     what a process group was asked to train
     resume/         step512.pt: weights, optimizer and step after the newest revision
     progress.jsonl  loss and speed by step
 

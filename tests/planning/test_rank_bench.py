@@ -13,7 +13,8 @@ from daskmetrics.core.costs import Estimate, Interval
 from daskmetrics.planning import calibration as calibration
 from daskmetrics.planning import rank_bench as probes
 from daskmetrics.planning.options import Phase
-from daskmetrics.training.ddp.ranks import DdpTraining, RankHost, place_ranks
+from daskmetrics.training.ddp.ranks import RankHost, place_ranks
+from daskmetrics.training.recipe import DdpTraining
 from daskmetrics.training.traffic import SIZES
 from tests.planning.test_bench import daskmetrics
 

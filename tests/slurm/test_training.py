@@ -10,7 +10,8 @@ from daskmetrics.cluster import connect
 from daskmetrics.config import DDP, Cluster, Recipe
 from daskmetrics.training import revisions, train_to
 from daskmetrics.training.ddp.driver import train
-from daskmetrics.training.ddp.ranks import DdpTraining
+from daskmetrics.training.ddp.ranks import Program, Progress
+from daskmetrics.training.recipe import DdpTraining
 from tests.slurm.site import needs_slurm, profile
 
 pytestmark = needs_slurm
@@ -26,8 +27,8 @@ class LosingANode:
     def message(self, text: str) -> None:
         self.lines.append(text)
 
-    def step_done(self, training: DdpTraining, report: object) -> None:
-        if self.lost is None and report["took"] >= 20:  # type: ignore[index]
+    def progressed(self, program: Program, progress: Progress) -> None:
+        if self.lost is None and progress.step >= 20:
             self.lost = subprocess.run(
                 ["squeue", "-h", "-t", "R", "-o", "%N"], capture_output=True, text=True, check=True
             ).stdout.split()[-1]

@@ -4,13 +4,10 @@ import json
 import os
 from pathlib import Path
 
-import pytest
-import torch.distributed as dist
-
-from daskmetrics.config import DDP, Recipe
-from daskmetrics.training import _rank as rank
+from daskmetrics.training import recipe as recipe
 from daskmetrics.training.ddp import _worker as worker
-from daskmetrics.training.ddp.ranks import DdpTraining, RankHost, RankSpec, place_ranks
+from daskmetrics.training.ddp.ranks import Program, RankHost, RankSpec, place_ranks
+from daskmetrics.training.progress import PIPE, progress
 
 HOSTS = [
     RankHost(
@@ -20,27 +17,12 @@ HOSTS = [
 ]
 
 
-def spec(
-    tmp_path: Path,
-    store: tuple[str, int] | None = None,
-    interface: str | None = None,
-    **ddp: object,
-) -> RankSpec:
-    training = DdpTraining("t", Recipe(threads=3), tmp_path, DDP(**ddp), interface)
-    return RankSpec(training, place_ranks(HOSTS, 4), 3, "t", 2, store)
-
-
-def test_missing_ranks_are_named_with_node_gpu_and_worker(tmp_path):
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    own = dist.PrefixStore("2", store)
-    for arrived in (0, 1):
-        own.set(f"here/{arrived}", "1")
-    dist.PrefixStore("1", store).set("here/2", "1")  # of an earlier attempt: it does not count
-    with pytest.raises(
-        TimeoutError,
-        match=r"1 of 4 ranks did not arrive in 0 s: rank 2: node node1, GPU 0, worker w2",
-    ):
-        rank._wait_for_ranks(own, spec(tmp_path), timeout=0.2)
+def spec(tmp_path: Path, interface: str | None = None) -> RankSpec:
+    variables = (("OMP_NUM_THREADS", "3"),)
+    program = Program(
+        "t", ("t.py",), tmp_path, 4, least=1, interface=interface, variables=variables
+    )
+    return RankSpec(program, place_ranks(HOSTS, 4), 3, "t", 2, ("10.0.0.0", 5), str(tmp_path))
 
 
 def test_the_ranks_of_a_machine_have_different_gpus():
@@ -53,14 +35,16 @@ def test_the_ranks_of_a_machine_have_different_gpus():
 def test_a_rank_gets_the_configured_network_and_the_variables_of_its_worker(tmp_path, monkeypatch):
     monkeypatch.setenv("NCCL_IB_HCA", "mlx5_0")
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib1")
-    configured = spec(tmp_path, interface="ib0")
-    environment = worker._environment(configured, "127.0.0.1")
+    environment = worker._environment(spec(tmp_path, interface="ib0"), "127.0.0.1")
     expected = {
         "GLOO_SOCKET_IFNAME": "ib0",
         "NCCL_SOCKET_IFNAME": "ib1",
         "NCCL_IB_HCA": "mlx5_0",
+        "RANK": "3",
         "LOCAL_RANK": "1",
         "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "1",
+        "TORCHELASTIC_RESTART_COUNT": "1",
         "OMP_NUM_THREADS": "3",
     }
     assert {name: environment[name] for name in expected} == expected
@@ -75,17 +59,17 @@ def test_the_lines_of_steps_to_be_repeated_are_removed(tmp_path):
     path.write_text(
         '{"step": 5, "loss": 1}\n{"step": 10, "loss": 1}\n{"step": 15, "loss": 1}\n{"step": 2'
     )
-    rank._truncate(path, after=10)
+    recipe._truncate(path, after=10)
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [5, 10]
 
 
-def test_only_rank_0_writes_the_progress_file(tmp_path):
+def test_the_last_step_is_always_reported(monkeypatch):
     ends = os.pipe()
-    reporter = rank.RankReporter(ends[1], spec(tmp_path))
-    reporter.step_done(3, 1.5)
-    reporter.failed(ValueError("wrong"))
-    report = json.loads(os.read(ends[0], 1000))
-    assert (report["rank"], report["error"], report["permanent"]) == (3, "ValueError: wrong", False)
-    assert not (tmp_path / "progress.jsonl").exists()
+    monkeypatch.setenv(PIPE, str(ends[1]))
+    for step in range(1, 1001):
+        progress(step, 1000, loss=0.5)
+    lines = os.read(ends[0], 1 << 16).splitlines()
+    assert json.loads(lines[-1]) == {"step": 1000, "total": 1000, "loss": 0.5}
+    assert len(lines) < 500
     for end in ends:
         os.close(end)

@@ -17,8 +17,9 @@ class RankState:
     rank: int
     heard: float  # time of its last report
     step: int = 0
-    phase: int = 0  # 0 computes, 1 waits for the other ranks
+    began: bool = False  # its process has started
     error: str | None = None
+    of_partner: bool = False  # the error is one that follows when another rank has failed
     failed: float = 0.0  # time of the error, by the clock of its machine
     permanent: bool = False  # the same error would occur again
     code: int | None = None  # exit code of its process; negative for a signal
@@ -36,17 +37,18 @@ class RankFailure:
     rank: int
     reason: str
     permanent: bool = False
+    lines: tuple[str, ...] = ()  # that it printed last
 
 
 def first_failure(states: Iterable[RankState], now: float, timeout: float) -> RankFailure | None:
     """The rank that made a process group fail; None while all ranks work.
 
     In this order: a rank that lost its worker or was killed without a report; a rank that was
-    silent when others reported errors, or for ``timeout`` seconds; the rank that reported an error
-    at the earliest step and phase, and then first.
+    silent when others reported errors, or for ``timeout`` seconds since it began; the rank that
+    reported an error of its own, or then any error, first.
 
     >>> stopped = RankState(rank=1, heard=0.0, step=7)
-    >>> timed_out = RankState(rank=0, heard=60.0, step=7, phase=1, error="timed out", failed=60.0)
+    >>> timed_out = RankState(rank=0, heard=60.0, step=7, error="timed out", failed=60.0)
     >>> first_failure([timed_out, stopped], now=60.0, timeout=90.0).rank
     1
     """
@@ -67,15 +69,18 @@ def first_failure(states: Iterable[RankState], now: float, timeout: float) -> Ra
         state
         for state in states
         if state.code is None and state.error is None and now - state.heard > tolerated
+        # its worker may still be busy with other work
+        if state.began or reported
     ]
     if silent:
         failed = min(silent, key=lambda state: state.heard)
         silence = now - failed.heard
-        return RankFailure(
-            failed.rank, f"it stopped reporting at step {failed.step}, {silence:.0f} s ago"
-        )
+        reason = f"it stopped reporting at step {failed.step}, {silence:.0f} s ago"
+        if not failed.began:
+            reason = f"it did not start in {silence:.0f} s"
+        return RankFailure(failed.rank, reason)
     if reported:
-        failed = min(reported, key=lambda state: (state.step, state.phase, state.failed))
+        failed = min(reported, key=lambda state: (state.of_partner, state.failed))
         permanent = any(state.permanent for state in reported)
         return RankFailure(failed.rank, failed.error or "", permanent)
     return None

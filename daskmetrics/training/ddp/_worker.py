@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import select
 import signal
 import socket
@@ -13,17 +12,22 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import psutil
-from distributed import get_worker
+from distributed import Worker, get_worker
 
 from daskmetrics.core.events import TRAIN
-from daskmetrics.core.machine import gpu_models, visible_gpus
+from daskmetrics.core.machine import VISIBLE, gpu_models, visible_gpus
 from daskmetrics.core.telemetry import RANK
-from daskmetrics.training.ddp.ranks import RankHost, RankSpec
+from daskmetrics.training.ddp.ranks import Progress, RankHost, RankSpec
+from daskmetrics.training.progress import PIPE, printed
 
 POLL = 0.1  # seconds
+HEARTBEAT = 0.5  # seconds between two reports that a rank lives
+LINES = 15  # of what a rank has printed last
 MEASURE = 2.0  # seconds between two measurements of a rank
 _STORES: dict[str, Any] = {}  # TCPStores that this worker holds, by topic; they outlive the ranks
 
@@ -77,30 +81,40 @@ def run_rank(spec: RankSpec) -> int:
     """
     worker = get_worker()
     spec.log.parent.mkdir(parents=True, exist_ok=True)
+    reading, writing = os.pipe()
     with spec.log.open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "daskmetrics.training._rank"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            [sys.executable, "-P", "-m", "daskmetrics.training._rank", *spec.program.words],
+            cwd=spec.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
             stderr=log,
-            env=_environment(spec, _worker_address()),
+            env=_environment(spec, _worker_address()) | {PIPE: str(writing)},
+            pass_fds=[writing],
             # its loaders end with it, and it gets a fair share of a busy machine
             start_new_session=True,
         )
+    os.close(writing)
     worker.loop.add_callback(worker.metrics.__setitem__, RANK, _RankUse(process.pid))
     try:
-        assert process.stdin is not None
-        with suppress(BrokenPipeError):  # it ended at once; its exit code is reported below
-            pickle.dump(spec, process.stdin)
-            process.stdin.close()
-        _relay(process, spec, worker)
+        _Relay(process, reading, spec, worker).follow()
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
+        os.close(reading)
         worker.loop.add_callback(worker.metrics.pop, RANK, None)
-        worker.log_event(spec.topic, {"rank": spec.rank, "attempt": spec.attempt, "code": code})
+        ending = {"rank": spec.rank, "attempt": spec.attempt, "code": code}
+        worker.log_event(spec.topic, {**ending, "lines": _last_lines(spec.log)})
     return code
+
+
+def _last_lines(log: Path) -> list[str]:
+    """The end of what a rank has printed."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 8192))
+        text = file.read().decode(errors="replace")
+    return [line[-300:] for line in text.splitlines() if line.strip()][-LINES:]
 
 
 class _RankUse:
@@ -130,46 +144,111 @@ class _RankUse:
         return self._use
 
 
-def _relay(process: subprocess.Popen[bytes], spec: RankSpec, worker: Any) -> None:
-    """Pass on the rank's reports until it ends or its task is cancelled."""
-    assert process.stdout is not None
-    pipe, begun_line = process.stdout.fileno(), b""
-    while _is_executing(worker, spec.key):
-        if not select.select([pipe], [], [], POLL)[0]:
-            if process.poll() is not None:
-                return
-            continue
-        block = os.read(pipe, 1 << 16)
-        if not block:
-            break
-        *lines, begun_line = (begun_line + block).split(b"\n")
+class _Relay:
+    """Passes on what a rank reports, and that it lives, until it ends or its task is cancelled."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], pipe: int, spec: RankSpec, worker: Worker
+    ) -> None:
+        self._process = process
+        self._pipe = pipe
+        self._spec = spec
+        self._worker = worker
+        self._begun_line = b""
+        self._read = 0  # bytes of the log
+        self._reports_itself = False  # so that its lines are not read
+        self._beaten = 0.0
+        self._step: tuple[float, Progress] | None = None  # the latest, and when
+
+    def follow(self) -> None:
+        while _is_executing(self._worker, self._spec.key) and self._process.poll() is None:
+            if select.select([self._pipe], [], [], POLL)[0] and not self._receive():
+                time.sleep(POLL)  # it has closed the pipe, and may go on
+            self._beat()
+        if self._process.poll() is not None:
+            while select.select([self._pipe], [], [], 0)[0] and self._receive():
+                pass
+            self._read_log()
+
+    def _send(self, **facts: object) -> None:
+        ranked = {"rank": self._spec.rank, "attempt": self._spec.attempt, **facts}
+        self._worker.log_event(self._spec.topic, ranked)
+
+    def _beat(self) -> None:
+        """Report twice a second that the process lives and is not stopped, and what it printed."""
+        if time.monotonic() - self._beaten < HEARTBEAT:
+            return
+        self._beaten = time.monotonic()
+        with suppress(psutil.Error):  # it ends meanwhile
+            if psutil.Process(self._process.pid).status() != psutil.STATUS_STOPPED:
+                self._send()
+        self._read_log()
+
+    def _receive(self) -> bool:
+        """Handle reports from the pipe; False once it is closed."""
+        block = os.read(self._pipe, 1 << 16)
+        *lines, self._begun_line = (self._begun_line + block).split(b"\n")
         for line in lines:
-            report = json.loads(line)
-            worker.log_event(spec.topic, report)
-            if "took" in report:
-                worker.log_event(TRAIN, _page_event(spec, report))
-    deadline = time.monotonic() + 10
-    while (
-        _is_executing(worker, spec.key) and process.poll() is None and time.monotonic() < deadline
-    ):
-        time.sleep(POLL / 10)  # it has closed its output and is about to end
+            facts = json.loads(line)
+            if "step" in facts:
+                self._reports_itself = True
+                self._progress(facts)
+            else:
+                self._send(**facts)
+        return bool(block)
+
+    def _read_log(self) -> None:
+        """Look for progress in what rank 0 has printed since the last time."""
+        if self._spec.rank != 0 or self._reports_itself:
+            return
+        with self._spec.log.open("rb") as file:
+            file.seek(self._read)
+            block = file.read(1 << 20)
+        self._read += len(block)
+        facts: dict[str, float | None] = {}
+        for more in printed(block.decode(errors="replace")):
+            facts |= more
+        if "step" not in facts and "loss" in facts and self._step:
+            facts |= {"step": self._step[1].step, "total": self._step[1].total}
+        if "step" in facts:
+            self._progress(facts)
+
+    def _progress(self, facts: Mapping[str, float | None]) -> None:
+        """Send a step with its rates since the one before."""
+        clock = time.monotonic()
+        numbers = {
+            name: value
+            for name, value in facts.items()
+            if name not in ("step", "total") and value is not None
+        }
+        step, total = int(facts["step"] or 0), facts.get("total")
+        rates: dict[str, float] = {}
+        if self._step and step > self._step[1].step:
+            before = {"it": self._step[1].step, **self._step[1].numbers}
+            seconds = max(clock - self._step[0], 1e-9)
+            for name, value in {"it": step, **numbers}.items():
+                if name in ("it", "samples", "tokens") and name in before:
+                    rates[name] = (value - before[name]) / seconds
+        progress = Progress(
+            step, None if total is None else int(total), numbers, rates, not self._reports_itself
+        )
+        self._step = clock, progress
+        self._send(progress=asdict(progress), step=step)
+        tokens = rates.get("tokens")
+        self._worker.log_event(
+            TRAIN,
+            {
+                "model": self._spec.program.name,
+                "rank": self._spec.rank,
+                "step": step,
+                "loss": numbers.get("loss"),
+                # each rank gets an equal share of the total speed
+                "tokens_per_second": tokens and tokens / len(self._spec.placements),
+            },
+        )
 
 
-def _page_event(spec: RankSpec, report: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A rank's step for the dashboard; each rank gets an equal share of the total speed."""
-    speed = None
-    if report["rate"]:
-        speed = report["rate"] * spec.training.recipe.context / len(spec.placements)
-    return {
-        "model": spec.training.name,
-        "rank": spec.rank,
-        "step": report["took"],
-        "loss": report["loss"],
-        "tokens_per_second": speed,
-    }
-
-
-def _is_executing(worker: Any, key: str) -> bool:
+def _is_executing(worker: Worker, key: str) -> bool:
     task = worker.state.tasks.get(key)
     return task is not None and task.state == "executing"
 
@@ -178,21 +257,25 @@ def _worker_address() -> str:
     return str(get_worker().address).rpartition("://")[2].rpartition(":")[0].strip("[]")
 
 
-def _environment(spec: RankSpec, address: str) -> Mapping[str, str]:
+def _environment(spec: RankSpec, address: str) -> dict[str, str]:
     """The rank's environment variables: this worker's, then its own."""
-    placement = spec.placement
-    interface = spec.training.interface
+    interface = spec.program.interface
     for name, addresses in psutil.net_if_addrs().items():
         if not interface and address in {entry.address for entry in addresses}:
             interface = name
     network = {}
     if interface:
         network = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    gpu = spec.placement.gpu
+    visible = {}
+    if gpu is not None and spec.variables["LOCAL_WORLD_SIZE"] == "1":
+        visible = {VISIBLE: spec.placement.host.gpus[gpu]}
     return {
         **network,
         **os.environ,
-        "LOCAL_RANK": str(placement.local),
-        "LOCAL_WORLD_SIZE": str(placement.neighbours),
-        "OMP_NUM_THREADS": str(spec.training.recipe.threads),
         "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONUNBUFFERED": "1",  # what was printed last is what explains an error
+        **visible,
+        **dict(spec.program.variables),
+        **spec.variables,
     }

@@ -1,37 +1,63 @@
-"""What is trained, which worker runs which rank, and what a rank process is given."""
+"""What is started, which worker runs which rank, and what a rank process is given."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from daskmetrics.config import DDP, Recipe
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural
-from daskmetrics.training import suite as suite
 
 
 @dataclass(frozen=True)
-class DdpTraining:
-    """A suite to be trained by a process group."""
+class Program:
+    """A training program, to be started as one process for each rank."""
 
     name: str
-    recipe: Recipe
-    folder: Path
-    ddp: DDP
+    # a Python file, or -m and a module, and its arguments; or any other command
+    words: tuple[str, ...]
+    folder: Path  # for what the ranks print
+    ranks: int
+    least: int  # number of ranks with which it may go on
+    timeout: float = 60.0  # seconds without a sign of life after which a rank is lost
+    patience: float = 60.0  # seconds to wait for the workers of missing ranks
+    restarts: int = 3  # failures in a row, without a further step, after which it starts again
     interface: str | None = None  # network interface between ranks
     workers: int | None = None  # largest number; further ranks are not waited for
-    probe: str | None = None  # measure this instead of training; see `_probes`
+    memory: float = 0.0  # bytes that a rank without a GPU is known to need
+    variables: tuple[tuple[str, str], ...] = ()  # of the environment of each rank
     telemetry: Path | None = None  # file for what the workers use meanwhile
 
-    @property
-    def revisions(self) -> tuple[str, ...]:
-        return suite.revisions(self.recipe)
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a program is: its step, and what it reports with it."""
+
+    step: int
+    total: int | None = None
+    numbers: Mapping[str, float] = field(default_factory=dict)  # such as ``loss``
+    rates: Mapping[str, float] = field(default_factory=dict)  # per second: samples, tokens
+
+    is_of_epoch: bool = False  # whether steps and total count those of an epoch
 
     @property
-    def is_done(self) -> bool:
-        return all(suite.is_complete(self.folder, revision) for revision in self.revisions)
+    def text(self) -> str:
+        """The numbers in a few words.
+
+        >>> Progress(8, numbers={"loss": 4.2}, rates={"it": 1.5, "samples": 100.0}).text
+        'loss 4.200  1.5 it/s  100 samples/s'
+        """
+        words = []
+        if "loss" in self.numbers:
+            words.append(f"loss {self.numbers['loss']:.3f}")
+        if "it" in self.rates:
+            words.append(f"{self.rates['it']:.3g} it/s")
+        shown = [name for name in ("samples", "tokens") if name in self.rates]
+        words += [f"{self.rates[name]:,.0f} {name}/s" for name in shown]
+        if "memory" in self.numbers:
+            words.append(f"GPU {self.numbers['memory'] / 2**30:.1f} GiB")
+        return "  ".join(words)
 
 
 @dataclass(frozen=True)
@@ -137,15 +163,15 @@ def _gibibytes(size: int) -> str:
 
 @dataclass(frozen=True)
 class RankSpec:
-    """Everything that one rank process needs to know."""
+    """Everything that a worker needs to know to start a rank."""
 
-    training: DdpTraining
+    program: Program
     placements: tuple[RankPlacement, ...]  # of all ranks
     rank: int
-    topic: str  # Dask topic of the training; topic and attempt name the process group
+    topic: str  # Dask topic of the program; topic and attempt name the process group
     attempt: int
-    # address of the TCPStore where the ranks meet; None for a single rank
-    store: tuple[str, int] | None
+    store: tuple[str, int]  # address of the TCPStore where the ranks meet
+    directory: str  # in which the rank works
 
     @property
     def placement(self) -> RankPlacement:
@@ -159,4 +185,40 @@ class RankSpec:
     @property
     def log(self) -> Path:
         """The file for what the rank's process prints."""
-        return self.training.folder / "logs" / f"rank{self.rank}.log"
+        return self.program.folder / "logs" / f"rank{self.rank}.log"
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables that torchrun sets for a rank.
+
+        A worker that sees fewer GPUs than its machine has ranks is a machine of its own for its
+        rank, since the program takes the GPU with the number of its ``LOCAL_RANK``.
+        """
+        size = len(self.placements)
+        local, neighbours = self.placement.local, self.placement.neighbours
+        nodes = list(dict.fromkeys(rank.host.node for rank in self.placements))
+        group, groups = nodes.index(self.placement.host.node), len(nodes)
+        if self.placement.gpu is not None and len(self.placement.host.gpus) < neighbours:
+            local, neighbours, group, groups = 0, 1, self.rank, size
+        numbers = {
+            "RANK": self.rank,
+            "WORLD_SIZE": size,
+            "LOCAL_RANK": local,
+            "LOCAL_WORLD_SIZE": neighbours,
+            "GROUP_RANK": group,
+            "GROUP_WORLD_SIZE": groups,
+            "ROLE_RANK": self.rank,
+            "ROLE_WORLD_SIZE": size,
+            "MASTER_PORT": self.store[1],
+            "TORCHELASTIC_RESTART_COUNT": self.attempt - 1,
+            "TORCHELASTIC_MAX_RESTARTS": self.program.restarts,
+        }
+        return {
+            **{name: str(number) for name, number in numbers.items()},
+            "ROLE_NAME": "default",
+            "MASTER_ADDR": self.store[0],
+            "TORCHELASTIC_RUN_ID": self.topic,
+            # the store is open on the worker of rank 0, on a port that nobody can take meanwhile
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        }

@@ -15,7 +15,8 @@ from distributed import Client
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import DDP, Cluster, Recipe
-from daskmetrics.training.ddp.ranks import DdpTraining
+from daskmetrics.training.ddp.ranks import Program, Progress
+from daskmetrics.training.recipe import DdpTraining
 
 SAVED = (0, 20, 60, 100, 140)
 RECIPE = Recipe(
@@ -41,8 +42,8 @@ class Recorder:
     def message(self, text: str) -> None:
         self.lines.append(text)
 
-    def step_done(self, training: DdpTraining, report: Mapping[str, Any]) -> None:
-        self.steps.append(report["took"])
+    def progressed(self, program: Program, progress: Progress) -> None:
+        self.steps.append(progress.step)
 
     def failures(self) -> list[str]:
         return [line for line in self.lines if "failed first" in line]

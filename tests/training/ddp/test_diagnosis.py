@@ -4,7 +4,7 @@ from daskmetrics.training.ddp._diagnosis import RankState, first_failure
 
 NOW = 100.0
 PARTNER = RankState(
-    rank=0, heard=NOW, step=7, phase=1, error="Connection closed by peer", failed=50.0, code=1
+    rank=0, heard=NOW, step=7, error="Connection closed", of_partner=True, failed=50.0, code=1
 )
 
 
@@ -28,21 +28,26 @@ def test_a_lost_worker_comes_before_a_killed_rank() -> None:
 
 
 def test_a_silent_rank_comes_before_ranks_that_report_errors() -> None:
-    assert (
-        failed_rank(PARTNER, RankState(1, NOW - 60, step=7), RankState(2, NOW - 1, step=7, phase=1))
-        == 1
-    )
+    others = RankState(1, NOW - 60, step=7), RankState(2, NOW - 1, step=7)
+    assert failed_rank(PARTNER, *others) == 1
 
 
 def test_the_rank_that_is_silent_longest_has_failed_after_the_timeout() -> None:
-    assert failed_rank(RankState(0, NOW - 61), RankState(1, NOW - 90), RankState(2, NOW)) == 1
+    began = [RankState(rank, NOW - silence, began=True) for rank, silence in enumerate((61, 90, 0))]
+    assert failed_rank(*began) == 1
 
 
-def test_the_error_of_the_earliest_step_and_phase_comes_first() -> None:
-    raised = RankState(1, NOW, step=7, phase=0, error="ValueError", failed=51.0, code=1)
+def test_a_rank_that_waits_for_its_busy_worker_has_failed_once_others_report_errors() -> None:
+    waiting = RankState(1, NOW - 1000)
+    assert failed_rank(RankState(0, NOW, began=True), waiting) is None
+    assert failed_rank(PARTNER, waiting) == 1
+
+
+def test_an_error_of_its_own_comes_before_those_of_partners_and_the_first_of_these() -> None:
+    raised = RankState(1, NOW, step=7, error="ValueError", failed=51.0, code=1)
     assert failed_rank(PARTNER, raised) == 1
-    same = RankState(1, NOW, step=7, phase=1, error="out of memory", failed=49.0, code=1)
-    assert failed_rank(PARTNER, same) == 1
+    later = RankState(1, NOW, step=7, error="reset", of_partner=True, failed=51.0, code=1)
+    assert failed_rank(PARTNER, later) == 0
 
 
 def test_a_configuration_error_is_permanent() -> None:

@@ -72,7 +72,7 @@ def torchrun(training, folder: Path, ranks: int) -> bytes:
 
 def test_the_checkpoints_of_all_steps_are_there(undisturbed):
     assert {path.name for path in undisturbed.folder.iterdir()} == {
-        *undisturbed.revisions, "corpus", "resume", "logs", "progress.jsonl",
+        *undisturbed.revisions, "corpus", "resume", "logs", "progress.jsonl", "recipe.json",
     }  # fmt: skip
     losses = [
         suite.summary(undisturbed.folder, revision)["loss"] for revision in undisturbed.revisions
@@ -142,9 +142,9 @@ def test_each_fault_alone(client, make_training, observer, undisturbed, fault):
 class Interrupting(Recorder):
     """A user who presses Ctrl-C after some steps."""
 
-    def step_done(self, training, report):
-        super().step_done(training, report)
-        if report["took"] >= 60:
+    def progressed(self, program, progress):
+        super().progressed(program, progress)
+        if progress.step >= 60:
             raise KeyboardInterrupt
 
 
