@@ -64,7 +64,8 @@ class Follower:
         waiting: dict[str, dict[str, str]] = {}
         for model in self._models:
             source = Path(model.source or "").expanduser()
-            if is_hub_id(model.source or ""):
+            # without a slash it is a folder that the training has not made yet
+            if source.parent.name and is_hub_id(str(source)):
                 names, faults = self._of_hub(model.source or "", now)
             else:
                 names, faults = self._of_folder(source, now)
