@@ -325,15 +325,25 @@ def layers(
     >>> print(board)  # doctest: +SKIP
     >>> board.plot()  # doctest: +SKIP
     """
+    from daskmetrics import experiment
     from daskmetrics.experiment import direct as direct
     from daskmetrics.report import Leaderboard
 
     named = {
         name: column for name, column in (("text", text), ("label", label)) if column is not None
     }
-    found = direct.score_layers(
-        model, data, {**named, **(columns or {})}, layers, tokenizer, seed, protocol, readouts or {}
-    )
+    with experiment.Display() as display:
+        found = direct.score_layers(
+            model,
+            data,
+            {**named, **(columns or {})},
+            layers,
+            tokenizer,
+            seed,
+            protocol,
+            readouts or {},
+            display,
+        )
     return Leaderboard.of_layers(found)
 
 

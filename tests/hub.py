@@ -84,8 +84,11 @@ class Hub:
                 next(data for name, data in files if name_of(name, data) == path.split("/")[2]),
                 {},
             )
-        owner, name, kind, *rest = [*path.removeprefix("/api/models").strip("/").split("/"), "", ""]
-        branches = self.repositories.get(f"{owner}/{name}")
+        name, *rest = [*path.removeprefix("/api/models").strip("/").split("/"), "", "", ""]
+        if name not in self.repositories:  # of an organisation
+            name, *rest = f"{name}/{rest[0]}", *rest[1:]
+        kind, *rest = rest
+        branches = self.repositories.get(name)
         if branches is None:
             return 404, {"error": "Repository not found"}, {"X-Error-Code": "RepoNotFound"}
         if kind == "refs":
@@ -113,7 +116,7 @@ class Hub:
                 {"rfilename": file, "size": size(data), "blobId": git(data)}
                 for file, data in found.items()
             ]
-            return 200, {"id": f"{owner}/{name}", "sha": commit(found), "siblings": siblings}, {}
+            return 200, {"id": name, "sha": commit(found), "siblings": siblings}, {}
         if self.token and authorization != f"Bearer {self.token}":
             return (
                 403 if authorization else 401,

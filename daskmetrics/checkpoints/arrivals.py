@@ -63,7 +63,9 @@ class Follower:
         revisions: dict[str, tuple[str, ...]] = {}
         waiting: dict[str, dict[str, str]] = {}
         for model in self._models:
-            if is_hub_id(model.source or ""):
+            source = model.source or ""
+            # without a slash it is a folder that the training has not made yet
+            if "/" in source and is_hub_id(source):
                 names, faults = self._of_hub(model.source or "", now)
             else:
                 names, faults = self._of_folder(model, now)

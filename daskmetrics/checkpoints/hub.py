@@ -16,7 +16,7 @@ from pathlib import Path
 
 from daskmetrics.checkpoints.content import Content, keep, recall
 from daskmetrics.config.schema import Model
-from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.errors import ConfigError, DaskmetricsError, did_you_mean
 from daskmetrics.core.files import cache_folder
 from daskmetrics.core.names import Key, content_key, select_revisions, training_order
 from daskmetrics.core.text import plural, shortened, size_text
@@ -72,7 +72,7 @@ def ask_refs(source: str) -> Refs:
         If the hub has no such repository.
     """
     if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
-        raise HubUnreachable("HF_HUB_OFFLINE is set")
+        raise HubUnreachable("the hub cannot be reached (HF_HUB_OFFLINE is set)")
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
@@ -113,6 +113,8 @@ def refs_of(model: Model) -> tuple[Refs | None, str]:
         pass
     listed, silence = refs(model.source)
     if listed is None:
+        if not _is_cached(model.source):
+            raise not_here(model.source, silence)
         raise ConfigError(
             f"Model '{model.name}': 'revisions: {model.revisions}' needs the list of branches of {model.source}, which "
             f"is not on this machine, and {silence}. 'daskmetrics runs prefetch CONFIG' on a machine with a network keeps "
@@ -120,6 +122,34 @@ def refs_of(model: Model) -> tuple[Refs | None, str]:
             "'every 1000 to 143000'."
         )
     return listed, silence
+
+
+def require_answer(source: str) -> None:
+    """Check that the hub has a repository that is not on this machine; a `ConfigError` otherwise."""
+    try:
+        ask_refs(source)
+    except HubUnreachable as error:
+        raise not_here(source, str(error)) from None
+
+
+def not_here(source: str, silence: str) -> ConfigError:
+    """The error for a hub id of which nothing is here, given why the hub did not answer; folders of
+    this machine with a similar name are named.
+    """
+    folders = [str(path) for path in Path(source).parent.glob("*") if path.is_dir()]
+    return ConfigError(
+        f"'{source}' is not in the cache and {silence}.{did_you_mean(source, folders)} Give a folder of a "
+        f"model, or fetch it on a machine with a network: hf download {source}"
+    )
+
+
+def _is_cached(source: str) -> bool:
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    return (
+        Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source, repo_type="model")
+    ).is_dir()
 
 
 def require_on_hub(model: Model, missing: Sequence[str]) -> None:

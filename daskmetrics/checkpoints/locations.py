@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,6 +39,7 @@ from daskmetrics.core.text import equal_names, listed
 
 # the code beside weights that transformers would run, by the names that it gives to the files
 _CODE = ("modeling_", "configuration_", "tokenization_")
+HUB_ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def locate(model: Model, on_message: OnMessage | None = None, number: int = 0) -
         return _find_on_hub(model, on_message, number)
     raise ConfigError(
         f"Model '{model.name}': no folder '{source}'. Give a model folder (with config.json), a folder with one "
-        "model folder per revision (step0, step1000, ...), or a hub id such as EleutherAI/pythia-14m."
+        "model folder per revision (step0, step1000, ...), or a hub id such as gpt2 or EleutherAI/pythia-14m."
     )
 
 
@@ -189,9 +191,12 @@ def shipped_folder(location: Location) -> Path | None:
 
 
 def is_hub_id(source: str) -> bool:
-    """Whether a source is ORGANISATION/NAME, and not a folder of this machine."""
-    looks_local = source.startswith((".", "/", "~")) or source.count("/") != 1
-    return not looks_local and not Path(source).is_dir()
+    """Whether a source is NAME or ORGANISATION/NAME, and nothing on this machine.
+
+    >>> is_hub_id("gpt2"), is_hub_id("EleutherAI/pythia-14m"), is_hub_id("./gpt2")
+    (True, True, False)
+    """
+    return HUB_ID.fullmatch(source) is not None and not Path(source).exists()
 
 
 def revisions_of(model: Model, available: Sequence[str] | None) -> tuple[str, ...]:
@@ -304,7 +309,7 @@ def _find_on_hub(model: Model, on_message: OnMessage | None, number: int) -> Loc
     available = training_order(refs.branches) if refs else None
     names = tuple(dict.fromkeys(revisions_of(model, available)))
     cached = {name: folder for name in names if (folder := _cached(source, name))}
-    depth, width = _shape_on_hub(model, cached)
+    depth, width = _shape_on_hub(model, cached, names[0])
     folders = {name: folder for name, folder in cached.items() if files_of(folder, model.pickled)}
     if refs is None and len(folders) < len(names):
         refs, silence = hub.refs(source)
@@ -351,14 +356,16 @@ def _find_on_hub(model: Model, on_message: OnMessage | None, number: int) -> Loc
     return replace(located, offered=offered)
 
 
-def _shape_on_hub(model: Model, cached: Mapping[str, Path]) -> tuple[int, int]:
+def _shape_on_hub(model: Model, cached: Mapping[str, Path], revision: str) -> tuple[int, int]:
     """Depth and width, from a cached revision or the configuration."""
     for folder in cached.values():
         return shape_of(folder / "config.json")
     if model.depth is None or model.width is None:
+        hub.require_answer(model.source or "")
         raise ConfigError(
             f"Model '{model.name}' ({model.source}) is not in the hub's cache on this machine, so its shape is not "
-            "known: write 'depth:' and 'width:' into the configuration, or use a local folder as 'source'."
+            "known: write 'depth:' and 'width:' into the configuration, or fetch it: hf download "
+            f"{model.source} --revision {revision}"
         )
     return model.depth, model.width
 

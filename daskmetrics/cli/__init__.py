@@ -22,6 +22,8 @@ A command is added to ``COMMANDS`` of its module.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from daskmetrics.cli import (
@@ -39,6 +41,7 @@ from daskmetrics.cli import (
     _train,
 )
 from daskmetrics.cli._common import Sections, example
+from daskmetrics.core.main_module import import_from
 
 __all__ = ["main"]
 
@@ -97,6 +100,7 @@ def main() -> None:
     checkpoint, written `MODEL@REVISION/LAYER`. A score is what it gets on one task. A work
     unit is one call that Dask runs, and a record is its stored result.
     """
+    import_from(Path.cwd())  # as with `python -m`; a console script has its own folder in its place
 
 
 for module in (_run, _init, _layers, _list, _plan, _cluster, _train, _map, _show, _runs):

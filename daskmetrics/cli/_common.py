@@ -26,7 +26,7 @@ from daskmetrics.core.errors import (
     did_you_mean,
     system_error,
 )
-from daskmetrics.core.files import RUNS, run_names
+from daskmetrics.core.files import RUNS, RunFolder, run_names
 from daskmetrics.core.table import printable_lines
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ PATH = click.Path(path_type=Path)
 
 
 class RunPath(click.Path):
-    """The folder of a run, or its name below ``runs/``; a path that exists goes first."""
+    """The folder of a run, or its name below ``runs/``, which goes before a folder without a run."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """The path, or that of the run with this name."""
         path = Path(value)
-        is_name = len(path.parts) == 1 and not path.exists()
-        if is_name and (RUNS / path).exists():
+        is_name = len(path.parts) == 1 and value == path.name  # "./ft" is the folder
+        if is_name and not RunFolder(path).journal.exists() and (RUNS / path).exists():
             return RUNS / path
         return path
 

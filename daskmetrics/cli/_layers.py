@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -23,9 +21,6 @@ from daskmetrics.cli._common import (
 )
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import require_new
-
-if TYPE_CHECKING:
-    from daskmetrics.experiment.direct import OnProgress
 
 _TRUTH = {"true": True, "false": False}
 
@@ -78,6 +73,7 @@ def layers(
     MODEL is a folder, also one of checkpoints, or a hub id; ID@REVISION names another revision than
     main. The scores are those of a run with the same data and seed.
     """
+    from daskmetrics.experiment import Display
     from daskmetrics.experiment.direct import score_layers
     from daskmetrics.report import Leaderboard
 
@@ -89,7 +85,7 @@ def layers(
     if save:
         require_new(save)  # not only after all is scored
     columns = {"text": text, "label": label}
-    with _progress() as on_progress, warnings.catch_warnings(record=True) as caught:
+    with Display() as display, warnings.catch_warnings(record=True) as caught:
         found = score_layers(
             model,
             list(task) or data,
@@ -99,7 +95,7 @@ def layers(
             seed,
             {key: value for key, value in protocol.items() if value is not None},
             dict(map(_part, readouts)),
-            on_progress,
+            display,
         )
     for warning in caught:
         say(f"Warning: {warning.message}", err=True)
@@ -119,22 +115,6 @@ def layers(
             say("To save the best for sentence-transformers, add: --save my-encoder")
 
     return Output(document, show)
-
-
-@contextmanager
-def _progress() -> Iterator[OnProgress]:
-    """A bar on a terminal; nothing elsewhere."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("")
-
-        def on_progress(what: str, done: int, total: int) -> None:
-            progress.update(bar, description=what, completed=done, total=total)
-
-        yield on_progress
 
 
 def _numbers(text: str) -> str | list[int]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import sys
 import time
 from collections.abc import Callable
 from functools import cache
@@ -27,6 +26,7 @@ from tornado.ioloop import IOLoop, PeriodicCallback
 from tornado.web import ErrorHandler
 
 from daskmetrics.core.machine import VISIBLE, split_gpus
+from daskmetrics.core.main_module import import_from
 
 PREFIX = "daskmetrics.dashboard-prefix"
 """Key of Dask's configuration under which the scheduler finds its prefix."""
@@ -51,8 +51,7 @@ def dask_setup(process: Any) -> None:
         case Worker():
             # The worker is started with -P: otherwise a file queue.py in the working folder would
             # replace the module of this name.
-            if str(Path.cwd()) not in sys.path:
-                sys.path.append(str(Path.cwd()))
+            import_from(Path.cwd())
             logging.getLogger("distributed.worker").addFilter(is_no_failure)
         case Nanny():
             if GPU_PER_WORKER in os.environ:

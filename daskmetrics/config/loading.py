@@ -18,6 +18,7 @@ from daskmetrics.config.schema import PRESETS, Config
 from daskmetrics.config.section import Section
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.files import require_regular
+from daskmetrics.core.main_module import import_from
 
 _DEEPEST = 100  # brackets in brackets
 # the key of a section for which a name stands
@@ -70,6 +71,7 @@ def load(
     if not isinstance(source, Mapping):
         where = str(source)
         source = _read(Path(source))
+        import_from(Path(where).parent)  # own metrics, tasks and policies beside the file
     data = _merge(source, changes or {})
     for setting in settings:
         data = copy.deepcopy(data)  # a mapping of the caller stays as it is

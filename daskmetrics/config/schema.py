@@ -373,13 +373,6 @@ class Watch(Section):
         examples=["best(3)"],
     )
 
-    log: Trackers = Field(
-        (),
-        description="Also log each round to MLflow or Weights & Biases, as their own settings and "
-        "variables say where.",
-        examples=[["mlflow", "wandb"]],
-    )
-
     @property
     def kept(self) -> int | None:
         """The number of checkpoints to keep; None to name none that may be deleted."""
@@ -447,6 +440,12 @@ class Config(Section):
         Watch(),
         description="How a suite that grows is followed; for `daskmetrics watch`.",
         examples=[{"keep": "best(3)"}],
+    )
+    log_to: Trackers = Field(
+        (),
+        description="Also log the best score so far to MLflow or Weights & Biases: with each score "
+        "of a run, and with each round of a watch. Their own settings and variables say where.",
+        examples=[["mlflow", "wandb"]],
     )
 
     @model_validator(mode="after")

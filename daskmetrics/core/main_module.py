@@ -8,6 +8,7 @@ cloudpickle sends its functions and classes.
 
 from __future__ import annotations
 
+import os
 import pkgutil
 import sys
 import threading
@@ -16,12 +17,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from multiprocessing import spawn
+from pathlib import Path
 from typing import Any
 
 MAIN_KEYS = ("init_main_from_name", "init_main_from_path")
 """What tells a new process to import the main module, in the data that prepare it."""
 
 MAIN = "__main__"
+
+CODE = "DASKMETRICS_CODE"
+"""The variable with the folders of a user's own modules, for the workers that a process starts."""
 
 _lock = threading.Lock()
 _blocks_by_name: Counter[str] = Counter()
@@ -42,6 +47,18 @@ def main_not_imported(process_name: str) -> Iterator[None]:
     finally:
         with _lock:
             _blocks_by_name[process_name] -= 1
+
+
+def import_from(*folders: str | Path) -> None:
+    """Let this process import a user's own modules from folders and from those of `CODE`, to which
+    they are added.
+
+    They are searched last: a ``queue.py`` there replaces no module of Python or of a package.
+    """
+    earlier = filter(None, os.environ.get(CODE, "").split(os.pathsep))
+    code = list(dict.fromkeys([*earlier, *(str(Path(folder).resolve()) for folder in folders)]))
+    os.environ[CODE] = os.pathsep.join(code)
+    sys.path += [folder for folder in code if folder not in sys.path]
 
 
 @cache

@@ -50,8 +50,7 @@ class Display:
         self._bars = progress.Progress(
             progress.TextColumn("{task.description:<9}"),
             progress.BarColumn(bar_width=bar_width, table_column=unwrapped),
-            progress.MofNCompleteColumn(table_column=unwrapped),
-            progress.TextColumn("{task.fields[unit]}"),
+            _DoneColumn(table_column=unwrapped),
             progress.TimeElapsedColumn(table_column=unwrapped),
             progress.TextColumn("eta"),
             progress.TimeRemainingColumn(table_column=unwrapped),
@@ -141,6 +140,14 @@ class Display:
             console.print(Text(text))
         console.print(self._bars.get_renderable())
         return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+
+
+class _DoneColumn(progress.ProgressColumn):
+    """The percentage, and of what or of how many units: ``82 % of budget``, ``31 % of 99``."""
+
+    def render(self, task: progress.Task) -> Text:
+        unit = task.fields["unit"] or f"% of {task.total:.0f}"
+        return Text(f"{task.percentage:3.0f} {unit}")
 
 
 class _LatestColumn(progress.TextColumn):

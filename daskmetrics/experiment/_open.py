@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from daskmetrics import config as configuration
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.folders import MODULES, is_model
+from daskmetrics.checkpoints.hub import require_answer
 from daskmetrics.checkpoints.locations import Location
 from daskmetrics.checkpoints.shipped import ModelProtocol, Shipped, protocol_of
 from daskmetrics.checkpoints.shipped import read as read_shipped
@@ -131,12 +132,12 @@ def _from_source(
 
 
 def _download(source: str, revision: str) -> None:
+    require_answer(source)
     try:
         prefetch.checkpoint(source, revision, prefetch.FILES).fetch()
     except Exception as error:  # of the network, the hub or the disk
         raise ConfigError(
-            f"'{source}' is neither a folder nor in the hub's cache on this machine, and it cannot be downloaded: "
-            f"{' '.join(str(error).split())[:300]}"
+            f"'{source}' cannot be downloaded: {' '.join(str(error).split())[:300]}"
         ) from None
 
 

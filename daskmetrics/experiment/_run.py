@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,7 @@ from daskmetrics.experiment import measure as measure
 from daskmetrics.experiment import prefetch as prefetch
 from daskmetrics.experiment import search as search
 from daskmetrics.experiment import train as train
+from daskmetrics.experiment._watch_rounds import logged_scores, require_trackers
 from daskmetrics.experiment._worker import record_text
 from daskmetrics.experiment.clients import require_workers
 from daskmetrics.experiment.preparation import VERSION, Experiment
@@ -85,6 +86,7 @@ def run(
             maintain.write_files(folder, start.config, experiment.prompts)
         return RunResult(0, 0)
     require_inputs(experiment)
+    require_trackers(experiment.config.log_to)
     search.check(experiment)
     folder.create()
     with private(), Journal(folder.journal, folder.lock) as journal:
@@ -101,19 +103,24 @@ def continue_run(
     journal: Journal,
     display: Display,
     client: Client | None = None,
-    on_record: Callable[[Record], None] = lambda record: None,
+    on_record: Callable[[Record], None] | None = None,
     grows: bool = False,
 ) -> RunResult:
     """`run` for an open journal, after `require_inputs`.
 
     With ``grows`` the search goes on from the cells of earlier searches; ``on_record`` is called
-    with each new record.
+    with each new record. By default scores are logged as ``log_to`` says.
     """
     with room_for(f"the files of the run in '{folder.path}'"):
         begin(experiment, folder, journal)
     shutil.rmtree(folder.embeddings, ignore_errors=True)  # also those of killed workers
     try:
-        with rolling.offline_workers(experiment.missing_locations):
+        with ExitStack() as stack:
+            if on_record is None:
+                on_record = stack.enter_context(
+                    logged_scores(experiment, folder.path, journal.entries, display.say)
+                )
+            stack.enter_context(rolling.offline_workers(experiment.missing_locations))
             result = _RunDriver(experiment, folder, journal, display, on_record, grows).drive(
                 client
             )

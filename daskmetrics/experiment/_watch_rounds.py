@@ -1,8 +1,8 @@
 """What a round of a watch says, and where it says it: the best arm, whether its layer still rises
 and what may be deleted; the events, one JSON object a line of ``events.jsonl``; MLflow and Weights
-& Biases.
+& Biases, also of a run.
 
-A library of these is imported only if `watch.log` names it.
+A library of these is imported only if `log_to` names it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -23,15 +24,15 @@ from daskmetrics.bandit import Outcome
 from daskmetrics.bandit.model import fit_posterior
 from daskmetrics.bandit.recommend import rise_forecast
 from daskmetrics.core.errors import ConfigError, room_for
-from daskmetrics.core.events import Record, SearchEnded, measured, scored
-from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
+from daskmetrics.core.events import Event, Record, RunStarted, SearchEnded, measured, scored
+from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, content_key, training_order
 from daskmetrics.core.outcomes import mean_score
 from daskmetrics.core.results import Scored
 from daskmetrics.core.text import plural
 from daskmetrics.experiment import search as search
 from daskmetrics.experiment.preparation import Experiment
 
-PACKAGES = {"mlflow": "mlflow-skinny", "wandb": "wandb"}  # to install, by the name in `watch.log`
+PACKAGES = {"mlflow": "mlflow-skinny", "wandb": "wandb"}  # to install, by the name in `log_to`
 PROJECT = "daskmetrics"  # by default, of W&B; the experiment of MLflow
 Numbers = Mapping[str, float]
 Log = Callable[[int, Numbers], None]  # of the numbers of a training step
@@ -205,7 +206,7 @@ def require_trackers(names: Sequence[str]) -> None:
     """Check that the libraries are installed; a `ConfigError` otherwise."""
     if missing := [PACKAGES[name] for name in names if find_spec(name) is None]:
         raise ConfigError(
-            f"watch.log needs {' and '.join(missing)}, not installed here: pip install {' '.join(missing)}"
+            f"log_to needs {' and '.join(missing)}, not installed here: pip install {' '.join(missing)}"
         )
 
 
@@ -228,20 +229,61 @@ def numbers_of(fields: Mapping[str, Any]) -> dict[str, float]:
 
 
 @contextmanager
+def logged_scores(
+    experiment: Experiment, folder: Path, entries: Sequence[Event], say: Callable[[str], None]
+) -> Iterator[Callable[[Record], None]]:
+    """A function that logs the best mean score so far with each score of a run, whose start and
+    earlier records are in the journal.
+
+    The step is the number of scores.
+    """
+    if not experiment.config.log_to:
+        yield lambda record: None
+        return
+    start = next(entry for entry in entries if isinstance(entry, RunStarted))
+    identity = content_key("tracked", start.key, start.at)  # the same when the run goes on
+    counted = {task: weight for task, weight in experiment.task_weights.items() if weight > 0}
+    by_arm: dict[Arm, dict[str, Scored]] = defaultdict(dict)
+    best: dict[str, Any] = {"score": None}
+
+    def take(record: Record) -> None:
+        """Count a score, and replace the best if its candidate is better."""
+        cell = Cell.parse(record.name)
+        by_arm[cell.arm][cell.task] = record.value
+        score, stderr = mean_score(by_arm[cell.arm], counted) or (None, None)
+        if score is not None and (best["score"] is None or score > best["score"]):
+            step, layer = cell.arm.checkpoint.step, cell.arm.layer
+            best.update(step=step, layer=layer, score=score, stderr=stderr)
+
+    def on_record(record: Record) -> None:
+        if record.kind == "score" and isinstance(record.value, Scored):
+            take(record)
+            count = sum(map(len, by_arm.values()))
+            numbers = {f"best_{name}": value for name, value in best.items() if value is not None}
+            log(count, {"scores": count, **numbers})
+
+    for record, _ in scored(entries):
+        take(record)
+    name = experiment.config.name
+    with trackers(experiment.config.log_to, name, identity, folder, say) as log:
+        yield on_record
+
+
+@contextmanager
 def trackers(
     names: Sequence[str], run: str, identity: str, folder: Path, say: Callable[[str], None]
 ) -> Iterator[Log]:
-    """A function that logs the numbers of a round at a training step to one run of each library.
+    """A function that logs numbers at a step to one run of each library.
 
-    ``identity`` names the run there, so that a watch that goes on adds to it. Where to log is as
+    ``identity`` names the run there, so that what goes on adds to it. Where to log is as
     the libraries read it from their own settings and variables. A library that fails later is
-    reported to ``say``, and the watch goes on.
+    reported to ``say``, and the work goes on.
     """
     with ExitStack() as stack:
         writers: dict[str, Log] = {}
         for name in names:
             open_run = {"mlflow": _mlflow, "wandb": _wandb}[name]
-            with _errors_of(f"watch.log: {name} cannot be used", _refuse):
+            with _errors_of(f"log_to: {name} cannot be used", _refuse):
                 writers[name] = stack.enter_context(open_run(run, identity, folder))
 
         def log(step: int, numbers: Numbers) -> None:

@@ -5,7 +5,7 @@ of a run do.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -22,6 +22,7 @@ from daskmetrics.core.names import Arm, Checkpoint, Suite, content_key, seed_of
 from daskmetrics.core.outcomes import Difference, difference, mean_difference
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import Scored
+from daskmetrics.execution.display import Display
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment._arguments import file_name
 from daskmetrics.experiment._embeddings import MEMORY
@@ -138,9 +139,6 @@ def measure(
         return encoder.measure(texts, chosen, seed)
 
 
-OnProgress = Callable[[str, int, int], None]  # what is done now; steps done, and all
-
-
 @dataclass(frozen=True)
 class LayerScores:
     """What was scored here and now.
@@ -202,9 +200,10 @@ def score_layers(
     seed: int,
     protocol: Mapping[str, Any],
     readouts: Mapping[str, Any],
-    on_progress: OnProgress = lambda what, done, total: None,
+    display: Display | None = None,
 ) -> LayerScores:
     """The recorded values of every layer and readout of checkpoints on every task of the data."""
+    display = display or Display(on_change=lambda: None)
     if isinstance(layers, Mapping):
         raise ConfigError(
             "Layers are scored by number; to read modules of any network, use daskmetrics.embed."
@@ -217,6 +216,7 @@ def score_layers(
     source_of: dict[Checkpoint, Any] = {}
     corpus: tuple[str, ...] = ()
     sources = _sources(models)
+    display.phase("layers", 100, unit="%")
     for number, source in enumerate(sources):
         with (
             opened(source, layers, tokenizer, protocol) as (encoder, checkpoint),
@@ -231,9 +231,9 @@ def score_layers(
             arms = suite.arms()
             recorded |= {arm: {} for arm in arms}
             steps = len(chosen) * (len(arms) + 1)
-            done = count(number * steps)
+            percents = (100 * (number + step / steps) / len(sources) for step in count())
             for task in chosen:
-                on_progress(f"reading {checkpoint}", next(done), len(sources) * steps)
+                display.advance("layers", f"{checkpoint} reads {task.name}", next(percents))
                 spec = worker.EncodeSpec(
                     key=content_key("direct", task.key),
                     location=Location("", None, ""),
@@ -247,7 +247,9 @@ def score_layers(
                 )
                 for arm, value in _scores(encoder, spec, seed, arms):
                     recorded[arm][task.name] = value
-                    on_progress(f"scoring {checkpoint}", next(done), len(sources) * steps)
+                    latest = f"{arm}:{task.name}  {value.score:.3f}"
+                    display.advance("layers", latest, next(percents))
+    display.advance("layers", "", 100)
     return LayerScores(chosen, recorded, source_of, protocol, corpus)
 
 

@@ -209,5 +209,6 @@ def _model_names(models: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """mteb's name of each model: the hub id, or the model's name after the organisation ``local``."""
     sources = {model["name"]: model["source"] or "" for model in models}
     return {
-        name: source if is_hub_id(source) else f"local/{name}" for name, source in sources.items()
+        name: source if "/" in source and is_hub_id(source) else f"local/{name}"
+        for name, source in sources.items()
     }

@@ -77,7 +77,7 @@ def watch(
     follower = Follower(config.models, SETTLE)
     metrics.resolve(config.metrics)  # a wrong name is an error now
     tasks.resolve(config.tasks)
-    require_trackers(config.watch.log)
+    require_trackers(config.log_to)
     folder.create()
     with (
         private(),
@@ -88,11 +88,11 @@ def watch(
     ):
         for notice in journal.notices:
             display.say(notice)
-        if config.watch.log and "tracked" not in log.latest:
+        if config.log_to and "tracked" not in log.latest:
             log.write("tracked", run=secrets.token_hex(8))
         identity = log.latest.get("tracked", {}).get("run", "")  # always the same of each library
         track = stack.enter_context(
-            trackers(config.watch.log, config.name, identity, folder.path, display.say)
+            trackers(config.log_to, config.name, identity, folder.path, display.say)
         )
         watcher = _Watcher(config, folder, display, journal, log, track, stack, client, follower)
         try:

@@ -35,6 +35,21 @@ FRAME_COLUMNS = [
 
 
 UNFINISHED = "unfinished"
+#: What a notebook proposes of a run.
+DOOR = [
+    "answer",
+    "best",
+    "cluster",
+    "config",
+    "folder",
+    "leaderboard",
+    "metrics",
+    "plot",
+    "scores",
+    "state",
+    "to_frame",
+    "verdict",
+]
 
 
 def state_word(run: RecordedRun) -> str:
@@ -64,6 +79,9 @@ class Run(RecordedRun):
     >>> run = dm.open("runs/demo")  # doctest: +SKIP
     >>> run.best(), run.leaderboard(), run.plot.heatmap()  # doctest: +SKIP
     """
+
+    def __dir__(self) -> list[str]:
+        return DOOR
 
     def __repr__(self) -> str:
         return f"<Run {self.folder.path}: {self.headline}>"

@@ -2,15 +2,16 @@
 
 A name is a built-in task (``stdlib:order``), a set of them (``stdlib:all``, ``stdlib:demo``,
 ``stdlib:kinds``), a task of the benchmark (``mteb:Banking77Classification``), a preset
-(``preset:layer-by-layer-32``), a user's file or folder (``file:reviews.csv``), or a task of an
-installed package, under the entry-point group ``daskmetrics.tasks``: the name of the entry is the
-name of the task, and it points to any `Task` object. Options follow in parentheses:
+(``preset:layer-by-layer-32``), a user's file or folder (``file:reviews.csv``), a `Task` object of a
+user's own module (``package.module:NAME``), or one of an installed package, under the entry-point
+group ``daskmetrics.tasks``: the name of the entry is the name of the task. Options follow in parentheses:
 ``file:reviews.csv(text=body, label=stars)``, ``stdlib:package(probe=lightgbm)``,
 ``mteb:STS22(languages=deu+fra)``.
 """
 
 from __future__ import annotations
 
+import pkgutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -27,6 +28,7 @@ from daskmetrics.tasks.task import Task
 GROUP = "daskmetrics.tasks"
 MTEB = "mteb:"
 FILE = "file:"
+RESERVED = (MTEB, FILE, "stdlib:", "preset:")  # are no modules
 
 
 def catalogue() -> Mapping[str, Callable[[], Task]]:
@@ -98,4 +100,25 @@ def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
         raise ConfigError(
             f"Task '{text}': '{name}' does not have these options. Only classifications of 'stdlib:' have one: probe."
         )
+    module, colon, _ = text.partition(":")
+    if colon and f"{module}:" not in RESERVED:
+        return _imported(text, module)
     raise unknown("task", text, [*makers, *SETS, *PRESETS, f"{MTEB}NAME", f"{FILE}PATH"])
+
+
+def _imported(name: str, module: str) -> Task:
+    """The task at an import path such as ``package.module:NAME``."""
+    try:
+        task = pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        if getattr(error, "name", "") == module:
+            raise unknown("task", name, [*catalogue(), *SETS, *PRESETS]) from None
+        raise ConfigError(
+            f"Task '{name}' cannot be loaded: {error}. Write it as 'package.module:NAME'."
+        ) from error
+    if not hasattr(task, "main_score"):
+        raise ConfigError(
+            f"Task '{name}' must be a daskmetrics.tasks.Task, but is a {type(task).__name__}."
+        )
+    result: Task = task
+    return result

@@ -156,5 +156,5 @@ def test_a_hub_that_must_not_be_asked_is_reported(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     found = Follower([Model(name="m", source="org/suite")], 1.0).look(0.0)
     assert found.revisions["m"] == () and found.waiting["m"] == {
-        "branches": "HF_HUB_OFFLINE is set"
+        "branches": "the hub cannot be reached (HF_HUB_OFFLINE is set)"
     }

@@ -5,10 +5,12 @@ offline.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import huggingface_hub
 import pytest
 
+import daskmetrics as dm
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError
@@ -75,6 +77,11 @@ def test_ranges_without_an_end_are_of_the_branches(hub):
 def test_a_range_without_a_list_is_refused_offline_with_the_remedy(hub, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(
+        ConfigError, match=r"'org/suite' is not in the cache.*hf download org/suite"
+    ):
+        locate()
+    Path(huggingface_hub.constants.HF_HUB_CACHE, "models--org--suite").mkdir(parents=True)
+    with pytest.raises(
         ConfigError,
         match=r"'revisions: all' needs the list of branches of org/suite.*HF_HUB_OFFLINE is set.*runs prefetch.*'main'",
     ):
@@ -89,8 +96,27 @@ def test_a_hub_that_does_not_answer_is_refused_with_the_reason(tmp_path, monkeyp
             locate()
     # nothing listens there; connections to the server may still be open
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(ConfigError, match="the hub cannot be reached"):
-        locate()
+    for revisions in ("all", "main"):
+        with pytest.raises(
+            ConfigError, match="'gpt2' is not in the cache and the hub cannot be reached"
+        ):
+            checkpoints.locate(Model(name="m", source="gpt2", revisions=revisions))
+
+
+def test_a_model_of_unknown_shape_is_refused_with_the_remedy(hub):
+    with pytest.raises(ConfigError, match=r"'depth:' and 'width:'.*hf download org/suite"):
+        checkpoints.locate(Model(name="m", source=REPOSITORY, revisions="main"))
+
+
+@pytest.mark.parametrize("source", ["gpt2", "org/gpt2"])
+def test_a_model_of_the_hub_is_downloaded_by_its_id(source, minilm, tmp_path, monkeypatch):
+    names = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
+    with serve({source: {"main": {name: minilm / name for name in names}}}) as hub:
+        use(hub, tmp_path, monkeypatch)
+        vectors = dm.embed(source, ["a text"], [0], pooling="mean")
+    assert vectors.shape == (1, 1, 384) and any(
+        "model.safetensors" in path for path in hub.requests
+    )
 
 
 def test_an_identity_does_not_change_when_the_revision_is_downloaded(hub):

@@ -124,3 +124,29 @@ def test_short_options_are_settings(tmp_path):
         "30.0% of the cost of every score; up to 40 scores; until 95% confidence to be within 2.0%"
         in shown
     )
+
+
+OWN = {
+    "beside.py": "from daskmetrics.metrics import Metric\n"
+    "NORM = Metric('norm', 'pooled', '1', 'mean norm', 'beside:norm')\n"
+    "def norm(states):\n    return float(states.norm(dim=-1).mean())\n",
+    "../own.py": "from daskmetrics.bandit.policies import sweep as ask\n"
+    "from daskmetrics.tasks import resolve\n"
+    "TASK = resolve(['stdlib:order'])[0]\n",
+    "../queue.py": "raise RuntimeError('a file here replaced a module of Python')\n",
+    "mine.yaml": "{name: mine, corpus: {prompts: 9}, metrics: ['beside:NORM'], tasks: ['own:TASK'],"
+    "models: [{name: tiny, revisions: [step2], layers: [1], train: {width: 8, depth: 1, heads: 2, steps: 2}}],"
+    "search: {policy: 'own:ask', budget: 1}, cluster: {workers: 1}}",
+}
+
+
+def test_own_code_beside_the_configuration_and_here_is_found_as_by_a_console_script(tmp_path):
+    folder = tmp_path / "configs"
+    folder.mkdir()
+    for name, text in OWN.items():
+        (folder / name).write_text(text)
+    script = "from daskmetrics.cli import main; main()"
+    words = [sys.executable, "-P", "-c", script, "run", "configs/mine.yaml"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "layer 1: score" in done.stdout, done.stderr
+    assert "norm" in done.stderr and "missing" not in done.stdout

@@ -46,10 +46,10 @@ def test_a_name_stands_for_the_run_below_runs(here):
     assert RUN.convert("runs/demo", None, None) == Path("runs/demo")
 
 
-def test_a_path_that_exists_goes_first(here):
+def test_a_name_is_that_of_the_run_unless_the_folder_here_is_a_run(here):
     (here / "demo").mkdir()
-    assert RUN.convert("demo", None, None) == Path("demo")
-    done = invoke("status", "demo")
+    assert RUN.convert("demo", None, None) == Path("runs/demo")
+    done = invoke("status", "./demo")
     assert done.exit_code == 2
     assert (
         "No run in 'demo'. Did you mean 'runs/demo'? Runs in 'runs': demo, minilm." in done.output
@@ -87,3 +87,9 @@ def test_the_shell_completes_names_of_runs(here):
     assert [item.type for item in RUN.shell_complete(context, status.params[0], "./other")] == [
         "file"
     ]
+
+
+def test_a_folder_that_is_a_run_goes_before_one_below_runs(here):
+    (here / "demo").mkdir()
+    (here / "demo" / "journal.jsonl").touch()
+    assert RUN.convert("demo", None, None) == Path("demo")

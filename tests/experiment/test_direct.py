@@ -229,11 +229,13 @@ def test_a_table_in_memory_gives_the_scores_of_its_file(tmp_path: Path, minilm: 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m: dm.embed("nowhere", ["x"]), "no folder 'nowhere'"),
+        (lambda m: dm.embed("./nowhere", ["x"]), "no folder './nowhere'"),
         (
-            lambda m: dm.embed("nobody/nothing", ["x"]),
-            "'nobody/nothing' is neither a folder nor in the hub's cache",
+            lambda m: dm.embed("gpt2", ["x"]),
+            "'gpt2' is not in the cache and the hub cannot be reached",
         ),
+        (lambda m: dm.embed("nobody/nothing", ["x"]), "'nobody/nothing' is not in the cache"),
+        (lambda m: dm.embed("test", ["x"]), r"HF_HUB_OFFLINE is set\)\. Did you mean 'tests'"),
         (lambda m: dm.embed(m, "one text"), r"got one text: 'one text'. Write it as \[text\]"),
         (lambda m: dm.embed(m, []), "Got 0 texts; 1 or more are needed"),
         (lambda m: dm.embed(m, ["x"], pool="mean"), "Unknown key 'pool'.*Did you mean 'pooling'"),
