@@ -84,12 +84,12 @@ def _lines(entries: Iterable[Event], checksum: int = 0, begins: bool = True) -> 
     objects = [to_json(entry) for entry in entries]
     if begins:
         objects.insert(0, {"type": "format", "number": FORMAT})
-    text = b""
+    lines = []
     for plain in objects:
         line = encode(plain, checksum)
         checksum = int(line[:8], 16)
-        text += line
-    return text, checksum
+        lines.append(line)
+    return b"".join(lines), checksum
 
 
 @dataclass(frozen=True)
