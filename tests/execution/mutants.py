@@ -120,7 +120,7 @@ LOOP = (
     ("list(self.unplaced.values()) if self._failed_inputs", "list(self.units.values()) if self._failed_inputs"),
     # deadlines, walltimes, pauses, stops
     ("            self._actions.append(Kill(address))\n", "            pass\n"),
-    ("math.inf if remaining is None else self.now + remaining", "math.inf"),
+    ("math.inf if remaining is None else remaining", "math.inf"),
     ("self._paused_until = self.now + pause", "pass"),
     ("        elif now >= self._paused_until:\n", "        else:\n"),
     ("case Failed(fault=Fault.DISK):", "case Failed(fault=Fault.DISK) if False:"),
