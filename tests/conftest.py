@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import importlib.util
 import os
@@ -70,8 +71,19 @@ SLOW = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def is_skipped_example(item: pytest.Item) -> bool:
+    """Whether it is a docstring of which no example runs as a doctest: tests/test_examples.py has it."""
+    if not isinstance(item, pytest.DoctestItem):
+        return False
+    return all(example.options.get(doctest.SKIP) for example in item.dtest.examples)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark slow tests by their place; skip what needs a GPU where there is none."""
+    elsewhere = list(filter(is_skipped_example, items))
+    if elsewhere:
+        config.hook.pytest_deselected(items=elsewhere)
+        items[:] = [item for item in items if not is_skipped_example(item)]
     on_gpu = [item for item in items if item.get_closest_marker("cuda")]
     if on_gpu and not importlib.import_module("torch").cuda.is_available():
         for item in on_gpu:

@@ -7,8 +7,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 HEAVY = ("torch", "transformers", "sklearn")
 TERMINAL = (*HEAVY, "xarray", "zarr", "matplotlib", "distributed")
 
@@ -22,9 +20,9 @@ def modules_after(code: str, path) -> set[str]:
     return set(done.stderr.split())
 
 
-@pytest.mark.parametrize("text", ["status_text", "summary_text", "best_text"])
-def test_a_text_needs_no_heavy_library(finished, text):
-    assert not modules_after(f"print(report.{text}(run))", finished.folder.path) & set(TERMINAL)
+def test_texts_need_no_heavy_library(finished):
+    code = "print(report.status_text(run), report.summary_text(run), report.best_text(run))"
+    assert not modules_after(code, finished.folder.path) & set(TERMINAL)
 
 
 def test_the_page_and_the_arrays_do_not_import_torch(finished):

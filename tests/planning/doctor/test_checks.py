@@ -260,17 +260,6 @@ def test_the_pace_of_a_node_is_relative_to_the_others():
     assert pace(replace(HISTORY, records=SLOW[:4])) == {}
 
 
-def test_a_run_that_was_enlarged_and_interrupted_is_not_finished(tmp_path):
-    folder = RunFolder(tmp_path)
-    with Journal(folder.journal, folder.lock) as journal:
-        for entry in (started("small"), RunFinished("small", 1.0)):
-            journal.append(entry)
-    assert journal_of(folder).finished
-    with Journal(folder.journal, folder.lock) as journal:
-        journal.append(started("large"))
-    assert not journal_of(folder).finished
-
-
 def test_a_run_with_failures_taken_back_is_not_finished_and_has_no_failed_record(tmp_path):
     folder = RunFolder(tmp_path)
     with Journal(folder.journal, folder.lock) as journal:
