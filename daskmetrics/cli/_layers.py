@@ -16,6 +16,7 @@ from daskmetrics.cli._common import (
     Output,
     answering,
     example,
+    flag_option,
     number_option,
     path_option,
     say,
@@ -58,6 +59,7 @@ _TRUTH = {"true": True, "false": False}
     multiple=True,
 )
 @number_option("--max-length", "Tokens of a text that are read.", least=2)
+@flag_option("--drop-rare", "Leave out labels of too few texts, and say how many.")
 @text_option("--seed", "N", "Of folds, draws and starting points.", type=int, default=0)
 @path_option("--save", "Save the best as a model of sentence-transformers, in this new folder.")
 @answering
@@ -69,6 +71,7 @@ def layers(
     task: tuple[str, ...],
     layers: str,
     readouts: tuple[str, ...],
+    drop_rare: bool,
     seed: int,
     save: Path | None,
     **protocol: Any,
@@ -88,7 +91,7 @@ def layers(
         )
     if save:
         require_new(save)  # not only after all is scored
-    columns = {"text": text, "label": label}
+    columns = {"text": text, "label": label, "drop": "rare" if drop_rare else None}
     with _progress() as on_progress, warnings.catch_warnings(record=True) as caught:
         found = score_layers(
             model,

@@ -2,7 +2,7 @@
 
 A name is a built-in task (``stdlib:order``), a set of them (``stdlib:all``, ``stdlib:demo``,
 ``stdlib:kinds``), a task of the benchmark (``mteb:Banking77Classification``), a preset
-(``preset:layer-by-layer-32``), a user's file or folder (``file:reviews.csv``), or a task of an
+(``preset:layer-by-layer-32``), a user's file or folder (``file:reviews.csv``), a data set of Hugging Face (``hf:NAME:SPLIT``), or a task of an
 installed package, under the entry-point group ``daskmetrics.tasks``: the name of the entry is the
 name of the task, and it points to any `Task` object. Options follow in parentheses:
 ``file:reviews.csv(text=body, label=stars)``, ``stdlib:package(probe=lightgbm)``,
@@ -20,13 +20,14 @@ from itertools import chain
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.text import parse_call
 from daskmetrics.tasks._stdlib import SETS, TASKS
-from daskmetrics.tasks.file import file_task
+from daskmetrics.tasks.file import file_task, hub_task
 from daskmetrics.tasks.mteb import PRESETS, mteb_task
 from daskmetrics.tasks.task import Task
 
 GROUP = "daskmetrics.tasks"
 MTEB = "mteb:"
 FILE = "file:"
+HUB = "hf:"
 
 
 def catalogue() -> Mapping[str, Callable[[], Task]]:
@@ -90,6 +91,8 @@ def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
     name, options = parse_call(text)
     if name.startswith(FILE) and name != FILE:
         return file_task(name.removeprefix(FILE), options)
+    if name.startswith(HUB) and name != HUB:
+        return hub_task(name.removeprefix(HUB), options)
     if name in TASKS and options.keys() == {"probe"}:
         return TASKS[name].with_probe(options["probe"])
     if name.startswith(MTEB) and name != MTEB:
@@ -98,4 +101,6 @@ def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
         raise ConfigError(
             f"Task '{text}': '{name}' does not have these options. Only classifications of 'stdlib:' have one: probe."
         )
-    raise unknown("task", text, [*makers, *SETS, *PRESETS, f"{MTEB}NAME", f"{FILE}PATH"])
+    raise unknown(
+        "task", text, [*makers, *SETS, *PRESETS, f"{MTEB}NAME", f"{FILE}PATH", f"{HUB}NAME"]
+    )
