@@ -444,8 +444,8 @@ def _by_label(table: _Table, fewest: int = 2) -> Examples:
     counts = Counter(table.rows["label"])
     if "rare" in table.drop:
         rare = [label for label, count in counts.items() if count < fewest]
-        labels = table.rows["label"].isin(rare)
-        table.leave_out(labels, f"with {plural(len(rare), 'label')} of fewer than {fewest} texts")
+        rows = table.rows["label"].isin(rare)
+        table.leave_out(rows, f"with {plural(len(rare), 'label')} of fewer than {fewest} texts")
     texts = table.texts(table.rows["text"])
     labels = list(table.rows["label"])
     counts = Counter(labels)
