@@ -14,6 +14,7 @@ from daskmetrics.cli._common import (
     Output,
     answering,
     example,
+    flag_option,
     number_option,
     path_option,
     say,
@@ -53,6 +54,7 @@ _TRUTH = {"true": True, "false": False}
     multiple=True,
 )
 @number_option("--max-length", "Tokens of a text that are read.", least=2)
+@flag_option("--drop-rare", "Leave out labels of too few texts, and say how many.")
 @text_option("--seed", "N", "Of folds, draws and starting points.", type=int, default=0)
 @path_option("--save", "Save the best as a model of sentence-transformers, in this new folder.")
 @answering
@@ -64,6 +66,7 @@ def layers(
     task: tuple[str, ...],
     layers: str,
     readouts: tuple[str, ...],
+    drop_rare: bool,
     seed: int,
     save: Path | None,
     **protocol: Any,
@@ -84,7 +87,7 @@ def layers(
         )
     if save:
         require_new(save)  # not only after all is scored
-    columns = {"text": text, "label": label}
+    columns = {"text": text, "label": label, "drop": "rare" if drop_rare else None}
     with Display() as display, warnings.catch_warnings(record=True) as caught:
         found = score_layers(
             model,

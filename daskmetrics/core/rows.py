@@ -23,6 +23,7 @@ from daskmetrics.core.errors import ConfigError
 _LONGEST_FIELD = 1 << 27
 _ALWAYS_UNPACKED, _GREATEST_RATIO = 1 << 26, 100  # bytes, and times the size of a gzip file
 _LONE_RETURN = re.compile(r"\r(?!\n)")
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # how such a text begins
 _RETURN = "\udc0d"  # stands for it: no UTF-8 text holds this character
 
 PlacedRow = tuple[str, Mapping[str, Any]]
@@ -32,7 +33,8 @@ PlacedRow = tuple[str, Mapping[str, Any]]
 def read_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[PlacedRow]:
     """The rows of a table, whose suffix gives its format; also ``.csv.gz`` and the like.
 
-    Values of CSV and TSV files are texts. Of Parquet files only the needed ``columns`` are read, if
+    Values of CSV and TSV files are texts; a CSV file without a comma in its header may have
+    semicolons or tabs instead. Of Parquet files only the needed ``columns`` are read, if
     any are named. A `ConfigError` names the line if the file does not exist, has another format, is
     damaged or is not UTF-8, if a row has more or fewer values than the header has names, or a name
     stands twice.
@@ -138,9 +140,13 @@ def _opened(path: Path, newline: str | None = None) -> Iterator[IO[str]]:
             ) as text:
                 yield text
     except UnicodeDecodeError as error:
+        problem = f"is not UTF-8 text ({error.reason} at byte {error.start})"
+        encoding = "latin1"
+        if error.object[:2] in _UTF_16 or b"\0" in error.object[:64]:
+            problem, encoding = "is UTF-16 text", "utf-16"
         raise ConfigError(
-            f"'{path}' is not UTF-8 text ({error.reason} at byte {error.start}). Convert it first, "
-            f"for instance with: iconv -f latin1 -t utf-8 '{path}'"
+            f"'{path}' {problem}. Convert it first, for instance with: iconv -f {encoding} -t "
+            f"utf-8 '{path}'"
         ) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ConfigError(
@@ -153,15 +159,14 @@ def _opened(path: Path, newline: str | None = None) -> Iterator[IO[str]]:
 def _csv(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:
     csv.field_size_limit(_LONGEST_FIELD)
     with _opened(path, "") as text:
-        end = text.readline()[-1:]
-    newline = "\n" if end == "\n" else ""
+        header = text.readline()
+    newline = "\n" if header.endswith("\n") else ""
     with _opened(path, newline) as text:
         lines: Iterable[str] = text
         if newline:
             # Python and pandas write a lone \r without quotes then: it is part of a text
             lines = (_LONE_RETURN.sub(_RETURN, line) for line in text)
-        delimiter = "\t" if format_of(path) == ".tsv" else ","
-        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+        reader = csv.reader(lines, delimiter=_separator(path, header), strict=True)
         try:
             names = next(filter(None, reader), [])
             if len(set(names)) < len(names):
@@ -178,6 +183,13 @@ def _csv(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:
             raise ConfigError(
                 f"'{path}', line {reader.line_num}: {error}. Is a closing double quote missing?"
             ) from None
+
+
+def _separator(path: Path, header: str) -> str:
+    """The separator of a table: a semicolon or tab where the header of a CSV file has no comma."""
+    if format_of(path) == ".tsv":
+        return "\t"
+    return next((separator for separator in ",;\t" if separator in header), ",")
 
 
 def _json_lines(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:

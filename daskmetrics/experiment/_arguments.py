@@ -15,11 +15,10 @@ from daskmetrics.core.errors import ConfigError, room_for, unknown
 from daskmetrics.core.files import RunFolder, atomic_write
 from daskmetrics.core.names import content_key
 from daskmetrics.core.text import plural
-from daskmetrics.tasks.file import ROLES
+from daskmetrics.tasks.file import OPTIONS, ROLES
 from daskmetrics.tasks.registry import FILE
 
 ARGUMENTS = ("models", "tasks", "budget")  # beside the sections of a configuration
-OPTIONS = ("kind", "probe")  # of a task, beside the columns
 UNSUITABLE = re.compile(r"[^A-Za-z0-9._-]+")  # in a name
 
 

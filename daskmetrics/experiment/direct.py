@@ -323,7 +323,7 @@ def tasks_of(data: Any, columns: Mapping[str, str]) -> tuple[Task, ...]:
     ``columns`` are the options of a file task: the columns of its roles, ``kind`` and ``probe``.
     """
     prefixes = {name.partition(":")[0] for name in tasks.catalogue()}
-    prefixes |= {"stdlib", "mteb", "file", "preset"}
+    prefixes |= {"stdlib", "mteb", "file", "hf", "preset"}
     names = [data] if isinstance(data, str) else data
     if isinstance(data, (str, Path)):
         prefix, colon, _ = str(data).partition(":")

@@ -23,6 +23,7 @@ Judgement = tuple[int, int, float]
 
 CUT = 10  # ranks that count in `ndcg`
 _HALVES = 8  # draws of `v_measure`
+_CENTRES, _SHARED = 1.45, 0.8  # times the variance by influences: of its score, of a difference
 _BLOCKS = 20  # of a jackknife ...
 _RANK_BLOCKS = (
     100  # ... and of one on ranks, which cost little; its error is known to 1 / sqrt(2 blocks)
@@ -32,11 +33,14 @@ _TOLERANCE = 1e-9  # equal vectors must tie in any order of summation
 
 def v_measure(embeddings: EmbeddingArray, labels: NDArray[np.int64], seed: int) -> Score:
     """V-measure (Rosenberg and Hirschberg 2007) of k-means with as many clusters as there are
-    labels.
+    labels: the mean over eight draws of half the texts, which depend on the seed alone.
 
-    The mean over eight draws of half the texts; their standard deviation is the error of the whole
-    (the delete-half jackknife, Shao and Wu 1989). The outcomes are pseudo-values of the draws,
-    which depend on the seed alone.
+    Its variance is that of the mean over draws, plus that of the texts: the sum of squares of each
+    text's influence on the score, given the clusters (Efron 1982, chapter 6). The outcomes are the
+    influences of the texts and the deviations of the draws, scaled so that their spread is the
+    error. What the texts do to the centres of clusters is not in the influences; it adds about a
+    half to the variance of a score, and cancels in a difference, where the influences themselves
+    are noisy: both factors were measured by ``benchmarks/errors.py``.
 
     >>> labels = np.arange(60) % 3
     >>> round(v_measure(9 * np.eye(3)[labels], labels, seed=0).value, 6)
@@ -47,20 +51,45 @@ def v_measure(embeddings: EmbeddingArray, labels: NDArray[np.int64], seed: int) 
 
     generator = np.random.default_rng(seed)
     rows = np.asarray(embeddings, dtype=np.float64)
+    n = len(rows)
     values = []
+    influence, times_drawn = np.zeros((2, n))
     for _ in range(_HALVES):
-        drawn = generator.permutation(len(rows))[: max(2, len(rows) // 2)]
+        drawn = generator.permutation(n)[: max(2, n // 2)]
         distinct = len(np.unique(rows[drawn], axis=0))
         clusters = min(len(np.unique(labels[drawn])), distinct)
         start = int(generator.integers(2**32))
         assigned = KMeans(clusters, n_init=1, random_state=start).fit_predict(rows[drawn])
         values.append(v_measure_score(labels[drawn], assigned))
-    return Score(
-        float(np.mean(values)),
-        float(np.std(values, ddof=1)),
-        len(labels),
-        outcomes=draw_outcomes(values),
-    )
+        influence[drawn] += _influence(labels[drawn], assigned)
+        times_drawn[drawn] += 1
+    influence /= n * np.maximum(times_drawn, 1)
+    influence -= influence.mean()
+    value = float(np.mean(values))
+    draws = (np.array(values) - value) / math.sqrt(_HALVES * (_HALVES - 1))
+    error = math.sqrt(_CENTRES * (influence**2).sum() + (draws**2).sum())
+    parts = np.concatenate([math.sqrt(_SHARED) * influence, draws])
+    outcomes = value + math.sqrt(len(parts) * (len(parts) - 1)) * parts
+    return Score(value, error, n, outcomes=outcomes)
+
+
+def _influence(labels: NDArray[np.int64], clusters: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Influence (n,) of each text on the V-measure of these labels and clusters.
+
+    That is 2 I / (H_labels + H_clusters), and the influence on an entropy is ``-log p - H`` for the
+    share p of the texts that are where the text is.
+    """
+    pairs = np.stack([labels, clusters], axis=1)
+    surprises = []
+    for groups in (labels, clusters, pairs):
+        _, index, counts = np.unique(groups, axis=0, return_inverse=True, return_counts=True)
+        surprises.append(-np.log(counts[index.ravel()] / len(labels)))
+    total = surprises[0] + surprises[1]
+    entropy = total.mean()
+    if entropy == 0:  # one label and one cluster
+        return np.zeros(len(labels))
+    value = 2 * (1 - surprises[2].mean() / entropy)
+    return np.asarray((2 * (total - surprises[2]) - value * total) / entropy)
 
 
 def average_precision(
@@ -92,11 +121,17 @@ def spearman(first: EmbeddingArray, second: EmbeddingArray, grades: NDArray[np.f
     >>> spearman(np.ones((9, 1)) * [1.0, 0.0], turned, -angles).value
     1.0
     """
-    similarity = _cosines(first, second)
+    return correlation(_cosines(first, second), grades)
+
+
+def correlation(values: NDArray[np.float64], grades: NDArray[np.float64]) -> Score:
+    """Spearman's correlation of values (n,) with grades, with its error and outcomes; see
+    `spearman`.
+    """
     n = len(grades)
-    rho = _correlation(similarity, grades)
+    rho = _correlation(values, grades)
     error = (1 - rho**2) * math.sqrt((1 + rho**2 / 2) / max(1, n - 3))
-    return Score(rho, error, n, outcomes=correlation_outcomes(similarity, grades))
+    return Score(rho, error, n, outcomes=correlation_outcomes(values, grades))
 
 
 def mean_reciprocal_rank(queries: EmbeddingArray, documents: EmbeddingArray) -> Score:

@@ -277,4 +277,4 @@ SETS: Mapping[str, tuple[str, ...]] = {
         for name in ("word", "clusters", "order", "closeness", "retrieval", "candidates")
     ),
 }
-"""Named sets: all of them, those of the demo, one of each kind."""
+"""Named sets: all of them, those of the demo, one of each kind but regression."""

@@ -34,7 +34,9 @@ from daskmetrics.tasks.task import EmbeddingArray, Pooling, Role, Score, Task, c
 
 NAMED = 3  #: tasks that a message names
 FEWEST = 10  #: items that each part needs; a score of fewer says little
-_LABELLED, _SEARCHES = ("classification", "clustering"), ("retrieval", "reranking")
+_LABELLED = ("classification", "clustering", "regression")
+_SEARCHES = ("retrieval", "reranking")
+_GRADED = ("sts", "regression")
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,11 @@ KINDS: Mapping[str, TaskKind] = {
     "classification": TaskKind(
         "accuracy",
         lambda rows, x, seed, probe: probes.classify(rows, x.classes, seed, probe, x.fitted),
+        fits=True,
+    ),
+    "regression": TaskKind(
+        "spearman",
+        lambda rows, x, seed, _: probes.regress(rows, np.array(x.labels, float), seed, x.fitted),
         fits=True,
     ),
     "clustering": TaskKind(
@@ -230,7 +237,7 @@ def part_of(
         return examples
     items = _items(examples, kind)
     labels = np.zeros(len(items))
-    if examples.labels and kind != "sts":
+    if examples.labels and kind not in _GRADED:
         labels = np.array(examples.labels)
     fresh = kept_back([content_key("portion", name, item) for item in items], labels, portion.share)
     chosen = np.flatnonzero(fresh == portion.fresh)

@@ -12,8 +12,9 @@ files per class, and a folder in the layout of BEIR (``corpus.jsonl``, ``queries
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import chain, combinations
@@ -50,10 +51,15 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "pair_classification": ("first", "second", "label"),
     "classification": ("text", "label"),
     "clustering": ("text", "label"),
+    "regression": ("text", "grade"),
 }
 """The roles that each kind of task requires; if columns fit several kinds, the first of them is meant."""
 
+OPTIONS = ("kind", "probe", "drop")
+"""The options of a task on a table, beside the columns of its roles."""
+
 _QUESTIONS = {
+    "regression": "which grade of {name} has this text?",
     "classification": "which of the {labels} labels of {name} has this text?",
     "pair_classification": "how similar are the two texts of each of {pairs:,} pairs of {name}?",
     "retrieval": "which of {documents:,} documents of {name} answers each of {queries:,} queries?",
@@ -64,6 +70,9 @@ _QUESTIONS |= {
     "reranking": _QUESTIONS["retrieval"],
 }
 _TRUE, _FALSE = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
+_MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")  # in every format
+_DROPS = ("missing", "rare")  # rows that are left out on request
+_MOST = 0.95  # share of equal labels or grades, from which on a score says little
 _TEXTS = ("text", "first", "second", "query", "document")  # roles of columns that are embedded
 _SHOWN = 40  # characters of a text in a message
 #: texts per label on average, below which the labels may be another column's
@@ -80,6 +89,7 @@ class FileTask(ExampleTask):
 
     path: str  # absolute; workers must see it, too
     columns: tuple[tuple[str, str], ...]  # (role, column)
+    drop: tuple[str, ...]  # of `_DROPS`
     content: Key  # of the file when the task was resolved
     # about the data, as in `daskmetrics.tasks.Task`
     warnings: tuple[str, ...] = field(default=(), compare=False)
@@ -95,16 +105,46 @@ class FileTask(ExampleTask):
 
     def whole(self) -> Examples:
         """The content of the file; an error if it has changed since the task was resolved."""
-        return self.held or _read_examples(self.path, self.kind, self.columns, self.content)
+        return self.held or _read_examples(
+            self.path, self.kind, self.columns, self.drop, self.content
+        )
 
 
 def file_task(path: str, options: Mapping[str, str]) -> FileTask:
     """The task on a file or folder, read and checked.
 
-    Options are ``kind``, ``probe``, and the column of each of `ROLES` that has another name.
+    Options are ``kind``, ``probe``, ``drop`` (``missing``, ``rare`` or both with +: rows without a
+    value, and labels of too few texts), and the column of each of `ROLES` that has another name.
     """
     file = Path(path).expanduser()
     return table_task(file, _read(file), options, f"file:{file.name}")
+
+
+def hub_task(name: str, options: Mapping[str, str]) -> FileTask:
+    """The task on a data set of Hugging Face, ``NAME`` or ``NAME:SPLIT``; by default its split
+    ``test`` if it has one, else its first. Options are those of `file_task`.
+    """
+    try:
+        from datasets import ClassLabel, load_dataset
+    except ImportError:
+        raise ConfigError(f"'hf:{name}' needs datasets: pip install datasets") from None
+    dataset, _, split = name.partition(":")
+    try:
+        splits = load_dataset(dataset)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"The data set '{dataset}' cannot be loaded: {reason:.300}") from None
+    split = split or next((part for part in splits if part == "test"), next(iter(splits)))
+    if split not in splits:
+        raise unknown(f"split of '{dataset}'", split, tuple(splits))
+    frame = splits[split].to_pandas()
+    for column, feature in splits[split].features.items():
+        if isinstance(feature, ClassLabel):  # numbers of names; -1 is missing
+            labels = dict(enumerate(feature.names))
+            frame[column] = [labels.get(number) for number in frame[column]]
+    rows = enumerate(frame.to_dict("records"), start=1)
+    placed_rows = [(f"row {number}", row) for number, row in rows]
+    return table_task(Path(dataset), placed_rows, options, f"hf:{name}", in_memory=True)
 
 
 def table_task(
@@ -118,11 +158,16 @@ def table_task(
     the name.
     """
     for option in options:
-        if option not in (*ROLES, "kind", "probe"):
-            raise unknown("option of a file task", option, (*ROLES, "kind", "probe"))
-    frame = _frame(rows)
+        if option not in (*ROLES, *OPTIONS):
+            raise unknown("option of a file task", option, (*ROLES, *OPTIONS))
+    drop = tuple(filter(None, options.get("drop", "").split("+")))
+    for rows_dropped in drop:
+        if rows_dropped not in _DROPS:
+            raise unknown("rows to drop", rows_dropped, _DROPS)
+    frame = _frame(path, rows)
     columns = _columns(path, frame, options)
-    kind = _kind(path, frame, options.get("kind"), columns)
+    named = options.keys() & ROLES
+    kind = _kind(path, frame, options.get("kind"), columns, named)
     if kind == "retrieval" and "relevance" not in columns:
         check_names(path, frame.columns, ROLES["relevance"])
     probe = options.get("probe", probes.DEFAULT)
@@ -135,7 +180,7 @@ def table_task(
     if kind == "retrieval":
         roles.add("relevance")
     used = {role: column for role, column in columns.items() if role in roles}
-    table = _Table(path, frame, used)
+    table = _Table(path, frame, used, drop)
     examples = _EXAMPLES[kind](table)
     if options:
         name += f"({', '.join(map('='.join, options.items()))})"
@@ -151,6 +196,7 @@ def table_task(
         kind=kind,
         path=str(path.resolve()),
         columns=tuple(used.items()),
+        drop=drop,
         probe=probe,
         content=_content_key(examples),
         description=question,
@@ -161,12 +207,16 @@ def table_task(
 
 @cache
 def _read_examples(
-    path: str, kind: str, columns: tuple[tuple[str, str], ...], content: Key
+    path: str,
+    kind: str,
+    columns: tuple[tuple[str, str], ...],
+    drop: tuple[str, ...],
+    content: Key,
 ) -> Examples:
     """Read the examples of a file, once per process; its content must have the same key as when it
     was resolved.
     """
-    table = _Table(Path(path), _frame(_read(Path(path))), dict(columns))
+    table = _Table(Path(path), _frame(Path(path), _read(Path(path))), dict(columns), drop)
     examples = _EXAMPLES[kind](table)
     if _content_key(examples) != content:
         raise DataError(
@@ -226,13 +276,20 @@ def _beir(folder: Path) -> Iterator[PlacedRow]:
         yield f"document {identity}", {"document": text}
 
 
-def _frame(placed_rows: Iterable[PlacedRow]) -> pd.DataFrame:
+def _frame(path: Path, placed_rows: Iterable[PlacedRow]) -> pd.DataFrame:
     """The values as they are, None where a row has none; the index names each row in messages:
     ``line 7``, ``row 7`` or a file name.
     """
     places, rows = zip(*placed_rows, strict=True)
-    values = {}
+    values: dict[str, list[object]] = {}
+    names: dict[str, str] = {}
     for name in dict.fromkeys(chain.from_iterable(rows)):
+        other = names.setdefault(name.strip().casefold(), name)
+        if other != name:
+            raise ConfigError(
+                f"'{path}' has the columns '{other}' and '{name}', which differ in case or spaces "
+                "alone. Rename or remove one."
+            )
         values[name] = [row.get(name) for row in rows]
     return pd.DataFrame(values, index=list(places), dtype=object)
 
@@ -253,15 +310,22 @@ def _columns(path: Path, frame: pd.DataFrame, options: Mapping[str, str]) -> dic
 
 
 def _kind(
-    path: Path, frame: pd.DataFrame, requested: str | None, columns: Mapping[str, str]
+    path: Path,
+    frame: pd.DataFrame,
+    requested: str | None,
+    columns: Mapping[str, str],
+    named: Set[str],
 ) -> str:
-    """The requested kind, or the first whose columns all exist."""
+    """The requested kind, or the first whose columns all exist; if there is one, the first that has
+    all the roles that were named.
+    """
     if requested is not None and requested not in REQUIRED:
         raise unknown("kind of task", requested, REQUIRED)
     kinds = [kind for kind in REQUIRED if kind != "clustering"]
     if requested:
         kinds = [requested]
     fitting = [kind for kind in kinds if columns.keys() >= set(REQUIRED[kind])]
+    fitting = [kind for kind in fitting if named <= set(REQUIRED[kind])] or fitting
     if not fitting:
         example = f"{REQUIRED[kinds[-1]][-1]}=COLUMN"
         if kinds[-1] == "classification":
@@ -299,9 +363,34 @@ def _proposed(frame: pd.DataFrame) -> str:
 class _Table:
     """Rows of a file whose columns are named by their roles; errors name the row."""
 
-    def __init__(self, path: Path, frame: pd.DataFrame, columns: Mapping[str, str]) -> None:
-        self.path, self.columns = path, columns
+    def __init__(
+        self,
+        path: Path,
+        frame: pd.DataFrame,
+        columns: Mapping[str, str],
+        drop: Sequence[str] = (),
+    ) -> None:
+        self.path, self.columns, self.drop = path, columns, drop
+        self.left_out: list[str] = []
         self.rows = frame[list(columns.values())].set_axis(list(columns), axis=1)
+        for role in self.rows.columns.difference([*_TEXTS]):
+            self.rows[role] = pd.array([_reading(value) for value in self.rows[role]], dtype=object)
+        if "missing" in drop:
+            # a row of a retrieval without a query is a document without a judgement
+            needed = self.rows.drop(columns="query", errors="ignore").map(_reading)
+            self.leave_out(needed.isna().any(axis=1), "without a value")
+
+    def leave_out(self, rows: pd.Series[bool], reason: str) -> None:
+        """Leave out some of the rows; an error if none is left."""
+        if not rows.any():
+            return
+        self.left_out.append(
+            f"{rows.sum():,} of {plural(len(rows), 'row')} {reason} are left out (the first: "
+            f"{rows.idxmax()})."
+        )
+        if rows.all():
+            raise self.error(f" has no row left: {self.left_out[-1]}")
+        self.rows = self.rows[~rows]
 
     def error(self, problem: str) -> ConfigError:
         return ConfigError(f"'{self.path}'{problem}")
@@ -313,7 +402,10 @@ class _Table:
         for position, value in values.items():
             if not is_valid(value):
                 column = self.columns[str(values.name)]
-                raise self.error(f", {position}, column '{column}': got {value!r}, {problem}")
+                shown = f"{value!r:.80}"
+                if _reading(value) is None and str(values.name) not in _TEXTS:
+                    shown = "a missing value"
+                raise self.error(f", {position}, column '{column}': got {shown}, {problem}")
 
     def texts(self, values: pd.Series[Any]) -> tuple[str, ...]:
         problem = "not a text. Fill it in or remove the row."
@@ -329,28 +421,47 @@ class _Table:
         return self.texts(self.rows["first"]) + self.texts(self.rows["second"])
 
 
+def _reading(value: object) -> str | None:
+    """What a label, grade or relevance is, the same in every format; None if it is missing."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value).strip()
+    if value is None or text in (*_MISSING, "<NA>", "NaT"):
+        return None
+    return text
+
+
 def _is_number(value: object) -> bool:
     try:
-        return -1e300 < float(value) < 1e300  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
+        return isinstance(value, str) and "_" not in value and -1e300 < float(value) < 1e300
+    except ValueError:
         return False
 
 
 def _by_label(table: _Table, fewest: int = 2) -> Examples:
+    problem = "not a label. Fill it in, remove the row, or leave out such rows: drop=missing"
+    table.check(table.rows["label"], lambda value: isinstance(value, str), problem)
+    counts = Counter(table.rows["label"])
+    if "rare" in table.drop:
+        rare = [label for label, count in counts.items() if count < fewest]
+        rows = table.rows["label"].isin(rare)
+        table.leave_out(rows, f"with {plural(len(rare), 'label')} of fewer than {fewest} texts")
     texts = table.texts(table.rows["text"])
-    problem = "not a label. Fill it in or remove the row."
-    table.check(
-        table.rows["label"], lambda value: value is not None and bool(str(value).strip()), problem
-    )
-    labels = [str(value).strip() for value in table.rows["label"]]
+    labels = list(table.rows["label"])
     counts = Counter(labels)
     if len(counts) < 2:
         raise table.error(f" has only one label, '{labels[0]}'; a task needs at least two.")
     rarest, count = min(counts.items(), key=lambda item: (item[1], item[0]))
     if count < fewest:
+        remedy = (
+            "Merge rare labels, leave them out: drop=rare, or name the right column: label=COLUMN"
+        )
+        if all(map(_is_number, counts)):
+            column = table.columns["label"]
+            remedy += f". For a regression, they are grades: grade={column}"
         raise table.error(
             f" has {plural(count, 'text')} with the label '{rarest}', and {len(counts)} labels in all; each label needs "
-            f"at least {fewest} texts. Merge or remove rare labels, or name the right column: label=COLUMN"
+            f"at least {fewest} texts. {remedy}"
         )
     index = {label: i for i, label in enumerate(sorted(counts))}
     return Examples(texts, tuple(index[label] for label in labels))
@@ -359,10 +470,10 @@ def _by_label(table: _Table, fewest: int = 2) -> Examples:
 def _pairs(table: _Table) -> Examples:
     table.check(
         table.rows["label"],
-        lambda value: str(value).strip().lower() in (*_TRUE, *_FALSE),
+        lambda value: str(value).lower() in (*_TRUE, *_FALSE),
         "not 1 or 0; write 1 if the texts belong together, else 0.",
     )
-    labels = tuple(int(str(value).strip().lower() in _TRUE) for value in table.rows["label"])
+    labels = tuple(int(value.lower() in _TRUE) for value in table.rows["label"])
     if len(set(labels)) < 2:
         raise table.error(
             f" has only pairs with the label {labels[0]}; a task needs pairs of both labels."
@@ -370,13 +481,16 @@ def _pairs(table: _Table) -> Examples:
     return Examples(table.pairs(), labels)
 
 
-def _graded_pairs(table: _Table) -> Examples:
+def _graded(table: _Table, unit: str, fewest: int) -> Examples:
+    """Grades of texts, or of pairs of them."""
     grades = table.numbers(table.rows["grade"])
-    if len(set(grades)) < 2 or len(grades) < 4:
+    if len(set(grades)) < 2 or len(grades) < fewest:
         raise table.error(
-            f" has {len(grades)} pairs and {len(set(grades))} different grades; a task needs at least four pairs "
-            "and two grades."
+            f" has {len(grades)} {unit}s and {len(set(grades))} different grades; a task needs at "
+            f"least {fewest} {unit}s and two grades."
         )
+    if unit == "text":
+        return Examples(table.texts(table.rows["text"]), grades)
     return Examples(table.pairs(), grades)
 
 
@@ -408,6 +522,11 @@ def _judged(table: _Table) -> Examples:
     relevances = (1.0,) * len(judged)
     if "relevance" in judged:
         relevances = table.numbers(judged["relevance"])
+        table.check(
+            judged["relevance"],
+            lambda value: float(str(value)) >= 0,
+            "a relevance below 0. Write 0 for a document that is not relevant.",
+        )
     queries = {text: i for i, text in enumerate(dict.fromkeys(texts))}
     by_pair: dict[tuple[int, int], float] = {}
     for query, document, relevance in zip(texts, judged["document"], relevances, strict=True):
@@ -426,7 +545,8 @@ _EXAMPLES: Mapping[str, Callable[[_Table], Examples]] = {
     "classification": partial(_by_label, fewest=probes.FOLDS),
     "clustering": _by_label,
     "pair_classification": _pairs,
-    "sts": _graded_pairs,
+    "sts": partial(_graded, unit="pair", fewest=4),
+    "regression": partial(_graded, unit="text", fewest=10),
     "retrieval": _retrieval,
     "reranking": _reranking,
 }
@@ -437,6 +557,7 @@ _EXAMPLES: Mapping[str, Callable[[_Table], Examples]] = {
 
 _CONTRADICTIONS = (  # the texts that are equal, the role whose values differ, what they are, and the effect
     (["text"], "label", "text", ": no vector can be right for both"),
+    (["text"], "grade", "text", ": no vector can be right for both"),
     (["first", "second"], "label", "pair", ""),
     (["first", "second"], "grade", "pair", ""),
     (["query", "document"], "relevance", "judgement", "; the last one counts"),
@@ -457,15 +578,20 @@ def _warnings(table: _Table, kind: str) -> Iterator[str]:
         lambda value: " ".join(str("" if value is None else value).split()).casefold()
     )
     _check_columns(table, rows)
+    yield from table.left_out
     yield from _near_empty(table)
-    if "text" in rows:
+    yield from _skewed(table)
+    if "label" in rows and "text" in rows:
         rows["label"] = table.rows["label"].astype(str).str.strip()
         yield from _label_warnings(table, rows, kind)
+        yield from _similar_labels(table)
     elif "first" in rows:
         texts = rows[["first", "second"]]
         rows = rows.assign(first=texts.min(axis=1), second=texts.max(axis=1))
-    else:
+    elif "query" in rows:
         rows = rows[rows["query"] != ""]
+        if rows["query"].nunique() == 1:
+            yield "There is only one query: its score has no error, and differences say nothing."
     for columns, role, unit, effect in _CONTRADICTIONS:
         if {*columns, role} <= set(rows.columns):
             yield from _contradictions(table, rows, columns, role, unit, effect)
@@ -485,7 +611,7 @@ def _check_columns(table: _Table, rows: pd.DataFrame) -> None:
                 f"equal in all {plural(len(rows), 'row')}, so a score would say nothing. Name "
                 f"another column: {other}=COLUMN"
             )
-    if "text" in rows:
+    if {"text", "label"} <= set(rows.columns):
         texts = rows.groupby("text")["label"]
         if len(texts) == rows["label"].nunique() and (texts.nunique() == 1).all():
             raise table.error(
@@ -513,6 +639,41 @@ def _near_empty(table: _Table) -> Iterator[str]:
             f"{len(empty):,} of {plural(len(texts), 'text')} of the column '{column}' are one "
             f"character or have no letter and no digit ({example}); their vectors say little."
         )
+
+
+def _skewed(table: _Table) -> Iterator[str]:
+    """A warning if almost all labels or grades are equal."""
+    for role in table.rows.columns.intersection(["label", "grade"]):
+        counts = table.rows[role].value_counts()
+        if counts.iloc[0] > _MOST * len(table.rows):
+            yield (
+                f"{counts.iloc[0]:,} of {plural(len(table.rows), 'row')} have the same "
+                f"'{table.columns[role]}', {counts.index[0]}: the score says little about the others."
+            )
+
+
+def _similar_labels(table: _Table) -> Iterator[str]:
+    """A warning for labels that differ in their writing alone, which are different labels."""
+    counts = table.rows["label"].value_counts(sort=False)
+    for _, labels in counts.groupby(counts.index.map(_writing), sort=False):
+        if len(labels) > 1:
+            listing = " and ".join(f"{label!a} ({count:,})" for label, count in labels.items())
+            yield (
+                f"'{table.columns['label']}' has labels that differ in their writing alone: "
+                f"{listing}. They count as different labels; write them alike if they are one."
+            )
+
+
+def _writing(label: str) -> str:
+    """A label without what its writing alone decides: case, Unicode's forms, invisible characters,
+    and whether a number is written as 1, 1.0 or true.
+    """
+    visible = (sign for sign in label if unicodedata.category(sign) != "Cf")
+    text = " ".join(unicodedata.normalize("NFC", "".join(visible)).split()).casefold()
+    text = {"true": "1", "false": "0"}.get(text, text)
+    if _is_number(text):
+        return str(float(text))
+    return text
 
 
 def _label_warnings(table: _Table, rows: pd.DataFrame, kind: str) -> Iterator[str]:

@@ -2,9 +2,10 @@
 
 A name is a built-in task (``stdlib:order``), a set of them (``stdlib:all``, ``stdlib:demo``,
 ``stdlib:kinds``), a task of the benchmark (``mteb:Banking77Classification``), a preset
-(``preset:layer-by-layer-32``), a user's file or folder (``file:reviews.csv``), a `Task` object of a
-user's own module (``package.module:NAME``), or one of an installed package, under the entry-point
-group ``daskmetrics.tasks``: the name of the entry is the name of the task. Options follow in parentheses:
+(``preset:layer-by-layer-32``), a user's file or folder (``file:reviews.csv``), a data set of
+Hugging Face (``hf:NAME:SPLIT``), a `Task` object of a user's own module (``package.module:NAME``),
+or one of an installed package, under the entry-point group ``daskmetrics.tasks``: the name of the
+entry is the name of the task. Options follow in parentheses:
 ``file:reviews.csv(text=body, label=stars)``, ``stdlib:package(probe=lightgbm)``,
 ``mteb:STS22(languages=deu+fra)``.
 """
@@ -21,14 +22,15 @@ from itertools import chain
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.text import parse_call
 from daskmetrics.tasks._stdlib import SETS, TASKS
-from daskmetrics.tasks.file import file_task
+from daskmetrics.tasks.file import file_task, hub_task
 from daskmetrics.tasks.mteb import PRESETS, mteb_task
 from daskmetrics.tasks.task import Task
 
 GROUP = "daskmetrics.tasks"
 MTEB = "mteb:"
 FILE = "file:"
-RESERVED = (MTEB, FILE, "stdlib:", "preset:")  # are no modules
+HUB = "hf:"
+RESERVED = (MTEB, FILE, HUB, "stdlib:", "preset:")  # are no modules
 
 
 def catalogue() -> Mapping[str, Callable[[], Task]]:
@@ -92,6 +94,8 @@ def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
     name, options = parse_call(text)
     if name.startswith(FILE) and name != FILE:
         return file_task(name.removeprefix(FILE), options)
+    if name.startswith(HUB) and name != HUB:
+        return hub_task(name.removeprefix(HUB), options)
     if name in TASKS and options.keys() == {"probe"}:
         return TASKS[name].with_probe(options["probe"])
     if name.startswith(MTEB) and name != MTEB:
@@ -103,7 +107,9 @@ def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
     module, colon, _ = text.partition(":")
     if colon and f"{module}:" not in RESERVED:
         return _imported(text, module)
-    raise unknown("task", text, [*makers, *SETS, *PRESETS, f"{MTEB}NAME", f"{FILE}PATH"])
+    raise unknown(
+        "task", text, [*makers, *SETS, *PRESETS, f"{MTEB}NAME", f"{FILE}PATH", f"{HUB}NAME"]
+    )
 
 
 def _imported(name: str, module: str) -> Task:

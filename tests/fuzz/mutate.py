@@ -16,6 +16,7 @@ TOKENS = (
     b'"', b"'", b",", b":", b"|", b"=", b"\t", b"  ", b"- ", b"&a ", b"*a", b"..", b"~", b"\xff\xfe", b"\xe9",
     b"!!python/object:os.system", b"../../../etc/passwd", b"\x1b[2J", b"<script>", b"$(id)", b"A" * 100_000,
     b"1" + b"0" * 400, b"-%d" % 2**63, b'{"AutoModel": "a.B"}', b'"I8"', b"[2, 8]", b"=1+1", b'"@a"', b"+a",
+    b"NA", b"1_0", b"1.0", b";", "\u200b".encode(), "e\u0301".encode(), b'{"a": 1}', b"9" * 400, b"Text", b"label",
 )  # fmt: skip
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _VALUE = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\d[\d.]*|true|false|null')

@@ -71,10 +71,13 @@ TEXTS = [
 ]
 
 
-def as_csv(rows: list[dict[str, Any]]) -> bytes:
+GRADED = [{"text": f"one {i} é", "score": i / 8} for i in range(24)]
+
+
+def as_csv(rows: list[dict[str, Any]], separator: str = ",") -> bytes:
     import pandas as pd
 
-    return pd.DataFrame(rows).to_csv(index=False).encode()
+    return pd.DataFrame(rows).to_csv(index=False, sep=separator).encode()
 
 
 def as_json_lines(rows: list[dict[str, Any]]) -> bytes:
@@ -118,6 +121,16 @@ def read_score_table(name: str) -> Callable[[Path], object]:
         return score_tables.published(folder / name), table.features(), table.is_complete()
 
     return read
+
+
+def read_labelled(path: Path) -> object:
+    """The texts; no label or grade is what says that there is none, whatever the file says."""
+    task = file_task(str(path), {"drop": "missing"})
+    examples = task.whole()
+    if task.kind == "regression":
+        assert np.isfinite(examples.labels).all()
+    assert len(examples.labels) == len(examples.texts)
+    return task.texts(), task.warnings
 
 
 def read_prompts(folder: Path) -> object:
@@ -350,6 +363,12 @@ def readers(scratch: Path) -> dict[str, Reader]:
         ),
         "texts and labels (CSV)": Reader(
             lambda folder: file_task(str(folder / "x.csv"), {}).texts(), {"x.csv": as_csv(TEXTS)}
+        ),
+        "texts and labels (JSON Lines)": Reader(
+            lambda folder: read_labelled(folder / "x.jsonl"), {"x.jsonl": as_json_lines(TEXTS)}
+        ),
+        "texts and grades (semicolons)": Reader(
+            lambda folder: read_labelled(folder / "x.csv"), {"x.csv": as_csv(GRADED, ";")}
         ),
         "prompts": Reader(
             read_prompts,

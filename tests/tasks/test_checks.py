@@ -65,7 +65,29 @@ def test_data_whose_score_says_nothing_are_an_error(written: Write, case: str) -
     assert message in str(raised.value)
 
 
+HIDDEN, ONE_SIGN, TWO_SIGNS = "a\u200b", "caf\u00e9", "cafe\u0301"
 DOUBTFUL = {
+    "labels of one writing": (
+        LABELLED + "".join(f"more {i},{(HIDDEN, 'A')[i % 2]}\n" for i in range(8)),
+        "differ in their writing alone: 'a' (10) and 'a\\u200b' (4) and 'A' (4)",
+    ),
+    "numbers of one writing": (
+        "text,label\n" + "".join(f"more {i},{(1, '1.0', 'true', 2)[i % 4]}\n" for i in range(24)),
+        "differ in their writing alone: '1' (6) and '1.0' (6) and 'true' (6)",
+    ),
+    "forms of Unicode": (
+        "text,label\n"
+        + "".join(f"more {i},{(ONE_SIGN, TWO_SIGNS, 'tea')[i % 3]}\n" for i in range(24)),
+        "differ in their writing alone: 'caf\\xe9' (8) and 'cafe\\u0301' (8)",
+    ),
+    "equal grades": (
+        "first,second,score\n" + "".join(f"left {i},right {i},{int(i == 7)}\n" for i in range(40)),
+        "39 of 40 rows have the same 'score', 0",
+    ),
+    "one query": (
+        "query,document,relevance\n" + "".join(f"the query,text {i},{i % 2}\n" for i in range(9)),
+        "There is only one query",
+    ),
     "copies": (
         LABELLED + "text number 3,a\nText  number 3,a\nnew,b\n",
         "1 text with one label in several rows, 3 rows in all (line 5 and line 32: 'text number 3')",

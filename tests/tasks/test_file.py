@@ -119,11 +119,93 @@ def test_a_file_that_changes_after_resolving_is_an_error(written: Write) -> None
         task.texts()
 
 
+MISSING = ["", "NA", "NaN", "null", None, float("nan")]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize("missing", MISSING, ids=repr)
+def test_a_missing_label_is_the_same_in_every_format(
+    tmp_path: Path, suffix: str, missing: object
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    rows = [*rows_of(LABELLED), {"text": "more", "label": missing}]
+    frame, path = pandas.DataFrame(rows, dtype=object), tmp_path / f"own.{suffix}"
+    if suffix == "parquet":
+        pytest.importorskip("pyarrow")
+        frame.to_parquet(path)
+    elif suffix == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        frame.to_csv(path, index=False, sep="\t" if suffix == "tsv" else ",")
+    with pytest.raises(ConfigError, match=r"3[12], column 'label': got a missing value"):
+        one(f"file:{path}")
+    task = one(f"file:{path}(drop=missing)")
+    assert len(task.texts()) == 30 and "1 of 31 rows without a value" in task.warnings[0]
+    file_tasks._read_examples.cache_clear()
+    assert pickle.loads(pickle.dumps(task)).texts() == task.texts()
+
+
+def test_rare_labels_are_left_out_on_request_and_counted(written: Write) -> None:
+    path = written("own.csv", LABELLED + "one,d\ntwo,e\nthree,e\n")
+    task = one(f"file:{path}(drop=rare)")
+    assert len(task.texts()) == 30
+    assert "3 of 33 rows with 2 labels of fewer than 3 texts are left out" in task.warnings[0]
+
+
+def test_grades_of_texts_are_a_regression(written: Write) -> None:
+    rows = "".join(f"text number {i},{i / 7}\n" for i in range(40))
+    task = one(f"file:{written('own.csv', 'text,score' + chr(10) + rows)}")
+    assert (task.kind, task.main_score) == ("regression", "spearman")
+    vectors = np.stack([np.arange(40.0), np.ones(40)], axis=1)
+    assert task.evaluate(vectors, seed=0).value > 0.99
+    path = written("named.csv", "text,label\n" + rows)
+    with pytest.raises(ConfigError, match="For a regression, they are grades: grade=label"):
+        one(f"file:{path}")
+    assert one(f"file:{path}(grade=label)").key == task.key
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_other_separators_are_recognised(written: Write, separator: str) -> None:
+    content = LABELLED.replace(",", separator)
+    task = one(f"file:{written('own.csv', content)}")
+    assert task.key == one(f"file:{written('usual.csv', LABELLED)}").key
+
+
+def test_a_data_set_of_hugging_face(written: Write) -> None:
+    pytest.importorskip("datasets", reason="needs the extra 'mteb'")
+    folder = Path(written("sets/train.csv", LABELLED)).parent
+    written("sets/test.csv", LABELLED.replace("number", "numeral"))
+    task = one(f"hf:{folder}:train")
+    assert task.texts() == one(f"file:{folder / 'train.csv'}").texts()
+    assert "text numeral 0" in one(f"hf:{folder}").texts()
+    assert pickle.loads(pickle.dumps(task)).texts() == task.texts()
+    with pytest.raises(ConfigError, match=r"Unknown split of .* 'dev'"):
+        one(f"hf:{folder}:dev")
+    with pytest.raises(ConfigError, match="cannot be loaded"):
+        one("hf:./no-such-set")
+
+
 BROKEN: dict[str, tuple[str, Any, str, str]] = {
     "missing": ("own.csv", None, "", "does not exist"),
     "format": ("own.doc", "text", "", "has an unknown format ('.doc'). Use .csv,"),
     "empty": ("own.csv", "text,label\n", "", "has no rows"),
     "latin": ("own.csv", "text,label\ncaf\xe9,a\n".encode("latin1"), "", "is not UTF-8 text"),
+    "UTF-16": ("own.csv", LABELLED.encode("utf-16"), "", "is UTF-16 text. Convert it first"),
+    "case": (
+        "own.csv",
+        "text,Text,label\na,b,c\n",
+        "",
+        "the columns 'text' and 'Text', which differ",
+    ),
+    "underscore": ("own.csv", GRADED + "a,b,1_0\n", "", "got '1_0', not a finite number"),
+    "huge": (
+        "own.jsonl",
+        f'{{"first": "a", "second": "b", "score": {10**400}}}\n',
+        "",
+        "not a finite number",
+    ),
+    "negative": ("own.csv", RANKED + "query 1,document 9,-1\n", "", "a relevance below 0"),
+    "rows to drop": ("own.csv", LABELLED, "(drop=rarest)", "Did you mean 'rare'?"),
     "json": ("own.jsonl", '{"text": "a", "label": 1}\n{"text": \n', "", "line 2 is not JSON"),
     "object": ("own.jsonl", '["a", 1]\n', "", "line 1 is a list, not an object"),
     "parquet": ("own.parquet", "text,label\n", "", "cannot be read as Parquet"),
@@ -154,7 +236,7 @@ BROKEN: dict[str, tuple[str, Any, str, str]] = {
     "probe": ("own.csv", LABELLED, "(probe=forest)", "Unknown probe 'forest'"),
     "no probe": ("own.csv", LABELLED, "(kind=clustering, probe=knn)", "which has no probe"),
     "text": ("own.csv", LABELLED + " ,a\n", "", "line 32, column 'text': got ' ', not a text"),
-    "label": ("own.csv", LABELLED + "more,\n", "", "line 32, column 'label': got '', not a label"),
+    "label": ("own.csv", LABELLED + "more,\n", "", "'label': got a missing value, not a label"),
     "rare": (
         "own.csv",
         LABELLED + "more,d\n",

@@ -10,12 +10,39 @@ from daskmetrics.tasks import _probes as probes
 from daskmetrics.tasks._probes import PROBES
 
 
-def test_classify_has_a_binomial_error() -> None:
+def test_errors_of_accuracies_and_of_differences_are_the_spread_over_data_sets() -> None:
+    """Binomial errors are about 0.8 times the spread at chance."""
+    values, errors = [], []
+    labels = np.arange(90) % 2
+    for number in range(120):
+        generator = np.random.default_rng(number)
+        rows = generator.normal(size=(90, 8))
+        noisy = rows + 0.5 * generator.normal(size=rows.shape)
+        one, other = (probes.classify(x, labels, 0, "centroid") for x in (rows, noisy))
+        assert one.outcomes is not None and other.outcomes is not None
+        apart = one.outcomes - other.outcomes
+        values.append((one.value, one.value - other.value))
+        errors.append((one.stderr, apart.std(ddof=1) / math.sqrt(90)))
+    ratios = np.sqrt(np.mean(np.square(errors), axis=0)) / np.std(values, axis=0, ddof=1)
+    assert (ratios > 0.9).all() and (ratios < 1.15).all(), ratios
+
+
+def test_items_that_fit_nothing_have_a_binomial_error() -> None:
+    generator, labels = np.random.default_rng(0), np.arange(300) % 2
+    rows = generator.normal(size=(300, 4)) + labels[:, None]
+    score = probes.classify(rows, labels, seed=0, fitted=150)
+    assert score.stderr == math.sqrt(score.value * (1 - score.value) / 150)
+
+
+def test_a_regression_learns_grades_and_no_noise() -> None:
     generator = np.random.default_rng(0)
-    labels = np.arange(300) % 2
-    score = probes.classify(generator.normal(size=(300, 4)) + labels[:, None], labels, seed=0)
-    assert 0.6 < score.value < 1
-    assert score.stderr == math.sqrt(score.value * (1 - score.value) / 300)
+    rows = generator.normal(size=(200, 6))
+    score = probes.regress(rows, rows[:, 0] ** 3, seed=0)
+    assert score.value > 0.9 and score.outcomes is not None
+    assert score.outcomes.mean() == pytest.approx(score.value)
+    noise = probes.regress(rows, generator.normal(size=200), seed=0)
+    assert abs(noise.value) < 4 * noise.stderr
+    assert probes.regress(rows, rows[:, 0], seed=0, fitted=100).n == 100
 
 
 @pytest.mark.parametrize("width", [1, 8, 512])
@@ -63,11 +90,9 @@ def skip_without(probe: str) -> None:
 def test_outcomes_say_which_texts_are_predicted_rightly() -> None:
     generator, labels = np.random.default_rng(0), np.arange(90) % 3
     score = probes.classify(generator.normal(size=(90, 4)) + np.eye(4)[labels], labels, seed=0)
-    assert (
-        score.outcomes is not None
-        and score.outcomes.dtype == bool
-        and score.outcomes.mean() == score.value
-    )
+    assert score.outcomes is not None and len(np.unique(score.outcomes)) == 2
+    assert score.outcomes.mean() == pytest.approx(score.value)
+    assert (score.outcomes > score.value).mean() == pytest.approx(score.value)
 
 
 def test_order_does_not_depend_on_the_text_alone() -> None:

