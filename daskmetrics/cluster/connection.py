@@ -5,6 +5,7 @@ library does.
 from __future__ import annotations
 
 import logging
+import resource
 import secrets
 import signal
 import threading
@@ -34,6 +35,7 @@ from daskmetrics.core.main_module import main_not_imported
 from daskmetrics.core.text import plural
 
 POLL = 0.1  # seconds between two checks for the first worker
+FILES, FILES_PER_WORKER = 32, 16  # files that a driver of local workers opens
 CLOSE_AGAIN = 10.0  # seconds for a cluster whose worker did not end in time
 
 NANNY_PROCESS = "Dask Worker process (from Nanny)"
@@ -174,6 +176,17 @@ class _LocalCluster(PrivateDashboard, LocalCluster):  # type: ignore[misc]  # di
     """Processes on this machine."""
 
 
+def _require_files(count: int) -> None:
+    """Check that this process may open the connections to its workers, which would never be ready."""
+    needed = FILES + FILES_PER_WORKER * count
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed < needed:
+        raise ConfigError(
+            f"A process may open {allowed} files; with {plural(count)} it needs {needed}: ulimit -n "
+            f"{needed} (at most {most}), or fewer --workers."
+        )
+
+
 @contextmanager
 def _local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
     """A client of processes on this machine, each running one unit at a time under a nanny that
@@ -183,6 +196,7 @@ def _local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
     if profile.interface:
         require_interface(profile.interface)
         host = get_ip_interface(profile.interface)
+    _require_files(profile.workers)
     cluster = _LocalCluster(
         n_workers=0,
         threads_per_worker=1,

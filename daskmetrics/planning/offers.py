@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain, product
-from pathlib import Path
 
-import yaml
 from dask.utils import parse_bytes
 
 from daskmetrics.cluster.pinning import usable_cpus
@@ -24,10 +22,7 @@ from daskmetrics.cluster.slurm.script import job_name, pools, script
 from daskmetrics.cluster.slurm.state import Node, SlurmState, read_state
 from daskmetrics.config import Cluster
 from daskmetrics.core.costs import Estimate, Interval
-from daskmetrics.core.errors import ConfigError, DataError, unknown
-from daskmetrics.core.events import RunStarted, is_finished
-from daskmetrics.core.files import RunFolder
-from daskmetrics.execution.journal import holder, read
+from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.planning.options import (
     DEVICES,
     NO_WAIT,
@@ -39,7 +34,6 @@ from daskmetrics.planning.options import (
 )
 
 DAYS = 30  # of Slurm's accounts that count
-LATEST = 50  # runs that count
 LOST = ("FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "PREEMPTED", "BOOT_FAIL", "DEADLINE")
 SOON = 30  # seconds: Slurm's clock counts whole seconds, and it schedules periodically
 
@@ -48,16 +42,14 @@ def offers(
     profiles: Mapping[str, Cluster],
     counts: Callable[[Cluster], Sequence[int]],
     workload_on: Callable[[str], Workload],
-    runs: Path,
 ) -> Iterator[Offer]:
     """The offers of all profiles, with the numbers of workers to compare for each.
 
     Slurm's state is read once; then Slurm is asked for the start of each job, and how own jobs
-    ended; where it does not say, the earlier runs in the folder ``runs`` do.
+    ended.
     """
     slurm_state = cache(read_state)
     jobs_of = cache(_jobs_record)
-    runs_of = cache(lambda name: runs_record(profiles[name], runs))
     for name, profile in profiles.items():
         if profile.kind == "slurm":
             own_offers = slurm_offers(name, profile, counts(profile), slurm_state())
@@ -67,8 +59,9 @@ def offers(
             if offer.partition and not offer.problem:
                 (option,) = options([(offer, workload_on(offer.device))])
                 offer = _rehearsed(offer, profile, option.walltime)
-            record = offer.partition and jobs_of(offer.partition)
-            yield replace(offer, success=record or runs_of(name))
+            if offer.partition:
+                offer = replace(offer, success=jobs_of(offer.partition))
+            yield offer
 
 
 def _local_offer(name: str, profile: Cluster, workers: int) -> Offer:
@@ -244,27 +237,3 @@ def jobs_record(lines: Sequence[str], partition: str) -> TrackRecord | None:
     if not ended:
         return None
     return TrackRecord(well, ended, f"of your jobs on {partition} in {DAYS} days", lost)
-
-
-def runs_record(profile: Cluster, folder: Path) -> TrackRecord | None:
-    """The record of earlier runs on the partition of a profile, by their journals; runs in progress
-    do not count.
-    """
-    finished = []
-    journals = sorted(folder.glob("*/journal.jsonl"), key=lambda path: -path.stat().st_mtime)
-    for run in (RunFolder(path.parent) for path in journals[:LATEST]):
-        try:
-            cluster = yaml.safe_load(run.config.read_text(encoding="utf-8"))["cluster"]
-            entries = list(read(run.journal))
-        except (OSError, DataError):  # a map, or a damaged run
-            continue
-        started = any(isinstance(entry, RunStarted) for entry in entries)
-        same = (cluster["kind"], cluster["partition"]) == (profile.kind, profile.partition)
-        if started and same and holder(run.lock) is None:
-            finished.append(is_finished(entries))
-    if not finished:
-        return None
-    runs = f"with 'kind: {profile.kind}'"
-    if profile.partition:
-        runs = f"on {profile.partition}"
-    return TrackRecord(sum(finished), len(finished), f"earlier runs {runs} here")

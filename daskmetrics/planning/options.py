@@ -211,7 +211,7 @@ NO_WAIT = Estimate(Interval.exactly(0.0), "free now", measured=True)
 
 @dataclass(frozen=True)
 class TrackRecord:
-    """How many of some earlier jobs or runs ended well: the evidence for a chance of success."""
+    """How many of some earlier jobs ended well: the evidence for a chance of success."""
 
     well: int
     ended: int

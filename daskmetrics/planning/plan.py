@@ -144,9 +144,7 @@ def propose(path: Path, request: PlanRequest) -> Proposal:
     workload_on = _workloads(prepared, folder)
     price_of_all = request.prices.get("")
     pairs = []
-    for offer in offers(
-        _profiles(config, request), request.counts_of, workload_on, folder.path.parent
-    ):
+    for offer in offers(_profiles(config, request), request.counts_of, workload_on):
         price = request.prices.get(offer.device, price_of_all)
         pairs.append((dataclasses.replace(offer, price=price), workload_on(offer.device)))
     return Proposal(

@@ -1,21 +1,14 @@
-"""What Slurm's commands print as values and offers; how earlier jobs and runs ended."""
+"""What Slurm's commands print as values and offers; how earlier jobs ended."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-import yaml
 
 from daskmetrics.cluster.slurm.state import parse_state
 from daskmetrics.config import Cluster
-from daskmetrics.core.events import RunFinished
-from daskmetrics.core.files import RunFolder
-from daskmetrics.execution import Journal
-from daskmetrics.planning.offers import jobs_record, runs_record
+from daskmetrics.planning.offers import jobs_record
 from daskmetrics.planning.offers import slurm_offers as offers
 from daskmetrics.planning.options import NO_WAIT, UNKNOWN_WAIT
-from tests.events import started
 
 PARTITIONS = (
     "PartitionName=gpu Default=YES MaxTime=1-00:00:00 State=UP\nPartitionName=old State=DOWN"
@@ -72,27 +65,6 @@ def test_each_of_several_partitions_is_an_offer():
         None,
         "old",
     ) and "not up" in old.problem
-
-
-def earlier(runs, name, profile, finished):
-    folder = RunFolder(runs / name).create()
-    folder.config.write_text(yaml.safe_dump({"cluster": profile.model_dump(mode="json")}))
-    with Journal(folder.journal, folder.lock) as journal:
-        journal.append(replace(started(), key="k"))
-        if finished:
-            journal.append(RunFinished("k", 1.0))
-
-
-def test_earlier_runs_on_the_partition_are_counted_and_others_are_not(tmp_path):
-    here, there = Cluster(kind="slurm", partition="gpu"), Cluster(kind="slurm", partition="cpu")
-    for number, (profile, finished) in enumerate(
-        [(here, True), (here, True), (here, False), (there, False)]
-    ):
-        earlier(tmp_path, f"run{number}", profile, finished)
-    record = runs_record(here, tmp_path)
-    assert (record.well, record.ended) == (2, 3) and record.what == "earlier runs on gpu here"
-    assert record.chance.low < 2 / 3 < record.chance.high and len({record, record}) == 1
-    assert runs_record(Cluster(), tmp_path) is None
 
 
 def test_jobs_that_are_not_over_or_were_cancelled_by_hand_say_nothing():

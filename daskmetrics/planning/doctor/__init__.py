@@ -19,7 +19,7 @@ import yaml
 from daskmetrics import config as configuration
 from daskmetrics.config import Cluster, Config
 from daskmetrics.core.errors import ConfigError, did_you_mean
-from daskmetrics.core.files import RUNS, RunFolder, run_names
+from daskmetrics.core.files import RUNS, RunFolder, require_regular, run_names
 from daskmetrics.planning.doctor import facts as collected
 from daskmetrics.planning.doctor.checks import CHECKS, Finding, Severity
 from daskmetrics.planning.doctor.facts import Facts, FolderFacts
@@ -67,6 +67,7 @@ def subject(text: str) -> Subject:
 
 
 def _has_models(path: Path) -> bool:
+    require_regular(path)
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from statistics import median
 from typing import TypeVar
 
@@ -108,7 +109,7 @@ def check(name: str, needed: Callable[[Facts], T | None]) -> Callable[[Examine[T
 
         def run(facts: Facts) -> Finding | None:
             subject = needed(facts)
-            if subject is None:
+            if subject is None or subject == ():
                 return None
             return next(function(facts, subject), Finding(Severity.GOOD, summary))
 
@@ -116,16 +117,6 @@ def check(name: str, needed: Callable[[Facts], T | None]) -> Callable[[Examine[T
         return function
 
     return register
-
-
-def machine(facts: Facts) -> MachineFacts:
-    """This machine."""
-    return facts.here
-
-
-def slurm(facts: Facts) -> SlurmFacts | None:
-    """What Slurm answers, of a Slurm profile."""
-    return facts.slurm
 
 
 def site(facts: Facts) -> Site | None:
@@ -148,22 +139,7 @@ def partition(facts: Facts) -> Partition | None:
     return max(candidates, key=lambda partition: partition.up, default=None)
 
 
-def folders(facts: Facts) -> tuple[FolderFacts, ...] | None:
-    """The folders of a run."""
-    return facts.folders or None
-
-
-def models(facts: Facts) -> ModelFacts | None:
-    """The models of an experiment."""
-    return facts.models
-
-
-def history(facts: Facts) -> RunHistory | None:
-    """The journal of a run."""
-    return facts.history
-
-
-@check("slurm", slurm)
+@check("slurm", attrgetter("slurm"))
 def _answers(facts: Facts, slurm: SlurmFacts) -> Iterator[Finding]:
     """Slurm's commands are installed, and its controller answers."""
     if slurm.missing:
@@ -358,7 +334,7 @@ def _interface(facts: Facts, _: object) -> Iterator[Finding]:
         yield warning(message, f"{remedy}, if jobs cannot connect to the scheduler")
 
 
-@check("open-files", machine)
+@check("open-files", attrgetter("here"))
 def _open_files(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
     """The scheduler may open a connection to every worker."""
     workers = facts.profile.workers
@@ -368,7 +344,7 @@ def _open_files(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
         yield warning(message, f"ulimit -n {needed}")
 
 
-@check("nccl-interface", machine)
+@check("nccl-interface", attrgetter("here"))
 def _nccl_interface(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
     """The interfaces that NCCL and Gloo should use exist, if any are set."""
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
@@ -441,7 +417,7 @@ def _is_chosen(port: str, value: str) -> bool:
     return not names or named is not excludes
 
 
-@check("python", machine)
+@check("python", attrgetter("here"))
 def _python(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
     """The required packages are installed."""
     missing = [name for name, version in machine.versions.items() if version == "none"]
@@ -450,7 +426,7 @@ def _python(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
         yield failure(f"not installed: {', '.join(missing)}", remedy)
 
 
-@check("same-versions", history)
+@check("same-versions", attrgetter("history"))
 def _same_versions(facts: Facts, history: RunHistory) -> Iterator[Finding]:
     """The workers of a run have the versions of this machine; patch releases of Python and builds of
     a package count as the same.
@@ -510,7 +486,7 @@ def _gpu_memory(facts: Facts, shares: tuple[float, ...]) -> Iterator[Finding]:
         yield warning(f"memory in use: {', '.join(busy)}", remedy)
 
 
-@check("folders", folders)
+@check("folders", attrgetter("folders"))
 def _writable(facts: Facts, folders: tuple[FolderFacts, ...]) -> Iterator[Finding]:
     """The folders of run, cache, logs and scratch are writable."""
     unwritable = [folder for folder in folders if folder.problem]
@@ -520,7 +496,7 @@ def _writable(facts: Facts, folders: tuple[FolderFacts, ...]) -> Iterator[Findin
     yield failure("; ".join(problems), "; ".join(FOLDERS[folder.what] for folder in unwritable))
 
 
-@check("disk-room", folders)
+@check("disk-room", attrgetter("folders"))
 def _room(facts: Facts, folders: tuple[FolderFacts, ...]) -> Iterator[Finding]:
     """There is free space for what the run writes, and for its files."""
     for folder in folders:
@@ -532,7 +508,7 @@ def _room(facts: Facts, folders: tuple[FolderFacts, ...]) -> Iterator[Finding]:
             yield failure(message, f"free some, or {FOLDERS[folder.what]}")
 
 
-@check("shared-folders", slurm)
+@check("shared-folders", attrgetter("slurm"))
 def _shared(facts: Facts, slurm: SlurmFacts) -> Iterator[Finding]:
     """The folders of run, logs and cache and the Python environment are on a network file system."""
     names = [
@@ -548,7 +524,7 @@ def _shared(facts: Facts, slurm: SlurmFacts) -> Iterator[Finding]:
         yield warning(message, remedy)
 
 
-@check("hub-cache", models)
+@check("hub-cache", attrgetter("models"))
 def _hub_cache(facts: Facts, models: ModelFacts) -> Iterator[Finding]:
     """Required models are in the hub's cache, or can be downloaded."""
     if not models.missing:
@@ -567,7 +543,7 @@ def _hub_cache(facts: Facts, models: ModelFacts) -> Iterator[Finding]:
         yield warning(message, f"on the login node: {download}")
 
 
-@check("checkpoints", models)
+@check("checkpoints", attrgetter("models"))
 def _checkpoints(facts: Facts, models: ModelFacts) -> Iterator[Finding]:
     """The checkpoints of all models can be found, and their weights are what their names say."""
     if models.problems:
@@ -578,7 +554,7 @@ def _checkpoints(facts: Facts, models: ModelFacts) -> Iterator[Finding]:
         yield warning(warnings, "check that these revisions hold the weights of their steps")
 
 
-@check("driver", history)
+@check("driver", attrgetter("history"))
 def _driven(facts: Facts, history: RunHistory) -> Iterator[Finding]:
     """The run is finished, or a process drives it."""
     if history.finished or history.driver:
@@ -586,7 +562,7 @@ def _driven(facts: Facts, history: RunHistory) -> Iterator[Finding]:
     yield failure("unfinished, and no process drives it", "run the same command again: it resumes")
 
 
-@check("failed-units", history)
+@check("failed-units", attrgetter("history"))
 def _failed_units(facts: Facts, history: RunHistory) -> Iterator[Finding]:
     """Every unit has a value."""
     lost = [record for record in history.records if record.status in STATUSES]
@@ -602,7 +578,7 @@ def _failed_units(facts: Facts, history: RunHistory) -> Iterator[Finding]:
     )
 
 
-@check("failed-attempts", history)
+@check("failed-attempts", attrgetter("history"))
 def _failed_attempts(facts: Facts, history: RunHistory) -> Iterator[Finding]:
     """No attempt ended by its memory, its time or the death of its worker."""
     counts = Counter(
