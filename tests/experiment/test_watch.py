@@ -315,3 +315,43 @@ def test_a_watch_that_fails_says_why(tmp_path):
         ),
     ):
         pass
+
+
+SCRIPT = {"script": str(LOOP), "args": ["out", 45, 15, 0.1], "checkpoints": "out/step*"}
+
+
+def test_a_run_trains_by_a_program_and_measures_each_checkpoint_meanwhile(tmp_path):
+    """Killed and started again; the program resumes, and is not started again once it has ended."""
+    run, out = tmp_path / "runs" / "trained", tmp_path / "out"
+    model = {"name": "mine", "train": SCRIPT}
+    wanted = {**CONFIG, "name": "trained", "models": [model], "cluster": {"workers": 2}}
+    (tmp_path / "trained.yaml").write_text(yaml.safe_dump(wanted))
+    driver = start(tmp_path, "-c", OFTEN, "run", "trained.yaml")
+    until(lambda: (out / "step15").exists())
+    kill(driver)
+    assert start(tmp_path, "-c", OFTEN, "run", "trained.yaml").wait(900) == 0
+    assert measured(run) == {f"mine@step{step}": 1 for step in (0, 15, 30, 45)}
+    times = {event["event"]: event["at"] for event in reversed(events(run))}
+    assert times["measured"] < times["trained"], "it was measured while the program trained"
+    assert start(tmp_path, "-c", OFTEN, "run", "trained.yaml").wait(900) == 0
+    assert len(events(run, "trained")) == 1 and sum(measured(run).values()) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"script": "gone.py"}, "no program 'gone.py' is here"),
+        ({"script": "gone"}, "neither a Python file nor a command"),
+        ({"ranks": 3}, "3 ranks, and the cluster 1 workers"),
+        ({"checkpoints": None}, "needs the place of its checkpoints"),
+        ({"checkpoints": "out/*/step"}, "then a name with \\* for the step"),
+        ({"steps": 5}, "steps"),
+    ],
+)
+def test_a_program_that_cannot_be_started_is_an_error_before_anything_starts(
+    tmp_path, change, text
+):
+    models = [{"name": "mine", "train": {**SCRIPT, **change}}]
+    with pytest.raises(ConfigError, match=text):
+        dm.run({**CONFIG, "models": models}, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
