@@ -25,6 +25,7 @@ from daskmetrics.cli._common import (
 )
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
+from daskmetrics.core.text import plural
 
 if TYPE_CHECKING:
     from daskmetrics.config import Config
@@ -145,7 +146,7 @@ def _train_and_follow(config: Config, folder: RunFolder, dry_run: bool) -> None:
 
     if dry_run:
         for program, model in zip(train.programs(config), config.models, strict=True):
-            say(f"{program.name}: {program.ranks} ranks of {' '.join(program.words)}")
+            say(f"{program.name}: {plural(program.ranks, 'rank')} of {' '.join(program.words)}")
             say(f"Each checkpoint in '{model.source}' is measured and scored once it is complete.")
         return
     end_as_by_ctrl_c()

@@ -21,6 +21,7 @@ from daskmetrics.cli._common import (
     workers_option,
 )
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.text import plural
 
 if TYPE_CHECKING:
     from daskmetrics.config import Config
@@ -86,7 +87,7 @@ def train(
         )
     if dry_run:
         for started in programs:
-            say(f"{started.name}: {started.ranks} ranks of {' '.join(started.words)}")
+            say(f"{started.name}: {plural(started.ranks, 'rank')} of {' '.join(started.words)}")
         _preview(loaded, suites)
         return
     from daskmetrics import experiment

@@ -13,7 +13,7 @@ recommendation.
 | `watch` | a run whose grid grows |
 | `_watch_rounds` | what each of its rounds finds: for the terminal, other programs, MLflow and W&B |
 | `watch_process` | a watch beside a training loop, and beside a `Trainer` |
-| `train` | suites that are trained by process groups |
+| `train` | what is trained by process groups: suites, and programs of the user's own |
 | `direct` | one model in this process: its vectors, metrics and scores |
 | `_open` | what a user calls a model, as an encoder |
 | `remaining` | what is left of a run: units, and scores of the search |

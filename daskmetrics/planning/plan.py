@@ -139,6 +139,12 @@ def propose(path: Path, request: PlanRequest) -> Proposal:
     if request.purpose:  # what the user sets goes before the preset
         settings = (*PURPOSES[request.purpose].settings, *settings)
     config = configuration.load(path, settings)
+    for model in config.models:
+        if model.program:
+            raise ConfigError(
+                f"Model '{model.name}' is trained by a program, whose time is not known: measure it "
+                f"with daskmetrics bench {model.program.script} --ranks 1,2."
+            )
     folder = RunFolder(request.folder or RUNS / config.name)
     prepared = prepare(config)
     workload_on = _workloads(prepared, folder)

@@ -1,5 +1,5 @@
-"""Training of suites: from a recipe to checkpoints that transformers loads, by one process or a
-process group.
+"""Training: programs of the user's own on ranks, and of suites from a recipe to checkpoints that
+transformers loads, by one process or a process group.
 
 | file | what it holds |
 |---|---|
@@ -11,8 +11,10 @@ process group.
 | `suite` | the folder of a suite: its complete revisions, its resume state |
 | `estimate` | parameters, memory and disk of a recipe |
 | `_probes`, `traffic` | short measurements by the ranks; how long the exchange of gradients takes |
-| `_rank` | one process of a process group; it uses torch and not Dask |
-| `ddp` | the process group on Dask workers: started, watched, diagnosed, restarted |
+| `recipe` | the built-in recipe as a training program of several ranks |
+| `progress` | how far a program is, as it reports or prints it |
+| `_rank` | the start of a program as one rank; without Dask |
+| `ddp` | the ranks of a program on Dask workers: started, watched, diagnosed, started again |
 """
 
 from typing import TYPE_CHECKING

@@ -13,8 +13,9 @@ from typing import Any
 
 PIPE = "DASKMETRICS_PROGRESS"  # variable with the number of the file that takes the reports
 INTERVAL = 0.1  # seconds between two reports of a program that takes many steps
+# a bar of tqdm, or one of rich, with what stands before it and its steps
 _BAR = re.compile(
-    r"(?:(?P<text>[^\r\n|%]*?):?\s+)?\d+%\|[^|]*\|\s*(?P<step>\d+)/(?P<total>\d+)\s*\[(?P<rest>[^\]]*)"
+    r"(?:(?P<text>[^\r\n|%━]*?):?\s+)?(?:\d+%\|[^|]*\||[━╸╺]+)\s*(?P<step>\d+)/(?P<total>\d+)\s"
 )
 _LOSS = re.compile(r"loss\w*['\"]?\s*[:=]\s*['\"]?(?P<loss>\d+(?:\.\d+)?(?:e[+-]?\d+)?)", re.I)
 # other bars are those of downloads, data and weights
@@ -94,6 +95,8 @@ def printed(text: str) -> Iterator[dict[str, float]]:
 
     >>> list(printed("Epoch 2:  25%|##   | 8/32 [00:01<00:03, 7.5it/s, loss=0.5]"))
     [{'step': 8, 'total': 32, 'epoch': 2, 'loss': 0.5}]
+    >>> list(printed("Epoch 1/1  ━━━━ 13/13 0:00:27 • 0:00:00 0.49it/s v_num: 0.000"))
+    [{'step': 13, 'total': 13, 'epoch': 1}]
     >>> list(printed("{'loss': '3.25', 'epoch': '1.5'}"))
     [{'loss': 3.25}]
     >>> list(printed("Loading weights: 100%|##| 4/4 [00:01<00:00, 9.1it/s]"))

@@ -315,3 +315,49 @@ def test_a_watch_that_fails_says_why(tmp_path):
         ),
     ):
         pass
+
+
+SCRIPT = {"script": str(LOOP), "args": ["out", 45, 15, 0.1], "checkpoints": "out/step*"}
+
+
+def test_a_run_trains_by_a_program_and_measures_each_checkpoint_meanwhile(tmp_path):
+    """A program that has ended is not started again."""
+    run = tmp_path / "runs" / "trained"
+    # it goes on until its checkpoints were measured
+    (tmp_path / "program.py").write_text(
+        f"import runpy, time, pathlib\nrunpy.run_path({str(LOOP)!r}, run_name='__main__')\n"
+        "pathlib.Path('starts').open('a').write('start ')\n"
+        "while not pathlib.Path('go').exists(): time.sleep(0.1)\n"
+    )
+    script = {**SCRIPT, "script": "program.py", "args": ["out", 20, 10, 0.1]}
+    models = [{"name": "mine", "train": script}]
+    wanted = {**CONFIG, "name": "trained", "models": models, "cluster": {"workers": 2}}
+    (tmp_path / "trained.yaml").write_text(yaml.safe_dump(wanted))
+    driver = start(tmp_path, "-c", OFTEN, "run", "trained.yaml")
+    until(lambda: len(events(run, "measured")) == 3)
+    assert not events(run, "trained")
+    (tmp_path / "go").touch()
+    assert driver.wait(400) == 0
+    assert measured(run) == {f"mine@step{step}": 1 for step in (0, 10, 20)}
+    assert start(tmp_path, "-c", OFTEN, "run", "trained.yaml").wait(400) == 0
+    assert (tmp_path / "starts").read_text() == "start " and len(events(run, "trained")) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"script": "gone.py"}, "no program 'gone.py' is here"),
+        ({"script": "gone"}, "neither a Python file nor a command"),
+        ({"ranks": 3}, "3 ranks, and the cluster 1 workers"),
+        ({"checkpoints": None}, "needs the place of its checkpoints"),
+        ({"checkpoints": "out/*/step"}, "then a name with \\* for the step"),
+        ({"steps": 5}, "steps"),
+    ],
+)
+def test_a_program_that_cannot_be_started_is_an_error_before_anything_starts(
+    tmp_path, change, text
+):
+    models = [{"name": "mine", "train": {**SCRIPT, **change}}]
+    with pytest.raises(ConfigError, match=text):
+        dm.run({**CONFIG, "models": models}, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

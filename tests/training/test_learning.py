@@ -16,7 +16,7 @@ from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
 from daskmetrics.training import _learning as learning
 from daskmetrics.training import recipe_key, revisions, train_to
 from daskmetrics.training import suite as suite
-from daskmetrics.training._distributed import SINGLE, NullReporter, World
+from daskmetrics.training._distributed import SINGLE, World
 from daskmetrics.training.data import examples, passes
 
 
@@ -48,7 +48,6 @@ def gradient(recipe: Recipe, folder: Path, world: World = SINGLE) -> torch.Tenso
         learner,
         recipe,
         [source.take(which[part]) for part in passes(len(which), recipe.batch)],
-        NullReporter(),
     )
     return seen[0]
 
