@@ -130,10 +130,9 @@ def test_the_store_holds_the_scores_of_the_best_arm(undisturbed):
     assert run.metrics.sizes == {"model": 2, "checkpoint": 5, "layer": 3}
 
 
-def test_the_code_loads_the_best_arm(undisturbed):
-    namespace: dict = {}
-    exec(dm.open(undisturbed.run_folder).best().code, namespace)
-    assert namespace["encoder"].encode(["one", "two words"]).shape[0] == 2
+def test_the_best_arm_is_loaded(undisturbed):
+    with dm.open(undisturbed.run_folder).best().load() as encoder:
+        assert encoder.encode(["one", "two words"]).shape[0] == 2
 
 
 def test_a_finished_run_is_not_changed(undisturbed):

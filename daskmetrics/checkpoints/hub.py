@@ -113,7 +113,10 @@ def refs_of(model: Model) -> tuple[Refs | None, str]:
         pass
     listed, silence = refs(model.source)
     if listed is None:
-        if not _is_cached(model.source):
+        from huggingface_hub import constants
+
+        cached = Path(constants.HF_HUB_CACHE) / f"models--{model.source.replace('/', '--')}"
+        if not cached.is_dir():
             raise not_here(model.source, silence)
         raise ConfigError(
             f"Model '{model.name}': 'revisions: {model.revisions}' needs the list of branches of {model.source}, which "
@@ -141,15 +144,6 @@ def not_here(source: str, silence: str) -> ConfigError:
         f"'{source}' is not in the cache and {silence}.{did_you_mean(source, folders)} Give a folder of a "
         f"model, or fetch it on a machine with a network: hf download {source}"
     )
-
-
-def _is_cached(source: str) -> bool:
-    from huggingface_hub import constants
-    from huggingface_hub.file_download import repo_folder_name
-
-    return (
-        Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source, repo_type="model")
-    ).is_dir()
 
 
 def require_on_hub(model: Model, missing: Sequence[str]) -> None:

@@ -18,7 +18,14 @@ from daskmetrics.checkpoints.folders import is_model, revision_folders
 from daskmetrics.checkpoints.locations import Location
 from daskmetrics.core.corpus import prompts
 from daskmetrics.core.errors import ConfigError, DataError, UndefinedError
-from daskmetrics.core.names import Arm, Checkpoint, Suite, content_key, seed_of
+from daskmetrics.core.names import (
+    Arm,
+    Checkpoint,
+    Suite,
+    content_key,
+    seed_of,
+    training_order,
+)
 from daskmetrics.core.outcomes import Difference, difference, mean_difference
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import Scored
@@ -262,7 +269,7 @@ def _sources(models: Any) -> list[Any]:
             folder = Path(model).expanduser()
             if folder.is_dir() and not is_model(folder):
                 revisions, _ = revision_folders(folder)
-        sources += [f"{model}@{revision}" for revision in revisions] or [model]
+        sources += [f"{model}@{revision}" for revision in training_order(revisions)] or [model]
     return sources
 
 

@@ -64,15 +64,6 @@ class Best:
         """Cost of the search as a share of the exhaustive sweep's cost."""
         return self.answer.cost.share or 0.0
 
-    @property
-    def code(self) -> str:
-        """Python that loads the arm."""
-        return (
-            "import daskmetrics as dm\n\n"
-            f"encoder = dm.open({str(self.answer.folder)!r}).best().load()\n"
-            'vectors = encoder.encode(["Which layer is best?"])\n'
-        )
-
     def load(self) -> Encoder:
         """Load the arm; this imports torch.
 

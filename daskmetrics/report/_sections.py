@@ -70,8 +70,10 @@ def answer_rows(answer: Answer) -> dict[str, str]:
 
 def _doubts(answer: Answer) -> list[str]:
     """What failed, and what is doubtful about weights and data, each with the first reason."""
-    # a metric that a layer cannot have is no failure
-    failed = [failure for failure in answer.failures if failure.status != "nan"]
+    # a metric that a layer cannot have is no failure, but a score is
+    failed = [
+        failure for failure in answer.failures if failure.status != "nan" or failure.kind == "score"
+    ]
     doubts = []
     if failed:
         count = plural(sum(failure.count for failure in failed), "value")
@@ -89,7 +91,8 @@ def use(answer: Answer) -> str:
         tasks = over(answer.weights.values())
         if len(answer.weights) == 1:
             tasks = next(iter(answer.weights))
-        score = f"score {number(best.score, best.stderr)} ({tasks})"
+        overall = answer.verdict.overall  # over all tasks, whatever the default was scored on
+        score = f"score {number(overall.score, overall.stderr)} ({tasks})"
     else:
         scored = sum(task in best.scores for task in answer.weights)
         score = f"the best so far, scored on {scored} of {plural(len(answer.weights), 'task')}"

@@ -42,6 +42,8 @@ class Figures {
     this.paint();
     if (!this.source) return;
     this.names = [...this.source.data.name];
+    // the only checkpoint of each model, named by the model
+    this.checkpoints = Object.entries(this.models).map(([model, { lines: [[prefix]] }]) => [prefix, model]);
     for (const name of ["model", "shown", "against"]) this.control(name)?.addEventListener("change", () => this.show());
     this.source.selected.properties.indices.change.connect(() => this.tell());
     for (const row of document.querySelectorAll("tr[data-arm]")) row.addEventListener("click", () => this.pick(row.dataset.arm));
@@ -64,7 +66,7 @@ class Figures {
     if (against) this.label("comparison", "below", against.label);
     const model = this.control("model")?.value ?? Object.keys(this.models)[0];
     if (this.figure("map")) this.map(value, model);
-    this.lines(field, this.models[model].lines);
+    this.lines(field, this.figure("map") ? this.models[model].lines : this.checkpoints);
   }
 
   columns(field) {  // values and errors of all arms; NaN where there is none
@@ -96,7 +98,7 @@ class Figures {
       range.setv({ start, end, reset_start: start, reset_end: end });
   }
 
-  lines(field, checkpoints) {  // of a few checkpoints; or of all tasks of a single one, if scores are shown
+  lines(field, checkpoints) {  // of a few checkpoints or models; or of all tasks of a single one, if scores are shown
     const together = checkpoints.length === 1 && field.group === "Scores" && !this.tasks.includes(field.name);
     const shades = this.colours, palette = this.document.get_model_by_name("colours")?.palette;
     const drawn = together
@@ -108,7 +110,7 @@ class Figures {
       const { value, error } = this.columns(shown), { layer } = this.source.data;
       const own = [...this.names.keys()].filter(at => this.names[at].startsWith(prefix) && !isNaN(value[at]));
       if (!own.length) return;
-      const colour = drawn.length > 1 && !together
+      const colour = drawn.length > 1 && !together && palette
         ? palette[75 + Math.trunc(160 * i / (drawn.length - 1))] : shades[i % shades.length];
       own.sort((a, b) => layer[a] - layer[b]);
       for (const at of own) {

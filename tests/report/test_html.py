@@ -21,6 +21,7 @@ from daskmetrics.report._terminal import NO_PICTURES
 from daskmetrics.report.page import page
 from daskmetrics.report.plots.figures import NAMES
 from tests.browser import chromium, complaints
+from tests.report.conftest import SWEEP, TASKS
 
 VOID = {"meta", "img", "br"}
 
@@ -352,3 +353,17 @@ def test_the_page_refuses_other_scripts_and_connections(finished):
             == "refused"
         )
     assert len(refused) >= 2 and all("Content Security Policy" in text for text in refused[:2])
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 400])
+def test_each_of_several_models_has_a_line_that_is_named(a_run, width):
+    suites = (Suite("tiny", ("main",), (0, 1, 2), 2), Suite("small", ("main",), (0, 1, 2, 3), 3))
+    run = a_run(suites=suites, tasks=TASKS[:1], budget=1.0, trained=False, settings=SWEEP)
+    with opened(run, viewport={"width": width, "height": 900}) as view:
+        names = view.evaluate("figures.figure('lines').renderers[0].data_source.data.label")
+        drawn = view.evaluate("figures.figure('lines').renderers[1].data_source.data.y")
+        legend = view.evaluate("figures.figure('lines').left[0].axis_label")
+        assert view.evaluate("document.documentElement.scrollWidth") <= width
+    assert list(names) == ["tiny", "small"] and len(drawn) == 7
+    assert legend.startswith(TASKS[0])

@@ -103,6 +103,8 @@ def test_failures_and_warnings_are_one_row_and_undefined_metrics_are_none(finish
     assert "2 values missing (ValueError" in check and "2 warnings (tiny: step2" in check
     undefined = Failure("curvature", "nan", 2, "tiny@step0/0", "Not defined for one token.")
     assert "Check" not in answer_rows(replace(answer, failures=(undefined,), warnings=()))
+    without_score = replace(undefined, kind="score")
+    assert "Check" in answer_rows(replace(answer, failures=(without_score,), warnings=()))
 
 
 def test_the_best_of_every_kind_and_task_is_in_a_table_of_at_most_eight_rows(finished):
@@ -194,3 +196,11 @@ def test_equal_weights_are_shown_as_one_and_doubts_are_warnings(a_run):
     assert names in status_text(run) and names in page(run, [])
     assert all(f"warning     {doubt}" in status_text(run) for doubt in doubts)
     assert "tiny: step2 cannot be read" in page(run, [])
+
+
+def test_the_score_of_the_answer_is_over_all_tasks_also_where_the_default_lacks_some(a_run):
+    failing = ("tiny@step0", "small@step8/1:stdlib:package", "small@step8/3:stdlib:order")
+    answer = a_run(failing=failing, outcomes=True).answer
+    assert answer.confirmed and answer.best.scores.keys() != answer.default.scores.keys()
+    mean = sum(score.score for score in answer.best.scores.values()) / 3
+    assert f"score {mean:.3f} ± " in answer_rows(answer)["Use"]

@@ -26,10 +26,10 @@ from daskmetrics.report.plots.quantities import (
 
 MANY = 2000  # arms from which on errors of metrics are left out, for the size of the page
 CAPTIONS = {
-    "map": "One model: its training steps from left to right, its layers from below (0 is the embedding). All models "
-    "share the colours. Star: the best; circle: the last layer; grey: no value.",
-    "lines": "The same along the layers, with standard errors: a few checkpoints of the model, later ones are lighter; of "
-    "a single checkpoint the scores of its tasks.",
+    "map": "Training steps from left to right, layers from below (0 is the embedding). Star: the best; circle: the "
+    "last layer; grey: no value.",
+    "lines": "Along the layers, with standard errors: a line for each task of a single checkpoint, for each of several "
+    "models, or for a few checkpoints of a model, later ones lighter.",
     "comparison": "Each point is a candidate: does one quantity say what the other is? A metric that predicts the score "
     "would show a line. Selected ones are selected in every figure.",
     "search": "The greatest mean score among the candidates scored on every task so far, and "

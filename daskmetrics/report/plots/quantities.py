@@ -188,20 +188,20 @@ def fields(
     if not run.recorded:
         return shown
     scores = [task_field(run, task, arms) for task in run.tasks]
-    leading = []
     means = means_of(run.recorded, run.weights)
-    if len(scores) > 1:
-        counts = {arm: (float(len(by_task)), math.nan) for arm, by_task in run.recorded.items()}
-        scores.append(Field.of("tasks scored", SCORES, "", arms, counts))
-        if means:
-            leading.append(mean_field(run, arms))
+    leading = []
+    if len(scores) == 1:
+        leading, scores = scores, []
+    elif means:
+        leading.append(mean_field(run, arms))
     if expectation:
         field = Field.of(EXPECTED, SCORES, expectation.units, arms, expectation.estimates)
         # where most arms lack a task, what the search expects of them says more than their means
-        if len(means) == len(run.recorded):
-            leading.append(field)
-        else:
-            leading.insert(0, field)
+        place = 0 if len(means) < SPARSE * len(arms) else len(leading)
+        leading.insert(place, field)
+    if scores:
+        counts = {arm: (float(len(by_task)), math.nan) for arm, by_task in run.recorded.items()}
+        scores.append(Field.of("tasks scored", SCORES, "", arms, counts))
     return [*leading, *scores, *shown]
 
 
