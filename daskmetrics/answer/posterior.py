@@ -95,11 +95,15 @@ def _problem(run: RecordedRun) -> Problem:
         raise DataError(f"The run in '{run.folder.path}' has {missing}.")
     arms = tuple(chain.from_iterable(suite.arms() for suite in suites))
     ones = np.ones((len(arms), len(run.tasks)))
+    features = arm_features(suites)
+    # runs of versions without this key used the metrics
+    if run.config["search"].get("metrics", True):
+        features = arm_features(suites, metrics)
     weights = run.weights
     return Problem(
         arms=arms,
         tasks=tuple(run.tasks),
-        features=arm_features(suites, metrics),
+        features=features,
         encode_cost=ones,
         score_cost=ones,
         reward=run.config["search"]["reward"],

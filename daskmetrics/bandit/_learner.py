@@ -142,10 +142,8 @@ class Learner:
     each kind of task, and for confirming the leader (if that is at most a tenth of the budget).
     Then these scores are paid for, again as ``cover``, and the policy is asked again. (3)
     ``confirm``: the missing cells of the leader, of a new leader if it changes, and then of the
-    arm that it is compared with, as far as the budget allows. A search that is to spend more than
-    that goes on with the most informative cells of the negligible rivals, and then with the
-    cheapest ones. A budget that pays for every cell is spent on every cell, unless a ``confidence``
-    is required.
+    arm that it is compared with, as far as the budget allows. A budget that pays for every cell is
+    spent on every cell, the cheapest first, unless a ``confidence`` is required.
 
     Decision i is based on the outcomes that would have arrived if ``window`` workers had processed
     the earlier decisions and each cell had taken as long as it costs; all other outcomes count as
@@ -170,9 +168,6 @@ class Learner:
         Stop once the recommended arm is within ``within`` of the best with this probability.
     within : float
         Share of the best arm's mean score.
-    spend : float
-        Share of the exhaustive cost to spend even if no rival is worth its cost, or the confidence
-        is reached.
 
     Raises
     ------
@@ -208,7 +203,6 @@ class Learner:
         decided: Sequence[Pick] = (),
         confidence: float | None = None,
         within: float = WITHIN,
-        spend: float = 0.0,
     ) -> None:
         if not isinstance(budget, Budget):
             budget = Budget(share=budget)
@@ -218,10 +212,6 @@ class Learner:
             raise ConfigError(
                 f"The confidence at which a search stops must be between 0 and 1, got {confidence}."
             )
-        if not 0 <= spend <= 1:
-            raise ConfigError(
-                f"The share that a search is to spend must be between 0 and 1, got {spend}."
-            )
         self.problem = problem
         self.seed = seed
         self.window = window
@@ -230,14 +220,9 @@ class Learner:
             budget.require_cover(problem)
         self.confidence = confidence
         self.within = within
-        is_whole = (
+        self._is_exhaustive = (
             budget.share == 1 and self.budget >= problem.exhaustive_cost and confidence is None
         )
-        self._least_cost = spend * problem.exhaustive_cost
-        if is_whole or spend == 1:
-            # loading a checkpoint twice may cost more than the exhaustive cost, in which it counts
-            # once
-            self._least_cost = math.inf
         self._max_cells = budget.cells or math.inf
         self._policy = policy
         self._costs = PaidCosts(problem)
@@ -406,13 +391,9 @@ class Learner:
             return None
         if choice := _confirmation(state):
             return "confirm", choice
-        if not self._insists:
-            return None
-        choice = ask(self._policy, replace(state, insists=True)) or _cheapest(state)
-        if choice is None:
-            return None
-        why = {**choice.why, "spend": "although no rival is worth its cost"}
-        return "search", replace(choice, why=why)
+        if self._is_exhaustive and (choice := _cheapest(state)):
+            return "search", choice
+        return None
 
     def kept_for_looks(self, state: State) -> float:
         """What a state may not spend: the cost of the scores of models on kinds of task that are
@@ -420,15 +401,10 @@ class Learner:
         """
         return float(self._look_costs[MissingLooks.of(state).all].sum())
 
-    @property
-    def _insists(self) -> bool:
-        """Whether the search is to spend more, however sure it is."""
-        return self.spent < self._least_cost * (1 - 1e-9)
-
     def _has_confidence(self, finished: Sequence[int], state: State) -> bool:
         """Whether the required confidence was reached after the last multiple of `CHECK` outcomes."""
         count = len(finished) // CHECK * CHECK
-        if self.confidence is None or not count or self._insists:
+        if self.confidence is None or not count:
             return False
         if count not in self._is_confident:
             if count < len(finished):
@@ -503,4 +479,4 @@ def _cheapest(state: State) -> Choice | None:
         return None
     cost = np.where(state.open, state.cost, np.inf)
     arm, task = np.unravel_index(int(cost.argmin()), cost.shape)
-    return Choice(int(arm), int(task))
+    return Choice(int(arm), int(task), {"spend": "although no rival is worth its cost"})

@@ -12,6 +12,10 @@ The cheapest tasks are often of one kind. Where the kinds disagree, a search tha
 or a whole model on a few cheap scores is wrong, and sure. Searches of tables of several model
 families (docs/figures/search.md) show what protects from that: every kind seen at the leader, at
 its nearest rivals, and at the best arm of every other model.
+
+Kinds are not enough, since a task without scores may vary much more between arms than all others:
+its spread is only assumed. So a search is not sure either while such tasks could decide the
+objective.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from typing import Protocol
 import numpy as np
 
 from daskmetrics.bandit.model import (
+    LOOKS,
     IncrementalPosterior,
     Posterior,
     first_max,
@@ -80,8 +85,6 @@ class State:
         Seed of the search.
     budget : float
         The whole budget; infinite where it pays for every cell.
-    insists : bool
-        Whether to go on although no rival is worth its cost: the search is to spend more.
     cache : IncrementalPosterior or None
         Reuses the work of earlier states. It changes the time that `posterior` and `finished` take,
         not their values.
@@ -95,7 +98,6 @@ class State:
     remaining: float
     seed: int
     budget: float = math.inf
-    insists: bool = False
     cache: IncrementalPosterior | None = None
 
     @cached_property
@@ -248,6 +250,7 @@ def ask(policy: Policy, state: State) -> Choice | None:
 NEAREST = 3  #: rivals of the leader that have to be scored on every kind of task
 BOUND = 512  #: arms considered as rivals: those with the greatest upper bounds
 TRIES = 3  #: failed cells after which a model is given up on a kind of task
+POSSIBLE = 12.0  #: spread that another task may have, in multiples of that of the scored tasks
 
 
 def covering_costs(problem: Problem) -> Floats:
@@ -369,14 +372,14 @@ def _kinds_of_objective(problem: Problem) -> Ints:
 
 
 def check_rivals(state: State) -> Choice | None:
-    """The cheapest open cell of a kind on which a contender has no score yet; None if there is
-    none.
+    """The cheapest open cell of a kind on which a contender has no score yet, or else one that says
+    how much a task varies; None if there is none.
     """
     arms = contenders(state.posterior, state.leader, state.usable)
     unseen = ~_kinds_seen(state.problem, state.paid[arms])[:, state.problem.kind_index]
     missing = unseen & state.open[arms] & state.problem.in_objective
     if not missing.any():
-        return None
+        return _check_task(state)
     cheapest = int(np.where(missing, state.cost[arms], np.inf).argmin())
     row, task = np.unravel_index(cheapest, missing.shape)
     leader = str(state.problem.arms[state.leader])
@@ -385,12 +388,53 @@ def check_rivals(state: State) -> Choice | None:
 
 
 def is_covered(state: State) -> bool:
-    """Whether all contenders have a score on every kind of task in the objective."""
+    """Whether all contenders have a score on every kind of task in the objective, and no task whose
+    spread is only assumed could decide it.
+    """
     problem = state.problem
     seen = np.zeros_like(state.paid)
     seen[state.observations.arm, state.observations.task] = True
-    arms = contenders(state.posterior.without_pending(), state.leader, state.usable)
-    return bool(_kinds_seen(problem, seen[arms])[:, _kinds_of_objective(problem)].all())
+    posterior = state.posterior.without_pending()
+    arms = contenders(posterior, state.leader, state.usable)
+    kinds = _kinds_seen(problem, seen[arms])[:, _kinds_of_objective(problem)]
+    return bool(kinds.all() and not _could_decide(problem, ~posterior.model.has_spread).any())
+
+
+def _could_decide(problem: Problem, assumed: Bools) -> Bools:
+    """The tasks of the objective whose spread is only assumed, if they could decide it (T,).
+
+    They could if they held half of the objective's spread, were theirs `POSSIBLE` times as wide as
+    that of the other tasks.
+    """
+    assumed = assumed & problem.in_objective
+    weight = float(problem.objective_weights[assumed].sum())
+    return np.asarray(assumed & (POSSIBLE * weight > 1 - weight))
+
+
+def _check_task(state: State) -> Choice | None:
+    """The cheapest open cell of the leader in a task that has too few scores and could decide the
+    objective; else of the arm that says most of the task's spread per cost, being unlike those that
+    were scored there. None if there is none.
+    """
+    problem = state.problem
+    has_few_scores = state.paid.sum(axis=0) < min(LOOKS, len(problem.arms))
+    candidates = state.open & _could_decide(problem, has_few_scores)
+    if not candidates.any():
+        return None
+    why = {"leader": str(state.problem.arms[state.leader])}
+    of_leader = np.where(candidates[state.leader], state.cost[state.leader], np.inf)
+    task = int(of_leader.argmin())
+    arm = state.leader
+    if not candidates[arm, task]:
+        cheapest = np.where(candidates, state.cost, np.inf)
+        task = int(cheapest.min(axis=0).argmin())
+        scored = np.flatnonzero(state.paid[:, task])
+        open_arms = np.flatnonzero(candidates[:, task])
+        kernel = state.posterior.model.kernel
+        likeness = kernel(open_arms, scored).max(axis=1, initial=0.0) / kernel.variance
+        cost = state.cost[open_arms, task] + ROUNDING * state.problem.exhaustive_cost
+        arm = int(open_arms[first_max((1 - likeness) / cost)])
+    return Choice(arm, task, {**why, "check": state.problem.tasks[task]})
 
 
 def contenders(posterior: Posterior, leader: int, usable: Bools) -> Ints:

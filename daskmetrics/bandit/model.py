@@ -24,8 +24,8 @@ a task was scored carries no information about these arms.
 How much kinds and tasks deviate differs between families of models by a factor of ten and more, so
 their variances have wide priors. The default `Hyperparameters` have one significant digit; they and
 the form of the kernel were chosen after looking at published scores of several families
-(docs/figures/search.md). `fit_model` estimates the hyperparameters of a search by their maximum a
-posteriori value on a grid with factors of `STEP`.
+(docs/figures/search.md). `fit_model` estimates the hyperparameters of a search among several models
+or readouts by their maximum a posteriori value on a grid with factors of `STEP`.
 
 **The posterior.** The covariance matrix of the observed cells is factored once (Cholesky) and grows
 by a row per cell; every posterior quantity is then a sum over rows. A pending cell is a row without
@@ -34,9 +34,11 @@ its expected value. When its score arrives, no row changes.
 
 **A growing search** reuses the factored covariance of the state before. With few scores the
 hyperparameters are estimated again after each score. Later that costs too much: they are estimated
-once more at `REFIT` scores, and old rows are pooled from `LIMIT` scores on. The new basis is then
-built in small steps, one per score, while decisions use the old basis. So which basis a posterior
-uses depends on the outcomes alone, and no decision takes long.
+once more at `REFIT` scores, and old rows are pooled from `LIMIT` scores on. The spreads are
+estimated again as soon as a further task has `LOOKS` scores, since until then its own is assumed to
+be that of the others. A new basis of many rows is built in small steps, one per score, while
+decisions use the old basis. So which basis a posterior uses depends on the outcomes alone, and no
+decision takes long.
 """
 
 from __future__ import annotations
@@ -160,6 +162,7 @@ HALVING = 0.1  #: ... of which one keeps half the dimensions of the other
 PRINCIPAL = 0.1  #: ... of which one keeps principal components
 TRIALS = 6  #: hyperparameters tried at a time
 FEWEST = 16  #: with fewer scores the hyperparameters keep their defaults
+LOOKS = 3  #: scores from which on the spread of a task counts as known
 
 
 @dataclass(frozen=True)
@@ -314,7 +317,12 @@ class CovarianceModel:
     level: Floats  # (T,), mean of each task's values
     spread: Floats  # (T,), their sd: standardised value = (value - level) / spread
     noise: Floats  # (T,), variance of a standardised score about the true value of its cell
-    freedom: float  # degrees of freedom of the spreads
+    count: Ints  # (T,), scores of each task from which its spread was estimated
+
+    @property
+    def has_spread(self) -> Bools:
+        """Tasks whose spread was estimated from their own scores, and not only assumed (T,)."""
+        return np.asarray(self.count >= min(LOOKS, len(self.problem.arms)))
 
     @cached_property
     def kernel(self) -> ArmKernel:
@@ -324,6 +332,17 @@ class CovarianceModel:
     def weights(self) -> Floats:
         """Weights of the standardised values in the objective (T,)."""
         return np.asarray(self.spread * self.problem.objective_weights)
+
+    @cached_property
+    def freedom(self) -> float:
+        """Degrees of freedom of the objective's spread, of which those of each task are a part
+        (Satterthwaite, 1946): few if a task with few scores varies the most.
+        """
+        of_task = np.maximum(self.count - 1, 0)
+        variance = self.weights**2
+        of_objective = variance.sum() ** 2 / (variance**2 / (of_task + PRIOR_COUNT)).sum()
+        # what all tasks share has no more than theirs together
+        return float(max(min(of_objective, of_task.sum()), 1.0))
 
     def values(self, seen: Observations) -> Floats:
         """Standardised values of observed cells (n,)."""
@@ -408,11 +427,14 @@ def fit_model(problem: Problem, seen: Observations) -> CovarianceModel:
 def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[CovarianceModel]:
     """Coordinate ascent: the best model so far, after every `TRIALS` trials of one changed
     hyperparameter.
+
+    The arms of one model and readout keep the defaults: estimates from their scores found the best
+    arm no sooner.
     """
     scores = _TrainingScores(problem, seen)
     (best,) = _standardised(scores, [Hyperparameters()])
     yield best
-    if len(seen) < FEWEST:
+    if len(seen) < FEWEST or len(problem.models) == len(problem.readouts) == 1:
         return
     (greatest,) = _log_posteriors(scores, [best])
     tried = {best.hyperparameters}
@@ -429,6 +451,18 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
                 if density > greatest + 1e-6:
                     best, greatest, improved = model, density, True
             yield best
+
+
+def _with_new_spreads(model: CovarianceModel, seen: Observations) -> CovarianceModel:
+    """The model with levels and spreads estimated again, from the first scores and from those of
+    tasks that have few of them.
+    """
+    has_few = np.bincount(seen.task[:REFIT], minlength=len(model.problem.tasks)) < LOOKS
+    is_used = has_few[seen.task]
+    is_used[:REFIT] = True
+    scores = _TrainingScores(model.problem, seen.take(is_used))
+    (updated,) = _standardised(scores, [model.hyperparameters])
+    return updated
 
 
 def _changes(
@@ -457,11 +491,15 @@ def _standardised(
     task, values, count = scores.seen.task, scores.values, scores.count
     no_error = scores.noise == 0  # of the tasks (T,)
     diagonal = np.arange(len(task))
+    freedom = np.maximum(count - 1, 0)
+    free = float(freedom.sum())
     overall = 1.0  # any scale fits equal values
     if len(values) and np.ptp(values) > 0:
         overall = float(values.var())
-    freedom = np.maximum(count - 1, 0)
-    free = float(freedom.sum())
+        mean = (values @ scores.of_task) / np.maximum(count, 1)
+        within = float(((values - mean[task]) ** 2).sum())
+        if within > 0:  # the levels of tasks say nothing of the differences of arms
+            overall = within / free
     noise = np.zeros((len(options), len(count)))
     # block diagonal: each task has a scale of its own
     covariance = np.stack([h.total * scores.kernel(h) + h.alone * scores.same_arm for h in options])
@@ -489,9 +527,7 @@ def _standardised(
         level[:] = 0.0
         noise[:] = 0.0
     return [
-        CovarianceModel(
-            scores.problem, h, scores.scale, level[i], spread[i], noise[i], max(free, 1.0)
-        )
+        CovarianceModel(scores.problem, h, scores.scale, level[i], spread[i], noise[i], count)
         for i, h in enumerate(options)
     ]
 
@@ -893,9 +929,9 @@ class IncrementalPosterior:
         factor.truncate(common)
         factor.extend(rows.take(slice(common, None)))
 
-    def _begin(self, seen: Observations) -> None:
-        """Use a basis with a model estimated from these few scores."""
-        model = fit_model(self._problem, seen)
+    def _begin(self, seen: Observations, model: CovarianceModel | None = None) -> None:
+        """Use a basis with a model, by default estimated from these few scores."""
+        model = model or fit_model(self._problem, seen)
         self._basis = Basis(
             model, CholeskyFactor(model), *pooled(model, seen.take(slice(0)), LIMIT), pooled=0
         )
@@ -912,13 +948,26 @@ class IncrementalPosterior:
             if len(seen) > REFIT:
                 model = self._basis.model
             self._building = _build_basis(self._problem, seen, model)
-        if self._building is None:
+        if self._building is not None:
+            basis = next(self._building)
+            if basis is not None:
+                self._basis = basis
+                self._building = None
+                self._since = self._scores
+        if self._building is None or len(seen) < 2 * REFIT:
+            self._update_spreads(seen)
+
+    def _update_spreads(self, seen: Observations) -> None:
+        """Use, or start to build, a basis with new spreads if a further task has enough scores."""
+        model = self._basis.model
+        count = np.bincount(seen.task, minlength=len(self._problem.tasks))
+        if not (~model.has_spread & (count >= LOOKS)).any():
             return
-        basis = next(self._building)
-        if basis is not None:
-            self._basis = basis
-            self._building = None
-            self._since = self._scores
+        model = _with_new_spreads(model, seen)
+        if len(seen) < 2 * REFIT:
+            self._begin(seen, model)
+        else:
+            self._building = _build_basis(self._problem, seen, model)
 
 
 def is_due(scores: int) -> bool:

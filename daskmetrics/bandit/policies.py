@@ -15,7 +15,8 @@ the rivals of its checkpoint. Pending cells count as observed, so that the same 
 paid for twice. A task with failed cells has less value, by the share that failed.
 
 Once no rival is likely to beat the leader, and before the search may end, the leader, its nearest
-rivals and the best arm of every other model are scored on every kind of task (`check_rivals`).
+rivals and the best arm of every other model are scored on every kind of task, and a few arms on each
+task that could decide (`check_rivals`).
 """
 
 from __future__ import annotations
@@ -61,8 +62,7 @@ def race(state: State) -> Choice | None:
     open cell.
     """
     leader = state.leader
-    negligible = 0.0 if state.insists else NEGLIGIBLE
-    all_rivals = rivals(state.posterior, leader, state.usable, negligible)
+    all_rivals = rivals(state.posterior, leader, state.usable)
     if all_rivals.better.max(initial=0.0) <= UNLIKELY:
         choice = check_rivals(state)
         if choice:
@@ -161,15 +161,13 @@ def policy_path(policy: Policy) -> str:
 # --- the values of race
 
 
-def rivals(
-    posterior: Posterior, leader: int, usable: Bools, negligible: float = NEGLIGIBLE
-) -> Rivals:
+def rivals(posterior: Posterior, leader: int, usable: Bools) -> Rivals:
     """Usable arms that may beat the leader, greatest expected loss first."""
     arms, variance, distance = distances(posterior, leader, usable)
     spread = np.sqrt(np.maximum(variance, 1e-12))
     better = normal_tail(distance)
     loss = spread * (np.exp(-0.5 * distance**2) / math.sqrt(2 * math.pi) - distance * better)
-    kept = np.flatnonzero((better > negligible) & (variance > 1e-12))
+    kept = np.flatnonzero((better > NEGLIGIBLE) & (variance > 1e-12))
     kept = kept[np.argsort(-loss[kept], kind="stable")]
     return Rivals(arms, better, spread, loss).take(kept)
 

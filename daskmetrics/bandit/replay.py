@@ -93,7 +93,6 @@ def simulate(
     window: int | None = None,
     confidence: float | None = None,
     within: float = 0.01,
-    spend: float = 0.0,
 ) -> SimulatedSearch:
     """Run a complete search; each outcome arrives when the cell's cost, taken as a duration, has
     passed.
@@ -124,7 +123,6 @@ def simulate(
         seed=seed,
         confidence=confidence,
         within=within,
-        spend=spend,
     )
     pool = _SimulatedWorkers(problem, workers)
     trace: list[TracePoint] = []
@@ -260,6 +258,8 @@ class Scenario:
         As in `daskmetrics.bandit.Problem`.
     objective : str
         ``all``, a kind of task or a task.
+    metrics : bool
+        Whether the table's metrics are features of the arms.
     """
 
     costs: Costs | None = None
@@ -268,6 +268,7 @@ class Scenario:
     subset: int | None = None
     reward: Reward = "mean"
     objective: str = "all"
+    metrics: bool = False
 
     def draw_tasks(self, table: ScoreTable, seed: int) -> ScoreTable:
         """The table with the tasks that a seed draws.
@@ -288,7 +289,7 @@ class Scenario:
         return table.of_tasks(order[: self.subset].tolist())
 
     def build_problem(self, table: ScoreTable) -> Problem:
-        """The search problem of a table, with its metrics as features.
+        """The search problem of a table.
 
         Raises
         ------
@@ -299,7 +300,7 @@ class Scenario:
         return Problem(
             arms=table.arms,
             tasks=table.tasks,
-            features=table.features(),
+            features=table.features(self.metrics),
             encode_cost=encode,
             score_cost=score,
             reward=self.reward,

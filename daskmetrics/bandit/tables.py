@@ -117,11 +117,11 @@ class ScoreTable:
             metrics = metrics[kept]
         return replace(self, suites=suites, metrics=metrics, chosen=arms, **arrays)
 
-    def features(self) -> Floats:
+    def features(self, metrics: bool = False) -> Floats:
         """Features of the arms (A, F), as `daskmetrics.bandit.arm_features` gives them."""
         row = {arm: i for i, arm in enumerate(grid(self.suites))}
         rows = [row[arm] for arm in self.arms]
-        if self.metrics is None:
+        if self.metrics is None or not metrics:
             return arm_features(self.suites)[rows]
         values = np.full((len(row), self.metrics.shape[1]), np.nan)
         values[rows] = self.metrics

@@ -292,8 +292,8 @@ def build_problem(
     metrics: np.ndarray | None = None,
     costs: CostModel | None = None,
 ) -> Problem:
-    """The problem of these suites; metrics (arms, metrics) are features beside the positions of the
-    arms.
+    """The problem of these suites; with `search.metrics` the metrics (arms, metrics) are features
+    beside the positions of the arms.
 
     Without metrics it is a preview that reads no task's data. By default costs are those of the
     configured device.
@@ -313,7 +313,7 @@ def build_problem(
     return Problem(
         arms=arms,
         tasks=tuple(experiment.by_task),
-        features=arm_features(suites, metrics),
+        features=arm_features(suites, metrics if experiment.config.search.metrics else None),
         encode_cost=encode,
         score_cost=score,
         default=baseline if experiment.config.search.baseline else None,

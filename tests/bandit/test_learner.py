@@ -360,19 +360,3 @@ def test_a_budget_of_one_scores_every_cell(world, policy):
     loading = replace(small.problem, load_cost=50.0 + 0 * small.problem.features[:, 0])
     learner = finish(replace(small, problem=loading), policy, budget=1.0, window=2)
     assert len(learner.picks) == small.scores.size and learner.ending == "complete"
-
-
-def test_a_search_that_is_sure_goes_on_if_it_is_to_spend_more(world):
-    small = world(seed=1)
-    sure, spends = finish(small, budget=0.6), finish(small, budget=0.6, spend=0.5)
-    whole = small.problem.exhaustive_cost
-    assert sure.ending == "sure" and sure.spent < 0.4 * whole
-    assert spends.picks[: len(sure.picks)] == sure.picks
-    assert 0.5 <= spends.spent / whole <= 0.6
-    assert {"spend"} <= set(spends.picks[len(sure.picks)].why)
-
-
-def test_a_required_confidence_waits_for_what_is_to_be_spent(world):
-    small, options = world(seed=1), {"budget": 0.5, "confidence": 0.5, "within": 0.1}
-    assert finish(small, **options).spent < 0.3 * small.problem.exhaustive_cost
-    assert finish(small, **options, spend=0.4).spent >= 0.4 * small.problem.exhaustive_cost

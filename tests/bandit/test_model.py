@@ -346,6 +346,23 @@ def test_with_few_scores_the_model_is_estimated_from_all_of_them(world, scores):
             np.testing.assert_allclose(posterior.model.spread, model.spread, rtol=1e-10)
 
 
+@pytest.mark.parametrize("scores", [FEW + 3, REFIT + ROWS])
+def test_the_spread_of_a_task_that_is_first_scored_late_is_its_own(world, scores):
+    small = world(revisions=9)
+    cells = [cell for cell in random_search(small, 5 * scores)[0] if cell[1] < 4][:scores]
+    cells += [(0, 4), (30, 4), (71, 4), *random_search(small, 340)[0][-40:]]
+    cells = list(dict.fromkeys(cells))
+    outcomes = [small.outcome(small.problem.cell(*cell)) for cell in cells]
+    late = [i for i, cell in enumerate(cells) if cell[1] == 4]
+    for i in late:
+        outcomes[i] = replace(outcomes[i], score=0.5 + 10 * (outcomes[i].score - 0.5))
+    growing = IncrementalPosterior(small.problem)
+    assumed = growing.posterior(cells, outcomes[: late[1]]).model
+    model = growing.posterior(cells, outcomes).model
+    assert not assumed.has_spread[4] and model.has_spread.all()
+    assert model.spread[4] > 3 * np.median(assumed.spread)
+
+
 def test_a_new_basis_is_built_while_the_old_one_is_in_use(world):
     small = world(revisions=9)
     cells, outcomes = random_search(small, 2 * REFIT)

@@ -91,6 +91,25 @@ def test_arms_whose_order_was_shuffled_are_never_called_certain_when_they_are_wr
     ]
 
 
+def test_an_expensive_task_that_varies_ten_times_more_is_seen_before_a_search_is_sure() -> None:
+    sure = []
+    for seed in SEEDS:
+        problem, rng = make_problem(seed), np.random.default_rng(seed)
+        scores = smooth(rng, problem.features)
+        peak = rng.uniform(0.2, 0.8, size=2)
+        wide = 0.6 - 2 * ((problem.features[:, :2] - peak) ** 2).sum(axis=1)
+        scores[:, problem.score_cost[0].argmax()] = wide + rng.normal(scale=0.01, size=len(scores))
+        learner = Learner(problem, policy_named("race"), budget=0.3, window=1, seed=seed)
+        while picks := learner.ask(1):
+            learner.tell(picks[0].index, Outcome(float(scores[problem.locate(picks[0].cell)])))
+            if len(learner.picks) % 6 == 0:
+                found = learner.recommendation()
+                if found.probability_within >= 0.9:
+                    sure.append(loss(problem, scores, found) <= 0.01)
+    # such a task is scored late, when most of the model is no longer estimated again
+    assert sure and np.mean(sure) > 0.8
+
+
 def test_equal_arms_are_within_the_margin_and_none_is_the_best() -> None:
     problem = make_problem(0)
     scores = np.tile(np.linspace(0.3, 0.7, len(KINDS)), (len(problem.arms), 1))

@@ -67,7 +67,8 @@ def test_features_of_the_complete_part_are_those_of_its_arms(known):
     whole = with_holes(known)[0].complete()
     rows = [known.arms.index(arm) for arm in whole.arms]
     np.testing.assert_array_equal(whole.features()[:, :3], known.features()[rows, :3])
-    metrics = whole.features()[:, -1]
+    assert whole.features().shape[1] == 3
+    metrics = whole.features(metrics=True)[:, -1]
     # over the arms that are left
     assert abs(metrics.mean()) < 1e-9 and metrics.std() == pytest.approx(1)
 

@@ -176,6 +176,7 @@ def _settings(story: Story) -> dict[str, Any]:
         ],
         "tasks": list(story.tasks),
         "search": {
+            "metrics": True,
             "budget": story.budget,
             "reward": story.reward,
             "objective": story.objective,
