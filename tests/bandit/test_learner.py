@@ -288,7 +288,7 @@ def test_recorded_decisions_that_do_not_fit_are_refused(world):
         make_learner(world(revisions=2, layers=2).problem, decided=picks)
 
 
-@pytest.mark.parametrize(("window", "seed"), [(1, 0), (4, 1), (4, 2)])
+@pytest.mark.parametrize(("window", "seed"), [(1, 0), (4, 1)])
 def test_a_larger_budget_repeats_a_smaller_one_until_that_cannot_pay(world, seed, window):
     small = world(seed=seed)
     searches = [
