@@ -442,8 +442,10 @@ def weight_headers(folder: Path) -> dict[str, TensorHeader]:
             ends = [8 + length + tensor["data_offsets"][1] for tensor in header.values()]
             wanted = max(ends, default=size)
             for tensor, values in header.items():
-                headers[tensor] = TensorHeader(str(values["dtype"]), tuple(values["shape"]))
-        except (ValueError, LookupError, TypeError, AttributeError):
+                headers[tensor] = TensorHeader(
+                    str(values["dtype"]), tuple(map(int, values["shape"]))
+                )
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
             raise Incomplete(f"{name} has no complete header") from None
         if size != wanted:
             raise Incomplete(f"{name} has {size:,} of {wanted:,} bytes")
@@ -518,8 +520,9 @@ def _disagreement(
     counts = sorted(map(len, blocks.values()))
     # a block that predicts further tokens is behind the others, and blocks may share their weights
     is_shared = any("groups" in name or "share" in name for name in config)
-    further = depth + int(config.get("num_nextn_predict_layers") or 0)
-    if not is_shared and not {depth, further} & set(counts):
+    further = config.get("num_nextn_predict_layers")
+    allowed = {depth, depth + (further if type(further) is int else 0)}
+    if not is_shared and not allowed & set(counts):
         return f"it says {depth} blocks, and there are weights of {counts[-1]}"
     return ""
 

@@ -240,6 +240,7 @@ MATRIX = np.ones((8, 8), np.float32)
         ({}, {}, None),
         ({"layer.2.weight": MATRIX}, {"num_nextn_predict_layers": 1}, None),
         ({"layer.1.weight": None}, {"num_hidden_groups": 1}, None),
+        ({}, {"num_nextn_predict_layers": float("inf")}, None),
         ({"layer.1.weight": MATRIX.astype(np.int8)}, {"quantization_config": {"bits": 8}}, None),
         ({"layer.2.weight": MATRIX}, {}, "it says 2 blocks, and there are weights of 3"),
         ({"layer.1.weight": None}, {}, "it says 2 blocks, and there are weights of 1"),
