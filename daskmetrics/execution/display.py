@@ -143,11 +143,12 @@ class Display:
 
 
 class _DoneColumn(progress.ProgressColumn):
-    """The percentage, and of what or of how many units: ``82 % of budget``, ``31 % of 99``."""
+    """How many percent of what is done: ``31 % of 99``, or ``82 % of budget`` of a unit in percent."""
 
     def render(self, task: progress.Task) -> Text:
-        unit = task.fields["unit"] or f"% of {task.total:.0f}"
-        return Text(f"{task.percentage:3.0f} {unit}")
+        if unit := task.fields["unit"]:
+            return Text(f"{task.completed:3.0f} {unit}")
+        return Text(f"{task.percentage:3.0f} % of {task.total:.0f}")
 
 
 class _LatestColumn(progress.TextColumn):

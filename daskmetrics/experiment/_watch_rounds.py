@@ -246,10 +246,10 @@ def logged_scores(
     by_arm: dict[Arm, dict[str, Scored]] = defaultdict(dict)
     best: dict[str, Any] = {"score": None}
 
-    def take(record: Record) -> None:
+    def take(record: Record, value: Scored) -> None:
         """Count a score, and replace the best if its candidate is better."""
         cell = Cell.parse(record.name)
-        by_arm[cell.arm][cell.task] = record.value
+        by_arm[cell.arm][cell.task] = value
         score, stderr = mean_score(by_arm[cell.arm], counted) or (None, None)
         if score is not None and (best["score"] is None or score > best["score"]):
             step, layer = cell.arm.checkpoint.step, cell.arm.layer
@@ -257,13 +257,13 @@ def logged_scores(
 
     def on_record(record: Record) -> None:
         if record.kind == "score" and isinstance(record.value, Scored):
-            take(record)
+            take(record, record.value)
             count = sum(map(len, by_arm.values()))
             numbers = {f"best_{name}": value for name, value in best.items() if value is not None}
             log(count, {"scores": count, **numbers})
 
-    for record, _ in scored(entries):
-        take(record)
+    for record, value in scored(entries):
+        take(record, value)
     name = experiment.config.name
     with trackers(experiment.config.log_to, name, identity, folder, say) as log:
         yield on_record

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 import daskmetrics as dm
-from daskmetrics.config import Watch
+from daskmetrics.config import parse
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.results import Scored
+from daskmetrics.execution import Record
 from daskmetrics.experiment import _watch_rounds
-from daskmetrics.experiment._watch_rounds import trackers
+from daskmetrics.experiment._watch_rounds import logged_scores, trackers
+from tests.events import started
 
 ONE_WATCH = """
 import sys
@@ -81,11 +85,34 @@ def test_a_library_that_fails_later_does_not_end_the_watch(tmp_path, monkeypatch
 def test_a_missing_library_is_an_error_before_anything_starts(tmp_path, monkeypatch):
     monkeypatch.setattr(_watch_rounds, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="pip install mlflow-skinny wandb"):
-        dm.watch(
-            models=[tmp_path / "out"], folder=tmp_path / "run", watch={"log": ["mlflow", "wandb"]}
-        )
+        dm.watch(models=[tmp_path / "out"], folder=tmp_path / "run", log_to=["mlflow", "wandb"])
     assert not (tmp_path / "run").exists()
 
 
 def test_one_library_needs_no_list():
-    assert Watch(log="wandb").log == ("wandb",) and Watch().log == ()
+    model = {"name": "m", "source": "./m"}
+    assert parse({"name": "one", "models": [model], "log_to": "wandb"}).log_to == ("wandb",)
+
+
+def test_the_best_score_of_a_run_is_logged_with_each_score_also_when_it_goes_on(
+    tmp_path, monkeypatch
+):
+    mlflow = pytest.importorskip("mlflow", reason="mlflow-skinny is in the extra 'dev'")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path}/mlruns")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    config = SimpleNamespace(name="mine", log_to=("mlflow",))
+    experiment = SimpleNamespace(config=config, task_weights={"order": 1.0})
+    records = [
+        Record(f"k{layer}", f"m@step8/{layer}:order", "score", "ok", Scored(score, 0.01))
+        for layer, score in enumerate((0.5, 0.7, 0.6))
+    ]
+    for earlier in (0, 2):
+        entries = [started(), *records[:earlier]]
+        with logged_scores(experiment, tmp_path, entries, print) as on_record:
+            for record in records[earlier : earlier + 2]:
+                on_record(record)
+    client = mlflow.MlflowClient()
+    (run,) = client.search_runs([client.get_experiment_by_name("daskmetrics").experiment_id])
+    history = client.get_metric_history(run.info.run_id, "best_score")
+    assert [(entry.step, entry.value) for entry in history] == [(1, 0.5), (2, 0.7), (3, 0.7)]
+    assert run.data.metrics["best_layer"] == 1 and run.data.metrics["best_step"] == 8
