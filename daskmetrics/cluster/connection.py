@@ -31,6 +31,7 @@ from daskmetrics.core.errors import ClusterLostError, ConfigError, unknown
 from daskmetrics.core.files import cache_folder
 from daskmetrics.core.machine import workers
 from daskmetrics.core.main_module import main_not_imported
+from daskmetrics.core.text import plural
 
 POLL = 0.1  # seconds between two checks for the first worker
 CLOSE_AGAIN = 10.0  # seconds for a cluster whose worker did not end in time
@@ -103,7 +104,7 @@ def connect(
             kind: str = profile.kind
             if profile.factory:
                 kind = profile.factory.class_
-            on_start(f"Starting {profile.workers} workers ({kind}) ...")
+            on_start(f"Starting {plural(profile.workers, 'worker')} ({kind}) ...")
             stack.enter_context(main_not_imported(NANNY_PROCESS))
         client = stack.enter_context(_client(profile, prefix, run, on_message))
         link = client.dashboard_link

@@ -90,7 +90,8 @@ class Cluster(Section):
     workers: int = Field(
         2,
         ge=1,
-        description="Number of workers, or the largest number with `fewest`.",
+        description="Number of workers, or the largest number with `fewest`. If it is left out, a small "
+        "run on this machine starts one: less than 10 seconds of work (estimated), and no training.",
         examples=[32],
     )
     fewest: int | None = Field(

