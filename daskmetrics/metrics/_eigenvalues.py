@@ -57,9 +57,10 @@ def by_torch(matrix: Tensor) -> Tensor:
         values: Tensor = torch.linalg.eigvalsh(matrix)
         if is_queued(matrix) or values.isfinite().all():  # a GPU is not asked; see `has_residual`
             return values
-    except torch.linalg.LinAlgError:
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # not in its __all__
         pass
-    return torch.linalg.eigvalsh(matrix.double()).to(matrix.dtype)
+    values = torch.linalg.eigvalsh(matrix.double())
+    return values.to(matrix.dtype)
 
 
 @cache
@@ -141,6 +142,7 @@ def has_residual(matrix: Tensor, values: Tensor) -> Tensor:
     """
     trace, squares = matrix.diagonal(dim1=-2, dim2=-1).sum(-1), matrix.square().sum((-2, -1))
     allowed = 32 * matrix.shape[-1] ** 0.5 * torch.finfo(matrix.dtype).eps
-    off = (values.sum(-1) - trace).abs() > allowed * trace.abs()
+    off: Tensor = (values.sum(-1) - trace).abs() > allowed * trace.abs()
     off |= (values.square().sum(-1) - squares).abs() > allowed * squares
-    return off | ~values.isfinite().all(-1)
+    off |= ~values.isfinite().all(-1)
+    return off

@@ -289,7 +289,7 @@ def _on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
         return list(tensors)
     packed = torch.cat([tensor.contiguous().flatten().view(torch.uint8) for tensor in tensors])
     sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
-    parts = zip(packed.cpu().split(sizes), tensors, strict=True)
+    parts = zip(torch.split_with_sizes(packed.cpu(), sizes), tensors, strict=True)
     # a copy starts where its type can be read
     return [part.clone().view(tensor.dtype).view(tensor.shape) for part, tensor in parts]
 

@@ -128,7 +128,7 @@ KINDS = {
     "big_bird": Kind({"block_size": 4, "num_random_blocks": 1}),
     "longformer": Kind({**FROM_TWO, "attention_window": 16}, stops=False),
     "xlnet": Kind({"d_inner": 64, "d_head": 8, "max_position_embeddings": None}, stops=False),
-    "rwkv": Kind({"attention_hidden_size": 32, "rescale_every": 2}, "ln_out"),
+    "rwkv": Kind({"attention_hidden_size": 32, "rescale_every": 0}, "ln_out"),
     "gpt_bigcode": Kind({}, "ln_f"),
     "megatron-bert": Kind({}, "encoder.ln"),
     "roberta-prelayernorm": Kind(FROM_TWO, "LayerNorm"),
