@@ -428,7 +428,8 @@ def watch(
     if background:
         if client is not None:
             raise ConfigError(
-                "client: a watch in the background is a process of its own; pass a 'cluster' instead."
+                "client: a watch in the background is a process of its own; pass a 'cluster'"
+                " instead."
             )
         return BackgroundWatch(parsed, place)
     with (

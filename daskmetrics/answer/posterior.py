@@ -72,7 +72,8 @@ def posterior_of(run: RecordedRun) -> RunPosterior:
     cells, outcomes = _history(run)
     if not any(outcome.score is not None for outcome in outcomes):
         raise DataError(
-            f"The run in '{run.folder.path}' has no scores yet, so its candidates have no posterior."
+            f"The run in '{run.folder.path}' has no scores yet, so its candidates have no"
+            " posterior."
         )
     located = [problem.locate(cell) for cell in cells]
     posterior = IncrementalPosterior(problem).posterior(located, outcomes)

@@ -58,13 +58,15 @@ class RecordedRun:
         require_printable(self.entries, self.folder.path)
         if latest(self.entries, MapStarted):
             raise ConfigError(
-                f"'{path}' contains a map, not an experiment. Use `daskmetrics status`, `runs journal` or `runs verify` to read "
-                "it, and `daskmetrics map ... --retry-failed` to try its failures again."
+                f"'{path}' contains a map, not an experiment. Use `daskmetrics status`, `runs"
+                " journal` or `runs verify` to read it, and `daskmetrics map ... --retry-failed`"
+                " to try its failures again."
             )
         if not latest(self.entries, RunStarted):
             if self.driver is not None:
                 raise DataError(
-                    f"The run in '{path}' is being prepared by {self.driver}. Try again in a moment."
+                    f"The run in '{path}' is being prepared by {self.driver}. Try again in a"
+                    " moment."
                 )
             raise DataError(f"The run in '{path}' was killed before it started. Run it again.")
 
@@ -333,8 +335,9 @@ class RecordedRun:
         compared = trade_offs_of(self.recorded, self.weights, self._sizes, self.differences)
         if compared is None:
             raise DataError(
-                f"No candidate of the run in '{self.folder.path}' was scored on all {len(self.weights)} tasks of the "
-                f"objective, so there is nothing to compare. {self._remedy}"
+                f"No candidate of the run in '{self.folder.path}' was scored on all"
+                f" {len(self.weights)} tasks of the objective, so there is nothing to compare."
+                f" {self._remedy}"
             )
         return compared
 

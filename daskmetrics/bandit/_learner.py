@@ -449,7 +449,8 @@ class Learner:
     def _repeat(self, pick: Pick) -> None:
         if pick.index != len(self._picks):
             raise DataError(
-                f"Decision {len(self._picks)} is missing: the next recorded decision is {pick.index}."
+                f"Decision {len(self._picks)} is missing: the next recorded decision is"
+                f" {pick.index}."
             )
         choice = Choice(*self.problem.locate(pick.cell), pick.why)
         while len(self._workers.finished) < pick.known and self._workers.advance():

@@ -415,6 +415,7 @@ def task_weights(
     ]
     if not sum(result) > 0:
         raise ConfigError(
-            f"No task of the objective '{objective}' has a positive weight: {dict(weights)}. Increase a weight."
+            f"No task of the objective '{objective}' has a positive weight: {dict(weights)}."
+            " Increase a weight."
         )
     return result

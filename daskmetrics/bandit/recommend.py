@@ -141,8 +141,8 @@ def recommend(state: State, budget: float, spent: float, within: float = WITHIN)
     failed = len(state.outcomes) - len(seen)
     if not len(seen):
         raise UndefinedError(
-            f"No candidate can be recommended: no score is known and {failed} failed. See the journal "
-            "for the reasons."
+            f"No candidate can be recommended: no score is known and {failed} failed. See the"
+            " journal for the reasons."
         )
     posterior, best = state.posterior.without_pending(), state.recommended
     default = int(problem.default_arms[best])

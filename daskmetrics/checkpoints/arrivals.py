@@ -49,8 +49,9 @@ class Follower:
         for model in models:
             if model.source is None:
                 raise ConfigError(
-                    f"Model '{model.name}' has 'train', and a watch follows suites that others train: give the folder "
-                    "or the hub id as 'source', or use daskmetrics run, which measures what it trains."
+                    f"Model '{model.name}' has 'train', and a watch follows suites that others"
+                    " train: give the folder or the hub id as 'source', or use daskmetrics run,"
+                    " which measures what it trains."
                 )
         self._models, self._settle = models, settle
         # the files of a folder, and since when they are so
@@ -105,7 +106,10 @@ class Follower:
         if reason:
             return reason
         if tokenizer_folder(transformer_folder(folder)) is None:
-            return "no tokenizer: save it beside the weights, or give it to the trainer as processing_class"
+            return (
+                "no tokenizer: save it beside the weights, or give it to the trainer as"
+                " processing_class"
+            )
         if now - since >= self._settle:
             return ""
         return AT_REST

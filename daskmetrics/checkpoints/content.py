@@ -88,7 +88,8 @@ def _digests(paths: Sequence[Path], on_message: OnMessage | None) -> list[str]:
         )
         if on_message and size > _LONG:
             on_message(
-                f"Reading {size / 1e9:,.0f} GB of weights once, to recognise changed and identical checkpoints ..."
+                f"Reading {size / 1e9:,.0f} GB of weights once, to recognise changed and identical"
+                " checkpoints ..."
             )
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
             return list(pool.map(lambda path, digest: digest or _read(path), paths, kept))

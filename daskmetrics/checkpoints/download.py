@@ -118,8 +118,8 @@ class Remote:
             return
         if status in (401, 403):
             raise DataError(
-                f"The hub refuses {name} of {self} ({status}): accept its terms on the hub's page, and log in with "
-                "'hf auth login' or set HF_TOKEN where the downloads run."
+                f"The hub refuses {name} of {self} ({status}): accept its terms on the hub's page,"
+                " and log in with 'hf auth login' or set HF_TOKEN where the downloads run."
             )
         if status in (408, 425, 429) or status >= 500:
             raise _TransientError(f"the hub answers {status}", _retry_after(response.headers))
@@ -141,8 +141,9 @@ class Remote:
         decision = TRIES.after(Fault.EXCEPTION, failures)
         if isinstance(decision, GiveUp):
             raise DataError(
-                f"{name} of {self} could not be downloaded: {failures} attempts in a row "
-                f"failed, the last because {reason}. 'daskmetrics runs retry' and the same command try again."
+                f"{name} of {self} could not be downloaded: {failures} attempts in a row failed,"
+                f" the last because {reason}. 'daskmetrics runs retry' and the same command try"
+                " again."
             )
         seconds = min(LONGEST_WAIT, max(decision.delay, wait))
         self.on_wait(f"{name} of {self}: {reason}", seconds)
@@ -331,6 +332,7 @@ def fetch(part: Part, remote: Remote, folder: Path) -> None:
             return
         partial.unlink()
     raise DataError(
-        f"{part.name} of {remote} was downloaded twice, and its hash is not the one that "
-        "the hub lists: something between here and the hub changes files. 'daskmetrics runs retry' tries again."
+        f"{part.name} of {remote} was downloaded twice, and its hash is not the one that the hub"
+        " lists: something between here and the hub changes files. 'daskmetrics runs retry' tries"
+        " again."
     )

@@ -232,8 +232,8 @@ def shape_of(config: Path) -> tuple[int, int]:
         shape += [n for n in counts if type(n) is int and 0 < n <= greatest][:1]
     if len(shape) < 2:
         raise DataError(
-            f"'{config}' has no depth and width of the model (num_hidden_layers, hidden_size), numbers from 1 to "
-            f"{DEEPEST:,} and {WIDEST:,}."
+            f"'{config}' has no depth and width of the model (num_hidden_layers, hidden_size),"
+            f" numbers from 1 to {DEEPEST:,} and {WIDEST:,}."
         )
     return shape[0], shape[1]
 
@@ -268,8 +268,9 @@ def read_adapter(folder: Path) -> Adapter:
             problem = f"it has no {WEIGHTS}"
         if problem:
             raise ConfigError(
-                f"The adapter in '{folder}' cannot be read: {problem}. Merge it into its base model with merge_and_unload() of "
-                "peft, save that with save_pretrained(), and give the folder of the merged model."
+                f"The adapter in '{folder}' cannot be read: {problem}. Merge it into its base model"
+                " with merge_and_unload() of peft, save that with save_pretrained(), and give the"
+                " folder of the merged model."
             )
         patterns = config.get("alpha_pattern") or {}
         return Adapter(
@@ -291,8 +292,8 @@ def required_files(folder: Path, pickled: bool) -> dict[str, Path]:
     names = files_of(folder, pickled)
     if not names:
         raise ConfigError(
-            f"'{folder}' has no weights: no .safetensors file. (Pickled .bin files are loaded only with "
-            "'pickled: true' for the model, and even then no code in them is run.)"
+            f"'{folder}' has no weights: no .safetensors file. (Pickled .bin files are loaded only"
+            " with 'pickled: true' for the model, and even then no code in them is run.)"
         )
     files = {name: folder / name for name in names}
     root = root_of(folder)
@@ -494,8 +495,8 @@ def require_agreement(folder: Path, headers: Mapping[str, TensorHeader]) -> None
             )
     if problem:
         raise ConfigError(
-            f"'{folder}' does not fit its config.json: {problem}. Copy config.json, the weights and "
-            "the tokenizer of one model into it, or leave it out of 'revisions'."
+            f"'{folder}' does not fit its config.json: {problem}. Copy config.json, the weights and"
+            " the tokenizer of one model into it, or leave it out of 'revisions'."
         )
 
 

@@ -81,8 +81,8 @@ def ask_refs(source: str) -> Refs:
             listed = HfApi().list_repo_refs(source)
         except RepositoryNotFoundError:
             raise ConfigError(
-                f"The hub has no repository '{source}', or shows it to members only: log in with 'hf auth login' or "
-                "set HF_TOKEN."
+                f"The hub has no repository '{source}', or shows it to members only: log in with"
+                " 'hf auth login' or set HF_TOKEN."
             ) from None
         except HfHubHTTPError as error:
             raise HubUnreachable(f"the hub answers {error.response.status_code}") from None
@@ -119,10 +119,11 @@ def refs_of(model: Model) -> tuple[Refs | None, str]:
         if not cached.is_dir():
             raise not_here(model.source, silence)
         raise ConfigError(
-            f"Model '{model.name}': 'revisions: {model.revisions}' needs the list of branches of {model.source}, which "
-            f"is not on this machine, and {silence}. 'daskmetrics runs prefetch CONFIG' on a machine with a network keeps "
-            f"the list in '{cache_folder()}'. Or name the revisions: 'main', a list, or a range with an end such as "
-            "'every 1000 to 143000'."
+            f"Model '{model.name}': 'revisions: {model.revisions}' needs the list of branches of"
+            f" {model.source}, which is not on this machine, and {silence}. 'daskmetrics runs"
+            f" prefetch CONFIG' on a machine with a network keeps the list in '{cache_folder()}'."
+            " Or name the revisions: 'main', a list, or a range with an end such as 'every 1000 to"
+            " 143000'."
         )
     return listed, silence
 
@@ -141,8 +142,8 @@ def not_here(source: str, silence: str) -> ConfigError:
     """
     folders = [str(path) for path in Path(source).parent.glob("*") if path.is_dir()]
     return ConfigError(
-        f"'{source}' is not in the cache and {silence}.{did_you_mean(source, folders)} Give a folder of a "
-        f"model, or fetch it on a machine with a network: hf download {source}"
+        f"'{source}' is not in the cache and {silence}.{did_you_mean(source, folders)} Give a"
+        f" folder of a model, or fetch it on a machine with a network: hf download {source}"
     )
 
 
@@ -157,14 +158,15 @@ def require_on_hub(model: Model, missing: Sequence[str]) -> None:
         available = ask_refs(model.source).commits
     except HubUnreachable as error:
         raise ConfigError(
-            f"Model '{model.name}': {shortened(missing)} not in the hub's cache, and {error}. Fetch them on a machine "
-            f"with a network: hf download {model.source} --revision {missing[0]}"
+            f"Model '{model.name}': {shortened(missing)} not in the hub's cache, and {error}. Fetch"
+            f" them on a machine with a network: hf download {model.source} --revision {missing[0]}"
         ) from None
     unknown = [name for name in missing if name not in available]
     if unknown:
         existing = ", ".join(training_order(available)[:8])
         raise ConfigError(
-            f"Model '{model.name}': {model.source} has no revision {', '.join(unknown)}. It has {existing}, ..."
+            f"Model '{model.name}': {model.source} has no revision {', '.join(unknown)}. It has"
+            f" {existing}, ..."
         )
 
 
@@ -273,15 +275,16 @@ def rolling(
     source, limit = str(model.source), int(parse_bytes(model.disk))
     if content is None or listing is None:
         raise ConfigError(
-            f"Model '{model.name}': the hub did not list the files of {source} at {commit[:7]}, so that their size is "
-            "not known. Run the same command again later, or leave out 'disk'."
+            f"Model '{model.name}': the hub did not list the files of {source} at {commit[:7]}, so"
+            " that their size is not known. Run the same command again later, or leave out 'disk'."
         )
     files = tuple((name, *listing[name]) for name in sorted(content.digests))
     needed = sum(size for _, _, size in files)
     if needed > limit:
         raise ConfigError(
-            f"Model '{model.name}': 'disk: {model.disk}' is less than one checkpoint: {source} at {commit[:7]} has "
-            f"{size_text(needed)}. Give at least twice that, so that the next one is downloaded meanwhile."
+            f"Model '{model.name}': 'disk: {model.disk}' is less than one checkpoint: {source} at"
+            f" {commit[:7]} has {size_text(needed)}. Give at least twice that, so that the next one"
+            " is downloaded meanwhile."
         )
     folder = cache_folder() / "checkpoints" / source.replace("/", "--") / identity
     return Rolling(str(folder.absolute()), commit, files, limit, model.tensors == "all")

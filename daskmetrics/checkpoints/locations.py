@@ -112,14 +112,16 @@ def locate(model: Model, on_message: OnMessage | None = None, number: int = 0) -
     if folder.is_dir():
         if model.disk:
             raise ConfigError(
-                f"Model '{model.name}': '{folder}' is a folder, and 'disk' is for a hub id: leave it out."
+                f"Model '{model.name}': '{folder}' is a folder, and 'disk' is for a hub id: leave"
+                " it out."
             )
         return _find_folder(model, folder, on_message)
     if is_hub_id(source):
         return _find_on_hub(model, on_message, number)
     raise ConfigError(
-        f"Model '{model.name}': no folder '{source}'. Give a model folder (with config.json), a folder with one "
-        "model folder per revision (step0, step1000, ...), or a hub id such as gpt2 or EleutherAI/pythia-14m."
+        f"Model '{model.name}': no folder '{source}'. Give a model folder (with config.json), a"
+        " folder with one model folder per revision (step0, step1000, ...), or a hub id such as"
+        " gpt2 or EleutherAI/pythia-14m."
     )
 
 
@@ -228,7 +230,8 @@ def _find_folder(model: Model, folder: Path, on_message: OnMessage | None) -> Lo
         )
     if not folders:
         raise ConfigError(
-            f"Model '{model.name}': no model in '{folder}': no config.json in it or in its sub-folders."
+            f"Model '{model.name}': no model in '{folder}': no config.json in it or in its"
+            " sub-folders."
         )
     revisions = revisions_of(model, training_order(folders))
     chosen = [folders[name] for name in revisions]
@@ -239,9 +242,10 @@ def _find_folder(model: Model, folder: Path, on_message: OnMessage | None) -> Lo
     for path, base in zip(chosen, bases, strict=True):
         if tokenizer_of(Location(str(path), None, "", base=base)) is None:
             raise ConfigError(
-                f"'{path}' has no tokenizer: no tokenizer.json, tokenizer_config.json or vocabulary. Copy tokenizer.json "
-                "and tokenizer_config.json of the base model into it, or write them with "
-                f"AutoTokenizer.from_pretrained(BASE).save_pretrained('{path}')."
+                f"'{path}' has no tokenizer: no tokenizer.json, tokenizer_config.json or"
+                " vocabulary. Copy tokenizer.json and tokenizer_config.json of the base model into"
+                " it, or write them with"
+                f" AutoTokenizer.from_pretrained(BASE).save_pretrained('{path}')."
             )
     checkpoints = []
     for name, path, content, base in zip(
@@ -267,16 +271,17 @@ def _bases(model: Model, folders: Sequence[Path]) -> list[Location | None]:
     networks = [folder for folder in folders if folder not in adapters]
     if model.base and networks:
         raise ConfigError(
-            f"Model '{model.name}' has a 'base', which is for LoRA adapters, but '{networks[0]}' has no adapter (no "
-            "adapter_config.json). Leave out 'base'."
+            f"Model '{model.name}' has a 'base', which is for LoRA adapters, but '{networks[0]}'"
+            " has no adapter (no adapter_config.json). Leave out 'base'."
         )
     sources = {(adapter.base, adapter.revision) for adapter in adapters.values()}
     if model.base:
         sources = {(model.base, "main")}
     if len(sources) > 1:
         raise ConfigError(
-            f"Model '{model.name}' has adapters of {listed(sorted(source for source, _ in sources))}, which are several "
-            "base models. Give each a suite of its own."
+            f"Model '{model.name}' has adapters of"
+            f" {listed(sorted(source for source, _ in sources))}, which are several base models."
+            " Give each a suite of its own."
         )
     base = None
     for source, revision in sources:
@@ -292,8 +297,8 @@ def _base(model: Model, adapter: Path, source: str, revision: str) -> Location:
         if is_hub_id(source):
             remedy += f", or fetch it: hf download {source} --revision {revision}"
         raise ConfigError(
-            f"Model '{model.name}': the base model '{source}' of the adapter in '{adapter}' is not on this machine. "
-            f"{remedy}."
+            f"Model '{model.name}': the base model '{source}' of the adapter in '{adapter}' is not"
+            f" on this machine. {remedy}."
         )
     if is_here:
         revision = "main"
@@ -363,9 +368,9 @@ def _shape_on_hub(model: Model, cached: Mapping[str, Path], revision: str) -> tu
     if model.depth is None or model.width is None:
         hub.require_answer(model.source or "")
         raise ConfigError(
-            f"Model '{model.name}' ({model.source}) is not in the hub's cache on this machine, so its shape is not "
-            "known: write 'depth:' and 'width:' into the configuration, or fetch it: hf download "
-            f"{model.source} --revision {revision}"
+            f"Model '{model.name}' ({model.source}) is not in the hub's cache on this machine, so"
+            " its shape is not known: write 'depth:' and 'width:' into the configuration, or fetch"
+            f" it: hf download {model.source} --revision {revision}"
         )
     return model.depth, model.width
 
@@ -444,10 +449,10 @@ def _located(
 def _refuse_code(model: Model, where: str, code: str) -> None:
     if code:
         raise ConfigError(
-            f"Model '{model.name}': '{where}' has code of its own ({code}), which is not run, and the "
-            "class that transformers has for this type may compute something else. If that class is "
-            "meant, write 'ignore_code: true' into the model; otherwise load it yourself and pass "
-            "it to daskmetrics.layers (docs/models.md)."
+            f"Model '{model.name}': '{where}' has code of its own ({code}), which is not run, and"
+            " the class that transformers has for this type may compute something else. If that"
+            " class is meant, write 'ignore_code: true' into the model; otherwise load it yourself"
+            " and pass it to daskmetrics.layers (docs/models.md)."
         )
 
 

@@ -339,7 +339,8 @@ class Downloads:
         except Exception as error:
             if isinstance(error, OSError) and error.errno in NO_ROOM:
                 self._on_message(
-                    f"No room on the disk of '{entry.folder.parent}': downloads wait until there is."
+                    f"No room on the disk of '{entry.folder.parent}': downloads wait until"
+                    " there is."
                 )
                 self._stop.wait(FULL)
                 done = False

@@ -145,7 +145,8 @@ def _read(root: Path, network: Path, pickled: bool) -> Shipped:
     if (reader, pooler) != ("Transformer", "Pooling"):
         raise _refused(
             root,
-            f"its modules begin with {reader} and {pooler}, where Transformer and Pooling are expected",
+            f"its modules begin with {reader} and {pooler}, where Transformer and Pooling are"
+            " expected",
         )
     transformer = next(filter(None, (_json(network / name) for name in _TRANSFORMER_FILES)), {})
     _check_transformer(root, transformer)
@@ -238,7 +239,8 @@ def _steps(
             if width and config.get("in_features") != width:
                 raise _refused(
                     root,
-                    f"its Dense reads {config.get('in_features')} numbers, and a vector has {width}",
+                    f"its Dense reads {config.get('in_features')} numbers, and a vector has"
+                    f" {width}",
                 )
             width = int(config.get("out_features", 0))
             yield _dense(root, root / path, config, pickled)
@@ -297,15 +299,16 @@ def _json(file: Path, required: bool = False) -> dict[str, Any]:
 
 def _refused(root: Path, reason: str) -> ConfigError:
     return ConfigError(
-        f"'{root}' is a sentence-transformers folder that cannot be used as shipped: {reason}. Choose how its states "
-        "become vectors with 'pooling: mean' (or last, cls) for the model."
+        f"'{root}' is a sentence-transformers folder that cannot be used as shipped: {reason}."
+        " Choose how its states become vectors with 'pooling: mean' (or last, cls) for the model."
     )
 
 
 def _incomplete(file: Path) -> ConfigError:
     return ConfigError(
-        f"'{file.parent.parent / MODULES}' names a module whose file '{file}' is missing. Copy or download the whole "
-        "folder (hf download, or daskmetrics runs prefetch), or choose 'pooling: mean' (or last, cls) for the model."
+        f"'{file.parent.parent / MODULES}' names a module whose file '{file}' is missing. Copy or"
+        " download the whole folder (hf download, or daskmetrics runs prefetch), or choose"
+        " 'pooling: mean' (or last, cls) for the model."
     )
 
 
@@ -370,7 +373,10 @@ def protocol_of(protocol: Protocol, model: Model, folder: Path | None) -> ModelP
             if model.train:
                 reason = "it is trained here"
             elif folder is None:
-                reason = f"{model.source} is not in the hub's cache on this machine, so what it ships is not known"
+                reason = (
+                    f"{model.source} is not in the hub's cache on this machine, so what it ships is"
+                    " not known"
+                )
             raise ConfigError(
                 f"Model '{model.name}' has 'pooling: as_shipped', but {reason}. "
                 "Give a folder of sentence-transformers, or choose 'pooling: mean' (or last, cls)."
@@ -396,7 +402,8 @@ def require_known(protocol: Protocol, model: Model, missing: Sequence[str]) -> N
 
     if HfApi().file_exists(str(model.source), MODULES, revision=missing[0]):
         raise ConfigError(
-            f"Model '{model.name}': {model.source} is of sentence-transformers, but {missing[0]} is not in the hub's "
-            f"cache, so how it is to be read is not known. Fetch it: hf download {model.source} --revision "
-            f"{missing[0]}. Or choose 'pooling: mean' (or last, cls) for the model."
+            f"Model '{model.name}': {model.source} is of sentence-transformers, but {missing[0]} is"
+            " not in the hub's cache, so how it is to be read is not known. Fetch it: hf download"
+            f" {model.source} --revision {missing[0]}. Or choose 'pooling: mean' (or last, cls) for"
+            " the model."
         )

@@ -212,7 +212,8 @@ def _require(source: str) -> None:
         raise ConfigError("No model: name its folder or hub id with --model.")
     if not Path(source).expanduser().is_dir() and not is_hub_id(source):
         raise ConfigError(
-            f"--model '{source}' is neither a folder nor a hub id such as gpt2 or EleutherAI/pythia-14m."
+            f"--model '{source}' is neither a folder nor a hub id such as gpt2 or"
+            " EleutherAI/pythia-14m."
         )
 
 

@@ -67,9 +67,12 @@ NO_OPTION = 1  # exit code of a plan in which no option can be used
     "--workload",
     type=click.Choice(["all", "train", "measure", "search", *PROBES]),
     default="all",
-    help="Which part of the experiment to run; `all` measures and searches. The others measure on the largest model "
-    "that CONFIG trains: `allreduce` how fast ranks exchange gradients, `loader` how fast they "
-    "read their examples, `precision` time and memory of number formats, accumulation and activation checkpointing.",
+    help=(
+        "Which part of the experiment to run; `all` measures and searches. The others measure on"
+        " the largest model that CONFIG trains: `allreduce` how fast ranks exchange gradients,"
+        " `loader` how fast they read their examples, `precision` time and memory of number"
+        " formats, accumulation and activation checkpointing."
+    ),
 )
 @text_option("--function", "FUNCTION", "Bench a map of module.py:function instead of CONFIG.")
 @number_option("--iterations", "Items of the map.", default=100)
@@ -121,8 +124,9 @@ def bench(
         loaded.cluster.device != "cpu" or bench.ranks_share(loaded, options["workload"])
     ):
         raise ConfigError(
-            "--cores and --memory simulate CPU workers that compute several units side by side. A unit on a GPU takes "
-            "the whole GPU, and the ranks of a training share each unit: leave these options out."
+            "--cores and --memory simulate CPU workers that compute several units side by side. A"
+            " unit on a GPU takes the whole GPU, and the ranks of a training share each unit: leave"
+            " these options out."
         )
     end_as_by_ctrl_c()
     if options["workload"] in PROBES:

@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 @click.option(
     "--costs",
     type=click.Choice(["published", "shared", "unit"]),
-    help="Cost of a score: the table's seconds, the same with shared encodings, or 1.  [default: the most precise]",
+    help=(
+        "Cost of a score: the table's seconds, the same with shared encodings, or 1.  [default: the"
+        " most precise]"
+    ),
 )
 @click.option(
     "--metrics", is_flag=True, help="Use the table's metrics as features of the candidates."
@@ -87,8 +90,8 @@ def replay(
     truth = ground_truth(table, plan.scenario.build_problem(table))
     best = str(table.arms[truth.best])
     sentence = (
-        f"With a share of {budget:.3g} of the cost of every score, {points[-1].found} of {seeds} searches by "
-        f"{policy} recommended a candidate within 1 % of the best, {best}."
+        f"With a share of {budget:.3g} of the cost of every score, {points[-1].found} of {seeds}"
+        f" searches by {policy} recommended a candidate within 1 % of the best, {best}."
     )
     document = {
         "candidates": len(table.arms),

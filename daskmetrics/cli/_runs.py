@@ -201,8 +201,8 @@ def _verify_map(run: Path, again: Mapping[str, Any], file: Path | None = None) -
     def show() -> None:
         for difference in differences[:SHOWN]:
             say(
-                f"{difference.item}: {difference.field} is {difference.recorded!r} in the file, {difference.again!r} in "
-                "the run"
+                f"{difference.item}: {difference.field} is {difference.recorded!r} in the file,"
+                f" {difference.again!r} in the run"
             )
         if file:
             rows = len({difference.item for difference in differences})

@@ -211,8 +211,10 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
 @click.option(
     "--within",
     metavar="SHARE",
-    help="Show the cheapest candidate that loses at most this share of the score in the worst case, "
-    "such as 1%.",
+    help=(
+        "Show the cheapest candidate that loses at most this share of the score in the worst case, "
+        "such as 1%."
+    ),
 )
 @click.option(
     "--pareto", is_flag=True, help="Show the candidates that no other beats in both score and cost."

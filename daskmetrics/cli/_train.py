@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 @number_option("--ranks", "Processes of PROGRAM, one per worker and GPU.  [default: 1]")
 @number_option(
     "--max-restarts",
-    "Failures of PROGRAM in a row, without a further step, after which it starts again.  [default: 3]",
+    "Failures of PROGRAM in a row, without a further step, after which it starts again. "
+    " [default: 3]",
     least=0,
 )
 @flag_option("--dry-run", "Show what would be done, and start nothing.")
@@ -83,7 +84,7 @@ def train(
     if not suites and not programs:
         raise ConfigError(
             f"'{program}' trains nothing: no model has a 'train' section, such as train: "
-            f"{{size: 14m}}."
+            "{size: 14m}."
         )
     if dry_run:
         for started in programs:
@@ -151,7 +152,8 @@ def _summary(suites: Mapping[str, TrainedSuite]) -> None:
             training.summary(suite.folder, revision)["loss"] for revision in (saved[0], saved[-1])
         ]
         say(
-            f"{name}: {len(saved)} checkpoints, loss {losses[0]:.3f} -> {losses[1]:.3f}: {suite.folder}"
+            f"{name}: {len(saved)} checkpoints, loss {losses[0]:.3f} -> {losses[1]:.3f}:"
+            f" {suite.folder}"
         )
     try:
         from daskmetrics.report.plots.figures import write_losses, write_telemetry

@@ -182,8 +182,8 @@ def _require_files(count: int) -> None:
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed < needed:
         raise ConfigError(
-            f"A process may open {allowed} files; with {plural(count)} it needs {needed}: ulimit -n "
-            f"{needed} (at most {most}), or fewer --workers."
+            f"A process may open {allowed} files; with {plural(count)} it needs {needed}: ulimit -n"
+            f" {needed} (at most {most}), or fewer --workers."
         )
 
 
@@ -282,8 +282,9 @@ def _factory_client(profile: Cluster) -> Iterator[Client]:
         cluster = make(**source.kwargs)
     except Exception as error:  # whatever the class raises
         raise ConfigError(
-            f"{source.class_} of {source.module} did not make a cluster ({type(error).__name__}: "
-            f"{str(error)[:300]}). See cluster.factory; its kwargs are: {', '.join(source.kwargs) or 'none'}."
+            f"{source.class_} of {source.module} did not make a cluster ({type(error).__name__}:"
+            f" {str(error)[:300]}). See cluster.factory; its kwargs are:"
+            f" {', '.join(source.kwargs) or 'none'}."
         ) from error
     with closing(cluster):
         if profile.fewest is not None:

@@ -105,7 +105,8 @@ def check_device(device: Mapping[str, Any], needs_gpu: bool) -> str:
         return f"has GPU {visible or 'without a number'}: {names[0]}"
     if device["driver"]:
         raise ConfigError(
-            "the node has NVIDIA's driver, but torch sees no GPU: install a build of torch with CUDA"
+            "the node has NVIDIA's driver, but torch sees no GPU: install a build of torch with"
+            " CUDA"
         )
     if not split_gpus(visible or ""):
         raise ConfigError(
@@ -130,8 +131,8 @@ def check_clock(ask: Callable[[], float], clock: Callable[[], float] = time.time
     if abs(ahead) - error > TOLERATED:
         direction = "ahead of" if ahead > 0 else "behind"
         raise Note(
-            f"its clock is {abs(ahead):.0f} s {direction} this machine's: ask the site's support to "
-            "synchronise them"
+            f"its clock is {abs(ahead):.0f} s {direction} this machine's: ask the site's support to"
+            " synchronise them"
         )
     return f"agrees within {max(0.1, abs(ahead) + error):.1f} s"
 
@@ -170,8 +171,8 @@ def _measure_speed(call: Callable[..., Any]) -> str:
     call(os.urandom, PAYLOAD)
     sending, receiving = sent - began, time.perf_counter() - sent
     return (
-        f"{PAYLOAD / 2**20:.0f} MiB to the worker with {PAYLOAD / sending / 1e6:,.0f} MB/s, back with "
-        f"{PAYLOAD / receiving / 1e6:,.0f} MB/s"
+        f"{PAYLOAD / 2**20:.0f} MiB to the worker with {PAYLOAD / sending / 1e6:,.0f} MB/s, back"
+        f" with {PAYLOAD / receiving / 1e6:,.0f} MB/s"
     )
 
 

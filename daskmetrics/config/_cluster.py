@@ -39,8 +39,9 @@ class Pool(Section):
     fewest: int | None = Field(
         None,
         ge=1,
-        description="Smallest number of workers. With it, the number follows the work, up to "
-        "`workers`.",
+        description=(
+            "Smallest number of workers. With it, the number follows the work, up to `workers`."
+        ),
         examples=[2],
     )
     threads: int = Field(1, ge=1, description="CPU threads per worker.", examples=[4])
@@ -82,23 +83,30 @@ class Cluster(Section):
 
     kind: Literal["local", "slurm", "allocation", "existing", "factory"] = Field(
         "local",
-        description="`local` for this machine, `slurm` for jobs that are submitted, `allocation` "
-        "for the Slurm job that this process runs in, `existing` for a scheduler that is already "
-        "running, `factory` for a cluster of any class.",
+        description=(
+            "`local` for this machine, `slurm` for jobs that are submitted, `allocation` for the"
+            " Slurm job that this process runs in, `existing` for a scheduler that is already"
+            " running, `factory` for a cluster of any class."
+        ),
         examples=["slurm"],
     )
     workers: int = Field(
         2,
         ge=1,
-        description="Number of workers, or the largest number with `fewest`. If it is left out, a small "
-        "run on this machine starts one: less than 10 seconds of work (estimated), and no training.",
+        description=(
+            "Number of workers, or the largest number with `fewest`. If it is left out, a small run"
+            " on this machine starts one: less than 10 seconds of work (estimated), and no"
+            " training."
+        ),
         examples=[32],
     )
     fewest: int | None = Field(
         None,
         ge=1,
-        description="Smallest number of workers (Slurm). With it, the number follows the work, up "
-        "to `workers`.",
+        description=(
+            "Smallest number of workers (Slurm). With it, the number follows the work, up "
+            "to `workers`."
+        ),
         examples=[4],
     )
     threads: int = Field(1, ge=1, description="CPU threads per worker.", examples=[8])
@@ -107,27 +115,33 @@ class Cluster(Section):
     )
     max_memory: Size | None = Field(
         None,
-        description="Largest memory per worker (Slurm). With it, a job whose worker was killed "
-        "for its memory is "
-        "replaced by one with twice as much, up to this; for the scoring workers, too.",
+        description=(
+            "Largest memory per worker (Slurm). With it, a job whose worker was killed "
+            "for its memory is "
+            "replaced by one with twice as much, up to this; for the scoring workers, too."
+        ),
         examples=["64GiB"],
     )
     address: str | None = Field(
         None,
-        description="Address of a running scheduler, or path of its scheduler file (`kind: "
-        "existing`).",
+        description=(
+            "Address of a running scheduler, or path of its scheduler file (`kind: existing`)."
+        ),
         examples=["tcp://10.0.0.1:8786", "scheduler.json"],
     )
     factory: Factory | None = Field(
         None,
-        description="The class of the cluster (`kind: factory`), which then gets `workers` "
-        "workers.",
+        description=(
+            "The class of the cluster (`kind: factory`), which then gets `workers` workers."
+        ),
         examples=[{"module": "dask_jobqueue", "class": "PBSCluster", "kwargs": {"queue": "gpu"}}],
     )
     partition: Partitions | None = Field(
         None,
-        description="Slurm partition, or several: jobs go to those that accept them, and start in "
-        "the first with room.",
+        description=(
+            "Slurm partition, or several: jobs go to those that accept them, and start in "
+            "the first with room."
+        ),
         examples=["gpu", ["gpu", "preempt"]],
     )
     account: SlurmName | None = Field(None, description="Slurm account.", examples=["proj42"])
@@ -141,8 +155,10 @@ class Cluster(Section):
     gpus_per_job: int = Field(
         1,
         ge=0,
-        description="GPUs of a job, with one worker process for each. The number of GPUs of a "
-        "node gives whole-node jobs; 0 gives CPU workers.",
+        description=(
+            "GPUs of a job, with one worker process for each. The number of GPUs of a "
+            "node gives whole-node jobs; 0 gives CPU workers."
+        ),
         examples=[4],
     )
     gpu_type: Word | None = Field(
@@ -150,8 +166,9 @@ class Cluster(Section):
     )
     scoring: Pool | None = Field(
         None,
-        description="CPU workers beside the GPU workers. If they exist, GPU workers never score "
-        "tasks.",
+        description=(
+            "CPU workers beside the GPU workers. If they exist, GPU workers never score tasks."
+        ),
         examples=[{"workers": 16, "partition": "cpu"}],
     )
     interface: Word | None = Field(
@@ -181,8 +198,10 @@ class Cluster(Section):
         None,
         ge=1,
         le=65535,
-        description="Port of the dashboard and of /metrics, below a private path that stays the "
-        "same for your runs. Refused if the port is taken. By default a free port and a new path.",
+        description=(
+            "Port of the dashboard and of /metrics, below a private path that stays the same for"
+            " your runs. Refused if the port is taken. By default a free port and a new path."
+        ),
         examples=[8790],
     )
     poll_seconds: float = Field(
@@ -197,14 +216,17 @@ class Cluster(Section):
     arrive_within: float | None = Field(
         None,
         gt=0,
-        description="Seconds within which the first worker must connect. By default 600, with "
-        "Slurm a week.",
+        description=(
+            "Seconds within which the first worker must connect. By default 600, with Slurm a week."
+        ),
         examples=[3600],
     )
     downloads: Literal["driver", "workers"] = Field(
         "driver",
-        description="Who downloads the checkpoints of models with `disk`: the machine that drives "
-        "the run, such as a login node, or the workers, if they have a network.",
+        description=(
+            "Who downloads the checkpoints of models with `disk`: the machine that drives "
+            "the run, such as a login node, or the workers, if they have a network."
+        ),
         examples=["workers"],
     )
     unit_minutes: float | None = Field(
@@ -216,9 +238,11 @@ class Cluster(Section):
 
     driver_directives: tuple[Directive, ...] = Field(
         (),
-        description="#SBATCH lines of the job in which `run --submit` drives a run, without the "
-        "prefix. By default it "
-        "has the account of the workers, the site's partition, 2 CPUs, 4 GiB and one day.",
+        description=(
+            "#SBATCH lines of the job in which `run --submit` drives a run, without the "
+            "prefix. By default it "
+            "has the account of the workers, the site's partition, 2 CPUs, 4 GiB and one day."
+        ),
         examples=[["--partition=long", "--time=3-00:00:00"]],
     )
 

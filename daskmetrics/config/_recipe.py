@@ -54,8 +54,10 @@ class Recipe(Section):
     )
     corpus: Source = Field(
         "stdlib",
-        description="Training texts: `stdlib`, a .txt, .jsonl, .csv or .parquet file, or a folder "
-        "of such files.",
+        description=(
+            "Training texts: `stdlib`, a .txt, .jsonl, .csv or .parquet file, or a folder "
+            "of such files."
+        ),
         examples=["texts/"],
     )
     text: str = Field("text", description="Column of the texts.", examples=["body"])
@@ -66,8 +68,10 @@ class Recipe(Section):
         1,
         ge=1,
         le=10_000,
-        description="Processes that train together, one per worker. Training goes on with fewer "
-        "if some are lost.",
+        description=(
+            "Processes that train together, one per worker. Training goes on with fewer "
+            "if some are lost."
+        ),
         examples=[8],
     )
     batch: int = Field(
@@ -83,16 +87,20 @@ class Recipe(Section):
         None,
         gt=0,
         le=10**6,
-        description="Passes over the corpus, in place of `steps`. The corpus is then counted "
-        "before anything starts.",
+        description=(
+            "Passes over the corpus, in place of `steps`. The corpus is then counted "
+            "before anything starts."
+        ),
         examples=[3],
     )
     checkpoints: (
         Literal["log"] | Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=0)], ...]
     ) = Field(
         "log",
-        description="Steps at which a checkpoint is saved: `log` for 0, 1, 2, 4, 8, ..., a number "
-        "N for every N steps, or a list of steps. The last step is always saved.",
+        description=(
+            "Steps at which a checkpoint is saved: `log` for 0, 1, 2, 4, 8, ..., a number "
+            "N for every N steps, or a list of steps. The last step is always saved."
+        ),
         examples=[1000, [0, 100, 1000]],
     )
     learning_rate: float = Field(1e-2, gt=0, description="Peak learning rate.", examples=[1e-3])
@@ -153,8 +161,10 @@ class Script(Section):
     )
     checkpoints: Source | None = Field(
         None,
-        description="Where it saves checkpoints, with the step in place of `*`; each becomes a "
-        "candidate once it is complete.",
+        description=(
+            "Where it saves checkpoints, with the step in place of `*`; each becomes a "
+            "candidate once it is complete."
+        ),
         examples=["out/checkpoint-*"],
     )
     max_restarts: int = Field(
@@ -181,8 +191,10 @@ class DDP(Section):
 
     folder: Source | None = Field(
         None,
-        description="Folder in which each suite gets a sub-folder by its name. By default suites "
-        "are in the cache.",
+        description=(
+            "Folder in which each suite gets a sub-folder by its name. By default suites "
+            "are in the cache."
+        ),
         examples=["suites"],
     )
     timeout: float = Field(
@@ -203,14 +215,17 @@ class DDP(Section):
     loaders: int = Field(
         0,
         ge=0,
-        description="Data loader processes per rank; `bench --workload loader` recommends a "
-        "number.",
+        description=(
+            "Data loader processes per rank; `bench --workload loader` recommends a number."
+        ),
         examples=[2],
     )
     stage: Source | None = Field(
         None,
-        description="Folder of each node, such as `$TMPDIR`, into which the tokens of the corpus "
-        "are copied before "
-        "training, where the shared file system is slow. The copy is removed at the end.",
+        description=(
+            "Folder of each node, such as `$TMPDIR`, into which the tokens of the corpus "
+            "are copied before "
+            "training, where the shared file system is slow. The copy is removed at the end."
+        ),
         examples=["$TMPDIR"],
     )

@@ -57,15 +57,19 @@ class Model(Section):
     )
     source: Source | None = Field(
         None,
-        description="A folder with one sub-folder per revision (`step1000`, or a trainer's "
-        "`checkpoint-1000`), a folder of one model, or a hub id. A model needs either `source` or "
-        "`train`.",
+        description=(
+            "A folder with one sub-folder per revision (`step1000`, or a trainer's"
+            " `checkpoint-1000`), a folder of one model, or a hub id. A model needs either `source`"
+            " or `train`."
+        ),
         examples=["EleutherAI/pythia-70m"],
     )
     base: Source | None = Field(
         None,
-        description="For a folder of LoRA adapters: the folder or hub id of their base model. By "
-        "default the one that their `adapter_config.json` names.",
+        description=(
+            "For a folder of LoRA adapters: the folder or hub id of their base model. By "
+            "default the one that their `adapter_config.json` names."
+        ),
         examples=["EleutherAI/pythia-70m"],
     )
     train: Recipe | None = Field(
@@ -80,8 +84,10 @@ class Model(Section):
     )
     revisions: Revision | tuple[Revision, ...] = Field(
         "all",
-        description="Revisions to compare: a list of names, or a range: `all`, `log`, `every N`, "
-        "each with an optional `to STEP`.",
+        description=(
+            "Revisions to compare: a list of names, or a range: `all`, `log`, `every N`, "
+            "each with an optional `to STEP`."
+        ),
         examples=["every 1000 to 143000", ["step0", "step512"]],
     )
     layers: Literal["all", "blocks"] | tuple[int, ...] = Field(
@@ -110,22 +116,28 @@ class Model(Section):
     )
     ignore_code: bool = Field(
         False,
-        description="Read a model that comes with code of its own (`auto_map` in `config.json`) by "
-        "the class that transformers has for its type. That code is never run; without this, the "
-        "model is refused.",
+        description=(
+            "Read a model that comes with code of its own (`auto_map` in `config.json`) by the"
+            " class that transformers has for its type. That code is never run; without this, the"
+            " model is refused."
+        ),
         examples=[True],
     )
     disk: Size | None = Field(
         None,
-        description="Disk space for the checkpoints of a hub id: each is downloaded when it is "
-        "needed, and removed when its space is. By default nothing is removed.",
+        description=(
+            "Disk space for the checkpoints of a hub id: each is downloaded when it is "
+            "needed, and removed when its space is. By default nothing is removed."
+        ),
         examples=["10GB"],
     )
 
     tensors: Literal["needed", "all"] = Field(
         "needed",
-        description="With `disk`: download only the tensors that a layer needs, which are checked "
-        "by their size, or whole files, which are also checked by the hub's hashes.",
+        description=(
+            "With `disk`: download only the tensors that a layer needs, which are checked "
+            "by their size, or whole files, which are also checked by the hub's hashes."
+        ),
         examples=["all"],
     )
     pooling: Pooling | None = Field(
@@ -135,9 +147,11 @@ class Model(Section):
     )
     prompts: str | dict[str, str] | None = Field(
         None,
-        description="What is put before every text: one prompt for all, or prompts by role "
-        "(`query`, `document`, `default` for neither), kind of task or task. By default those of a "
-        "folder of sentence-transformers that is read as shipped.",
+        description=(
+            "What is put before every text: one prompt for all, or prompts by role (`query`,"
+            " `document`, `default` for neither), kind of task or task. By default those of a"
+            " folder of sentence-transformers that is read as shipped."
+        ),
         examples=[{"query": "query: ", "document": "passage: "}],
     )
     max_length: int | None = Field(
@@ -197,8 +211,10 @@ class Corpus(Section):
 
     source: Source = Field(
         "stdlib",
-        description="`stdlib`, a text file with one prompt per line, or `task:NAME` for the texts "
-        "of a task.",
+        description=(
+            "`stdlib`, a text file with one prompt per line, or `task:NAME` for the texts "
+            "of a task."
+        ),
         examples=["prompts.txt", "task:Banking77Classification"],
     )
     prompts: int = Field(
@@ -221,9 +237,11 @@ class Protocol(Section):
 
     pooling: Pooling = Field(
         "as_shipped",
-        description="How token states become one vector: their mean, the last or the first token; "
-        "or `as_shipped`, as a folder of sentence-transformers says (pooling, dense layers, "
-        "normalisation, prompts, length, padding), and the mean for other models.",
+        description=(
+            "How token states become one vector: their mean, the last or the first token; "
+            "or `as_shipped`, as a folder of sentence-transformers says (pooling, dense layers, "
+            "normalisation, prompts, length, padding), and the mean for other models."
+        ),
         examples=["last"],
     )
     padding: Literal["right", "left"] = Field(
@@ -236,8 +254,10 @@ class Protocol(Section):
     )
     state_norm: Literal["raw", "final_ln", "hidden_states"] = Field(
         "final_ln",
-        description="How a layer is read: `raw` as the block returns it, `final_ln` after the "
-        "final layer norm of the model, `hidden_states` as transformers returns it.",
+        description=(
+            "How a layer is read: `raw` as the block returns it, `final_ln` after the "
+            "final layer norm of the model, `hidden_states` as transformers returns it."
+        ),
         examples=["raw"],
     )
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
@@ -247,8 +267,10 @@ class Protocol(Section):
         1024,
         ge=1,
         le=10**9,
-        description="Padded tokens per batch. Texts are sorted by length. On a GPU these are at least as "
-        "many as fit into half of its free memory, up to 65,536.",
+        description=(
+            "Padded tokens per batch. Texts are sorted by length. On a GPU these are at least as "
+            "many as fit into half of its free memory, up to 65,536."
+        ),
         examples=[65536],
     )
 
@@ -267,9 +289,11 @@ class Search(Section):
     )
     budget: Annotated[float, Field(ge=1e-6, le=1)] | Literal["auto"] = Field(
         "auto",
-        description="Share of the cost of every score that may be spent. `auto` computes every "
-        "score where there are few checkpoints, where all scores take less than five minutes "
-        "(estimated), or where a first look at every model takes half of that, and else allows 30 %.",
+        description=(
+            "Share of the cost of every score that may be spent. `auto` computes every score where"
+            " there are few checkpoints, where all scores take less than five minutes (estimated),"
+            " or where a first look at every model takes half of that, and else allows 30 %."
+        ),
         examples=[0.01],
     )
     cells: int | None = Field(
@@ -279,8 +303,9 @@ class Search(Section):
         None,
         gt=0,
         lt=1,
-        description="Stop when the probability of being within `within` of the best candidate "
-        "reaches this.",
+        description=(
+            "Stop when the probability of being within `within` of the best candidate reaches this."
+        ),
         examples=[0.95],
     )
     within: float = Field(
@@ -292,13 +317,17 @@ class Search(Section):
     )
     reward: Literal["mean", "robust"] = Field(
         "mean",
-        description="How scores of different tasks are made comparable: `mean` as they are, "
-        "`robust` in spreads of each task, clipped, so that no task or outlier decides.",
+        description=(
+            "How scores of different tasks are made comparable: `mean` as they are, "
+            "`robust` in spreads of each task, clipped, so that no task or outlier decides."
+        ),
         examples=["robust"],
     )
     objective: str = Field(
         "all",
-        description="What the best candidate is best at: `all` tasks, one kind of task, or one task.",
+        description=(
+            "What the best candidate is best at: `all` tasks, one kind of task, or one task."
+        ),
         examples=["classification"],
     )
     weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
@@ -308,21 +337,27 @@ class Search(Section):
     )
     metrics: bool = Field(
         False,
-        description="Whether the label-free metrics are features of the candidates, beside model, "
-        "step and depth. On published tables they helped no search and made some worse.",
+        description=(
+            "Whether the label-free metrics are features of the candidates, beside model, "
+            "step and depth. On published tables they helped no search and made some worse."
+        ),
         examples=[True],
     )
     baseline: str | None = Field(
         None,
-        description="MODEL@REVISION whose last layer every candidate is compared with. By default "
-        "the last checkpoint of the recommended candidate's own model.",
+        description=(
+            "MODEL@REVISION whose last layer every candidate is compared with. By default "
+            "the last checkpoint of the recommended candidate's own model."
+        ),
         examples=["pythia-410m@step143000"],
     )
     confirm: Literal["leader", "fresh"] = Field(
         "leader",
-        description="What checks the choice: `leader` scores the leading candidate on its "
-        "missing tasks; `fresh` also keeps "
-        "back items of every task from the search, and scores the finalists on them.",
+        description=(
+            "What checks the choice: `leader` scores the leading candidate on its "
+            "missing tasks; `fresh` also keeps "
+            "back items of every task from the search, and scores the finalists on them."
+        ),
         examples=["fresh"],
     )
     device: Literal["cpu", "gpu"] = Field(
@@ -334,8 +369,9 @@ class Search(Section):
         None,
         ge=1,
         le=10_000,
-        description="Decisions that may be open at once. By default the number of workers, from 8 "
-        "to 32.",
+        description=(
+            "Decisions that may be open at once. By default the number of workers, from 8 to 32."
+        ),
         examples=[32],
     )
 
@@ -404,23 +440,28 @@ class Config(Section):
     )
     protocol: Protocol = Field(
         Protocol(),
-        description="How a text becomes a vector. Also the name of a preset, or keys on top of "
-        "`preset: NAME`.",
+        description=(
+            "How a text becomes a vector. Also the name of a preset, or keys on top of "
+            "`preset: NAME`."
+        ),
         examples=["paper", {"preset": "corrected", "max_length": 512}],
     )
     readouts: Readouts = Field(
         Readouts(),
-        description="How vectors are read from the states, beside the layer: each choice is an "
-        "arm.",
+        description=(
+            "How vectors are read from the states, beside the layer: each choice is an arm."
+        ),
         examples=[
             {"pooling": ["mean", "last"], "dimensions": ["all", 256]},
         ],
     )
     metrics: Names = Field(
         ("prompt_entropy", "curvature", "effective_rank"),
-        description="Label-free metrics: names, families, or `all` of them; `[]` measures "
-        "nothing. The default ones are cheap, and about different things: the tokens of a prompt, "
-        "their order, and the prompts.",
+        description=(
+            "Label-free metrics: names, families, or `all` of them; `[]` measures nothing. The"
+            " default ones are cheap, and about different things: the tokens of a prompt, their"
+            " order, and the prompts."
+        ),
         examples=["all", ["prompt_entropy", "infonce"], []],
     )
     tasks: tuple[str, ...] = Field(
@@ -433,8 +474,9 @@ class Config(Section):
     )
     cluster: Cluster = Field(
         Cluster(),
-        description="Where the work runs. Also the name of a profile, or keys on top of `profile: "
-        "NAME`.",
+        description=(
+            "Where the work runs. Also the name of a profile, or keys on top of `profile: NAME`."
+        ),
         examples=["local", {"profile": "a100", "workers": 8}],
     )
     ddp: DDP = Field(
@@ -449,8 +491,10 @@ class Config(Section):
     )
     log_to: Trackers = Field(
         (),
-        description="Also log the best score so far to MLflow or Weights & Biases: with each score "
-        "of a run, and with each round of a watch. Their own settings and variables say where.",
+        description=(
+            "Also log the best score so far to MLflow or Weights & Biases: with each score "
+            "of a run, and with each round of a watch. Their own settings and variables say where."
+        ),
         examples=[["mlflow", "wandb"]],
     )
 

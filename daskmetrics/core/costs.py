@@ -161,7 +161,8 @@ class Interval:
     def __post_init__(self) -> None:
         if not self.low <= self.value <= self.high:
             raise ValueError(
-                f"An interval needs low <= value <= high, got {self.low}, {self.value}, {self.high}."
+                f"An interval needs low <= value <= high, got {self.low}, {self.value},"
+                f" {self.high}."
             )
 
     @classmethod

@@ -145,7 +145,8 @@ class Arm:
             raise ValueError(f"'{text}' is not a candidate: {error}") from None
         if not (model and at and revision and layer.isdecimal()):
             raise ValueError(
-                f"'{text}' is not a candidate: write MODEL@REVISION/LAYER, for instance tiny@step8/3."
+                f"'{text}' is not a candidate: write MODEL@REVISION/LAYER, for instance"
+                " tiny@step8/3."
             )
         return cls(model, revision, int(layer), readout)
 

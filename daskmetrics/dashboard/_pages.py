@@ -470,7 +470,10 @@ class TrainingPage:
         latest = self.training.last
         text = "The training has ended."
         if not self.training.points:
-            text = "No training has reported yet. Suites that an earlier run has trained are not trained again."
+            text = (
+                "No training has reported yet. Suites that an earlier run has trained are not"
+                " trained again."
+            )
         elif latest:
             steps = ", ".join(f"{name}: step {point.step:,}" for name, point in latest.items())
             if len(latest) > 2:

@@ -90,5 +90,6 @@ def require_same(worker: str, theirs: Mapping[str, str] | BaseException) -> None
     for name, ours in versions().items():
         if theirs.get(name) != ours:
             raise ConfigError(
-                f"Worker {worker} has {name} {theirs.get(name)}, the driver has {name} {ours}. {remedy}"
+                f"Worker {worker} has {name} {theirs.get(name)}, the driver has {name} {ours}."
+                f" {remedy}"
             )

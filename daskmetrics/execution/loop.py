@@ -368,7 +368,10 @@ class Loop:
         seconds = self.now - began[0]
         if seconds > self._longest[unit.kind]:
             self._note_duration(unit.kind, seconds)
-            text = f"{unit.kind} {unit.name} was cut off after {seconds:.0f} s by the walltime of its job"
+            text = (
+                f"{unit.kind} {unit.name} was cut off after {seconds:.0f} s by the walltime of"
+                " its job"
+            )
             self._actions.append(Notice(f"{text}. It needs a job with more time. {MORE_TIME}"))
 
     def _invalidate_input(self, shared: QueuedUnit) -> None:

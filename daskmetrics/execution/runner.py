@@ -459,8 +459,8 @@ def client_of(given: Any, what: str = "client") -> Iterator[Client]:
             raise ConfigError(f"{what}: {error}.") from None
     else:
         raise ConfigError(
-            f"{what}: got a {type(given).__name__}; pass a distributed.Client, or a cluster of Dask such as "
-            "LocalCluster."
+            f"{what}: got a {type(given).__name__}; pass a distributed.Client, or a cluster of Dask"
+            " such as LocalCluster."
         )
     if "://" not in address:
         raise ConfigError(
@@ -469,8 +469,8 @@ def client_of(given: Any, what: str = "client") -> Iterator[Client]:
     running = [worker for worker in Worker._instances if worker.status is Status.running]
     if any(worker.scheduler.address == address for worker in running):
         raise ConfigError(
-            f"{what}: its workers are threads of this process, so a failing unit would end it, too. "
-            "Use LocalCluster(...) with processes=True."
+            f"{what}: its workers are threads of this process, so a failing unit would end it, too."
+            " Use LocalCluster(...) with processes=True."
         )
     if isinstance(given, Client) and not given._asynchronous:
         yield given

@@ -86,8 +86,9 @@ def _model(number: int, given: object) -> str | Mapping[str, Any]:
         return str(given.expanduser())
     if not isinstance(given, str | Mapping):
         raise ConfigError(
-            f"models[{number}]: got a {_type(given)}; pass a hub id, a folder, or a mapping such as "
-            "{'source': ..., 'layers': ...}. A model object in memory is measured by daskmetrics.measure."
+            f"models[{number}]: got a {_type(given)}; pass a hub id, a folder, or a mapping such as"
+            " {'source': ..., 'layers': ...}. A model object in memory is measured by"
+            " daskmetrics.measure."
         )
     return given
 
@@ -115,8 +116,9 @@ def _tasks(given: Sequence[Any], folder: RunFolder) -> Iterator[str]:
             yield _written(argument, {"name": next(defaults), **table}, folder)
         else:
             raise ConfigError(
-                f"{argument}: got a {_type(task)}; pass a name such as 'stdlib:order' or 'file:reviews.csv', a DataFrame "
-                "with the columns text and label, or a mapping {'data': frame, 'text': ..., 'label': ...}."
+                f"{argument}: got a {_type(task)}; pass a name such as 'stdlib:order' or"
+                " 'file:reviews.csv', a DataFrame with the columns text and label, or a mapping"
+                " {'data': frame, 'text': ..., 'label': ...}."
             )
 
 

@@ -66,10 +66,11 @@ def allotment(limits: Budget, exhaustive: float, few: float, most: float) -> All
     if total - reserved < min(exhaustive, total / 2) * (1 - 1e-9):
         needed = min(2 * few, exhaustive + few)
         raise ConfigError(
-            f"'search.confirm: fresh' scores at least two candidates on fresh items, which takes up to {duration(few)} "
-            f"(estimated), but the search may spend only {duration(total)} in all and needs half of it. Allow at least "
-            f"{duration(needed)}, for instance with search.budget={min(1.0, np.ceil(100 * needed / with_finalists) / 100):g}, "
-            "or remove 'search.confirm'."
+            "'search.confirm: fresh' scores at least two candidates on fresh items, which takes up"
+            f" to {duration(few)} (estimated), but the search may spend only {duration(total)} in"
+            f" all and needs half of it. Allow at least {duration(needed)}, for instance with"
+            f" search.budget={min(1.0, np.ceil(100 * needed / with_finalists) / 100):g}, or remove"
+            " 'search.confirm'."
         )
     return Allotment(with_finalists, total, reserved)
 

@@ -56,8 +56,8 @@ def opened(
 
     if not isinstance(model, torch.nn.Module):
         raise ConfigError(
-            f"A {type(model).__name__} is no model: give a folder, a hub id such as EleutherAI/pythia-14m, or a "
-            "model of transformers, sentence-transformers or torch."
+            f"A {type(model).__name__} is no model: give a folder, a hub id such as"
+            " EleutherAI/pythia-14m, or a model of transformers, sentence-transformers or torch."
         )
     libraries = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
     training = [module for module in model.modules() if module.training]
@@ -76,8 +76,8 @@ def opened(
                 encoder, checkpoint = _from_transformers(model, layers, tokenizer, protocol)
             else:
                 raise ConfigError(
-                    f"The layers of a {type(model).__name__} are not known. Name the modules whose outputs are the "
-                    "layers, such as layers={'first': model.blocks[0]}."
+                    f"The layers of a {type(model).__name__} are not known. Name the modules whose"
+                    " outputs are the layers, such as layers={'first': model.blocks[0]}."
                 )
             with encoder:
                 yield encoder, checkpoint
@@ -197,7 +197,8 @@ def _shipped_by(model: Any, folder: Path) -> tuple[Any, Shipped | None]:
     network = getattr(transformer, "auto_model", None) or getattr(transformer, "model", None)
     if network is None:
         raise ConfigError(
-            f"The first module of this SentenceTransformer is a {type(transformer).__name__}, no Transformer."
+            f"The first module of this SentenceTransformer is a {type(transformer).__name__}, no"
+            " Transformer."
         )
     entries = []
     for i, module in enumerate(model):
@@ -235,7 +236,8 @@ def _from_modules(
     kind, modules = type(model).__name__, set(model.modules())
     if not layers or not all(layers):
         raise ConfigError(
-            "No layers: name at least one module, such as layers={'first': model.blocks[0]}; a name must not be empty."
+            "No layers: name at least one module, such as layers={'first': model.blocks[0]}; a name"
+            " must not be empty."
         )
     for name, module in layers.items():
         if module not in modules:
@@ -244,7 +246,8 @@ def _from_modules(
     base = _settings(name, f"./{name}", _MAIN, "all", {"pooling": "mean", **protocol}).protocol
     if base.pooling == "as_shipped":
         raise ConfigError(
-            "A network that is read by its modules ships no pooling: choose 'mean', 'last' or 'cls'."
+            "A network that is read by its modules ships no pooling: choose 'mean', 'last' or"
+            " 'cls'."
         )
     prepare = tokenizer
     if hasattr(tokenizer, "model_max_length"):

@@ -281,7 +281,8 @@ class _RunDriver:
                 )
                 if scoring != self.experiment.scored_on:
                     self.display.say(
-                        "No worker offers the resource CPU: the workers that offer GPU also score the tasks."
+                        "No worker offers the resource CPU: the workers that offer GPU also score"
+                        " the tasks."
                     )
                     self.experiment = replace(self.experiment, scored_on=scoring)
             self._train(client)

@@ -97,7 +97,8 @@ def round_fields(
         fields["keep"], fields["deletable"] = list(map(str, keep)), list(map(str, deletable))
         if deletable:
             sentences.append(
-                f"Keep {', '.join(fields['keep'])}. May be deleted: {', '.join(fields['deletable'])}."
+                f"Keep {', '.join(fields['keep'])}. May be deleted:"
+                f" {', '.join(fields['deletable'])}."
             )
     return {**fields, "text": " ".join(sentences)}
 
@@ -206,7 +207,8 @@ def require_trackers(names: Sequence[str]) -> None:
     """Check that the libraries are installed; a `ConfigError` otherwise."""
     if missing := [PACKAGES[name] for name in names if find_spec(name) is None]:
         raise ConfigError(
-            f"log_to needs {' and '.join(missing)}, not installed here: pip install {' '.join(missing)}"
+            f"log_to needs {' and '.join(missing)}, not installed here: pip install"
+            f" {' '.join(missing)}"
         )
 
 

@@ -28,8 +28,8 @@ def require_workers(client: Client, folder: Path, paths: Sequence[str], patience
         client.wait_for_workers(1, timeout=patience)
     except TimeoutError:
         raise ConfigError(
-            f"No worker arrived within {patience:.0f} s: start some, for instance cluster.scale(2), or "
-            "cluster.adapt(minimum=1) where their number follows the work."
+            f"No worker arrived within {patience:.0f} s: start some, for instance cluster.scale(2),"
+            " or cluster.adapt(minimum=1) where their number follows the work."
         ) from None
     arrived = workers(client)
     offered: set[str] = set()
@@ -40,9 +40,9 @@ def require_workers(client: Client, folder: Path, paths: Sequence[str], patience
         offered |= {name for name, amount in resources.items() if amount}
     if "GPU" not in offered:
         raise ConfigError(
-            "No worker offers the resource GPU, which models need. Start workers without resources, or with: dask "
-            'worker ... --resources "GPU=1 CPU=1" (also on machines without a GPU). If they have not arrived yet, wait '
-            "for them first: client.wait_for_workers(N)."
+            "No worker offers the resource GPU, which models need. Start workers without resources,"
+            ' or with: dask worker ... --resources "GPU=1 CPU=1" (also on machines without a GPU).'
+            " If they have not arrived yet, wait for them first: client.wait_for_workers(N)."
         )
     names = {address: str(worker["name"]) for address, worker in arrived.items()}
     for address, answer in client.run(eval, handshake.question(), on_error="return").items():
@@ -51,8 +51,8 @@ def require_workers(client: Client, folder: Path, paths: Sequence[str], patience
         handshake.require_same(names.get(address, address), answer)
     for name, path in unseen(client, folder, paths).items():
         raise ConfigError(
-            f"Worker {name} does not see '{path}' of this machine. Put the run, its models and its texts into a folder "
-            "that all machines share."
+            f"Worker {name} does not see '{path}' of this machine. Put the run, its models and its"
+            " texts into a folder that all machines share."
         )
     return "CPU" if "CPU" in offered else "GPU"
 

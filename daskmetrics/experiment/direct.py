@@ -339,8 +339,9 @@ def tasks_of(data: Any, columns: Mapping[str, str]) -> tuple[Task, ...]:
     if isinstance(names, (list, tuple)) and names and all(isinstance(name, str) for name in names):
         if columns:
             raise ConfigError(
-                f"{', '.join(columns)} name columns of one's own data, but the data are tasks: {', '.join(names)}. "
-                "Write them into the name, such as file:reviews.csv(text=body, label=stars)."
+                f"{', '.join(columns)} name columns of one's own data, but the data are tasks:"
+                f" {', '.join(names)}. Write them into the name, such as"
+                " file:reviews.csv(text=body, label=stars)."
             )
         return tasks.resolve(names)
     rows = _rows(data)
@@ -367,6 +368,6 @@ def _rows(data: Any) -> list[Mapping[str, Any]]:
     ):
         return [dict(row) for row in data]
     raise ConfigError(
-        f"Data of type {type(data).__name__} cannot be read. Give a DataFrame, the path of a CSV, TSV, JSON Lines or "
-        "Parquet file, a dataset of Hugging Face, or a list of names of tasks."
+        f"Data of type {type(data).__name__} cannot be read. Give a DataFrame, the path of a CSV,"
+        " TSV, JSON Lines or Parquet file, a dataset of Hugging Face, or a list of names of tasks."
     )

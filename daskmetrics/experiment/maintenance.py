@@ -123,13 +123,15 @@ def _restore_files(folder: RunFolder, entries: Sequence[Event]) -> None:
     start = latest(entries, RunStarted)
     if start is None or not start.config:
         raise DataError(
-            f"The journal of '{folder.path}' does not hold its configuration. Run the same command again."
+            f"The journal of '{folder.path}' does not hold its configuration. Run the same command"
+            " again."
         )
     prompts = draw_prompts(parse(dict(start.config)))
     if digest(prompts) != _prompts_key(entries):
         raise DataError(
-            f"'{folder.corpus}' cannot be written again: its source, {start.config['corpus']['source']}, has other "
-            "texts than when the run began. Restore the source, or restore the file from a backup."
+            f"'{folder.corpus}' cannot be written again: its source,"
+            f" {start.config['corpus']['source']}, has other texts than when the run began. Restore"
+            " the source, or restore the file from a backup."
         )
     write_files(folder, start.config, prompts)
 

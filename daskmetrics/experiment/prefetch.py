@@ -81,8 +81,8 @@ def require_space(sizes: Sequence[int | None], folder: Path) -> None:
     needed, free = sum(size or 0 for size in sizes), shutil.disk_usage(existing).free
     if needed > free:
         raise ConfigError(
-            f"The downloads need {needed / 1e9:,.1f} GB in '{folder}', where {free / 1e9:,.1f} GB are free. Set "
-            "HF_HOME to a folder on a larger disk, here and for the run."
+            f"The downloads need {needed / 1e9:,.1f} GB in '{folder}', where {free / 1e9:,.1f} GB"
+            " are free. Set HF_HOME to a folder on a larger disk, here and for the run."
         )
 
 

@@ -327,9 +327,10 @@ def check_readouts(suite: Suite, protocol: ModelProtocol, hidden: int, corpus: i
     for readout in suite.reads:
         if readout.pooling == "as_shipped" and not protocol.shipped:
             raise ConfigError(
-                f"Model '{suite.model}' is to be read with 'pooling: as_shipped', but it ships none: it is no folder "
-                "of sentence-transformers, or the protocol does not read it as one. Set the protocol's 'pooling: "
-                "as_shipped', or give the model 'readouts' of its own without it."
+                f"Model '{suite.model}' is to be read with 'pooling: as_shipped', but it ships"
+                " none: it is no folder of sentence-transformers, or the protocol does not read it"
+                " as one. Set the protocol's 'pooling: as_shipped', or give the model 'readouts'"
+                " of its own without it."
             )
         width = hidden
         try:

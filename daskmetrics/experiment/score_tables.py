@@ -159,8 +159,9 @@ def read(
                 rows.append(row)
             elif score != row.score:
                 raise DataError(
-                    f"{cell} has the score {score:g} in '{earlier}' and {row.score:g} in '{source}'. Remove one of "
-                    "them, or give the model another name in one of the tables."
+                    f"{cell} has the score {score:g} in '{earlier}' and {row.score:g} in"
+                    f" '{source}'. Remove one of them, or give the model another name in one of the"
+                    " tables."
                 )
     models_of_rows = dict.fromkeys(row.arm.model for row in rows)
     for model in models:
@@ -186,8 +187,8 @@ def _source(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
         if rows := list(_from_mteb(path)):
             return rows, metrics
         raise ConfigError(
-            f"No scores at '{path}': it is neither a table, nor the folder of a run, nor a folder of mteb results "
-            "(results/MODEL/REVISION/experiments/layer_N.../TASK.json)."
+            f"No scores at '{path}': it is neither a table, nor the folder of a run, nor a folder"
+            " of mteb results (results/MODEL/REVISION/experiments/layer_N.../TASK.json)."
         )
     rows = []
     for position, line, row in _score_rows(path):
@@ -219,7 +220,8 @@ def _score_rows(path: Path) -> Iterator[tuple[str, Mapping[str, str], ScoreRow]]
         earlier, score = seen.setdefault(cell, (position, row.score))
         if row.score != score and not math.isnan(row.score) and not math.isnan(score):
             raise DataError(
-                f"'{path}', {position}: {cell} has the score {row.score:g}, and {score:g} in {earlier}. Remove one of them."
+                f"'{path}', {position}: {cell} has the score {row.score:g}, and {score:g} in"
+                f" {earlier}. Remove one of them."
             )
         yield position, line, row
 
@@ -343,8 +345,8 @@ def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, fl
     scores = [replace(row, kind=kinds[row.task]) for row in rows.values() if row.task in kinds]
     if not scores:
         raise ConfigError(
-            f"The run in '{folder.path}' has no scores. To score everything, run it with --set search.policy=sweep "
-            "--set search.budget=1."
+            f"The run in '{folder.path}' has no scores. To score everything, run it with --set"
+            " search.policy=sweep --set search.budget=1."
         )
     models += [row.arm.model for row in scores]  # those that the latest run does not name
     scores.sort(key=lambda row: models.index(row.arm.model))
@@ -393,6 +395,7 @@ def _mteb_results(folder: Path) -> Iterator[tuple[Arm, BenchmarkResult]]:
         earlier = origin.setdefault(Cell(arm, result.task), path)
         if earlier != path:
             raise DataError(
-                f"{arm} has two scores of {result.task}: '{earlier}' and '{path}'. Remove one of them."
+                f"{arm} has two scores of {result.task}: '{earlier}' and '{path}'. Remove one of"
+                " them."
             )
         yield arm, result

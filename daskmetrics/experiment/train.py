@@ -76,8 +76,8 @@ def suites_to_train(config: Config) -> dict[str, TrainedSuite]:
                 owner.is_file() and owner.read_text(encoding="utf-8").strip() == key
             ):
                 raise ConfigError(
-                    f"'{folder}' does not hold the suite of this recipe. Choose another ddp.folder or model name, or "
-                    "remove it."
+                    f"'{folder}' does not hold the suite of this recipe. Choose another ddp.folder"
+                    " or model name, or remove it."
                 )
             folder = folder.resolve()
         suites[model.name] = TrainedSuite(recipe, folder, key)
@@ -116,9 +116,9 @@ def programs(config: Config, folder: Path = Path()) -> list[Program]:
     for model in config.models:
         if model.program is None or model.program.checkpoints is None:
             raise ConfigError(
-                f"Model '{model.name}' has no 'train: {{script: ..., checkpoints: out/checkpoint-*}}'. "
-                "A run that trains by a program needs the place of its checkpoints, and only such "
-                "models; name others in a configuration of their own."
+                f"Model '{model.name}' has no 'train: {{script: ..., checkpoints:"
+                " out/checkpoint-*}'. A run that trains by a program needs the place of its"
+                " checkpoints, and only such models; name others in a configuration of their own."
             )
     return [program_of(model, config, folder / "training" / model.name) for model in config.models]
 

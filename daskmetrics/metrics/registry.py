@@ -149,7 +149,8 @@ def catalogue() -> Mapping[str, Metric]:
         metric = _loaded(f"Metric plug-in '{point.value}'", point.load)
         if metric.name in metrics:
             raise ConfigError(
-                f"Metric '{metric.name}' of '{point.value}' exists already. Rename it, or uninstall one."
+                f"Metric '{metric.name}' of '{point.value}' exists already. Rename it, or uninstall"
+                " one."
             )
         metrics[metric.name] = metric
     return MappingProxyType(metrics)

@@ -116,8 +116,8 @@ class Encoder:
         read = ModelProtocol(read_by, prompts, modules)
         if read.as_dict() != dict(protocol):
             raise DataError(
-                f"'{path}' does not say any more how its states become vectors as it did when the run began. Restore "
-                "the folder, or run again."
+                f"'{path}' does not say any more how its states become vectors as it did when the"
+                " run began. Restore the folder, or run again."
             )
         parsed = Readout.parse(readout)
         texts: Sequence[str] = ()
@@ -205,8 +205,9 @@ class Encoder:
         compared = [metric.name for metric in metrics if metric.views > 1]
         if compared and not isinstance(texts[0], str):
             raise DataError(
-                f"{', '.join(compared)} compare views of a text, but the items are of type {type(texts[0]).__name__}. "
-                "Choose other metrics, such as metrics=['tokens', 'spectral', 'geometry', 'layers']."
+                f"{', '.join(compared)} compare views of a text, but the items are of type"
+                f" {type(texts[0]).__name__}. Choose other metrics, such as metrics=['tokens',"
+                " 'spectral', 'geometry', 'layers']."
             )
         reducer = Reducer(metrics, self.layers, len(texts))
         self.reduce(texts, reducer, seed)
@@ -292,7 +293,8 @@ class Encoder:
         """
         if not isinstance(self.model, LoadedModel):
             raise DataError(
-                "Only models of transformers can be saved; this network is read by hooks on its modules."
+                "Only models of transformers can be saved; this network is read by hooks on its"
+                " modules."
             )
         check_readout(self.readout)
         return save(self.model, self.protocol, self.layers[-1], Path(folder), card, self.fitted)

@@ -77,12 +77,14 @@ class HookedModel:
             if states is None:
                 fault = "was not called"
             raise DataError(
-                f"The module of layer '{name}' {fault} in the forward pass; it must return a tensor."
+                f"The module of layer '{name}' {fault} in the forward pass; it must return a"
+                " tensor."
             )
         if states.dim() not in (2, 3) or len(states) != items:
             raise DataError(
-                f"The module of layer '{name}' returned a tensor of shape {tuple(states.shape)} for {items} items; "
-                f"({items}, tokens, dimensions) or ({items}, dimensions) is needed. Name a module that returns this."
+                f"The module of layer '{name}' returned a tensor of shape {tuple(states.shape)} for"
+                f" {items} items; ({items}, tokens, dimensions) or ({items}, dimensions) is needed."
+                " Name a module that returns this."
             )
         if states.dim() == 2:
             return states[:, None]
@@ -94,8 +96,9 @@ def _stacked(items: list[Any]) -> Tensor:
         return torch.stack([torch.as_tensor(item) for item in items])
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(
-            f"Items such as {str(items[0])[:50]!r} cannot be stacked into one tensor: {error}. Give `tokenizer=`, a "
-            "callable that takes a list of items and returns what the network is called with."
+            f"Items such as {str(items[0])[:50]!r} cannot be stacked into one tensor: {error}. Give"
+            " `tokenizer=`, a callable that takes a list of items and returns what the network is"
+            " called with."
         ) from None
 
 

@@ -66,11 +66,14 @@ class LoadedModel:
         self,
         location: Location | InMemory,
         protocol: Protocol,
-        device: str
-        # by default the GPU, if there is one; that of a network in memory is its own
-        | None = None,
-        following: Location
-        | None = None,  # will probably be loaded next: its weights are read in the background
+        device: (
+            str
+            # by default the GPU, if there is one; that of a network in memory is its own
+            | None
+        ) = None,
+        following: (
+            Location | None
+        ) = None,  # will probably be loaded next: its weights are read in the background
     ) -> None:
         self.protocol = protocol
         if isinstance(location, InMemory):

@@ -86,8 +86,9 @@ class Network:
         """Add an adapter to the weights of its base, which are kept where an adapter changes them."""
         if not self.is_stable:
             raise DataError(
-                f"The adapter in '{location.path}' cannot be added: a {type(self.module).__name__} changes its own "
-                "weights or settings when it reads. Merge it into its base with merge_and_unload() of peft."
+                f"The adapter in '{location.path}' cannot be added: a {type(self.module).__name__}"
+                " changes its own weights or settings when it reads. Merge it into its base with"
+                " merge_and_unload() of peft."
             )
         changed = changes(self.module, weights, read_adapter(Path(location.path)), location.path)
         parameters = dict(self.module.named_parameters())
@@ -307,6 +308,7 @@ def load_module(location: Location, dtype: torch.dtype) -> Any:
     missing = sorted(name for name in info["missing_keys"] if "pooler" not in name)
     if missing:
         raise DataError(
-            f"The weights in '{location.path}' lack {len(missing)} parameters, such as {missing[0]}."
+            f"The weights in '{location.path}' lack {len(missing)} parameters, such as"
+            f" {missing[0]}."
         )
     return module.eval()

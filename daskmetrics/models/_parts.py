@@ -96,8 +96,9 @@ class NetworkParts:
             if dtype.itemsize >= 4 or not any(words in str(error) for words in MIXED_TYPES):
                 raise
             raise DataError(
-                f"A {self.reader.config.model_type} cannot be read in {str(dtype).removeprefix('torch.')}: a part of "
-                f"it computes in another type ({error}). Use 'dtype: float32' in the protocol."
+                f"A {self.reader.config.model_type} cannot be read in"
+                f" {str(dtype).removeprefix('torch.')}: a part of it computes in another type"
+                f" ({error}). Use 'dtype: float32' in the protocol."
             ) from error
 
 
@@ -243,8 +244,9 @@ def _check_outputs(parts: NetworkParts, lists: Sequence[Sequence[_Call]]) -> Non
             return
         problem = "which are not what the blocks are given and return, in this order"
     raise DataError(
-        f"A {parts.reader.config.model_type} of {parts.depth} blocks cannot be read: the blocks do not pass their "
-        f"states on to each other, and transformers returns {len(hidden)} hidden states, {problem}."
+        f"A {parts.reader.config.model_type} of {parts.depth} blocks cannot be read: the blocks do"
+        f" not pass their states on to each other, and transformers returns {len(hidden)} hidden"
+        f" states, {problem}."
     )
 
 

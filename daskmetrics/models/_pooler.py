@@ -177,8 +177,8 @@ POOLINGS: dict[str, Pooled] = {
     "mean": lambda states, counted, _: pool(states, counted, "mean"),
     "cls": lambda states, counted, _: pool(states, counted, "cls"),
     "lasttoken": lambda states, counted, _: pool(states, counted, "last"),
-    "max": lambda states, counted, _: states.masked_fill(~counted.unsqueeze(-1), -torch.inf).amax(
-        1
+    "max": (
+        lambda states, counted, _: states.masked_fill(~counted.unsqueeze(-1), -torch.inf).amax(1)
     ),
     "mean_sqrt_len_tokens": _mean_sqrt,
     "weightedmean": _weighted,
@@ -206,7 +206,8 @@ def _dense(step: Dense, device: torch.device) -> Callable[[Tensor], Tensor]:
     activation = getattr(nn, step.activation, None)
     if not (isinstance(activation, type) and issubclass(activation, nn.Module)):
         raise DataError(
-            f"The dense layer in '{step.weights}' has the activation '{step.activation}', which torch.nn lacks."
+            f"The dense layer in '{step.weights}' has the activation '{step.activation}', which"
+            " torch.nn lacks."
         )
     apply = activation()
     weights = {name: tensor.float().to(device) for name, tensor in load_dense(step).items()}

@@ -30,8 +30,8 @@ PROBE = (
 )
 PLAIN = Fitted(Readout())
 IDENTITY = Dense("", "", "Identity", residual=False)
-_OF_ALL_BLOCKS = (
-    "contact_head"  # ESM's, which no layer reads; its size is that of all blocks together
+_OF_ALL_BLOCKS = (  # ESM's, which no layer reads; its size is that of all blocks together
+    "contact_head"
 )
 _LIBRARY = "sentence_transformers.models."  # the names that all versions of the library read
 _MODES = {
@@ -47,8 +47,9 @@ def check_readout(readout: Readout) -> None:
     """Refuse layers that are read together, which sentence-transformers cannot."""
     if readout.together:
         raise DataError(
-            f"Readout '{readout}' reads layers {', '.join(map(str, readout.together))} together, which a model of "
-            "sentence-transformers cannot. Use `run.best().load()`, or save a candidate of one layer."
+            f"Readout '{readout}' reads layers {', '.join(map(str, readout.together))} together,"
+            " which a model of sentence-transformers cannot. Use `run.best().load()`, or save a"
+            " candidate of one layer."
         )
 
 
@@ -83,8 +84,9 @@ def _check_norm(model: LoadedModel, layer: int) -> None:
     is_normed = mode == "final_ln" or (mode == "hidden_states" and layer == model.depth)
     if model.network.parts.final_norm is not None and not is_normed:
         raise DataError(
-            f"Layer {layer} was read with 'state_norm: {mode}', before the final norm of the model, which a saved "
-            "model applies. Run with 'state_norm: final_ln' to save a layer, or read it with `run.best().load()`."
+            f"Layer {layer} was read with 'state_norm: {mode}', before the final norm of the model,"
+            " which a saved model applies. Run with 'state_norm: final_ln' to save a layer, or"
+            " read it with `run.best().load()`."
         )
 
 
@@ -111,8 +113,8 @@ def _cut(module: Any, layer: int, depth: int) -> Any:
 
 def _save_tokenizer(model: LoadedModel, folder: Path) -> None:
     tokenizer = deepcopy(model.tokenizer.of_transformers)
-    tokenizer.padding_side = (
-        "right"  # positions then count from the first token, also without a mask
+    tokenizer.padding_side = (  # positions then count from the first token, also without a mask
+        "right"
     )
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token or tokenizer.bos_token
     tokenizer.model_max_length = model.max_length
@@ -236,8 +238,9 @@ def _check_equal(
         allowed = max(TOLERANCE, 4 * torch.finfo(states.dtype).eps)
         if not difference <= allowed * np.abs(vector).max():
             raise DataError(
-                f"A {module.config.model_type} cut after layer {layer} gives other vectors (by up to "
-                f"{difference:.2g}), so it is not saved. Read the layer with `run.best().load()` instead."
+                f"A {module.config.model_type} cut after layer {layer} gives other vectors (by up"
+                f" to {difference:.2g}), so it is not saved. Read the layer with"
+                " `run.best().load()` instead."
             )
 
 

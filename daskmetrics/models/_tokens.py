@@ -173,9 +173,10 @@ def _load(location: Location) -> Any:
 def _check_vocabulary(tokenizer: Any, which: str) -> None:
     if len(tokenizer) - len(set(tokenizer.all_special_ids)) < _ORDINARY:
         raise DataError(
-            f"The tokenizer {which} has no vocabulary ({len(tokenizer)} tokens, nearly all special): all "
-            "texts would be the same to the model. Copy tokenizer.json and tokenizer_config.json of the base model "
-            "into the folder, or write them with the save_pretrained of its tokenizer."
+            f"The tokenizer {which} has no vocabulary ({len(tokenizer)} tokens, nearly all"
+            " special): all texts would be the same to the model. Copy tokenizer.json and"
+            " tokenizer_config.json of the base model into the folder, or write them with the"
+            " save_pretrained of its tokenizer."
         )
 
 
@@ -202,9 +203,10 @@ def _check_distinct(texts: Sequence[str], rows: Sequence[np.ndarray], max_length
     if lost and (len(distinct) == 1 or lost > max(1, _LOST * total)):
         text, other, *_ = max(distinct, key=len)
         raise DataError(
-            f"{lost} of {total} distinct texts become the same tokens as another text, such as {text[:50]!r} and "
-            f"{other[:50]!r}. The tokenizer does not know their characters or is not the one of this model: copy "
-            "tokenizer.json and tokenizer_config.json of the base model, or choose texts in a language that it reads."
+            f"{lost} of {total} distinct texts become the same tokens as another text, such as"
+            f" {text[:50]!r} and {other[:50]!r}. The tokenizer does not know their characters or is"
+            " not the one of this model: copy tokenizer.json and tokenizer_config.json of the base"
+            " model, or choose texts in a language that it reads."
         )
 
 

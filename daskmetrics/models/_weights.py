@@ -235,7 +235,8 @@ def _target(
         return inner
     if inner.partition(".")[0] in {parameter.partition(".")[0] for parameter in parameters}:
         raise DataError(
-            f"The adapter in '{path}' changes {name}, which a {type(module).__name__} does not have."
+            f"The adapter in '{path}' changes {name}, which a {type(module).__name__} does not"
+            " have."
         )
     return None
 

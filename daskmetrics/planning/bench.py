@@ -210,9 +210,12 @@ def _trial(
         raise DaskmetricsError(
             "The work did not finish a single unit. Run it once without bench to see why."
         )
-    return BenchTrial(
-        profile.workers, result.seconds, units, repeat, start + result.start, result.sequences
-    ), result
+    return (
+        BenchTrial(
+            profile.workers, result.seconds, units, repeat, start + result.start, result.sequences
+        ),
+        result,
+    )
 
 
 def warm() -> None:
@@ -445,10 +448,10 @@ def program_runner(model: Model, config: Config) -> Iterator[Runner]:
             wall = time.perf_counter() - began
             if meter.first is None or meter.latest is None or meter.first[1] == meter.latest[1]:
                 raise ConfigError(
-                    f"'{name}' reported fewer than two steps, so that it cannot be timed. Report "
-                    "them by daskmetrics.progress(step, total) or a bar of tqdm; if it resumed from "
-                    f"what an earlier trial saved, give it an argument with {TRIAL}, such as "
-                    f"--output_dir {TRIAL}/out."
+                    f"'{name}' reported fewer than two steps, so that it cannot be timed. Report"
+                    " them by daskmetrics.progress(step, total) or a bar of tqdm; if it resumed"
+                    f" from what an earlier trial saved, give it an argument with {TRIAL}, such as"
+                    f" --output_dir {TRIAL}/out."
                 )
             (start, first), (end, last) = meter.first, meter.latest
             seconds = end - start

@@ -328,8 +328,9 @@ def texts_of(experiment: Experiment) -> str:
     counts = {
         "counted": len(tasks) - assumed - listed,
         "as the benchmark lists them": listed,
-        f"with an estimated {UNKNOWN_TASK.texts:,} texts each, since their data is not on this "
-        "machine and no benchmark here lists their size": assumed,
+        f"with an estimated {UNKNOWN_TASK.texts:,} texts each, since their data is not on this machine and no benchmark here lists their size": (
+            assumed
+        ),
     }
     bases = ", ".join(f"{count:,} {basis}" for basis, count in counts.items() if count)
     total = plural(sum(size.texts for size in sizes), "text")

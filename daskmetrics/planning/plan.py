@@ -142,8 +142,8 @@ def propose(path: Path, request: PlanRequest) -> Proposal:
     for model in config.models:
         if model.program:
             raise ConfigError(
-                f"Model '{model.name}' is trained by a program, whose time is not known: measure it "
-                f"with daskmetrics bench {model.program.script} --ranks 1,2."
+                f"Model '{model.name}' is trained by a program, whose time is not known: measure it"
+                f" with daskmetrics bench {model.program.script} --ranks 1,2."
             )
     folder = RunFolder(request.folder or RUNS / config.name)
     prepared = prepare(config)

@@ -73,8 +73,8 @@ class Prediction:
             verb = "took"
             remaining = ""
         return (
-            f"{value} predicted ({low} to {high}; {self.source}), {verb} {duration(self.expected)}: "
-            f"{abs(self.error):.0%} {direction}, {position} the bounds{remaining}"
+            f"{value} predicted ({low} to {high}; {self.source}), {verb} {duration(self.expected)}:"
+            f" {abs(self.error):.0%} {direction}, {position} the bounds{remaining}"
         )
 
 

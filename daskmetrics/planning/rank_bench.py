@@ -117,7 +117,8 @@ def _allreduce(
                 f"{took / (took + computing):.1%}",
             ),
         ),
-        f"{training.name}: gradients of {size_text(gradient)} in {plural(len(buckets(gradient)), 'bucket')}",
+        f"{training.name}: gradients of {size_text(gradient)} in"
+        f" {plural(len(buckets(gradient)), 'bucket')}",
         tuple(_remarks(placements, measured, times)),
     )
     # an exchange takes (1 - 1/n) of what it takes among very many ranks
@@ -156,14 +157,19 @@ def _remarks(
     measured: Sequence[Mapping[str, Any]],
     times: Sequence[float],
 ) -> Iterator[str]:
-    yield f"own work of a step by rank: {shortened([format_time(seconds) for seconds in times], 16)}"
+    yield (
+        f"own work of a step by rank: {shortened([format_time(seconds) for seconds in times], 16)}"
+    )
     for rank, factor in slow(times).items():
         yield (
             f"SLOW: {placements[rank]}: its own work takes {factor:.2f} times as long as that of "
             "the other ranks"
         )
     if measured[0]["backend"] == "nccl":
-        yield "predicted: what remains of the exchange after the backward pass, at least its last bucket"
+        yield (
+            "predicted: what remains of the exchange after the backward pass, at least its last"
+            " bucket"
+        )
     else:
         yield "predicted: the whole exchange, since it uses the cores that compute"
     for placement, result in zip(placements, measured, strict=True):
@@ -200,10 +206,16 @@ def _loader(
     free = min(placement.host.available for placement in placements)
     notes = [
         f"a rank computes {computing:,.0f} samples/s",
-        f"a loader takes up to {resident / 2**30:.2f} GiB; {free / 2**30:.1f} GiB are free for {plural(ranks, 'rank')} "
-        f"on a node, whose cores and memory are enough for {plural(allowed, 'loader')} per rank",
+        (
+            f"a loader takes up to {resident / 2**30:.2f} GiB; {free / 2**30:.1f} GiB are free for"
+            f" {plural(ranks, 'rank')} on a node, whose cores and memory are enough for"
+            f" {plural(allowed, 'loader')} per rank"
+        ),
         f"recommended: ddp.loaders: {advised(best, computing, allowed)}",
-        "start: until the first step of a pass; persistent loaders, which training uses, start once",
+        (
+            "start: until the first step of a pass; persistent loaders, which training uses, start"
+            " once"
+        ),
     ]
     if "pinned" not in variants:
         notes.append("pinned: not measured, since there is no GPU")

@@ -105,8 +105,9 @@ class BackgroundRun:
 
         if self.running and needs_this_loop(self._given):
             raise ConfigError(
-                "The run's cluster lives in this event loop, which waiting would block. Use 'async with' in place of "
-                "'with', 'await run' in place of run.wait(), and: await asyncio.to_thread(run.stop). The run goes on."
+                "The run's cluster lives in this event loop, which waiting would block. Use 'async"
+                " with' in place of 'with', 'await run' in place of run.wait(), and: await"
+                " asyncio.to_thread(run.stop). The run goes on."
             )
 
     def __repr__(self) -> str:

@@ -68,7 +68,10 @@ def _mean(run: Run, other: Run, compared: ArmComparison) -> str:
         if overall.arm in pair:
             pair.remove(overall.arm)
             relation = overall.relation(pair[0], compared.difference)
-    return f"{compared.arm} scores {apart(compared.difference)} more than {compared.other}, {relation}."
+    return (
+        f"{compared.arm} scores {apart(compared.difference)} more than {compared.other},"
+        f" {relation}."
+    )
 
 
 def _agreement(title: str, shared: Agreement, left_out: Sequence[str]) -> Table:

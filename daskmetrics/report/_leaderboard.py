@@ -235,7 +235,8 @@ class Leaderboard:
         ranked = [row for row in self.arms if row.mean is not None]
         if not ranked:
             raise DataError(
-                "No candidate was scored on every task of the objective, so there is no mean score to draw."
+                "No candidate was scored on every task of the objective, so there is no mean score"
+                " to draw."
             )
         by_layer = self._checkpoint is not None and not self._several_readouts
         return mean_scores(ranked, by_layer, ax)

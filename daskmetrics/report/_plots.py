@@ -234,5 +234,6 @@ def _check(ax: Axes | None, interactive: bool) -> None:
         need_matplotlib()
     elif ax is not None:
         raise ConfigError(
-            "An interactive figure cannot be drawn on axes of matplotlib: leave out ax or interactive."
+            "An interactive figure cannot be drawn on axes of matplotlib: leave out ax or"
+            " interactive."
         )

@@ -268,10 +268,14 @@ def trade_offs_table(compared: TradeOffs) -> Table:
         rows.append((*score, str(cost.layers), kept, si(cost.flops), speed, *sizes))
     tokens = sorted({math.floor(size.tokens) for size in compared.sizes.values()})
     notes = (
-        f"The best of {plural(len(compared.arms), 'candidate')} scored on all tasks at each cost. "
-        "Gain: above the row before.",
-        f"For a text of {', '.join(map(str, tokens))} tokens. Texts/s: measured for the deepest "
-        "layer.",
+        (
+            f"The best of {plural(len(compared.arms), 'candidate')} scored on all tasks at each"
+            " cost. Gain: above the row before."
+        ),
+        (
+            f"For a text of {', '.join(map(str, tokens))} tokens. Texts/s: measured for the deepest"
+            " layer."
+        ),
         *unpaired(row.gain for row in compared.front),
     )
     if not all(size.is_measured for size in compared.sizes.values()):

@@ -78,7 +78,10 @@ def _describe(entry: events.Event) -> str:
             return f"{name}  decision {pick['index']} ({pick['stage']}), seed {note.get('seed')}"
         case events.RunStarted():
             machine = ", ".join(f"{name} {value}" for name, value in entry.environment.items())
-            return f"{entry.name}: {entry.checkpoints:,} checkpoints, {len(entry.tasks)} tasks; {machine}"
+            return (
+                f"{entry.name}: {entry.checkpoints:,} checkpoints, {len(entry.tasks)} tasks;"
+                f" {machine}"
+            )
         case events.SearchEnded():
             name = "best candidate" if entry.confirmed else "expected to be the best:"
             return f"{name} {entry.best_arm}, probability {entry.probability_best:.2f}"

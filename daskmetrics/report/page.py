@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 GENERATOR = f"daskmetrics {version('daskmetrics')}"
 EMBEDDED = 1_000_000  # bytes of static figures within the page, for readers without JavaScript
 MOST_ROWS = 200  # of the leaderboard: the page of thousands of candidates stays small
-POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; style-src 'unsafe-inline'"
+POLICY = (
+    "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; style-src"
+    " 'unsafe-inline'"
+)
 
 
 def write_page(run: Run, vectors: bool = False) -> Path:

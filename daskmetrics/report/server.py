@@ -42,7 +42,10 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; connect-src 'self'; form-action 'self'; script-src 'nonce-{}'"
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; connect-src 'self'; form-action 'self';"
+    " script-src 'nonce-{}'"
+)
 
 
 class RunServer:
@@ -168,8 +171,10 @@ class _RunPage(_Page):
             "title": name,
             "run": run,
             "progress": run.done,
-            "report": self.server.runs.file_of_report(name, "index.html")
-            and f"../report/{name}/index.html",
+            "report": (
+                self.server.runs.file_of_report(name, "index.html")
+                and f"../report/{name}/index.html"
+            ),
             "latest": [
                 (pick, overview.score_of(run, pick)) for pick in reversed(run.picks[-LATEST:])
             ],

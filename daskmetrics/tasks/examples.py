@@ -211,9 +211,9 @@ def divide(tasks: Sequence[Task], share: float) -> tuple[tuple[Task, ...], tuple
         if len(indivisible) > NAMED:
             named.append(f"{len(indivisible) - NAMED} other tasks")
         raise ConfigError(
-            f"'search.confirm: fresh' keeps back part of each task's items, and {listed(named)} cannot be divided. Use "
-            "built-in tasks or your own texts (stdlib:NAME, file:PATH), give your task a method part(portion), or "
-            "remove 'search.confirm'."
+            f"'search.confirm: fresh' keeps back part of each task's items, and {listed(named)}"
+            " cannot be divided. Use built-in tasks or your own texts (stdlib:NAME, file:PATH),"
+            " give your task a method part(portion), or remove 'search.confirm'."
         )
     divisible = cast(Sequence[ExampleTask], tasks)
     seen: tuple[Task, ...] = tuple(task.part(Portion(share, fresh=False)) for task in divisible)
@@ -252,8 +252,8 @@ def part_of(
         problem = f"the items {where} would have only one label"
     if problem:
         raise ConfigError(
-            f"'search.confirm: fresh' keeps back {portion.share:.0%} of the items: {problem} for the task '{name}'. "
-            "Give it more items, or remove 'search.confirm'."
+            f"'search.confirm: fresh' keeps back {portion.share:.0%} of the items: {problem} for"
+            f" the task '{name}'. Give it more items, or remove 'search.confirm'."
         )
     fitted = chosen[:0]
     if portion.fresh and fits:

@@ -242,7 +242,8 @@ def _read(path: Path) -> list[PlacedRow]:
         rows = list(read_rows(path))
     if not rows:
         raise ConfigError(
-            f"'{path}' has no rows. It needs a header and rows, or one folder of text files per class."
+            f"'{path}' has no rows. It needs a header and rows, or one folder of text files per"
+            " class."
         )
     return rows
 
@@ -332,8 +333,9 @@ def _kind(
             example = _proposed(frame)
         required = "; ".join(f"{kind}: {', '.join(REQUIRED[kind])}" for kind in kinds)
         raise ConfigError(
-            f"'{path}' has the columns {', '.join(frame.columns)}, which fit no kind of task. Required columns: "
-            f"{required}. Name the columns, for instance: file:{path.name}({example})"
+            f"'{path}' has the columns {', '.join(frame.columns)}, which fit no kind of task."
+            f" Required columns: {required}. Name the columns, for instance:"
+            f" file:{path.name}({example})"
         )
     if fitting[0] == "reranking" and not requested:
         # candidates of relevance 0 make a reranking; a row without a query, or none that is not
@@ -460,8 +462,8 @@ def _by_label(table: _Table, fewest: int = 2) -> Examples:
             column = table.columns["label"]
             remedy += f". For a regression, they are grades: grade={column}"
         raise table.error(
-            f" has {plural(count, 'text')} with the label '{rarest}', and {len(counts)} labels in all; each label needs "
-            f"at least {fewest} texts. {remedy}"
+            f" has {plural(count, 'text')} with the label '{rarest}', and {len(counts)} labels in"
+            f" all; each label needs at least {fewest} texts. {remedy}"
         )
     index = {label: i for i, label in enumerate(sorted(counts))}
     return Examples(texts, tuple(index[label] for label in labels))
@@ -505,7 +507,8 @@ def _reranking(table: _Table) -> Examples:
     examples = _judged(table)
     if all(relevance > 0 for _, _, relevance in examples.judgements):
         raise table.error(
-            " has no candidate of relevance 0, so every order is equally good. Use kind=retrieval instead."
+            " has no candidate of relevance 0, so every order is equally good. Use kind=retrieval"
+            " instead."
         )
     return examples
 
@@ -535,7 +538,8 @@ def _judged(table: _Table) -> Examples:
     for query, number in queries.items():
         if number not in answered:
             raise table.error(
-                f" has no relevant document for the query '{query[:60]}'. Add one or remove the query."
+                f" has no relevant document for the query '{query[:60]}'. Add one or remove the"
+                " query."
             )
     judgements = tuple((*pair, relevance) for pair, relevance in by_pair.items())
     return Examples((*queries, *documents), judgements=judgements, queries=len(queries))
@@ -615,7 +619,7 @@ def _check_columns(table: _Table, rows: pd.DataFrame) -> None:
         texts = rows.groupby("text")["label"]
         if len(texts) == rows["label"].nunique() and (texts.nunique() == 1).all():
             raise table.error(
-                f": all rows of a label have the same text, so a score would say nothing. Is "
+                ": all rows of a label have the same text, so a score would say nothing. Is "
                 f"'{columns['text']}' the column of the texts? Name it: text=COLUMN"
             )
 
@@ -647,8 +651,9 @@ def _skewed(table: _Table) -> Iterator[str]:
         counts = table.rows[role].value_counts()
         if counts.iloc[0] > _MOST * len(table.rows):
             yield (
-                f"{counts.iloc[0]:,} of {plural(len(table.rows), 'row')} have the same "
-                f"'{table.columns[role]}', {counts.index[0]}: the score says little about the others."
+                f"{counts.iloc[0]:,} of {plural(len(table.rows), 'row')} have the same"
+                f" '{table.columns[role]}', {counts.index[0]}: the score says little about the"
+                " others."
             )
 
 

@@ -379,8 +379,8 @@ def load(target: str, content: Key | None = None, selection: Selection | None = 
     others = set(task.metadata.modalities) - {"text"}
     if others:
         raise ConfigError(
-            f"'mteb:{target}' has {' and '.join(sorted(others))} to embed; only tasks of texts alone "
-            "can be scored. Leave it out."
+            f"'mteb:{target}' has {' and '.join(sorted(others))} to embed; only tasks of texts"
+            " alone can be scored. Leave it out."
         )
     if selection:
         task.hf_subsets = list(selection.subsets)

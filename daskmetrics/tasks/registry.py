@@ -83,7 +83,8 @@ def resolve(names: Sequence[str]) -> tuple[Task, ...]:
     duplicates = [name for name, count in counts.items() if count > 1]
     if duplicates:
         raise ConfigError(
-            f"Two tasks are named '{duplicates[0]}'. Scores are stored by name: rename one of the files."
+            f"Two tasks are named '{duplicates[0]}'. Scores are stored by name: rename one of the"
+            " files."
         )
     return tuple(tasks)
 
@@ -102,7 +103,8 @@ def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
         return mteb_task(name.removeprefix(MTEB), options)
     if options and name in makers:
         raise ConfigError(
-            f"Task '{text}': '{name}' does not have these options. Only classifications of 'stdlib:' have one: probe."
+            f"Task '{text}': '{name}' does not have these options. Only classifications of"
+            " 'stdlib:' have one: probe."
         )
     module, colon, _ = text.partition(":")
     if colon and f"{module}:" not in RESERVED:

@@ -117,8 +117,8 @@ def roles_of(task: Task) -> Sequence[Role | None]:
         roles = task.roles()
     if len(roles) != texts or not set(roles) <= {"query", "document", None}:
         raise DataError(
-            f"The roles() of task '{task.name}' must be 'query', 'document' or None for each of its {texts} texts, got "
-            f"{len(roles)}: {', '.join(sorted(map(str, set(roles))))}."
+            f"The roles() of task '{task.name}' must be 'query', 'document' or None for each of its"
+            f" {texts} texts, got {len(roles)}: {', '.join(sorted(map(str, set(roles))))}."
         )
     return roles
 

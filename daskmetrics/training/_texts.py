@@ -41,8 +41,8 @@ def files(source: str) -> tuple[Path, ...]:
         return matches
     if not path.is_file():
         raise ConfigError(
-            f"No corpus file '{path}'. Give a text file with one text per line, a table, a folder, or "
-            "'stdlib'."
+            f"No corpus file '{path}'. Give a text file with one text per line, a table, a folder,"
+            " or 'stdlib'."
         )
     return (path,)
 

@@ -97,8 +97,10 @@ def rows(name: str, recipe: Recipe, folder: Path, workers: int) -> list[tuple[st
         ("ranks", ranks),
         (
             "effective batch",
-            f"{sequences} sequences = {recipe.batch} per pass x {recipe.accumulate} passes x "
-            f"{recipe.ranks} ranks; {sequences * recipe.context:,} tokens",
+            (
+                f"{sequences} sequences = {recipe.batch} per pass x {recipe.accumulate} passes x "
+                f"{recipe.ranks} ranks; {sequences * recipe.context:,} tokens"
+            ),
         ),
         ("learning rate", f"{recipe.learning_rate:.4g}, cosine"),
         ("steps", steps),

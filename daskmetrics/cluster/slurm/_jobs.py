@@ -235,7 +235,10 @@ def _update(job: Job, snapshot: Snapshot, rules: Rules) -> _JobUpdate:
     )
     job = replace(job, incomplete_since=incomplete_since)
     if late and not tasks:
-        end = f"on {queued.nodes} has run for {rules.connect_within:g} s, but its worker did not arrive"
+        end = (
+            f"on {queued.nodes} has run for {rules.connect_within:g} s, but its worker did not"
+            " arrive"
+        )
         return _JobUpdate(job, end, cancel=True)
 
     seconds_left = math.inf

@@ -203,8 +203,8 @@ class Supervisor:
                 self.on_message(line)
             for job in decision.newly_excluded:
                 self.on_message(
-                    f"{state.jobs.failed_on[job.node]} jobs were lost at their start on {job.node}: "
-                    f"further {state.pool.name} jobs exclude it.{self._end_of_log(job)}"
+                    f"{state.jobs.failed_on[job.node]} jobs were lost at their start on {job.node}:"
+                    f" further {state.pool.name} jobs exclude it.{self._end_of_log(job)}"
                 )
             if decision.cancel:
                 # a job may have ended meanwhile; what remains is cancelled again at the end
@@ -276,7 +276,8 @@ class Supervisor:
                 submission = patiently(
                     partial(self._sbatch, pool, launch),
                     lambda reason: self.on_message(
-                        f"sbatch gave {reason}: further {pool.name} jobs wait for it, and the run goes on."
+                        f"sbatch gave {reason}: further {pool.name} jobs wait for it, and the run"
+                        " goes on."
                     ),
                 )
                 job_id = await asyncio.shield(submission)

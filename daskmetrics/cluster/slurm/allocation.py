@@ -66,9 +66,9 @@ def present(environment: Mapping[str, str]) -> Allocation:
     job = environment.get(JOB)
     if job is None or shutil.which("srun") is None:
         raise ConfigError(
-            f"--in-job needs a Slurm allocation, but this process is not in one ({JOB} is not set). "
-            "Make one with 'salloc --gres=gpu:4' and run this inside it, or from a job script; or "
-            "let daskmetrics submit its own jobs, with --cluster PROFILE instead of --in-job."
+            f"--in-job needs a Slurm allocation, but this process is not in one ({JOB} is not set)."
+            " Make one with 'salloc --gres=gpu:4' and run this inside it, or from a job script; or"
+            " let daskmetrics submit its own jobs, with --cluster PROFILE instead of --in-job."
         )
     return parse_allocation(job, slurm("scontrol", "--oneliner", "--details", "show", "job", job))
 

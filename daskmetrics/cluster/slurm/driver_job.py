@@ -131,8 +131,8 @@ def describe(job: Submitted, state: JobState | None) -> str:
         return f"Slurm has forgotten job {job.job}, submitted {job.since}. Its log: {job.log}"
     if out_of_time(state):
         return (
-            f"Job {job.job} ran out of its walltime. Submit the same command again to resume; for more "
-            f"time, set cluster.driver_directives: ['--time=...']. Its log: {job.log}"
+            f"Job {job.job} ran out of its walltime. Submit the same command again to resume; for"
+            f" more time, set cluster.driver_directives: ['--time=...']. Its log: {job.log}"
         )
     text = f"Job {job.job} is {state.name.lower()}"
     if state.reason:

@@ -277,7 +277,8 @@ def _check_function(spec: MapSpec, client: Client) -> None:
             break
     if error is not None:
         raise ConfigError(
-            f"The workers cannot load {name}: {describe(error)}. Install '{name.partition(':')[0]}' on the workers, or "
-            "refer to the function by its file (module.py:function); in Python, "
-            "cloudpickle.register_pickle_by_value(module) sends the module to the workers."
+            f"The workers cannot load {name}: {describe(error)}. Install '{name.partition(':')[0]}'"
+            " on the workers, or refer to the function by its file (module.py:function); in"
+            " Python, cloudpickle.register_pickle_by_value(module) sends the module to the"
+            " workers."
         )

@@ -116,7 +116,8 @@ def earlier_state(spec: MapSpec, entries: Sequence[Event], state: str) -> int:
             until = datetime.fromisoformat(state).timestamp()
         except ValueError:
             raise ConfigError(
-                f"'--resume-from {state}' is neither a number of items (100) nor a time (2026-05-01T16:30)."
+                f"'--resume-from {state}' is neither a number of items (100) nor a time"
+                " (2026-05-01T16:30)."
             ) from None
         later = (
             i for i, entry in enumerate(entries) if isinstance(entry, Record) and entry.at > until
@@ -179,7 +180,8 @@ def read_map(folder: str | Path) -> RecordedMap:
     header = latest(entries, MapStarted)
     if header is None:
         raise ConfigError(
-            f"The run in '{run.path}' is not a map. Start one with: daskmetrics map module.py:function"
+            f"The run in '{run.path}' is not a map. Start one with: daskmetrics map"
+            " module.py:function"
         )
     if not run.items.is_file():
         raise DataError(f"'{run.items}' is missing. {REMEDY}")
@@ -251,7 +253,10 @@ class Verification:
         fields = Counter(difference.field for difference in self.differences)
         differing = {difference.item for difference in self.differences}
         lines = [
-            f"{self.lines} lines of the journal are intact; {self.results} of {self.items} items are finished.",
+            (
+                f"{self.lines} lines of the journal are intact; {self.results} of {self.items}"
+                " items are finished."
+            ),
             f"Items recorded more than once: {', '.join(self.duplicates) or 'none'}.",
             f"Run again: {self.sampled} items, {len(differing)} differ.",
             *(f"  {name}: differs in {n} of {self.sampled}" for name, n in fields.most_common()),
@@ -315,7 +320,8 @@ def verify(
     if chosen and function is None:
         if not header.reference:
             raise ConfigError(
-                f"The journal does not record which module defines {header.function}: give it as function=."
+                f"The journal does not record which module defines {header.function}: give it as"
+                " function=."
             )
         function = load(header.reference)
     differences: list[ResultDifference] = []
@@ -404,7 +410,8 @@ def folder_of(path: str | Path, runs: str | Path = "runs") -> Path:
             counts[folder] = sum(result.key in keys for result in results(folder))
     if not counts.total():
         raise ConfigError(
-            f"No map in '{runs}' has the items of '{path}'. Name its run: daskmetrics runs verify {path} --run FOLDER"
+            f"No map in '{runs}' has the items of '{path}'. Name its run: daskmetrics runs verify"
+            f" {path} --run FOLDER"
         )
     return counts.most_common(1)[0][0]
 

@@ -91,8 +91,9 @@ def content_hash(value: Any) -> Key:
         return str(tokenize(value, ensure_deterministic=True))
     except (RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
         raise ConfigError(
-            f"{_short_text(value)} ({type(value).__name__}) has no reproducible content, so a resumed run could not "
-            f"recognize it: {error}. Map over numbers, text, lists, dicts, arrays or dataclasses."
+            f"{_short_text(value)} ({type(value).__name__}) has no reproducible content, so a"
+            f" resumed run could not recognize it: {error}. Map over numbers, text, lists, dicts,"
+            " arrays or dataclasses."
         ) from None
 
 
@@ -134,13 +135,15 @@ def read_items(path: Path, types: Mapping[str, str] = MappingProxyType({})) -> l
     suffix = format_of(path)
     if suffix != ".txt" and suffix not in READERS:
         raise ConfigError(
-            f"Cannot read items from '{path}': the suffix must be one of {', '.join(READERS)}, .txt."
+            f"Cannot read items from '{path}': the suffix must be one of {', '.join(READERS)},"
+            " .txt."
         )
     if not path.is_file():
         raise ConfigError(f"File '{path}' does not exist.")
     if types and suffix not in (".csv", ".tsv"):
         raise ConfigError(
-            f"'{path}' has no columns of texts: --types is for CSV and TSV files. Remove the option."
+            f"'{path}' has no columns of texts: --types is for CSV and TSV files. Remove the"
+            " option."
         )
     values: list[Any]
     match suffix:
@@ -172,7 +175,8 @@ def _typed(
             values[name] = math.nan
         if "_" in text or not math.isfinite(values[name]):
             raise ConfigError(
-                f"'{path}', {line}, column '{name}': got '{text}', not a finite number of type {kind}."
+                f"'{path}', {line}, column '{name}': got '{text}', not a finite number of type"
+                f" {kind}."
             )
     return values
 
@@ -240,8 +244,9 @@ def prepare(function: Callable[..., Any], version: str | None = None) -> Prepare
         ) from None
     if len(payload) > LARGEST_PAYLOAD:
         raise ConfigError(
-            f"{name} carries {len(payload) / 2**20:.0f} MiB; the limit is {LARGEST_PAYLOAD // 2**20} MiB, "
-            "since it is sent with every batch. Read the data from a file, once per worker (functools.cache)."
+            f"{name} carries {len(payload) / 2**20:.0f} MiB; the limit is"
+            f" {LARGEST_PAYLOAD // 2**20} MiB, since it is sent with every batch. Read the data"
+            " from a file, once per worker (functools.cache)."
         )
     keywords = _keywords(function)
     return PreparedFunction(
@@ -377,7 +382,8 @@ def _import(source: str) -> ModuleType:
     if is_file:
         if _file_of(module) != path:
             raise ConfigError(
-                f"'{path.name}' has the name of a module that is already loaded ('{name}'): rename it."
+                f"'{path.name}' has the name of a module that is already loaded ('{name}'):"
+                " rename it."
             )
         for other in set(sys.modules) - before:
             if _file_of(sys.modules[other]).parent == path.parent:
@@ -421,8 +427,8 @@ def run_call(
         result = to_json(function(value, **keywords), "", not_finite)
         if len(json.dumps(result)) > LARGEST_VALUE:
             raise DataError(
-                f"The function returned more than {LARGEST_VALUE:,} characters. Write them to a file "
-                "and return its name."
+                f"The function returned more than {LARGEST_VALUE:,} characters. Write them to a"
+                " file and return its name."
             )
         if not_finite:
             status, reason = "nan", f"not finite: {', '.join(not_finite[:8])}"

@@ -75,7 +75,8 @@ def check_output(path: Path) -> None:
     """Check before the run that results can be written to a path; raises ConfigError if not."""
     if path.suffix not in SUFFIXES:
         raise ConfigError(
-            f"Cannot write results to '{path.name}': the suffix must be one of {', '.join(SUFFIXES)}."
+            f"Cannot write results to '{path.name}': the suffix must be one of"
+            f" {', '.join(SUFFIXES)}."
         )
     if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise ConfigError(
@@ -222,7 +223,8 @@ def summary_text(results: Sequence[ItemResult], total: int) -> str:
     lines = [f"{counts}."]
     if names := _beyond_64_bits(frame(results)):
         lines.append(
-            f"  no statistics of {listed(names)}: integers of more than 64 bits; JSON Lines holds them"
+            f"  no statistics of {listed(names)}: integers of more than 64 bits; JSON Lines holds"
+            " them"
         )
     for status, reason, names in causes(results).to_numpy():
         lines.append(f"  {len(names)} x {status}: {reason}")

@@ -176,7 +176,8 @@ def _account(facts: Facts, partition: Partition) -> Iterator[Finding]:
     if partition.accounts and name not in partition.accounts:
         accepted = ", ".join(partition.accounts)
         yield failure(
-            f"partition {partition.name} accepts only the accounts {accepted}, got {name or 'none'}",
+            f"partition {partition.name} accepts only the accounts {accepted}, got"
+            f" {name or 'none'}",
             f"--set cluster.account={partition.accounts[0]}, or another partition",
         )
     if accounts and name and name not in accounts:

@@ -373,9 +373,9 @@ def _layers(drawn: xarray.Dataset, suite: Suite, note: str) -> Picture:
 def trade_offs(run: RecordedRun) -> Picture:
     """Scores against what arms take."""
     caption = (
-        "Each point is a candidate that was scored on every task of the objective. The line is the best "
-        "score at each cost, with its standard error. Operations are those of a forward pass up to "
-        "the layer."
+        "Each point is a candidate that was scored on every task of the objective. The line is the"
+        " best score at each cost, with its standard error. Operations are those of a forward pass"
+        " up to the layer."
     )
     figure = trade_off_panels(run.trade_offs())
     return Picture("tradeoffs", "Score against cost", caption, figure)
@@ -388,9 +388,9 @@ def _path(run: RecordedRun) -> Picture:
     search_path(figure.subplots(), decisions(path, expectation_of(run)), path)
     figure.legend(**ABOVE)
     caption = (
-        "The greatest mean score among the candidates scored on every task so far, and every "
-        "decision at the score that its candidate is expected to have by now. The search follows its policy, and "
-        "ends by scoring the leader on the remaining tasks."
+        "The greatest mean score among the candidates scored on every task so far, and every"
+        " decision at the score that its candidate is expected to have by now. The search follows"
+        " its policy, and ends by scoring the leader on the remaining tasks."
     )
     if run.picks[-1]["index"] >= len(run.picks):
         caption += " Decisions with a result from an earlier search of this run are not drawn."

@@ -26,14 +26,22 @@ from daskmetrics.report.plots.quantities import (
 
 MANY = 2000  # arms from which on errors of metrics are left out, for the size of the page
 CAPTIONS = {
-    "map": "Training steps from left to right, layers from below (0 is the embedding). Star: the best; circle: the "
-    "last layer; grey: no value.",
-    "lines": "Along the layers, with standard errors: a line for each task of a single checkpoint, for each of several "
-    "models, or for a few checkpoints of a model, later ones lighter.",
-    "comparison": "Each point is a candidate: does one quantity say what the other is? A metric that predicts the score "
-    "would show a line. Selected ones are selected in every figure.",
-    "search": "The greatest mean score among the candidates scored on every task so far, and "
-    "every decision at the score that its candidate is expected to have by now.",
+    "map": (
+        "Training steps from left to right, layers from below (0 is the embedding). Star: the best;"
+        " circle: the last layer; grey: no value."
+    ),
+    "lines": (
+        "Along the layers, with standard errors: a line for each task of a single checkpoint, for"
+        " each of several models, or for a few checkpoints of a model, later ones lighter."
+    ),
+    "comparison": (
+        "Each point is a candidate: does one quantity say what the other is? A metric that predicts"
+        " the score would show a line. Selected ones are selected in every figure."
+    ),
+    "search": (
+        "The greatest mean score among the candidates scored on every task so far, and "
+        "every decision at the score that its candidate is expected to have by now."
+    ),
     "losses": "Mean loss on one batch that is the same for all checkpoints of a model.",
 }
 OF_ARMS = {"map", "lines", "comparison"}
