@@ -120,8 +120,9 @@ def refs_of(model: Model) -> tuple[Refs | None, str]:
             raise not_here(model.source, silence)
         raise ConfigError(
             f"Model '{model.name}': 'revisions: {model.revisions}' needs the list of branches of"
-            f" {model.source}, which is not on this machine, and {silence}. 'daskmetrics runs"
-            f" prefetch CONFIG' on a machine with a network keeps the list in '{cache_folder()}'."
+            f" {model.source}, which is not on this machine, and {silence}."
+            " 'daskmetrics runs prefetch CONFIG' on a machine with a network keeps the list in"
+            f" '{cache_folder()}'."
             " Or name the revisions: 'main', a list, or a range with an end such as 'every 1000 to"
             " 143000'."
         )

@@ -23,7 +23,6 @@ Modules with a leading underscore are internal.
 
 from typing import TYPE_CHECKING
 
-from daskmetrics.core.errors import ClusterLostError
 from daskmetrics.core.events import Record
 from daskmetrics.core.lazy import on_first_use
 from daskmetrics.core.retry import RetryPolicy
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from daskmetrics.execution.runner import run
 
 __all__ = [
-    "ClusterLostError",
     "Journal",
     "Record",
     "RetryPolicy",

@@ -81,7 +81,8 @@ def test_prompts_of_a_file_drop_blank_lines_and_copies(tmp_path: Path) -> None:
         (None, "No corpus file .* Give a text file"),
         (b"\n \n", "has 0 distinct prompts, but 2"),
         (b"one\none\n", "has 1 distinct prompts, but 2 .* Set corpus.prompts to 1"),
-        (b"\xff\xfe\n", "is not UTF-8"),
+        (b"\xff\xfe\n", "is UTF-16 text. Convert it"),
+        (b"\xe9\n", "is not UTF-8"),
     ],
 )
 def test_the_error_for_an_unusable_file_has_a_remedy(
