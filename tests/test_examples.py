@@ -30,6 +30,8 @@ ELSEWHERE = {
     "daskmetrics.experiment.watch_process.WatchCallback": "tests/experiment/test_watch.py",
     "daskmetrics.experiment.watch_process.WatchCallback.on_train_begin": "tests/experiment/test_watch.py",
     "daskmetrics.experiment.watch_process.WatchCallback.on_train_end": "tests/experiment/test_watch.py",
+    "daskmetrics.training.progress.ProgressCallback": "tests/experiment/test_watch.py",
+    "daskmetrics.training.progress.ProgressCallback.on_log": "tests/experiment/test_watch.py",
     "daskmetrics.models._encoder.Encoder": "tests/experiment/test_direct.py",
     "daskmetrics.models._encoder.Encoder.encode": "tests/experiment/test_direct.py",
     "daskmetrics.report._background.BackgroundRun": "tests/report/test_background.py",

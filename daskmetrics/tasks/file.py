@@ -329,7 +329,7 @@ def _kind(
     fitting = [kind for kind in fitting if named <= set(REQUIRED[kind])] or fitting
     if not fitting:
         example = f"{REQUIRED[kinds[-1]][-1]}=COLUMN"
-        if kinds[-1] == "classification":
+        if requested in (None, "classification"):
             example = _proposed(frame)
         required = "; ".join(f"{kind}: {', '.join(REQUIRED[kind])}" for kind in kinds)
         raise ConfigError(

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from tests.execution.disk_paths import SimPath
+from tests.execution.disk_paths import REGULAR, SimPath
 from tests.execution.truths import Crash
 
 TROUBLES = (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO, errno.ESTALE)
@@ -309,7 +309,9 @@ class Disk:
     def fstat(self, file: int) -> SimpleNamespace:
         self.step(writes=False)
         inode = self._inode(file)
-        return SimpleNamespace(st_dev=0, st_ino=inode.number, st_size=len(inode.data), st_mtime=0.0)
+        return SimpleNamespace(
+            st_dev=0, st_ino=inode.number, st_size=len(inode.data), st_mtime=0.0, st_mode=REGULAR
+        )
 
     def close(self, file: int) -> None:
         if self.now.dead:

@@ -9,6 +9,8 @@ from pathlib import PurePosixPath
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+REGULAR = 0o100600  # the mode of a file
+
 if TYPE_CHECKING:
     from tests.execution.disk import Disk, Inode
 
@@ -25,13 +27,20 @@ class SimPath(PurePosixPath):
 
     def stat(self) -> SimpleNamespace:
         self.disk.step(writes=False)
-        old = self.disk.seen.pop((self.disk.now.host, str(self)), None)
-        # a slow network file system: attributes of a moment ago
+        place = self.disk.now.host, str(self)
+        old = self.disk.seen.get(place)
+        # a slow network file system: attributes of a moment ago, until it asks the server
         if old and self.disk.random.random() < 0.5:
+            self.disk.seen.pop(place)
+        elif old:
             self.disk.happened["old attributes"] += 1
-            return SimpleNamespace(st_dev=0, st_ino=old[0], st_size=old[1], st_mtime=0.0)
+            return SimpleNamespace(
+                st_dev=0, st_ino=old[0], st_size=old[1], st_mtime=0.0, st_mode=REGULAR
+            )
         inode = self._inode()
-        return SimpleNamespace(st_dev=0, st_ino=inode.number, st_size=len(inode.data), st_mtime=0.0)
+        return SimpleNamespace(
+            st_dev=0, st_ino=inode.number, st_size=len(inode.data), st_mtime=0.0, st_mode=REGULAR
+        )
 
     def exists(self) -> bool:
         self.disk.step(writes=False)

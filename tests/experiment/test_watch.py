@@ -25,6 +25,7 @@ from daskmetrics.core.names import Arm, Cell
 from daskmetrics.core.results import Measured, Scored
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment._watch_rounds import _sorted_out
+from daskmetrics.training.progress import PIPE
 from tests.experiment import loop
 from tests.hub import serve
 
@@ -265,7 +266,7 @@ def test_a_training_loop_hands_checkpoints_over_and_does_not_wait(tmp_path):
     assert measured(tmp_path / "run") == {"out@step10": 1, "out@step20": 1}
 
 
-def test_a_trainer_of_transformers_has_its_checkpoints_scored(tmp_path):
+def test_a_trainer_of_transformers_has_its_checkpoints_scored(tmp_path, monkeypatch):
     pytest.importorskip(
         "accelerate", reason="the Trainer of transformers needs accelerate (extra 'dev')"
     )
@@ -285,6 +286,7 @@ def test_a_trainer_of_transformers_has_its_checkpoints_scored(tmp_path):
                 tmp_path / "fine-tuned",
                 max_steps=6,
                 save_steps=2,
+                logging_steps=2,
                 report_to="none",
                 use_cpu=True,
                 disable_tqdm=True,
@@ -295,7 +297,15 @@ def test_a_trainer_of_transformers_has_its_checkpoints_scored(tmp_path):
         )
         scoring = dm.WatchCallback(folder=tmp_path / "run", wait=True, **given)
         trainer.add_callback(scoring)
+        trainer.add_callback(dm.ProgressCallback())
+        reading, writing = os.pipe()
+        monkeypatch.setenv(PIPE, str(writing))  # as for a program that `train` started
         trainer.train()
+        os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as lines:
+        reports = [json.loads(line) for line in lines]
+    assert reports[-1].items() >= {"step": 6, "total": 6, "samples": 48.0}.items()
+    assert any(fact.get("loss", 0) > 0 for fact in reports)
     assert measured(tmp_path / "run") == {f"fine-tuned@checkpoint-{step}": 1 for step in (2, 4, 6)}
     assert (tmp_path / "fine-tuned" / FINISHED).exists()
     assert dm.open(tmp_path / "run").best().load().encode(["a text"]).shape == (1, 16)
