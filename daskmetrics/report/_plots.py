@@ -203,7 +203,7 @@ class Plots:
     def _shown(
         self, name: str, model: str | None, readout: str | None, ax: Axes | None, interactive: bool
     ) -> tuple[list[Field], Suite]:
-        """A quantity of the arms of a model, and of the mean score those of the tasks, too."""
+        """A quantity of the arms of a model, and of the mean score those of several tasks, too."""
         _check(ax, interactive)
         run = self._run
         metrics = analysis.metrics(run)
@@ -212,8 +212,9 @@ class Plots:
         suite = suite_of(run, model, readout)
         arms = drawn_arms(run, [suite], readout)
         if name == SCORE:
-            tasks = [task_field(run, task, arms) for task in run.tasks]
-            shown = [mean_field(run, arms), *tasks[:LINES]]
+            shown = [mean_field(run, arms)]
+            if len(run.tasks) > 1:  # the mean of one task is its score
+                shown += [task_field(run, task, arms) for task in run.tasks][:LINES]
         elif name in run.tasks:
             shown = [task_field(run, name, arms)]
         else:
