@@ -64,7 +64,10 @@ def answer_rows(answer: Answer) -> dict[str, str]:
     if overall.open and answer.ending == "budget":
         rows["Decide"] = f"daskmetrics run {run}/config.yaml --folder {run} --budget 1"
     elif items := overall.items_to_decide:
-        rows["Decide"] = f"about {items:.2g} times as many items, if the difference stays the same"
+        times = float(f"{items:.2g}")
+        rows["Decide"] = (
+            f"about {times:,.15g} times as many items, if the difference stays the same"
+        )
     return rows
 
 
