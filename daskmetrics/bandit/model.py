@@ -428,13 +428,15 @@ def fit_model_steps(problem: Problem, seen: Observations) -> Iterator[Covariance
     """Coordinate ascent: the best model so far, after every `TRIALS` trials of one changed
     hyperparameter.
 
-    The arms of one model and readout keep the defaults: estimates from their scores found the best
-    arm no sooner.
+    The arms of one model and readout keep the defaults if all errors are stated: estimates from
+    their scores found the best arm no sooner. Scores without an error may be noisy, and by how much
+    is one of the hyperparameters.
     """
     scores = _TrainingScores(problem, seen)
     (best,) = _standardised(scores, [Hyperparameters()])
     yield best
-    if len(seen) < FEWEST or len(problem.models) == len(problem.readouts) == 1:
+    is_one_model = len(problem.models) == len(problem.readouts) == 1
+    if len(seen) < FEWEST or (is_one_model and (seen.stderr > 0).all()):
         return
     (greatest,) = _log_posteriors(scores, [best])
     tried = {best.hyperparameters}

@@ -66,14 +66,10 @@ class LoadedModel:
         self,
         location: Location | InMemory,
         protocol: Protocol,
-        device: (
-            str
-            # by default the GPU, if there is one; that of a network in memory is its own
-            | None
-        ) = None,
-        following: (
-            Location | None
-        ) = None,  # will probably be loaded next: its weights are read in the background
+        # by default the GPU, if there is one; that of a network in memory is its own
+        device: str | None = None,
+        # will probably be loaded next: its weights are read in the background
+        following: Location | None = None,
     ) -> None:
         self.protocol = protocol
         if isinstance(location, InMemory):
