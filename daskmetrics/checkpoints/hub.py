@@ -117,7 +117,8 @@ def refs_of(model: Model) -> tuple[Refs | None, str]:
 
         cached = Path(constants.HF_HUB_CACHE) / f"models--{model.source.replace('/', '--')}"
         if not cached.is_dir():
-            raise not_here(model.source, silence)
+            error = not_here(model.source, silence)
+            raise ConfigError(f"{error}; all of 'revisions': daskmetrics runs prefetch CONFIG")
         raise ConfigError(
             f"Model '{model.name}': 'revisions: {model.revisions}' needs the list of branches of"
             f" {model.source}, which is not on this machine, and {silence}."
