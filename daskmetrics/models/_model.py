@@ -219,7 +219,7 @@ class LoadedModel:
 
     def _batch_tokens(self, network: Network, longest: int, layers: int) -> int:
         """Padded tokens per batch: those of the protocol, and on a GPU as many as its memory holds."""
-        if not self._on_gpu:
+        if self.device.type != "cuda":
             return self.protocol.batch_tokens
         free, _ = torch.cuda.mem_get_info(self.device)
         free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
