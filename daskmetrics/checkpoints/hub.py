@@ -114,9 +114,10 @@ def refs_of(model: Model) -> tuple[Refs | None, str]:
     listed, silence = refs(model.source)
     if listed is None:
         from huggingface_hub import constants
+        from huggingface_hub.file_download import repo_folder_name
 
-        cached = Path(constants.HF_HUB_CACHE) / f"models--{model.source.replace('/', '--')}"
-        if not cached.is_dir():
+        cached = repo_folder_name(repo_id=model.source, repo_type="model")
+        if not Path(constants.HF_HUB_CACHE, cached).is_dir():
             error = not_here(model.source, silence)
             raise ConfigError(f"{error}; all of 'revisions': daskmetrics runs prefetch CONFIG")
         raise ConfigError(

@@ -94,7 +94,8 @@ def bench(
     """Run the same work with several numbers of workers and report how well it scales.
 
     A PROGRAM is a training program, timed as it stands, from the first step that it reports to the
-    last; {trial} in an argument is a new folder for each trial. The measured times are kept as a calibration, which `plan` uses for its predictions.
+    last; {trial} in an argument is a new folder for each trial. The measured times are kept as a
+    calibration, which `plan` uses for its predictions.
     """
     from daskmetrics.planning import bench, calibration, rank_bench, report
 

@@ -21,6 +21,7 @@ from daskmetrics.checkpoints.locations import recorded as location_fields
 from daskmetrics.checkpoints.shipped import require_known
 from daskmetrics.cluster.connection import connect
 from daskmetrics.config import Config
+from daskmetrics.core.costs import CostModel
 from daskmetrics.core.errors import room_for
 from daskmetrics.core.events import (
     RunFinished,
@@ -243,7 +244,11 @@ def _sized(experiment: Experiment) -> Config:
     profile = config.cluster
     if profile.kind != "local" or "workers" in profile.model_fields_set or experiment.trainings:
         return config
-    seconds = measure.assumed_seconds(experiment)
+    seconds = 0.0
+    for checkpoint in experiment.measure_keys:
+        seconds += measure.assumed_seconds(experiment, checkpoint, CostModel("cpu"))
+        if seconds > SMALL_WORK:
+            return config
     if experiment.tasks:
         seconds += search.build_problem(experiment, experiment.suites).exhaustive_cost
     if seconds > SMALL_WORK:

@@ -7,13 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import daskmetrics.training as training
-from daskmetrics.core.costs import CostModel, TextSize
+from daskmetrics.checkpoints.locations import folder_of
+from daskmetrics.core.costs import CostModel, TextSize, weight_bytes
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.names import Key, Suite, content_key
+from daskmetrics.core.names import Checkpoint, Key, Suite, content_key
 from daskmetrics.execution import Record, WorkUnit
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment._worker import known_columns, known_sizes
 from daskmetrics.experiment.preparation import Experiment
+from daskmetrics.metrics.operations import operations
+from daskmetrics.training.estimate import shape_of
 
 
 def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) -> list[WorkUnit]:
@@ -106,13 +109,30 @@ def _training_cost(chain: Mapping[str, WorkUnit]) -> int:
     return max((recipe.width**2 * recipe.depth * recipe.steps for recipe in recipes), default=0)
 
 
-def assumed_seconds(experiment: Experiment) -> float:
-    """Assumed seconds of reading the prompts with every checkpoint, on one core."""
-    costs = CostModel("cpu")
+def assumed_seconds(experiment: Experiment, checkpoint: Checkpoint, costs: CostModel) -> float:
+    """Assumed seconds of measuring a checkpoint: loading, reading the prompts, and the metrics."""
+    width = experiment.widths[checkpoint.model]
+    suite = experiment.by_model[checkpoint.model]
     prompts = TextSize.of(map(len, experiment.prompts), experiment.config.protocol.max_length)
-    seconds = 0.0
-    for suite in experiment.suites:
-        width = experiment.widths[suite.model]
-        reading = costs.encode_seconds(width, suite.depth, prompts)
-        seconds += len(suite.checkpoints()) * experiment.views * reading
-    return seconds
+    layer_operations = operations(experiment.metrics, prompts.texts, width, prompts.length)
+    return (
+        costs.load_seconds(bytes_of(experiment, checkpoint))
+        + experiment.views * costs.forward_seconds(width, suite.depth, prompts)
+        + costs.reduce_seconds(len(suite.layers) * layer_operations)
+    )
+
+
+def bytes_of(experiment: Experiment, checkpoint: Checkpoint) -> float:
+    """Bytes of a checkpoint's weights: of its files, of its recipe, or assumed from its shape."""
+    location = experiment.locations.get(checkpoint)
+    if location and location.rolling:
+        return float(location.rolling.bytes)
+    folder = folder_of(location) if location else None
+    if folder:  # none is recorded for a checkpoint of an earlier configuration
+        files = [*folder.glob("*.safetensors")] or [*folder.glob("*.bin")]
+        if files:
+            return float(sum(path.stat().st_size for path in files))
+    if checkpoint.model in experiment.trainings:
+        return 4.0 * shape_of(experiment.trainings[checkpoint.model].recipe).parameters
+    depth = experiment.by_model[checkpoint.model].depth
+    return weight_bytes(experiment.widths[checkpoint.model], depth)

@@ -15,7 +15,6 @@ from typing import TypeVar
 import yaml
 
 from daskmetrics.bandit.costs import useful_workers
-from daskmetrics.checkpoints import locations
 from daskmetrics.config import Cluster, Recipe
 from daskmetrics.core.costs import (
     CHARACTERS_PER_TOKEN,
@@ -24,8 +23,6 @@ from daskmetrics.core.costs import (
     CostModel,
     Estimate,
     Interval,
-    TextSize,
-    weight_bytes,
 )
 from daskmetrics.core.events import (
     Event,
@@ -42,9 +39,8 @@ from daskmetrics.core.names import Cell, Checkpoint, step_of
 from daskmetrics.core.text import duration, plural, size_text
 from daskmetrics.execution import WorkUnit
 from daskmetrics.execution.journal import read
-from daskmetrics.experiment import Experiment, search
+from daskmetrics.experiment import Experiment, measure, search
 from daskmetrics.experiment.remaining import cells_left, units_left
-from daskmetrics.metrics.operations import operations
 from daskmetrics.planning import calibration
 from daskmetrics.planning.calibration import ASSUMED, Calibration, Sample, best_sample, calibrated
 from daskmetrics.planning.options import USUAL_START, Phase, Workload
@@ -257,29 +253,7 @@ def unit_seconds(experiment: Experiment, kind: str, name: str, costs: CostModel)
         before = max((other for other in saved if other < step), default=0)
         tokens = float(max(1, step - before) * effective(recipe) * recipe.context)
         return costs.train_seconds(width, suite.depth, tokens, recipe.context)
-    prompts = TextSize.of(map(len, experiment.prompts), experiment.config.protocol.max_length)
-    layer_operations = operations(experiment.metrics, prompts.texts, width, prompts.length)
-    return (
-        costs.load_seconds(_bytes_of(experiment, checkpoint))
-        + experiment.views * costs.forward_seconds(width, suite.depth, prompts)
-        + costs.reduce_seconds(len(suite.layers) * layer_operations)
-    )
-
-
-def _bytes_of(experiment: Experiment, checkpoint: Checkpoint) -> float:
-    """Bytes of a checkpoint's weights: of its files, of its recipe, or assumed from its shape."""
-    location = experiment.locations.get(checkpoint)
-    if location and location.rolling:
-        return float(location.rolling.bytes)
-    folder = locations.folder_of(location) if location else None
-    if folder:  # none is recorded for a checkpoint of an earlier configuration
-        files = [*folder.glob("*.safetensors")] or [*folder.glob("*.bin")]
-        if files:
-            return float(sum(path.stat().st_size for path in files))
-    if checkpoint.model in experiment.trainings:
-        return 4.0 * shape_of(experiment.trainings[checkpoint.model].recipe).parameters
-    depth = experiment.by_model[checkpoint.model].depth
-    return weight_bytes(experiment.widths[checkpoint.model], depth)
+    return measure.assumed_seconds(experiment, checkpoint, costs)
 
 
 def _downloads(experiment: Experiment) -> tuple[tuple[str, ...], Estimate | None]:
@@ -298,7 +272,7 @@ def _downloads(experiment: Experiment) -> tuple[tuple[str, ...], Estimate | None
     if not missing:
         return (), None
     texts = [search.task_size(task, experiment.config.protocol, read=False) for task in tasks]
-    size = sum(_bytes_of(experiment, checkpoint) for checkpoint in weights)
+    size = sum(measure.bytes_of(experiment, checkpoint) for checkpoint in weights)
     size += sum(CHARACTERS_PER_TOKEN * text.tokens for text in texts)
     basis = "estimated: weights from their shapes, in half precision"
     if not tasks and all(location.rolling for location in experiment.missing_locations):

@@ -40,8 +40,8 @@ def classify(
 ) -> Score:
     """Accuracy of a cross-validated probe, one of `PROBES`.
 
-    Each text is predicted once, by a probe that has not seen it. There are at least `FOLDS` texts of each
-    class, 0 to K - 1. The seed decides the folds and the random choices of the probe.
+    Each text is predicted once, by a probe that has not seen it. There are at least `FOLDS` texts
+    of each class, 0 to K - 1. The seed decides the folds and the random choices of the probe.
 
     With ``fitted`` only the texts after the first so many are predicted, by the probes of the folds
     of the first ones: these have as many texts to learn from as in a cross-validation of the first

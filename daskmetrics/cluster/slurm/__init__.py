@@ -4,8 +4,7 @@
 `_cluster`    the cluster, whose jobs the supervisor manages
 `_supervisor` keeps the number of workers: reads the queue and submits jobs
 `_jobs`       the jobs of a pool and the actions on them, decided from a snapshot
-`batch`       what the supervisor needs of a batch system
-`commands`    Slurm as this batch system: its commands and their output
+`commands`    Slurm's commands and their output
 `script`      the script of a worker's job
 `allocation`  workers inside the present Slurm job
 `driver_job`  the driver as a Slurm job

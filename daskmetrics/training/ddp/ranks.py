@@ -218,7 +218,7 @@ class RankSpec:
             "ROLE_NAME": "default",
             "MASTER_ADDR": self.store[0],
             "TORCHELASTIC_RUN_ID": self.topic,
-            # the store is open on the worker of rank 0, on a port that nobody can take meanwhile
+            # the store is open on the worker of rank 0, on a port that no other can take meanwhile
             "TORCHELASTIC_USE_AGENT_STORE": "True",
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         }
