@@ -80,17 +80,18 @@ def init(output: Path | None) -> None:
     in comments.
     """
     from daskmetrics.cluster.slurm import partitions
+    from daskmetrics.cluster.slurm.commands import slurm
     from daskmetrics.cluster.slurm.profile import choose, profile_text
     from daskmetrics.config.loading import JOBQUEUE, jobqueue_settings
 
     if output is not None and output.exists():
         raise ConfigError(f"'{output}' already exists: choose another file, or remove it.")
-    site = partitions.read_site()
+    listing = slurm("sinfo", "--format=%P %.11l %.5a %.6D %.5c %.8m %.20G %.10T %f")
     settings = jobqueue_settings().items()
     jobqueue = {JOBQUEUE[key]: value for key, value in settings if key in JOBQUEUE}
-    partition, nodes = choose(site, jobqueue.get("partition"))
-    interface = partitions.interface_to(partitions.first_address(nodes.names))
-    text = profile_text(site, partition, nodes, interface, jobqueue)
+    partition, node = choose(partitions.read_partitions(), jobqueue.get("partition"))
+    interface = partitions.interface_to(partitions.address_of(node.name))
+    text = profile_text(partition, node, interface, listing, jobqueue)
     if output is None:
         say(text, nl=False)
         return

@@ -263,7 +263,7 @@ def _client(profile: Cluster, pins: Pins, folder: RunFolder, display: Display) -
                 if pinned[unit] is not None
             )
             if pinned["node"] is not None:
-                units += f", memory of node {pinned['node']}"
+                units += f", of node {pinned['node']}"
             display.message(f"Worker {worker}: {pinned['problem'] or units}")
         with admitting(client, profile, folder.scheduler):
             yield client

@@ -5,9 +5,9 @@ needs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +22,6 @@ from daskmetrics.cli._common import (
     configuration,
     end_as_by_ctrl_c,
     example,
-    flag_option,
     folder_option,
     number_option,
     path_of,
@@ -65,11 +64,11 @@ NO_OPTION = 1  # exit code of a plan in which no option can be used
 @number_option("--repeats", "Rounds, interleaved.", default=3)
 @click.option(
     "--workload",
-    type=click.Choice(["all", "train", "measure", "search", *PROBES]),
+    type=click.Choice(["all", "train", *PROBES]),
     default="all",
     help=(
-        "Which part of the experiment to run; `all` measures and searches. The others measure on"
-        " the largest model that CONFIG trains: `allreduce` how fast ranks exchange gradients,"
+        "Which part of the experiment to run: `all` measures and searches, `train` trains. The others"
+        " measure on the largest model that CONFIG trains: `allreduce` how fast ranks exchange gradients,"
         " `loader` how fast they read their examples, `precision` time and memory of number"
         " formats, accumulation and activation checkpointing."
     ),
@@ -83,7 +82,7 @@ NO_OPTION = 1  # exit code of a plan in which no option can be used
 @text_option(
     "--memory", "SIZE,...", "With --simulate: also workers with so much memory, as 8GiB,32GiB."
 )
-@path_option("--output", "Folder for the tables as CSV, and bench.png.")
+@path_option("--output", "Folder for the tables as CSV.")
 def bench(
     config: Path | None,
     args: tuple[str, ...],
@@ -157,11 +156,6 @@ def bench(
         cores = cores or (result.cores,)
         tables["sizes"] = report.size_table(result, cores, sizes or [None], simulated)
     _show_tables(tables, output)
-    if output:
-        try:
-            say(report.draw(result, output / "bench.png", simulated))
-        except ImportError:
-            say("No plot: matplotlib is not installed. Install daskmetrics[plot].")
     say(f"Calibration: {calibration_file}")
 
 
@@ -212,28 +206,26 @@ def _runner(config: Config, options: dict[str, Any]) -> tuple[str, AbstractConte
 )
 @click.option(
     "--purpose",
-    type=click.Choice(["develop", "production", "fastest", "cheapest"]),
-    help="Preset: which numbers of workers to compare, and which option to choose.",
+    type=click.Choice(["fastest", "cheapest", "balanced"]),
+    help="Compare 1, 2, 4, ... workers of each profile, and choose the option that is best in this.",
 )
 @text_option("--deadline", "TIME", "From now, waiting included: 8h, 90min, 2d.")
 @text_option("--budget", "AMOUNT", "Largest number of worker-hours, or of money: 200gpuh, 500.")
 @text_option("--price", "[DEVICE=]PRICE", "Of a worker-hour; may be repeated.", multiple=True)
 @folder_option
-@flag_option("--probe", "First measure a few units on a worker of CONFIG's cluster.")
 @click.option("--submit", type=click.IntRange(1), metavar="NUMBER", help="Run this option.")
 @answering
-def plan(config: Path | None, submit: int | None, probe: bool, **options: Any) -> Output:
+def plan(config: Path | None, submit: int | None, **options: Any) -> Output:
     """Compare what CONFIG can run on: when each option would finish, and at what cost.
 
-    Nothing is submitted. Numbers that were not measured are marked as assumed; measure them with
-    `bench` or --probe. The exit code is 1 if no option can be used.
+    Nothing is submitted. Numbers that were not measured are marked as estimated; measure them with
+    `bench`, or begin the run. The exit code is 1 if no option can be used.
     """
     import time
 
     from daskmetrics.planning.plan import PlanRequest, propose
     from daskmetrics.planning.report import proposal_document, proposal_tables
 
-    path = path_of(config)
     request = PlanRequest(
         profiles=tuple(filter(None, (options["profiles"] or "").split(","))),
         counts=numbers(options["workers"] or None, "--workers"),
@@ -243,9 +235,7 @@ def plan(config: Path | None, submit: int | None, probe: bool, **options: Any) -
         settings=options["settings"],
         purpose=options["purpose"],
     )
-    if probe:
-        _probe(path, request.settings)
-    proposal = propose(path, request)
+    proposal = propose(path_of(config), request)
 
     def show() -> None:
         for table in proposal_tables(proposal, time.time()):
@@ -262,16 +252,6 @@ def plan(config: Path | None, submit: int | None, probe: bool, **options: Any) -
     if submit is None and not proposal.suggestions:
         return Output(document, show, NO_OPTION)
     return Output(document, show)
-
-
-def _probe(path: Path, settings: Sequence[str]) -> None:
-    from daskmetrics.planning import bench, calibration
-
-    config = configuration(path, settings)
-    end_as_by_ctrl_c()
-    say("Measuring a few units ...", err=True)
-    measured = bench.probe(config.cluster, bench.probe_runner(config))
-    say(f"Calibration: {calibration.save(measured)}", err=True)
 
 
 def _submit(proposal: Proposal, number: int, folder: Path | None) -> None:
@@ -333,13 +313,11 @@ def numbers(text: str | None, option: str) -> tuple[int, ...]:
     """Increasing numbers from text such as ``1,2,4``, none for None; ConfigError for anything
     else.
     """
-    from daskmetrics.planning.scaling import increasing
-
     if text is None:
         return ()
     wanted = "a list of increasing numbers, for instance 1,2,4,8"
     result = tuple(_parsed(int, word, f"{option} {text}", wanted) for word in text.split(","))
-    if not increasing(result):
+    if result[0] < 1 or any(a >= b for a, b in pairwise(result)):
         raise ConfigError(f"'{option} {text}' is not {wanted}.")
     return result
 

@@ -54,12 +54,12 @@ def serve(folder: Path, port: int | None) -> None:
     """
     import asyncio
 
-    from daskmetrics.cluster.links import here, link_lines
+    from daskmetrics.cluster.links import link_lines
     from daskmetrics.report.overview import RunCollection
     from daskmetrics.report.server import serve as run_server
 
     def show(link: str) -> None:
-        for line in link_lines(link, "local", here(), label="Runs"):
+        for line in link_lines(link, "local", label="Runs"):
             say(line)
 
     with suppress(KeyboardInterrupt):

@@ -6,9 +6,9 @@ its context. Each cluster is private to the run: TLS between its processes, dash
 loopback interface behind a random prefix.
 
 =============== ===============================================================
-`connection`    starts the cluster of a profile, whatever its kind, and ends it
+`connection`    starts the cluster of a profile, whatever its kind, and ends it; a cluster object
+                for notebooks
 `slurm`         workers as Slurm jobs
-`_notebook`     a cluster object for notebooks
 `_dask_config`  Dask settings of every cluster
 `_preload`      what Dask loads into each process of a cluster
 `_certificates` certificates and keys of a cluster
@@ -21,8 +21,7 @@ loopback interface behind a random prefix.
 Modules with a leading underscore are internal.
 """
 
-from daskmetrics.cluster._notebook import ProfileCluster
-from daskmetrics.cluster.connection import connect
+from daskmetrics.cluster.connection import ProfileCluster, connect
 from daskmetrics.cluster.pinning import Pins, pin_workers, require
 
 __all__ = ["Pins", "ProfileCluster", "connect", "pin_workers", "require"]

@@ -55,14 +55,14 @@ INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"
 
 
 def inherited_settings(security: Security) -> str:
-    """The settings of Dask in force, with the certificates of workers, for `INHERITED`."""
-    files = security.get_tls_config_for_role("worker")
-    settings = {
-        "distributed.comm.tls.ca-file": files.get("ca_file"),
-        "distributed.comm.tls.worker.cert": files.get("cert"),
-        "distributed.comm.tls.worker.key": files.get("key"),
-    }
-    settings = {name: file for name, file in settings.items() if file}
+    """The settings of Dask in force, with the certificates of workers and clients, for `INHERITED`."""
+    settings = {}
+    for role in ("worker", "client"):
+        files = security.get_tls_config_for_role(role)
+        if files["cert"]:
+            settings["distributed.comm.tls.ca-file"] = files["ca_file"]
+            settings[f"distributed.comm.tls.{role}.cert"] = files["cert"]
+            settings[f"distributed.comm.tls.{role}.key"] = files["key"]
     with dask.config.set({**settings, "distributed.comm.require-encryption": bool(settings)}):
         return str(dask.config.serialize(dask.config.global_config))
 

@@ -10,8 +10,9 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,14 @@ from distributed.utils import get_ip_interface
 from daskmetrics.cluster._certificates import cluster_security
 from daskmetrics.cluster._dask_config import RESOURCES, dask_settings, in_force
 from daskmetrics.cluster._preload import keep_time
-from daskmetrics.cluster.links import PrivateDashboard, here, is_free, kept_token, link_lines
+from daskmetrics.cluster.links import PrivateDashboard, is_free, kept_token, link_lines
 from daskmetrics.cluster.slurm._cluster import SlurmCluster
 from daskmetrics.cluster.slurm.allocation import allocation_client
+from daskmetrics.cluster.slurm.commands import queue_text
 from daskmetrics.cluster.slurm.partitions import require_interface
+from daskmetrics.cluster.slurm.script import job_name
 from daskmetrics.config import Cluster, Factory
+from daskmetrics.config import cluster as read_profile
 from daskmetrics.core.errors import ClusterLostError, ConfigError, unknown
 from daskmetrics.core.files import cache_folder
 from daskmetrics.core.machine import workers
@@ -112,7 +116,7 @@ def connect(
         link = client.dashboard_link
         if profile.kind not in ("existing", "factory"):
             link = f"{link.removesuffix('status')}{page}"
-        for line in link_lines(link, profile.kind, here()):
+        for line in link_lines(link, profile.kind):
             on_start(line)
         if wait:
             _wait_for_workers(client, profile)
@@ -316,3 +320,118 @@ def _class_of(source: Factory) -> Callable[..., Any]:
         names = [name for name, member in members if callable(member) and name[0] != "_"]
         raise unknown(f"class of {source.module}", source.class_, names)
     return result
+
+
+class ProfileCluster:
+    """Workers of a profile for a notebook; they end with `close`, or with a ``with`` block.
+
+    Parameters
+    ----------
+    profile : str, mapping or Cluster
+        A profile's name, its YAML file, or its keys.
+    run : str
+        Part of the names of its jobs.
+    **changes
+        Keys that replace those of the profile, such as ``workers=4``.
+
+    Raises
+    ------
+    ConfigError
+        As `connect`.
+
+    Examples
+    --------
+    >>> with ProfileCluster("local", workers=1) as cluster:  # doctest: +SKIP
+    ...     cluster.client.submit(sum, [1, 2]).result()
+    3
+    """
+
+    def __init__(
+        self,
+        profile: str | Mapping[str, Any] | Cluster = "local",
+        *,
+        run: str = "notebook",
+        **changes: Any,
+    ) -> None:
+        if isinstance(profile, Cluster):
+            profile = profile.model_dump()
+        self.profile = read_profile(profile, **changes)
+        self.run = run
+        import_early(self.profile)
+        self._stack = ExitStack()
+        self._client: Client | None = self._stack.enter_context(
+            connect(self.profile, self.run, wait=False)
+        )
+
+    def close(self) -> None:
+        """End the workers.
+
+        Examples
+        --------
+        >>> cluster.close()  # doctest: +SKIP
+        """
+        self._stack.close()
+        self._client = None
+
+    def __enter__(self) -> ProfileCluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def client(self) -> Client:
+        """A client that runs work on the cluster.
+
+        Raises
+        ------
+        RuntimeError
+            If the cluster is closed.
+        """
+        if self._client is None:
+            raise RuntimeError("This cluster is closed")
+        return self._client
+
+    @property
+    def status(self) -> Any:
+        """What Dask's client asks of the cluster that it connects to."""
+        return self.client.status
+
+    @property
+    def security(self) -> Any:
+        """The certificates that another client needs."""
+        return self.client.security
+
+    @property
+    def scheduler_address(self) -> str:
+        return str(self.client.scheduler.address)
+
+    @property
+    def dashboard_link(self) -> str:
+        return str(self.client.dashboard_link)
+
+    def scale(self, n: int) -> None:
+        """Set the number of workers.
+
+        Examples
+        --------
+        >>> cluster.scale(4)  # doctest: +SKIP
+        """
+        self.client.cluster.scale(n)
+
+    def __repr__(self) -> str:
+        facts = {"state": "closed"}
+        if self._client is not None:
+            arrived = f"{len(workers(self.client))} of {self.profile.workers} have arrived"
+            facts = {"workers": arrived, "scheduler": self.scheduler_address}
+            if self.profile.kind == "slurm":
+                facts["jobs"] = queue_text(job_name(self.run))
+        return f"<ProfileCluster {', '.join(f'{name}: {text}' for name, text in facts.items())}>"
+
+    def _repr_html_(self) -> str:
+        page = f"<p>{escape(repr(self))}</p>"
+        if self._client is None:
+            return page
+        link, *explanation = map(escape, link_lines(self.dashboard_link, self.profile.kind))
+        address = escape(self.dashboard_link)
+        return f'{page}<a href="{address}">{link}</a><pre>{"<br>".join(explanation)}</pre>'

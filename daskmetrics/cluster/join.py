@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client, Security
+from distributed import Client
 
 from daskmetrics.cluster._certificates import INHERITED, inherited_settings
 from daskmetrics.cluster._dask_config import withdraw, worker_command
@@ -104,18 +104,10 @@ def _admission(folder: Path) -> dict[str, Any]:
 
 def _drain(admission: dict[str, Any], names: Sequence[str], hurry: Callable[[], bool]) -> None:
     """Let workers finish what they have, and take nothing more."""
-    tls = dask.config.deserialize(admission["settings"])["distributed"]["comm"]["tls"]
-    keys = {
-        "tls_ca_file": tls["ca-file"],
-        "tls_client_cert": tls["worker"]["cert"],
-        "tls_client_key": tls["worker"]["key"],
-    }
-    security = None
-    if tls["ca-file"]:
-        security = Security(require_encryption=True, **keys)
-    with Client(
-        admission["address"], security=security, set_as_default=False, timeout=30
-    ) as client:
+    with (
+        dask.config.set(dask.config.deserialize(admission["settings"])),
+        Client(admission["address"], set_as_default=False, timeout=30) as client,
+    ):
         client.run_on_scheduler(withdraw, names=list(names))
         idle = time.monotonic()
         while time.monotonic() < idle + IDLE and not hurry():

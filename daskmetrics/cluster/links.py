@@ -9,12 +9,14 @@ import os
 import secrets
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from daskmetrics.core.files import atomic_write
+
+# variables of a process whose user works on another machine
+REMOTE = frozenset({"SSH_CONNECTION", "SLURM_JOB_ID", "JUPYTERHUB_SERVICE_PREFIX"})
 
 
 class PrivateDashboard:
@@ -32,41 +34,6 @@ class PrivateDashboard:
         if not port:
             return ""
         return f"http://127.0.0.1:{port}{self.prefix}/status"
-
-
-@dataclass(frozen=True)
-class ProcessLocation:
-    """Where this process runs, seen from the user's own machine."""
-
-    user: str
-    host: str
-    # the machine that the job was submitted from, if this is a compute node: ssh jumps over it
-    login: str | None = None
-    # whether the user works on another machine: connected by ssh, or this is a job
-    remote: bool = False
-    jupyter: str = "/"  # the path below which a Jupyter on this machine is served
-
-    @classmethod
-    def of(cls, environment: Mapping[str, str], user: str, host: str) -> ProcessLocation:
-        """The location that environment variables describe.
-
-        >>> ProcessLocation.of({"SLURM_JOB_ID": "7", "SLURM_SUBMIT_HOST": "login1"}, "ada", "node3").login
-        'login1'
-        """
-        login = None
-        if "SLURM_JOB_ID" in environment and environment.get("SLURM_SUBMIT_HOST") != host:
-            login = environment.get("SLURM_SUBMIT_HOST")
-        jupyter = environment.get("JUPYTERHUB_SERVICE_PREFIX", "/")
-        remote = any(
-            name in environment
-            for name in ("SSH_CONNECTION", "SLURM_JOB_ID", "JUPYTERHUB_SERVICE_PREFIX")
-        )
-        return cls(user, host, login, remote, jupyter)
-
-
-def here() -> ProcessLocation:
-    """The location of this process."""
-    return ProcessLocation.of(os.environ, getpass.getuser(), socket.gethostname())
 
 
 def is_free(port: int) -> bool:
@@ -92,13 +59,19 @@ def kept_token(folder: Path) -> str:
 
 
 def link_lines(
-    link: str, kind: str, location: ProcessLocation, label: str = "Dashboard"
+    link: str,
+    kind: str,
+    label: str = "Dashboard",
+    environment: Mapping[str, str] = os.environ,
+    user: str = "",
+    host: str = "",
 ) -> list[str]:
     """Lines that explain how to open a dashboard; only the link if the user's browser runs on this
-    machine.
+    machine, as it does unless this is a job or the user is connected by ssh.
 
-    >>> login1 = ProcessLocation("ada", "login1", remote=True)
-    >>> print(*link_lines("http://127.0.0.1:8787/abc/status", "slurm", login1), sep="\\n")
+    >>> ssh = {"SSH_CONNECTION": "10.0.0.1 22 10.0.0.2 22"}
+    >>> lines = link_lines("http://127.0.0.1:8787/abc/status", "slurm", "Dashboard", ssh, "ada", "login1")
+    >>> print(*lines, sep="\\n")
     Dashboard: http://127.0.0.1:8787/abc/status
       first, on your own machine:  ssh -N -L 8787:127.0.0.1:8787 ada@login1
       in Jupyter on login1:        /proxy/8787/abc/status
@@ -108,15 +81,17 @@ def link_lines(
     port = url.port
     # other people's dashboards listen anywhere
     is_ours = port is not None and url.hostname == "127.0.0.1"
-    if not (is_ours and (location.remote or kind in ("slurm", "allocation"))):
+    is_remote = kind in ("slurm", "allocation") or not REMOTE.isdisjoint(environment)
+    if not (is_ours and is_remote):
         return lines
-    jump = ""
-    if location.login:
-        jump = f"-J {location.user}@{location.login} "
-    tunnel = f"ssh -N {jump}-L {port}:127.0.0.1:{port} {location.user}@{location.host}"
+    user, host = user or getpass.getuser(), host or socket.gethostname()
+    # the machine that the job was submitted from, if this is a compute node: ssh jumps over it
+    login = environment.get("SLURM_SUBMIT_HOST", host)
+    jump = f"-J {user}@{login} " if login != host else ""
+    jupyter = environment.get("JUPYTERHUB_SERVICE_PREFIX", "/")
     rows = {
-        "first, on your own machine:": tunnel,
-        f"in Jupyter on {location.host}:": f"{location.jupyter}proxy/{port}{url.path}",
+        "first, on your own machine:": f"ssh -N {jump}-L {port}:127.0.0.1:{port} {user}@{host}",
+        f"in Jupyter on {host}:": f"{jupyter}proxy/{port}{url.path}",
     }
     width = max(map(len, rows))
     return lines + [f"  {name:<{width}}  {text}" for name, text in rows.items()]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import getpass
 import os
-import platform
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -20,10 +18,6 @@ from distributed import Client, WorkerPlugin
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.machine import VISIBLE, visible_gpus
 
-# numbers of the system call, which the C library does not wrap
-SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}
-# MPOL_PREFERRED: other nodes are used when this one is full; as ``numactl --preferred``
-PREFERRED = 1
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -118,24 +112,23 @@ def pin(pins: Pins) -> dict[str, Any]:
     """Pin this process: its CPUs by affinity, its GPUs by ``CUDA_VISIBLE_DEVICES``, its threads to
     match.
 
-    CPUs of the memory node of its first GPU are taken first, and memory is allocated there while
-    there is room. It must run before the process starts CUDA. If too few are free, the process
-    stays unpinned and reports it.
+    CPUs of the memory node of its first GPU are taken first; the system allocates memory near the
+    CPU that first writes it. It must run before the process starts CUDA. If too few are free, the
+    process stays unpinned and reports it.
     """
     result: dict[str, Any] = {"cpus": None, "gpus": None, "node": None, "problem": None}
+    near: set[str] = set()
     try:
         if pins.gpus is not None:
             gpus = claim("gpu", visible_gpus(), pins.gpus)
             os.environ[VISIBLE] = ",".join(gpus)
             result["gpus"] = gpus
-            if gpus:
-                result["node"] = node_of_gpu(gpus[0])
-        node = result["node"]
         if pins.cpus is not None:
-            cpus = usable_cpus()
-            if node is not None:
-                node_cpus = cpus_of_node(node)
-                cpus = sorted(cpus, key=lambda cpu: cpu not in node_cpus)
+            if result["gpus"]:
+                result["node"] = node_of_gpu(result["gpus"][0])
+            if result["node"] is not None:
+                near = cpus_of_node(result["node"])
+            cpus = sorted(usable_cpus(), key=lambda cpu: cpu not in near)
             result["cpus"] = claim("cpu", cpus, pins.cpus)
             os.sched_setaffinity(0, map(int, result["cpus"]))
             os.environ.update(dict.fromkeys(THREADS, str(pins.cpus)))
@@ -143,8 +136,6 @@ def pin(pins: Pins) -> dict[str, Any]:
                 from threadpoolctl import threadpool_limits
 
                 threadpool_limits(pins.cpus)  # for libraries that have already read the environment
-        if node is not None:
-            prefer_memory(node)
     except (ConfigError, OSError) as error:
         result["problem"] = str(error)
     return result
@@ -177,22 +168,6 @@ def cpus_of_node(node: int, root: Path = Path("/")) -> set[str]:
     for start, end in re.findall(r"(\d+)(?:-(\d+))?", text):
         cpus |= set(map(str, range(int(start), int(end or start) + 1)))
     return cpus
-
-
-def prefer_memory(node: int) -> None:
-    """Let this thread, and those that it starts, allocate memory on a node while there is room;
-    OSError if refused.
-    """
-    number = SET_MEMPOLICY.get(platform.machine())
-    if number is None:
-        raise OSError(
-            f"The memory of node {node} cannot be preferred: not known for {platform.machine()}."
-        )
-    libc = ctypes.CDLL(None, use_errno=True)
-    mask = ctypes.c_ulong(1 << node)
-    if libc.syscall(number, PREFERRED, ctypes.byref(mask), 8 * ctypes.sizeof(mask) + 1):
-        reason = os.strerror(ctypes.get_errno())
-        raise OSError(f"The memory of node {node} cannot be preferred: {reason}.")
 
 
 def claim(kind: str, offered: Sequence[str], count: int, folder: Path | None = None) -> list[str]:

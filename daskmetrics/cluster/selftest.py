@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -37,6 +36,9 @@ class SelfTestResult:
     message: str  # what was observed, or what to do
 
 
+Call = Callable[..., Any]  # calls a function with arguments on the worker
+
+
 class Note(Exception):
     """A check found what a user should know, but no failure."""
 
@@ -56,24 +58,23 @@ def run_checks(
         return client.run(function, *args, workers=[address])[address]
 
     def check_versions() -> str:
-        versions = call(eval, question)["versions"]
-        require_same(info["name"], versions)
-        return ", ".join(f"{name} {number}" for name, number in versions.items())
+        answer = call(eval, question)
+        require_same(info["name"], answer["versions"])
+        versions = (f"{name} {number}" for name, number in answer["versions"].items())
+        return f"{', '.join(versions)}, on {answer['host']}"
 
     def list_transports() -> str:
-        versions = call(transports)
-        names = ("MPI", "UCX", "NCCL", "InfiniBand")
-        return "; ".join(f"{name}: {versions.get(name, 'not found')}" for name in names)
+        found = dict.fromkeys(("MPI", "UCX", "NCCL", "InfiniBand"), "not found") | call(transports)
+        return "; ".join(f"{name}: {version}" for name, version in found.items())
 
     needs_gpu = profile.kind in ("slurm", "allocation") and profile.gpus_per_job > 0
     checks: dict[str, Callable[[], str]] = {
         "versions": check_versions,
-        "import": lambda: f"torch {call(_import_torch)}, on {call(socket.gethostname)}",
         "device": lambda: check_device(call(_device), needs_gpu),
         "transports": list_transports,
         "clock": lambda: check_clock(lambda: float(call(time.time))),
-        "shared folder": lambda: _check_folder(call, Path(profile.logs).resolve()),
-        "network": lambda: _measure_speed(call),
+        "shared folder": lambda: check_folder(call, Path(profile.logs).resolve()),
+        "network": lambda: measure_speed(call),
     }
     for name, check in checks.items():
         began = time.perf_counter()
@@ -137,7 +138,7 @@ def check_clock(ask: Callable[[], float], clock: Callable[[], float] = time.time
     return f"agrees within {max(0.1, abs(ahead) + error):.1f} s"
 
 
-def _check_folder(call: Callable[..., Any], folder: Path) -> str:
+def check_folder(call: Call, folder: Path) -> str:
     """Check that a file written on one side appears, with its content, on the other one."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with marker(folder) as (file, text):
@@ -151,6 +152,18 @@ def _check_folder(call: Callable[..., Any], folder: Path) -> str:
     return f"'{folder}' is the same on both sides"
 
 
+def measure_speed(call: Call) -> str:
+    """How fast bytes come to a worker, and back."""
+    call(len, b"")  # so that connecting is not measured
+    began = time.perf_counter()
+    call(len, os.urandom(PAYLOAD))
+    sent = time.perf_counter()
+    call(os.urandom, PAYLOAD)
+    to, back = (PAYLOAD / seconds for seconds in (sent - began, time.perf_counter() - sent))
+    size = f"{PAYLOAD / 2**20:.0f} MiB"
+    return f"{size} to the worker with {to / 1e6:,.0f} MB/s, back with {back / 1e6:,.0f} MB/s"
+
+
 @contextmanager
 def marker(folder: Path) -> Iterator[tuple[Path, str]]:
     """A new file in a folder, and its content; a machine that sees both shares the folder."""
@@ -161,23 +174,6 @@ def marker(folder: Path) -> Iterator[tuple[Path, str]]:
         yield file, text
     finally:
         file.unlink(missing_ok=True)
-
-
-def _measure_speed(call: Callable[..., Any]) -> str:
-    call(len, b"")  # so that connecting is not measured
-    began = time.perf_counter()
-    call(len, os.urandom(PAYLOAD))
-    sent = time.perf_counter()
-    call(os.urandom, PAYLOAD)
-    sending, receiving = sent - began, time.perf_counter() - sent
-    return (
-        f"{PAYLOAD / 2**20:.0f} MiB to the worker with {PAYLOAD / sending / 1e6:,.0f} MB/s, back"
-        f" with {PAYLOAD / receiving / 1e6:,.0f} MB/s"
-    )
-
-
-def _import_torch() -> str:
-    return str(import_module("torch").__version__)  # by name: this process must never import it
 
 
 def _device() -> dict[str, Any]:

@@ -11,7 +11,7 @@
 `scaling`     time against number of workers
 `bench`       the same work with several numbers of workers
 `rank_bench`  what the ranks of a training measure: exchange of gradients, loaders, precision
-`report`      tables of a plan and a bench; the figure of a bench
+`report`      tables of a plan and a bench
 `doctor`      checks of a profile, an experiment or a run
 ============= ===============================================================================
 
@@ -26,7 +26,6 @@ from daskmetrics.planning.options import (
     Phase,
     Suggestion,
     Workload,
-    front,
     options,
     suggestions,
 )
@@ -40,7 +39,6 @@ __all__ = [
     "Phase",
     "Suggestion",
     "Workload",
-    "front",
     "options",
     "suggestions",
 ]

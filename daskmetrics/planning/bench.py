@@ -11,8 +11,8 @@ import socket
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, count, product
 from math import fsum
@@ -24,23 +24,21 @@ from rich.console import Console
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster, Config, Model
-from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
+from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.events import records
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.machine import usage, variable, workers
 from daskmetrics.core.names import Cell, Checkpoint
 from daskmetrics.core.results import Scored
-from daskmetrics.execution import Journal, Record, Settings, Sweep
-from daskmetrics.execution import run as run_source
+from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import read
 from daskmetrics.execution.map.api import run as run_map
 from daskmetrics.execution.map.source import MapSpec
 from daskmetrics.experiment import Display, Experiment, prepare, run
 from daskmetrics.experiment import train as training
-from daskmetrics.experiment.measure import units as work_units
 from daskmetrics.planning import scaling
 from daskmetrics.planning.calibration import Calibration, Sample, versions
-from daskmetrics.planning.estimate import recorded, samples
+from daskmetrics.planning.estimate import samples
 from daskmetrics.planning.scaling import Amdahl, BenchTrial, ScalingRow, WorkerSize, makespan
 from daskmetrics.training.data import effective
 from daskmetrics.training.ddp.driver import launch
@@ -227,59 +225,37 @@ def warm() -> None:
     assert transformers
 
 
-def probe(profile: Cluster, runner: Runner) -> Calibration:
-    """A calibration from a little work on one worker: seconds of units, but not how they scale."""
-    trial, result = _trial(runner, profile.model_copy(update={"workers": 1}), 0, warm)
-    return _calibration([trial], [result], profile, overhead=False)
-
-
 def _calibration(
     trials: Sequence[BenchTrial],
     fewest: Sequence[TrialResult],
     profile: Cluster,
-    overhead: bool = True,
 ) -> Calibration:
+    merged: dict[tuple[str, str, int], Sample] = {}  # of all rounds
+    for sample in chain.from_iterable(result.samples for result in fewest):
+        kind = sample.kind, sample.group, sample.ranks
+        if kind in merged:
+            sample = replace(sample, seconds=merged[kind].seconds + sample.seconds)
+        merged[kind] = sample
     calibration = Calibration(
         device=profile.device,
         host=socket.gethostname(),
         at=time.time(),
         versions=versions(),
-        samples=_merged(chain.from_iterable(result.samples for result in fewest)),
+        samples=tuple(merged.values()),
         workers=max(trial.workers for trial in trials),
         start=median_high(trial.start for trial in trials),
     )
     if law := scaling.fit(trials):
         calibration = replace(calibration, serial=law.serial.bounds)
     busy = fsum(fsum(map(fsum, result.chains)) for result in fewest)
-    if overhead and busy:
+    if busy:
         workers = min(trial.workers for trial in trials)
         wall = fsum(trial.seconds * workers for trial in trials if trial.workers == workers)
         calibration = replace(calibration, overhead=max(0.0, wall / busy - 1.0))
     return calibration
 
 
-def _merged(samples: Iterable[Sample]) -> tuple[Sample, ...]:
-    """Samples of the same kind and group as one."""
-    groups: dict[tuple[str, str, int], list[Sample]] = defaultdict(list)
-    for sample in samples:
-        groups[sample.kind, sample.group, sample.ranks].append(sample)
-    merged = []
-    for (kind, group, ranks), same in groups.items():
-        seconds = chain.from_iterable(sample.seconds for sample in same)
-        assumed = fsum(sample.assumed for sample in same) / len(same)
-        merged.append(Sample(kind, group, tuple(seconds), assumed, ranks))
-    return tuple(merged)
-
-
-PHASES: Mapping[str, tuple[str, ...]] = {
-    "all": ("measure", "search"),
-    "train": ("train",),
-    "measure": ("measure",),
-    "search": ("search",),
-}
-"""Parts of an experiment that can be benched, with the kinds of their samples."""
 TRIAL = "{trial}"  # in an argument of a program: a new folder for each trial
-FEW, PROBED_CELLS = 5, 8  # checkpoints of each model, and cells, that a probe measures
 
 
 def ranks_share(config: Config, phase: str) -> bool:
@@ -291,61 +267,54 @@ def ranks_share(config: Config, phase: str) -> bool:
 
 @contextmanager
 def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
-    """The runner of one phase of an experiment, which must have it: each call runs it again, in a
-    new folder.
+    """The runner of a part of an experiment, ``train`` or ``all`` (measuring and searching): each
+    call runs it again, in a new folder.
 
-    The phases before it run once: a trial starts from the suites and measurements of the first
-    call.
+    Measuring starts from suites that are trained once, before the first call.
     """
-    if phase not in PHASES:
-        raise unknown("workload", phase, PHASES)
-    needed = {"search": "tasks", "measure": "metrics"}.get(phase)
-    if needed and not getattr(config, needed):
+    trains = any(model.train for model in config.models)
+    if phase == "train" and not trains:
         raise ConfigError(
-            f"There is nothing to {phase}: the configuration has no '{needed}'. "
-            "Bench another --workload."
+            "No model of the configuration has a 'train' recipe. Bench another --workload."
         )
+    without_work = config.model_copy(update={"tasks": (), "metrics": ()})
+    kinds = {"measure", "score", "search"}
     if phase == "train":
-        if not any(model.train for model in config.models):
-            raise ConfigError(
-                "No model of the configuration has a 'train' recipe. Bench another --workload."
-            )
-        config = config.model_copy(update={"ddp": config.ddp.model_copy(update={"folder": None})})
-        train = _train_in_units
-        if ranks_share(config, phase):
-            train = _train_by_ranks
-        with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as folder:
-            yield lambda client: train(config, client, Path(folder))
-        return
-    without_tasks = config.model_copy(update={"tasks": ()})
-    if phase == "measure":
-        config = without_tasks
+        ddp = config.ddp.model_copy(update={"folder": None})
+        config, kinds = without_work.model_copy(update={"ddp": ddp}), {"train"}
     numbers = count(1)
-    with tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root:
+    with (
+        tempfile.TemporaryDirectory(prefix="daskmetrics-bench-", dir=".") as root,
+        ExitStack() as stack,
+    ):
         base = RunFolder(Path(root) / "base")
+        if phase == "train":  # again in each trial
+            cache = str(Path(root, "cache").resolve())
+            stack.enter_context(variable("DASKMETRICS_CACHE", cache))
 
         def runner(client: Client) -> TrialResult:
-            if not base.journal.exists():
-                experiment = prepare(without_tasks)
+            folder = RunFolder(Path(root) / f"trial{next(numbers)}")
+            suites = {}
+            if phase == "train":
+                suites = _untrained(config)
+            elif trains and not base.journal.exists():
                 with connect(config.cluster) as base_client:
-                    _run_quietly(experiment, base, base_client)
-            number = next(numbers)
-            folder = RunFolder(Path(root) / f"trial{number}")
-            if phase == "search":
-                shutil.copytree(base.path, folder.path)
-            earlier = {record.key for record in records(recorded(folder))}
+                    _run_quietly(prepare(without_work), base, base_client)
             prepared = prepare(_with_workers(config, client))
             seconds = _run_quietly(prepared, folder, client)
             entries = tuple(read(folder.journal))
-            units = [
-                record
-                for record in records(entries)
-                if record.key not in earlier and record.ok and record.kind in ("measure", "score")
-            ]
+            units = [record for record in records(entries) if record.ok and record.kind in kinds]
             measured = tuple(
-                sample for sample in samples(prepared, entries) if sample.kind in PHASES[phase]
+                sample for sample in samples(prepared, entries) if sample.kind in kinds
             )
-            return TrialResult(seconds, _chains(units), measured)
+            result = TrialResult(seconds, _chains(units), measured)
+            if not ranks_share(config, phase):
+                return result
+            # the processes of ranks start before their clock does
+            steps = fsum(record.seconds for record in units)
+            recipes = [suite.recipe for suite in suites.values()]
+            sequences = float(sum(recipe.steps * effective(recipe) for recipe in recipes))
+            return replace(result, seconds=steps, start=seconds - steps, sequences=sequences)
 
         yield runner
 
@@ -372,38 +341,6 @@ def _untrained(config: Config) -> Mapping[str, training.TrainedSuite]:
             else:
                 path.unlink()
     return suites
-
-
-def _train_in_units(config: Config, client: Client, root: Path) -> TrialResult:
-    """Train all suites, of one rank each, side by side, as a run does before it measures."""
-    with _cache(root / "cache"):
-        _untrained(config)
-        prepared = prepare(_with_workers(config.model_copy(update={"tasks": ()}), client))
-        folder = RunFolder(Path(tempfile.mkdtemp(dir=root))).create()
-        chains = [unit for unit in work_units(prepared, folder, ()) if unit.kind == "train"]
-        with Journal(folder.journal, folder.lock) as journal:
-            began = time.perf_counter()
-            run_source(Sweep(chains), client, journal, Settings(alone=True))
-            seconds = time.perf_counter() - began
-            trained = [record for record in journal.records() if record.ok]
-        return TrialResult(seconds, _chains(trained), samples(prepared, trained))
-
-
-def _train_by_ranks(config: Config, client: Client, root: Path) -> TrialResult:
-    """Train all suites by process groups; their processes start before the clock does."""
-    config = _with_workers(config, client)
-    with _cache(root / "cache"):
-        suites = _untrained(config)
-        began = time.perf_counter()
-        training.train(client, config, Display(Console(file=io.StringIO())), suites)
-        wall = time.perf_counter() - began
-        trained = tuple(training.records(suites))
-        measured = samples(prepare(config.model_copy(update={"tasks": ()})), trained)
-    seconds = fsum(record.seconds for record in trained)
-    sequences = float(
-        sum(suite.recipe.steps * effective(suite.recipe) for suite in suites.values())
-    )
-    return TrialResult(seconds, _chains(trained), measured, wall - seconds, sequences)
 
 
 @dataclass
@@ -488,45 +425,11 @@ def _chains(units: Sequence[Record]) -> tuple[tuple[float, ...], ...]:
     return (*(tuple(chain) for chain in trained.values()), *chains)
 
 
-def probe_runner(config: Config) -> Runner:
-    """The runner of a small part of an experiment: a few checkpoints of each model, and a few
-    cells.
-    """
-
-    def runner(client: Client) -> TrialResult:
-        with (
-            tempfile.TemporaryDirectory(prefix="daskmetrics-probe-", dir=".") as root,
-            _cache(Path(root) / "cache"),
-        ):
-            revisions = {suite.model: suite.revisions[:FEW] for suite in prepare(config).suites}
-            models = tuple(
-                model.model_copy(update={"revisions": revisions[model.name]})
-                for model in config.models
-            )
-            search = config.search.model_copy(
-                update={"budget": 1.0, "cells": PROBED_CELLS, "baseline": None}
-            )
-            prepared = prepare(config.model_copy(update={"models": models, "search": search}))
-            folder = RunFolder(Path(root) / "run")
-            seconds = _run_quietly(prepared, folder, client)
-            entries = tuple(read(folder.journal))
-            return TrialResult(
-                seconds, _chains([r for r in records(entries) if r.ok]), samples(prepared, entries)
-            )
-
-    return runner
-
-
 def _run_quietly(prepared: Experiment, folder: RunFolder, client: Client) -> float:
     """Run an experiment without output; returns its seconds."""
     began = time.perf_counter()
     run(prepared, folder, Display(Console(file=io.StringIO())), client)
     return time.perf_counter() - began
-
-
-def _cache(folder: Path) -> AbstractContextManager[None]:
-    """Use a cache folder of its own meanwhile, so that suites are trained again."""
-    return variable("DASKMETRICS_CACHE", str(folder.resolve()))
 
 
 @contextmanager

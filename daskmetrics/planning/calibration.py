@@ -8,26 +8,24 @@ for another model the interval is wider.
 from __future__ import annotations
 
 import os
-import platform
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
-from statistics import median
 
 from pydantic import TypeAdapter
 
 from daskmetrics.core.costs import Estimate, Interval
-from daskmetrics.core.errors import DaskmetricsError, DataError
-from daskmetrics.core.events import records, scored
+from daskmetrics.core.errors import DataError
 from daskmetrics.core.files import atomic_write, cache_folder, private
-from daskmetrics.core.names import Cell
-from daskmetrics.execution.journal import read
+from daskmetrics.core.machine import environment
 
 # factors, up and down
 ASSUMED = 4.0  # by which an assumed time may be wrong
 OTHER_MODEL = 1.6  # by which the ratio of one model may be wrong for another
+
+versions = partial(environment, "daskmetrics", "distributed", "torch", "transformers")
+"""What a calibration is measured with."""
 
 
 @dataclass(frozen=True)
@@ -144,37 +142,3 @@ def known() -> tuple[Calibration, ...]:
                 "Delete it and measure again with: daskmetrics bench"
             ) from None
     return tuple(calibrations)
-
-
-def versions() -> Mapping[str, str]:
-    """The versions that a calibration was measured with."""
-    packages = ("daskmetrics", "distributed", "torch", "transformers")
-    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
-
-
-@dataclass(frozen=True)
-class TaskCost:
-    """Median seconds of a task in earlier runs."""
-
-    encode: float  # of one checkpoint, all layers
-    score: float  # of one layer
-    cells: int  # number of scores
-
-
-def task_costs(runs: Path) -> Mapping[str, TaskCost]:
-    """The cost of each task in the runs of a folder; a journal that cannot be read is skipped."""
-    seconds: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for journal in sorted(runs.glob("*/journal.jsonl")):
-        try:
-            finished = list(scored(records(read(journal))))
-        except DaskmetricsError:
-            continue
-        for record, result in finished:
-            if record.worker != "imported":
-                pair = result.encode_seconds, record.seconds
-                seconds[Cell.parse(record.name).task].append(pair)
-    costs = {}
-    for task, pairs in seconds.items():
-        encode, score = map(median, zip(*pairs, strict=True))
-        costs[task] = TaskCost(encode, score, len(pairs))
-    return costs

@@ -41,6 +41,7 @@ from daskmetrics.execution import WorkUnit
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import Experiment, measure, search
 from daskmetrics.experiment.remaining import cells_left, units_left
+from daskmetrics.experiment.train import TrainedSuite
 from daskmetrics.planning import calibration
 from daskmetrics.planning.calibration import ASSUMED, Calibration, Sample, best_sample, calibrated
 from daskmetrics.planning.options import USUAL_START, Phase, Workload
@@ -74,43 +75,40 @@ def workload(
     def seconds(kind: str, group: str, assumed: Callable[[CostModel], float]) -> Estimate:
         return calibrated(kind, group, assumed(CPU), of_device, device, assumed(costs))
 
-    phases = []
-    for (kind, model), units in _by_suite(
-        experiment, units_left(experiment, folder, entries)
-    ).items():
-        assumed = partial(_mean_seconds, experiment, kind, [unit.name for unit in units])
-        phase = Phase(f"{kind} {model}", len(units), seconds(kind, model, assumed))
-        if kind == "train":  # the chain of steps is its serial share
-            phases.append(replace(phase, chains=1))
-        else:
-            phases.append(_with_bench(phase, kind, of_device))
+    groups = {
+        group: [unit.name for unit in units]
+        for group, units in _by_suite(experiment, units_left(experiment, folder, entries)).items()
+    }
     for model, suite in experiment.trainings.items():
-        recipe = suite.recipe
         names = [
             f"{model}@{revision}"
-            for revision in revisions(recipe)
-            if recipe.ranks > 1 and not is_complete(suite.folder, revision)
+            for revision in revisions(suite.recipe)
+            if suite.recipe.ranks > 1 and not is_complete(suite.folder, revision)
         ]
         if names:  # a process group trains it
-            assumed = partial(_mean_seconds, experiment, "train", names)
-            phase = Phase(f"train {model}", len(names), seconds("train", model, assumed))
-            phase = replace(phase, epoch=epoch(recipe, suite.folder, cache_folder()))
-            exchange = calibrated("allreduce", model, exchange_seconds(recipe), of_device, device)
-            best = best_sample("train", model, of_device, device)
-            ranks = best[1].ranks if best else 1
-            phases.append(_shared(phase, recipe, assumed(CPU), exchange, ranks))
+            groups["train", model] = names
+    phases = []
+    for (kind, model), names in groups.items():
+        assumed = partial(_mean_seconds, experiment, kind, names)
+        phase = Phase(f"{kind} {model}", len(names), seconds(kind, model, assumed))
+        if kind == "measure":
+            phase = _with_bench(phase, kind, of_device)
+        elif experiment.trainings[model].recipe.ranks == 1:  # each step follows the one before
+            phase = replace(phase, chains=1)
+        else:
+            phase = _shared(phase, experiment.trainings[model], assumed(CPU), of_device, device)
+        phases.append(phase)
     cells = 0
     if experiment.tasks:
         problem = search.build_problem(experiment, experiment.suites, costs=costs)
         cells = cells_left(experiment, entries, problem)
     if cells:
-        phase = Phase(
-            "search",
-            cells,
-            seconds("search", "cells", partial(_cell_seconds, experiment)),
-            _cells_at_once(experiment, entries),
-        )
-        phases.append(_with_bench(phase, "search", of_device))
+        at_once = search.fixed_window(experiment, entries)
+        useful = useful_workers(experiment.config.search.policy)
+        if not at_once and useful < math.inf:
+            at_once = int(useful)
+        cell = seconds("search", "cells", partial(_cell_seconds, experiment))
+        phases.append(_with_bench(Phase("search", cells, cell, at_once), "search", of_device))
     work = Workload(
         tuple(phases),
         device,
@@ -158,20 +156,18 @@ def _cell_seconds(experiment: Experiment, costs: CostModel) -> float:
     return search.build_problem(experiment, experiment.suites, costs=costs).exhaustive_cost / cells
 
 
-def _cells_at_once(experiment: Experiment, entries: Sequence[Event]) -> int | None:
-    """How many scores a search computes side by side at most; None without limit."""
-    at_once = search.fixed_window(experiment, entries)
-    useful = useful_workers(experiment.config.search.policy)
-    if not at_once and useful < math.inf:
-        return int(useful)
-    return at_once or None
-
-
-def _shared(phase: Phase, recipe: Recipe, assumed: float, exchange: Estimate, ranks: int) -> Phase:
-    """A training whose ranks share each step; the exchange of gradients is its serial share.
-
-    Its seconds were measured with this number of ranks.
-    """
+def _shared(
+    phase: Phase,
+    suite: TrainedSuite,
+    assumed: float,
+    calibrations: Sequence[Calibration],
+    device: str,
+) -> Phase:
+    """A training whose ranks share each step; the exchange of gradients is its serial share."""
+    recipe, model = suite.recipe, phase.name.partition(" ")[2]
+    exchange = calibrated("allreduce", model, exchange_seconds(recipe), calibrations, device)
+    best = best_sample("train", model, calibrations, device)
+    ranks = best[1].ranks if best else 1
     shape = shape_of(recipe)
     sequences = effective(recipe)
     tokens = sequences * recipe.context
@@ -190,6 +186,7 @@ def _shared(phase: Phase, recipe: Recipe, assumed: float, exchange: Estimate, ra
         workers=ranks,
         serial=exchange_share(step, exchange.interval, ranks),
         samples=steps * sequences,
+        epoch=epoch(recipe, suite.folder, cache_folder()),
     )
 
 
@@ -302,9 +299,7 @@ def texts_of(experiment: Experiment) -> str:
     counts = {
         "counted": len(tasks) - assumed - listed,
         "as the benchmark lists them": listed,
-        f"with an estimated {UNKNOWN_TASK.texts:,} texts each, since their data is not on this machine and no benchmark here lists their size": (
-            assumed
-        ),
+        f"with an estimated {UNKNOWN_TASK.texts:,} texts each": assumed,
     }
     bases = ", ".join(f"{count:,} {basis}" for basis, count in counts.items() if count)
     total = plural(sum(size.texts for size in sizes), "text")

@@ -17,16 +17,14 @@ from dask.utils import parse_bytes
 
 from daskmetrics.cluster.pinning import usable_cpus
 from daskmetrics.cluster.slurm import commands
-from daskmetrics.cluster.slurm.partitions import Partition
+from daskmetrics.cluster.slurm.partitions import Partition, read_partitions
 from daskmetrics.cluster.slurm.script import job_name, pools, script
-from daskmetrics.cluster.slurm.state import Node, SlurmState, read_state
 from daskmetrics.config import Cluster
 from daskmetrics.core.costs import Estimate, Interval
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.planning.options import (
     DEVICES,
     NO_WAIT,
-    UNKNOWN_WAIT,
     Offer,
     TrackRecord,
     Workload,
@@ -45,17 +43,16 @@ def offers(
 ) -> Iterator[Offer]:
     """The offers of all profiles, with the numbers of workers to compare for each.
 
-    Slurm's state is read once; then Slurm is asked for the start of each job, and how own jobs
-    ended.
+    The nodes of Slurm are read once; then Slurm is asked for the start of each job, and how own
+    jobs ended.
     """
-    slurm_state = cache(read_state)
+    partitions = cache(read_partitions)
     jobs_of = cache(_jobs_record)
     for name, profile in profiles.items():
-        if profile.kind == "slurm":
-            own_offers = slurm_offers(name, profile, counts(profile), slurm_state())
-        else:
-            own_offers = [_local_offer(name, profile, workers) for workers in counts(profile)]
-        for offer in own_offers:
+        if profile.kind != "slurm":
+            yield from (_local_offer(name, profile, workers) for workers in counts(profile))
+            continue
+        for offer in slurm_offers(name, profile, counts(profile), partitions()):
             if offer.partition and not offer.problem:
                 (option,) = options([(offer, workload_on(offer.device))])
                 offer = _rehearsed(offer, profile, option.walltime)
@@ -70,28 +67,23 @@ def _local_offer(name: str, profile: Cluster, workers: int) -> Offer:
         return Offer(name, profile.gpu_type or "cpu", 1, workers, NO_WAIT)
     cpus = len(usable_cpus())
     free_gib = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    offer = Offer(
-        name,
-        "cpu",
-        nodes=1,
-        workers=workers,
-        wait=NO_WAIT,
-        free=cpus,
-        host_gib=free_gib / workers,
-    )
+    offer = Offer(name, "cpu", 1, workers, NO_WAIT, free=cpus, host_gib=free_gib / workers)
     if workers * profile.threads > cpus:
         return replace(offer, problem=f"this machine offers {cpus} CPUs")
     return offer
 
 
 def slurm_offers(
-    name: str, profile: Cluster, counts: Sequence[int], state: SlurmState
+    name: str,
+    profile: Cluster,
+    counts: Sequence[int],
+    partitions: Sequence[Partition],
 ) -> list[Offer]:
     """One offer for each partition and number of workers; one that the partition cannot give states
     its problem.
     """
-    partitions = {partition.name: partition for partition in state.partitions}
-    names = [partition.name for partition in state.partitions if partition.default][:1]
+    by_name = {partition.name: partition for partition in partitions}
+    names = [partition.name for partition in partitions if partition.default][:1]
     if profile.partition:
         names = profile.partition.split(",")
     device = profile.gpu_type or "cpu"
@@ -100,28 +92,34 @@ def slurm_offers(
         return [Offer(name, device, 1, n, problem=problem) for n in counts]
     of_profile = []
     for partition_name, workers in product(names, counts):
-        if partition_name in partitions:
-            offer = _slurm_offer(name, profile, workers, partitions[partition_name], state)
+        if partition_name in by_name:
+            offer = _slurm_offer(name, profile, workers, by_name[partition_name])
         else:
-            problem = str(unknown("partition", partition_name, partitions))
+            problem = str(unknown("partition", partition_name, by_name))
             offer = Offer(name, device, 1, workers, partition=partition_name, problem=problem)
         of_profile.append(offer)
     return of_profile
 
 
-def _slurm_offer(
-    name: str, profile: Cluster, workers: int, partition: Partition, state: SlurmState
-) -> Offer:
-    nodes = [node for node in state.nodes if node.partition == partition.name]
-    device = _device(profile, nodes)
-    able = [node for node in nodes if node.has(device)]
+def _slurm_offer(name: str, profile: Cluster, workers: int, partition: Partition) -> Offer:
+    kinds = Counter(filter(None, chain.from_iterable(node.gpus for node in partition.nodes)))
+    device = "cpu"
+    if profile.gpus_per_job:
+        # the profile's kind of GPU, or else the partition's most frequent one
+        device = profile.gpu_type or next((kind for kind, _ in kinds.most_common(1)), "gpu")
+    able = [node for node in partition.nodes if node.has(device)]
+    available = sum(node.has(device) for node in able)
     free = sum(node.free(device) for node in able)
     per_node = workers  # they share a node's CPUs freely, while a GPU belongs to one worker
     if device != "cpu":
         per_node = max((node.has(device) for node in able), default=1)
-    wait = UNKNOWN_WAIT
-    if free >= workers and not state.pending[partition.name]:
-        wait = NO_WAIT
+    others = ", ".join(sorted(kinds)) or "no GPUs of a known type"
+    problems = {
+        f"has no {device}, but {others}": not available,
+        f"has only {available} {device}": available < workers,
+        "is not up": not partition.up,
+    }
+    problem = next((text for text, holds in problems.items() if holds), None)
     smallest_node_gib = min((node.memory for node in able), default=0) / 1024
     memory_gib = parse_bytes(profile.memory or "0") / 2**30
     return Offer(
@@ -129,40 +127,13 @@ def _slurm_offer(
         device,
         nodes=max(1, -(-workers // per_node)),
         workers=workers,
-        wait=wait,
         free=free,
         limit=partition.longest,
         vram_gib=DEVICES[device].memory_gib if device in DEVICES else None,
         host_gib=memory_gib or smallest_node_gib / per_node or None,
         partition=partition.name,
-        problem=_problem(workers, device, partition, nodes),
+        problem=problem and f"partition {partition.name} {problem}",
     )
-
-
-def _device(profile: Cluster, nodes: Sequence[Node]) -> str:
-    """The profile's kind of GPU, or else the partition's most frequent one."""
-    if not profile.gpus_per_job:
-        return "cpu"
-    if profile.gpu_type:
-        return profile.gpu_type
-    kinds = Counter(filter(None, chain.from_iterable(node.gpus for node in nodes)))
-    if not kinds:
-        return "gpu"
-    return kinds.most_common(1)[0][0]
-
-
-def _problem(workers: int, device: str, partition: Partition, nodes: Sequence[Node]) -> str | None:
-    """Why a partition can never give so many workers."""
-    available = sum(node.has(device) for node in nodes)
-    if not available:
-        kinds = set(chain.from_iterable(node.gpus for node in nodes)) - {""}
-        others = ", ".join(sorted(kinds)) or "no GPUs of a known type"
-        return f"partition {partition.name} has no {device}, but {others}"
-    if available < workers:
-        return f"partition {partition.name} has only {available} {device}"
-    if not partition.up:
-        return f"partition {partition.name} is not up"
-    return None
 
 
 def _rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
@@ -172,10 +143,8 @@ def _rehearsed(offer: Offer, profile: Cluster, walltime: str) -> Offer:
     per_node = -(-offer.workers // offer.nodes)
     directives = [*profile.directives, f"--nodes={offer.nodes}", f"--ntasks={offer.nodes}"]
     if profile.gpus_per_job:
-        kind = ""
-        if profile.gpu_type:
-            kind = f":{profile.gpu_type}"
-        directives.append(f"--gres=gpu{kind}:{per_node}")
+        kind = f"{profile.gpu_type}:" if profile.gpu_type else ""
+        directives.append(f"--gres=gpu:{kind}{per_node}")
     if offer.device == "cpu":
         directives.append(f"--cpus-per-task={profile.threads * per_node}")
     changes = {

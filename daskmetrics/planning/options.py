@@ -5,13 +5,12 @@ what cost, and which to choose; pure functions of numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
 
-from daskmetrics.core.costs import Estimate, Interval, undominated
+from daskmetrics.core.costs import Estimate, Interval
 from daskmetrics.core.text import duration, walltime_text
-from daskmetrics.planning.scaling import divided, makespan
+from daskmetrics.planning.scaling import divided
 
 # up and down, by which the ratio of two datasheets may miss the ratio of two runs
 SPEED_FACTOR = 1.5
@@ -20,7 +19,6 @@ UNKNOWN_DEVICE = Interval.around(1.0, 3.0)
 # assumed seconds until workers have imported their libraries
 USUAL_START = Estimate(Interval(5.0, 20.0, 120.0))
 NOTHING_SERIAL = Interval.exactly(0.0)
-MANY = 20_000  # units beyond which their order no longer matters, so that work is simply divided
 
 
 @dataclass(frozen=True)
@@ -123,13 +121,8 @@ class Phase:
             ]
             share = Interval(min(shares), shares[1], max(shares))
             return self.seconds.interval * (share * self.units)
-        if self.units > MANY:
-            rounds = self.units / min(workers, self.chains or workers)  # if a unit took one second
-        else:
-            chains = self.chains or self.units
-            rounds = makespan(
-                [[1.0] * len(range(i, self.units, chains)) for i in range(chains)], workers
-            )
+        # free workers take the next unit of any chain: equal units end in so many rounds
+        rounds = math.ceil(self.units / min(workers, self.chains or workers))
         # the serial share keeps its length, whatever the number of workers
         return self.seconds.interval * Interval(
             *(self.units * s + (1 - s) * rounds for s in self.serial.bounds)
@@ -187,10 +180,8 @@ class Workload:
         datasheet = speed(device, self.device)
         ratio = datasheet or UNKNOWN_DEVICE
         seconds = seconds * Interval(1 / ratio.high, 1 / ratio.value, 1 / ratio.low)
-        source = (
-            "; ".join(dict.fromkeys(phase.seconds.source for phase in self.phases))
-            or "nothing to do"
-        )
+        sources = dict.fromkeys(phase.seconds.source for phase in self.phases)
+        source = "; ".join(sources) or "nothing to do"
         if device != self.device:
             basis = "by datasheet" if datasheet else "of unknown speed"
             source += f"; {self.device} to {device} estimated {basis}"
@@ -248,7 +239,7 @@ class Offer:
     Attributes
     ----------
     profile : str
-        Name or file of the cluster profile.
+        Name or file of the cluster profile; empty for that of the configuration.
     device : str
         ``cpu``, ``l40s``, ``a100``, ...
     nodes, workers : int
@@ -394,25 +385,22 @@ def options(
     >>> one.total.value, two.total.value, two.efficiency
     (7200.0, 3600.0, 1.0)
     """
-    return tuple(
-        _option(number, work, offer, limits or Limits())
-        for number, (offer, work) in enumerate(offers, start=1)
-    )
-
-
-def _option(number: int, workload: Workload, offer: Offer, limits: Limits) -> Option:
-    work = workload.on(offer.workers, offer.device)
-    run = Estimate(work.interval + workload.start.interval, work.source, work.measured, work.at)
-    total = run.interval + offer.wait.interval
-    hours = run.interval * (offer.workers / 3600)
-    # compared with one worker's work without its start, so that starting workers lowers the
-    # efficiency
-    efficiency = 1.0
-    if run.value:
-        alone = workload.on(1, offer.device).value
-        efficiency = min(1.0, alone / (offer.workers * run.value))
-    option = Option(number, offer, run, total, hours, efficiency)
-    return replace(option, problems=tuple(_problems(option, workload, limits)))
+    compared = []
+    for number, (offer, workload) in enumerate(offers, start=1):
+        work = workload.on(offer.workers, offer.device)
+        run = replace(work, interval=work.interval + workload.start.interval)
+        total = run.interval + offer.wait.interval
+        hours = run.interval * (offer.workers / 3600)
+        # compared with one worker's work without its start, so that starting workers lowers the
+        # efficiency
+        efficiency = 1.0
+        if run.value:
+            alone = workload.on(1, offer.device).value
+            efficiency = min(1.0, alone / (offer.workers * run.value))
+        option = Option(number, offer, run, total, hours, efficiency)
+        problems = tuple(_problems(option, workload, limits or Limits()))
+        compared.append(replace(option, problems=problems))
+    return tuple(compared)
 
 
 def _problems(option: Option, workload: Workload, limits: Limits) -> Iterator[str]:
@@ -421,43 +409,17 @@ def _problems(option: Option, workload: Workload, limits: Limits) -> Iterator[st
     if offer.problem:
         yield offer.problem
     cost = option.cost.value if option.cost else None
+    late = f"takes longer than {duration(limits.deadline or 0)}"
     bounds = (
         (workload.vram_gib, offer.vram_gib, "needs {:.0f} GiB of GPU memory, has {:.0f}"),
-        (
-            workload.host_gib,
-            offer.host_gib,
-            "needs {:.0f} GiB of host memory per worker, has {:.0f}",
-        ),
-        (
-            option.total.value,
-            limits.deadline,
-            f"takes longer than {duration(limits.deadline or 0)}",
-        ),
+        (workload.host_gib, offer.host_gib, "needs {:.0f} GiB of memory per worker, has {:.0f}"),
+        (option.total.value, limits.deadline, late),
         (option.worker_hours.value, limits.worker_hours, "needs more than {1:,.0f} GPU-hours"),
         (cost, limits.cost, "costs more than {1:,.0f}"),
     )
     for needed, bound, problem in bounds:
         if needed is not None and bound is not None and needed > bound:
             yield problem.format(needed, bound)
-
-
-def comparable_cost(all_options: Sequence[Option]) -> Callable[[Option], Interval]:
-    """Money only if the price of every option is known, else worker-hours: the two cannot be
-    compared.
-    """
-    if all(option.cost is not None for option in all_options):
-        return lambda option: option.cost or option.worker_hours
-    return lambda option: option.worker_hours
-
-
-def front(all_options: Sequence[Option]) -> tuple[Option, ...]:
-    """The possible options that no other option beats in both time and cost (Pareto), fastest
-    first.
-    """
-    cost = comparable_cost(all_options)
-    possible = [option for option in all_options if option.possible]
-    kept = undominated([(option.total.value, cost(option).value) for option in possible])
-    return tuple(sorted(compress(possible, kept), key=lambda option: option.total.value))
 
 
 @dataclass(frozen=True)
@@ -480,7 +442,14 @@ def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
     possible = [option for option in all_options if option.possible]
     if not possible:
         return ()
-    cost = comparable_cost(all_options)
+    has_prices = all(option.cost is not None for option in all_options)
+
+    def cost(option: Option) -> Interval:
+        # money only if every price is known: hours and money cannot be compared
+        if has_prices and option.cost is not None:
+            return option.cost
+        return option.worker_hours
+
     fastest = min(possible, key=lambda o: (o.total.value, cost(o).value))
     cheapest = min(possible, key=lambda o: (cost(o).value, o.total.value))
     balanced = min(possible, key=lambda o: (cost(o).value * o.total.value, o.total.value))
@@ -493,21 +462,13 @@ def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
     )
 
 
-def break_even(now: Option, later: Option) -> Interval:
-    """Seconds of waiting with which ``later`` finishes together with ``now``; below zero if it
-    always finishes after.
+def times(interval: Interval) -> str:
+    """A duration with its bounds.
 
-    >>> def option(n, hours):
-    ...     run = Interval.exactly(3600.0 * hours)
-    ...     return Option(n, Offer("p", "l40s", 1, 1, NO_WAIT), Estimate(run), run, run, 1.0)
-    >>> break_even(option(1, 10.0), option(2, 3.0)).value / 3600
-    7.0
+    >>> times(Interval(3600.0, 7200.0, 14400.0)), times(Interval.exactly(60.0))
+    ('2.0 h (60.0 min to 4.0 h)', '60 s')
     """
-    total, run = now.total, later.run.interval
-    return Interval(total.low - run.high, total.value - run.value, total.high - run.low)
-
-
-def available_now(all_options: Sequence[Option]) -> Option | None:
-    """The possible option that starts at once and finishes first; None if all have to wait."""
-    ready = [option for option in all_options if option.possible and option.free_now]
-    return min(ready, key=lambda option: option.total.value, default=None)
+    low, value, high = map(duration, interval.bounds)
+    if low == high:
+        return value
+    return f"{value} ({low} to {high})"

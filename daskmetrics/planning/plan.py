@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
 from daskmetrics import config as configuration
-from daskmetrics.config import Cluster, Config
+from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.events import is_finished
 from daskmetrics.core.files import RUNS, RunFolder
-from daskmetrics.experiment import Experiment, prepare
+from daskmetrics.experiment import prepare
 from daskmetrics.planning.estimate import measurements, recorded, workload
 from daskmetrics.planning.offers import offers
 from daskmetrics.planning.options import (
@@ -34,25 +34,6 @@ ASSUMED_GPU = "l40s"
 
 
 @dataclass(frozen=True)
-class Purpose:
-    """A preset of ``plan``: which suggestion is chosen, with which settings, and among which
-    numbers of workers.
-    """
-
-    choose: str
-    settings: tuple[str, ...] = ()
-    alone: bool = False  # one worker; by default 1, 2, 4, ... up to those of the profile
-
-
-PURPOSES = {
-    "develop": Purpose("fastest", ("search.budget=0.05",), alone=True),
-    "production": Purpose("balanced"),
-    "fastest": Purpose("fastest"),
-    "cheapest": Purpose("cheapest"),
-}
-
-
-@dataclass(frozen=True)
 class PlanRequest:
     """The options of ``plan`` beside the configuration."""
 
@@ -63,16 +44,14 @@ class PlanRequest:
     prices: Mapping[str, float] = dataclasses.field(default_factory=dict)
     folder: Path | None = None  # of the run
     settings: tuple[str, ...] = ()
-    purpose: str | None = None  # a key of `PURPOSES`
+    purpose: str | None = None  # the label of the suggestion to choose
 
     def counts_of(self, profile: Cluster) -> tuple[int, ...]:
-        """The numbers of workers to compare."""
+        """The numbers of workers to compare: for a purpose 1, 2, 4, ... up to the profile's."""
         if self.counts:
             return self.counts
         if self.purpose is None:
             return (profile.workers,)
-        if PURPOSES[self.purpose].alone:
-            return (1,)
         return doublings(profile.workers)
 
 
@@ -89,14 +68,6 @@ class Proposal:
     purpose: str | None = None
     is_finished: bool = False  # whether the run has nothing left to do
 
-    @property
-    def chosen(self) -> Suggestion | None:
-        """The suggestion for the purpose, if there is one."""
-        if not self.purpose:
-            return None
-        by_label = {suggestion.label: suggestion for suggestion in self.suggestions}
-        return by_label.get(PURPOSES[self.purpose].choose)
-
     @cached_property
     def options(self) -> tuple[Option, ...]:
         """The offers with their times and costs, numbered from 1."""
@@ -106,6 +77,12 @@ class Proposal:
     def suggestions(self) -> tuple[Suggestion, ...]:
         """The fastest, the cheapest and the balanced option."""
         return suggestions(self.options)
+
+    @property
+    def chosen(self) -> Option | None:
+        """The option for the purpose, if there is one."""
+        by_label = {suggestion.label: suggestion.option for suggestion in self.suggestions}
+        return by_label.get(self.purpose or "")
 
     def option(self, number: int) -> Option:
         """The option with a number; ConfigError if it does not exist or cannot be used."""
@@ -122,10 +99,12 @@ class Proposal:
     def settings_of(self, option: Option) -> tuple[str, ...]:
         """The settings with which a run uses an option."""
         offer = option.offer
-        settings = [f"cluster={offer.profile}", f"cluster.workers={offer.workers}"]
+        settings = [*self.settings, f"cluster.workers={offer.workers}"]
+        if offer.profile:
+            settings.insert(0, f"cluster={offer.profile}")
         if offer.partition is not None:
             settings.append(f'cluster.walltime="{option.walltime}"')
-        return (*settings, *self.settings)
+        return tuple(settings)
 
     def command(self, option: Option) -> str:
         """The shell command that runs an option."""
@@ -135,10 +114,7 @@ class Proposal:
 
 def propose(path: Path, request: PlanRequest) -> Proposal:
     """The options for a configuration; ConfigError if a file or Slurm cannot be used."""
-    settings = request.settings
-    if request.purpose:  # what the user sets goes before the preset
-        settings = (*PURPOSES[request.purpose].settings, *settings)
-    config = configuration.load(path, settings)
+    config = configuration.load(path, request.settings)
     for model in config.models:
         if model.program:
             raise ConfigError(
@@ -147,37 +123,6 @@ def propose(path: Path, request: PlanRequest) -> Proposal:
             )
     folder = RunFolder(request.folder or RUNS / config.name)
     prepared = prepare(config)
-    workload_on = _workloads(prepared, folder)
-    price_of_all = request.prices.get("")
-    pairs = []
-    for offer in offers(_profiles(config, request), request.counts_of, workload_on):
-        price = request.prices.get(offer.device, price_of_all)
-        pairs.append((dataclasses.replace(offer, price=price), workload_on(offer.device)))
-    return Proposal(
-        config.name,
-        str(path),
-        tuple(pairs),
-        request.limits,
-        time.time(),
-        settings,
-        request.purpose,
-        is_finished(recorded(folder), prepared.key),
-    )
-
-
-def _profiles(config: Config, request: PlanRequest) -> dict[str, Cluster]:
-    """The profiles to compare, by the name that ``--set cluster=`` takes."""
-    if request.profiles:
-        return {name: configuration.cluster(name) for name in request.profiles}
-    if config.cluster.kind == "local":
-        return {"local": config.cluster}
-    return {config.cluster.partition or config.cluster.kind: config.cluster}
-
-
-def _workloads(prepared: Experiment, folder: RunFolder) -> Callable[[str], Workload]:
-    """The workload in seconds of a device, or of the GPU measured last where the device was not
-    measured.
-    """
     calibrations = measurements(prepared, folder)
     measured_at = {measured.device: measured.at for measured in calibrations}
     gpus = [device for device in measured_at if device != "cpu"]
@@ -189,4 +134,18 @@ def _workloads(prepared: Experiment, folder: RunFolder) -> Callable[[str], Workl
             device = latest_gpu
         return workload(prepared, folder, calibrations, device)
 
-    return workload_on
+    profiles = {name: configuration.cluster(name) for name in request.profiles}
+    pairs = []
+    for offer in offers(profiles or {"": config.cluster}, request.counts_of, workload_on):
+        price = request.prices.get(offer.device, request.prices.get(""))
+        pairs.append((dataclasses.replace(offer, price=price), workload_on(offer.device)))
+    return Proposal(
+        config.name,
+        str(path),
+        tuple(pairs),
+        request.limits,
+        time.time(),
+        request.settings,
+        request.purpose,
+        is_finished(recorded(folder), prepared.key),
+    )

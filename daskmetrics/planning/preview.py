@@ -16,62 +16,64 @@ from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, equal_names, listed, plural, size_text
 from daskmetrics.experiment import Experiment, remaining, search
 from daskmetrics.planning.estimate import measurements, recorded, workload
-from daskmetrics.planning.options import Workload
+from daskmetrics.planning.options import times
 
 
 def preview(experiment: Experiment, folder: RunFolder) -> Table:
     """The rows of the remaining work; nothing is submitted."""
+    title = f"{experiment.config.name} (nothing is submitted)"
+    return Table((), (*_grid_rows(experiment, folder), *_cost_rows(experiment, folder)), title)
+
+
+def _grid_rows(experiment: Experiment, folder: RunFolder) -> Iterator[tuple[str, str]]:
+    """What is measured and scored, and what is left of it."""
     entries = recorded(folder)
-    if not is_finished(entries, experiment.key):
-        search.check(experiment)
-    device = experiment.config.cluster.device
-    work = workload(experiment, folder, measurements(experiment, folder), device)
-    units = remaining.units(experiment, folder, records(entries))
-    missing_units = remaining.units_left(experiment, folder, entries)
-    rows = (
-        *_state_rows(is_finished(entries, experiment.key)),
-        *_grid_rows(experiment),
-        ("measuring", f"{plural(len(units), 'unit')}, {len(missing_units):,} to do"),
-        *_cost_rows(experiment, folder, work),
-    )
-    return Table((), rows, f"{experiment.config.name} (nothing is submitted)")
-
-
-def _state_rows(is_complete: bool) -> Iterator[tuple[str, str]]:
-    if is_complete:
+    if is_finished(entries, experiment.key):
         yield "state", "finished: nothing is left to do"
-
-
-def _grid_rows(experiment: Experiment) -> Iterator[tuple[str, str]]:
-    """What is measured and scored."""
-    arms = len(experiment.arms)
+    else:
+        search.check(experiment)
+    candidates = len(experiment.arms)
     metrics = [metric.name for metric in experiment.metrics]
-    metrics_text = "none"
-    if metrics:
-        metrics_text = f"{len(metrics)}: {', '.join(metrics)}"
     suites = (
         f"{suite.model} ({plural(len(suite.revisions), 'checkpoint')} x {_layers(suite)})"
         for suite in experiment.suites
     )
+    vectors: dict[str, dict[str, None]] = defaultdict(dict)
+    for checkpoint, protocol in experiment.protocols.items():
+        vectors[protocol.summary][checkpoint.model] = None
+    summaries = list(vectors)
+    if len(vectors) > 1:
+        summaries = [f"{', '.join(models)}: {summary}" for summary, models in vectors.items()]
+    scores = plural(candidates * len(experiment.tasks), "score")
+    units = remaining.units(experiment, folder, records(entries))
+    units_left = remaining.units_left(experiment, folder, entries)
     yield "models", ", ".join(suites)
-    yield "candidates", f"{arms:,} in {plural(len(experiment.checkpoints), 'checkpoint')}"
-    yield "vectors", _vectors(experiment)
-    yield "metrics", metrics_text
-    yield "tasks", f"{len(experiment.tasks):,}, so {plural(arms * len(experiment.tasks), 'score')}"
+    yield "candidates", f"{candidates:,} in {plural(len(experiment.checkpoints), 'checkpoint')}"
+    yield "vectors", "; ".join(summaries)
+    yield "metrics", f"{len(metrics)}: {', '.join(metrics)}" if metrics else "none"
+    yield "tasks", f"{len(experiment.tasks):,}, so {scores}"
+    yield "measuring", f"{plural(len(units), 'unit')}, {len(units_left):,} to do"
 
 
-def _cost_rows(
-    experiment: Experiment, folder: RunFolder, work: Workload
-) -> Iterator[tuple[str, str]]:
+def _cost_rows(experiment: Experiment, folder: RunFolder) -> Iterator[tuple[str, str]]:
     """What it takes, and what is remarkable about the data."""
     cluster = experiment.config.cluster
+    work = workload(experiment, folder, measurements(experiment, folder), cluster.device)
     if experiment.tasks:
         yield "texts", work.texts
-        yield "search", _limits(experiment)
+        yield "search", "; ".join(_limits(experiment))
     else:
         yield "search", "none: the run has no tasks"
     yield "workers", f"{cluster.workers} ({cluster.kind})"
-    yield "time", _time(work, cluster.workers)
+    if work.phases:
+        total = work.on(cluster.workers, work.device)
+        phases = ", ".join(
+            f"{phase.name} {duration(phase.units * phase.seconds.value)}" for phase in work.phases
+        )
+        worker_time = f"{phases} of worker time"
+        yield "time", f"about {times(total.interval)}: {worker_time}; {total.source}"
+    else:
+        yield "time", "0 s: nothing is left to do"
     if work.download:
         limited = "".join(
             f"; {model.name} through {model.disk} of disk"
@@ -94,18 +96,6 @@ def _cost_rows(
         yield "warning", warning
 
 
-def _time(work: Workload, workers: int) -> str:
-    """The time on these workers, and the worker time of each phase."""
-    if not work.phases:
-        return "0 s: nothing is left to do"
-    total = work.on(workers, work.device)
-    low, value, high = map(duration, total.interval.bounds)
-    phases = ", ".join(
-        f"{phase.name} {duration(phase.units * phase.seconds.value)}" for phase in work.phases
-    )
-    return f"about {value} ({low} to {high}): {phases} of worker time; {total.source}"
-
-
 def _layers(suite: Suite) -> str:
     """How many layers and readouts of a suite make its arms.
 
@@ -122,29 +112,18 @@ def _layers(suite: Suite) -> str:
     return text
 
 
-def _vectors(experiment: Experiment) -> str:
-    """How texts become vectors, and for which models if they differ."""
-    models: dict[str, dict[str, None]] = defaultdict(dict)
-    for checkpoint, protocol in experiment.protocols.items():
-        models[protocol.summary][checkpoint.model] = None
-    if len(models) == 1:
-        return next(iter(models))
-    return "; ".join(f"{', '.join(names)}: {summary}" for summary, names in models.items())
-
-
-def _limits(experiment: Experiment) -> str:
+def _limits(experiment: Experiment) -> Iterator[str]:
     """The policy, and what ends the search."""
     limits = experiment.config.search
+    yield limits.policy
     if limits.budget == "auto":
-        budget = search.automatic_budget(search.build_problem(experiment, experiment.suites))
-        rules = [f"budget {budget}"]
+        problem = search.build_problem(experiment, experiment.suites)
+        yield f"budget {search.automatic_budget(problem)}"
     else:
-        rules = [f"budget {limits.budget:.1%} of the cost of every score"]
+        yield f"budget {limits.budget:.1%} of the cost of every score"
     if limits.cells:
-        rules.append(f"up to {plural(limits.cells, 'score')}")
+        yield f"up to {plural(limits.cells, 'score')}"
     if limits.confidence:
-        rules.append(f"until {limits.confidence:.0%} confidence to be within {limits.within:.1%}")
+        yield f"until {limits.confidence:.0%} confidence to be within {limits.within:.1%}"
     if limits.confirm == "fresh":
-        share = f"{FRESH_SHARE:.0%} of the items"
-        rules.append(f"{share} are kept back from it, for the finalists")
-    return f"{limits.policy}, {'; '.join(rules)}"
+        yield f"{FRESH_SHARE:.0%} of the items are kept back from it, for the finalists"

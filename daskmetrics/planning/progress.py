@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from daskmetrics.answer.recorded import RecordedRun
@@ -14,7 +13,7 @@ from daskmetrics.core.events import RunFinished, RunStarted
 from daskmetrics.core.files import RunFolder, atomic_write, private
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.core.text import duration
-from daskmetrics.planning.options import Option, Workload
+from daskmetrics.planning.options import Option, Workload, times
 
 
 def keep(option: Option, workload: Workload, at: float, folder: RunFolder) -> None:
@@ -25,14 +24,9 @@ def keep(option: Option, workload: Workload, at: float, folder: RunFolder) -> No
         "at": at,
         "option": option.offer.label,
         "profile": option.offer.profile,
-        "workers": option.offer.workers,
         "source": option.run.source,
-        "measured": option.run.measured,
-        "wait": option.offer.wait.value,
         "run": option.run.interval.bounds,
         "total": option.total.bounds,
-        "worker_hours": option.worker_hours.value,
-        "cost": option.cost and option.cost.value,
         "phases": {phase.name: [phase.units, phase.seconds.value] for phase in workload.phases},
     }
     with private():
@@ -47,84 +41,56 @@ class Prediction:
     """
 
     predicted: Interval
-    expected: float  # by the present progress; the true seconds if the run is finished
-    elapsed: float
-    done: float  # share of the predicted work
-    finished: bool
-    option: str
     source: str
-
-    @property
-    def error(self) -> float:
-        """Relative error: positive if the run takes longer than predicted."""
-        return self.expected / self.predicted.value - 1
+    elapsed: float
+    expected: float  # by the present progress; the true seconds if the run is finished
+    finished: bool
 
     @property
     def text(self) -> str:
         """The prediction and its error in a sentence."""
-        low, value, high = map(duration, self.predicted.bounds)
-        direction = "longer" if self.error > 0 else "shorter"
-        position = "outside"
-        if self.predicted.low <= self.expected <= self.predicted.high:
-            position = "within"
-        verb = "now expected"
-        remaining = f", {duration(max(0.0, self.expected - self.elapsed))} left"
+        error = self.expected / self.predicted.value - 1
+        direction = "longer" if error > 0 else "shorter"
+        is_within = self.predicted.overlaps(Interval.exactly(self.expected))
+        position = "within" if is_within else "outside"
+        course = f"now expected {duration(self.expected)}"
         if self.finished:
-            verb = "took"
-            remaining = ""
-        return (
-            f"{value} predicted ({low} to {high}; {self.source}), {verb} {duration(self.expected)}:"
-            f" {abs(self.error):.0%} {direction}, {position} the bounds{remaining}"
+            course = f"took {duration(self.expected)}"
+        text = (
+            f"{times(self.predicted)} predicted ({self.source}), {course}: {abs(error):.0%}"
+            f" {direction}, {position} the bounds"
         )
+        if self.finished:
+            return text
+        return f"{text}, {duration(max(0.0, self.expected - self.elapsed))} left"
 
 
-def prediction(run: RecordedRun, now: float | None = None) -> Prediction | None:
+def prediction(run: RecordedRun) -> Prediction | None:
     """The plan beside the progress; None if the run was not planned."""
     if not run.folder.plan.is_file():
         return None
     plan = json.loads(run.folder.plan.read_text(encoding="utf-8"))
-    began = [
-        entry.at
-        for entry in run.entries
-        if isinstance(entry, RunStarted) and entry.at >= plan["at"]
-    ]
-    if not began:
+    starts = [entry.at for entry in run.entries if isinstance(entry, RunStarted)]
+    began = next((at for at in starts if at >= plan["at"]), None)
+    if began is None:
         return None
+    predicted = Interval(*plan["total"])
     ended = [entry.at for entry in run.entries if isinstance(entry, RunFinished)]
-    finished = run.finished and bool(ended)
-    if finished:
-        done = 1.0
-        expected = elapsed = ended[-1] - plan["at"]
-    else:
-        done = _done(run, plan["phases"])
-        elapsed = (now or time.time()) - plan["at"]
-        # the pace is that of the time since the start, without the wait in a queue
-        working = elapsed - (began[0] - plan["at"])
-        expected = elapsed + left(working, done, plan["run"][1])
-    option = f"{plan['profile']}: {plan['option']}"
-    return Prediction(
-        Interval(*plan["total"]), expected, elapsed, done, finished, option, plan["source"]
-    )
-
-
-def left(working: float, done: float, predicted: float) -> float:
-    """Predicted seconds of the remaining work; with progress, the pace so far replaces the
-    prediction.
-
-    >>> left(working=0.0, done=0.0, predicted=100.0), left(working=100.0, done=0.5, predicted=100.0)
-    (100.0, 75.0)
-    """
-    return (1 - done) * (working + (1 - done) * predicted)
-
-
-def _done(run: RecordedRun, phases: dict[str, Sequence[float]]) -> float:
-    """Share of the predicted work that has records."""
+    if run.finished and ended:
+        took = ended[-1] - plan["at"]
+        return Prediction(predicted, plan["source"], took, took, True)
     counts: Counter[str] = Counter()
     for record in run.records:
         phase = "search"
         if record.kind not in ("score", "fresh"):
             phase = f"{record.kind} {Checkpoint.parse(record.name).model}"
         counts[phase] += 1
-    total = sum(units * seconds for units, seconds in phases.values())
-    work = sum(min(counts[name], units) * seconds for name, (units, seconds) in phases.items())
-    return work / total if total else 0.0
+    phases = plan["phases"].items()
+    total = sum(units * seconds for _, (units, seconds) in phases)
+    work = sum(min(counts[name], units) * seconds for name, (units, seconds) in phases)
+    left = 1 - work / total if total else 1.0
+    now = time.time()
+    # with progress, the pace so far, without the wait in a queue, replaces the prediction
+    seconds_left = left * (now - began + left * plan["run"][1])
+    elapsed = now - plan["at"]
+    return Prediction(predicted, plan["source"], elapsed, elapsed + seconds_left, False)

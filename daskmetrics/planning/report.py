@@ -1,25 +1,21 @@
-"""Tables of a plan and of a bench, and the figure of a bench."""
+"""Tables of a plan and of a bench."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from daskmetrics.core.costs import Interval
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, listed, plural, size_text
 from daskmetrics.planning import scaling
 from daskmetrics.planning.bench import Bench
-from daskmetrics.planning.options import Option, available_now, break_even, front
+from daskmetrics.planning.options import Option, times
 from daskmetrics.planning.plan import Proposal
 from daskmetrics.planning.scaling import Amdahl, ScalingRow
 
-UNITS = (("s", 1, 90), ("min", 60, 5400), ("h", 3600, 172_800), ("days", 86_400, float("inf")))
 OFFER_KEYS = ("profile", "device", "nodes", "workers", "partition", "free", "price", "wait")
 OPTION_KEYS = (
     *("number", "run", "total", "worker_hours", "cost", "efficiency"),
@@ -29,25 +25,23 @@ OPTION_KEYS = (
 
 def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
     """The options of a plan, where their numbers come from, what the run needs, and the commands."""
+    title = f"Plan of {proposal.name} (nothing is submitted)"
     if proposal.is_finished:
-        yield Table((), (("state", "finished: nothing is left to do"),), f"Plan of {proposal.name}")
+        yield Table((), (("state", "finished: nothing is left to do"),), title)
         return
-    yield _option_table(proposal)
-    yield _source_table(proposal.options, now)
-    yield _need_table(proposal)
-    chosen = dict.fromkeys(suggestion.option for suggestion in proposal.suggestions)
-    commands = tuple((str(option.number), proposal.command(option)) for option in chosen)
-    note = "Add --submit NUMBER to run an option; its prediction is kept in the run's folder."
-    if commands:
-        yield Table(("#", "command"), commands, notes=(note,))
-
-
-def _option_table(proposal: Proposal) -> Table:
     columns: dict[str, list[str]] = defaultdict(list)
     for option in proposal.options:
         walltime = option.walltime
         if option.jobs > 1:
             walltime += f" x {option.jobs}"
+        # what an option is best in, or why it cannot be used
+        remarks = [
+            suggestion.label for suggestion in proposal.suggestions if suggestion.option == option
+        ]
+        if option == proposal.chosen:
+            remarks.append("chosen")
+        if option.problems:
+            remarks = [f"cannot be used: {'; '.join(option.problems)}"]
         cells = {
             "#": str(option.number),
             "workers": option.offer.label,
@@ -59,44 +53,29 @@ def _option_table(proposal: Proposal) -> Table:
             "cost": amount(option.cost.value) if option.cost else "",
             "eff.": f"{option.efficiency:.0%}",
             "walltime": walltime,
-            "worth a wait below": _worth_waiting(option, proposal.options),
-            "": _remark(option, proposal),
+            "": ", ".join(remarks),
         }
         for name, cell in cells.items():
             columns[name].append(cell)
     filled = {name: cells for name, cells in columns.items() if any(cells)}
     rows = tuple(zip(*filled.values(), strict=True))
-    title = f"Plan of {proposal.name} (nothing is submitted)"
-    return Table(tuple(filled), rows, title, tuple(_notes(proposal)))
-
-
-def _remark(option: Option, proposal: Proposal) -> str:
-    """What an option is best in, or why it cannot be used."""
-    if option.problems:
-        return f"cannot be used: {'; '.join(option.problems)}"
-    labels = [
-        suggestion.label for suggestion in proposal.suggestions if suggestion.option == option
-    ]
-    if proposal.chosen and proposal.chosen.option == option:
-        labels.append(f"chosen for {proposal.purpose}")
-    return ", ".join(labels)
-
-
-def _worth_waiting(option: Option, options: Sequence[Option]) -> str:
-    """The longest wait with which an option finishes before the one that is free now."""
-    free_now = available_now(options)
-    if free_now is None or option.free_now or not option.possible:
-        return ""
-    limit = break_even(free_now, option)
-    wait = option.offer.wait.interval
-    if limit.value <= 0:
-        return "never"
-    advice = "do not wait"
-    if wait.overlaps(limit):
-        advice = "too close to call"
-    elif wait.high < limit.low:
-        advice = "wait"
-    return f"{times(Interval(max(0.0, limit.low), limit.value, limit.high))}: {advice}"
+    yield Table(tuple(filled), rows, title, tuple(_notes(proposal)))
+    yield _source_table(proposal.options, now)
+    workload = proposal.pairs[0][1]
+    needs = {
+        "units": str(workload.units),
+        "GPU memory": f"{workload.vram_gib:.1f} GiB of a worker (estimated)",
+        "host memory": f"{workload.host_gib:.1f} GiB of a worker (estimated)",
+        "disk": f"{size_text(workload.disk_bytes)} of results",
+        "texts": workload.texts,
+        "not on this machine": ", ".join(workload.missing),
+    }
+    yield Table(("needs", ""), tuple((name, text) for name, text in needs.items() if text))
+    suggested = dict.fromkeys(suggestion.option for suggestion in proposal.suggestions)
+    commands = tuple((str(option.number), proposal.command(option)) for option in suggested)
+    note = "Add --submit NUMBER to run an option; its prediction is kept in the run's folder."
+    if commands:
+        yield Table(("#", "command"), commands, notes=(note,))
 
 
 def _notes(proposal: Proposal) -> Iterator[str]:
@@ -104,7 +83,7 @@ def _notes(proposal: Proposal) -> Iterator[str]:
         yield "No option can be used."
     for suggestion in proposal.suggestions:
         if suggestion.ties:
-            ties = _numbers(suggestion.ties)
+            ties = listed([str(option.number) for option in suggestion.ties])
             yield f"{suggestion.label}: the difference from {ties} is within the error"
     workload = proposal.pairs[0][1]
     limit = next((phase.chains for phase in workload.phases if phase.name == "search"), None)
@@ -121,38 +100,19 @@ def _notes(proposal: Proposal) -> Iterator[str]:
                 yield note
 
 
-def _numbers(options: Sequence[Option]) -> str:
-    return listed([str(option.number) for option in options])
-
-
 def _source_table(options: Sequence[Option], now: float) -> Table:
     """Where the numbers come from, and when they were measured."""
-    sources: dict[tuple[str, str, str], list[Option]] = {}
+    numbers: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for option in options:
-        estimates = {"run": option.run, "wait": option.offer.wait}
-        for number, estimate in estimates.items():
+        for name, estimate in (("run", option.run), ("wait", option.offer.wait)):
             age = ""
             if estimate.at is not None:
                 age = f"{duration(max(0.0, now - estimate.at))} ago"
-            sources.setdefault((number, estimate.source, age), []).append(option)
+            numbers[name, estimate.source, age].append(str(option.number))
         if record := option.offer.success:
-            sources.setdefault(("chance of success", str(record), ""), []).append(option)
-    ordered = sorted(sources.items(), key=lambda row: row[0][0])
-    rows = tuple((number, _numbers(same), source, age) for (number, source, age), same in ordered)
-    return Table(("number", "options", "from", "age"), rows)
-
-
-def _need_table(proposal: Proposal) -> Table:
-    workload = proposal.pairs[0][1]
-    needs = {
-        "units": str(workload.units),
-        "GPU memory": f"{workload.vram_gib:.1f} GiB of a worker (estimated)",
-        "host memory": f"{workload.host_gib:.1f} GiB of a worker (estimated)",
-        "disk": f"{size_text(workload.disk_bytes)} of results",
-        "texts": workload.texts,
-        "not on this machine": ", ".join(workload.missing),
-    }
-    return Table(("needs", ""), tuple((name, text) for name, text in needs.items() if text))
+            numbers["chance of success", str(record), ""].append(str(option.number))
+    rows = [(name, listed(of), source, age) for (name, source, age), of in numbers.items()]
+    return Table(("number", "options", "from", "age"), tuple(sorted(rows)))
 
 
 def proposal_document(proposal: Proposal) -> dict[str, Any]:
@@ -162,55 +122,33 @@ def proposal_document(proposal: Proposal) -> dict[str, Any]:
         ties = [option.number for option in suggestion.ties]
         number = suggestion.option.number
         suggestions.append({"label": suggestion.label, "option": number, "ties": ties})
+    options = []
+    for option in proposal.options:
+        record = option.offer.success
+        document = {name: getattr(option.offer, name) for name in OFFER_KEYS}
+        document |= {name: getattr(option, name) for name in OPTION_KEYS}
+        document["success"] = record and {**vars(record), "chance": record.chance}
+        document["command"] = proposal.command(option) if option.possible else None
+        options.append(document)
     return {
         "name": proposal.name,
         "at": proposal.at,
-        "options": [_option_document(proposal, option) for option in proposal.options],
+        "options": options,
         "suggestions": suggestions,
-        "front": [option.number for option in front(proposal.options)],
         "purpose": proposal.purpose,
-        "chosen": proposal.chosen.option.number if proposal.chosen else None,
-    }
-
-
-def _option_document(proposal: Proposal, option: Option) -> dict[str, Any]:
-    record = option.offer.success
-    return {
-        **{name: getattr(option.offer, name) for name in OFFER_KEYS},
-        **{name: getattr(option, name) for name in OPTION_KEYS},
-        "success": record and {**vars(record), "chance": record.chance},
-        "command": proposal.command(option) if option.possible else None,
+        "chosen": proposal.chosen and proposal.chosen.number,
     }
 
 
 def amount(number: float) -> str:
-    """Hours or money, rounded to the digits that matter.
+    """Hours, money or rates, rounded to the digits that matter.
 
     >>> amount(0.0123), amount(4.56), amount(1234.5)
-    ('0.012', '4.6', '1,234')
+    ('0.0123', '4.56', '1,234')
     """
-    if number >= 20:
-        return f"{number:,.0f}"
-    return f"{number:.2g}"
-
-
-def times(interval: Interval) -> str:
-    """A duration with its bounds, all in one unit.
-
-    >>> times(Interval(3600.0, 7200.0, 14400.0)), times(Interval.exactly(60.0))
-    ('2.0 (1.0-4.0) h', '60 s')
-    """
-    if interval.low == interval.high:
-        return duration(interval.value)
-    unit, size = next((name, size) for name, size, end in UNITS if interval.value < end)
-    low, value, high = (_three_digits(bound / size) for bound in interval.bounds)
-    return f"{value} ({low}-{high}) {unit}"
-
-
-def _three_digits(number: float) -> str:
     if number >= 100:
         return f"{number:,.0f}"
-    return f"{number:.1f}"
+    return f"{number:.3g}"
 
 
 def bench_table(bench: Bench) -> Table:
@@ -269,25 +207,22 @@ def _scaling_columns(
     rows: Sequence[ScalingRow],
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Header and rows; simulated numbers have no bounds."""
-    trains = any(row.samples for row in rows)
-    priced = any(row.cost is not None for row in rows)
-    columns: dict[str, list[str]] = {
-        "workers": [str(row.workers) for row in rows],
-        "time": [times(row.seconds) for row in rows],
-        "speed-up": [_bounded(row.speedup, "{:.2f}") for row in rows],
-        "efficiency": [_bounded(row.efficiency, "{:.0%}") for row in rows],
-        "worker hours": [f"{row.worker_hours:.3g}" for row in rows],
-    }
-    if priced:
-        columns["cost"] = [f"{row.cost or 0:,.3g}" for row in rows]
-    if trains:
-        columns["samples/s"] = [f"{row.samples / row.seconds.value:,.3g}" for row in rows]
-        if priced:
-            costs = [f"{(row.cost or 0) / row.samples * 1e6:,.3g}" for row in rows]
-            columns["cost per million samples"] = costs
-        columns["verdict"] = [row.verdict for row in rows]
-    else:
-        columns["units/s"] = [f"{row.throughput:.3g}" for row in rows]
+    columns: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        columns["workers"].append(str(row.workers))
+        columns["time"].append(times(row.seconds))
+        columns["speed-up"].append(_bounded(row.speedup, "{:.2f}"))
+        columns["efficiency"].append(_bounded(row.efficiency, "{:.0%}"))
+        columns["worker hours"].append(amount(row.worker_hours))
+        if row.cost is not None:
+            columns["cost"].append(amount(row.cost))
+        if not row.samples:
+            columns["units/s"].append(amount(row.throughput))
+            continue
+        columns["samples/s"].append(amount(row.samples / row.seconds.value))
+        if row.cost is not None:
+            columns["cost per million samples"].append(amount(row.cost / row.samples * 1e6))
+        columns["verdict"].append(row.verdict)
     return tuple(columns), tuple(zip(*columns.values(), strict=True))
 
 
@@ -311,26 +246,3 @@ def law_text(law: Amdahl | None) -> str:
     if law.knee is None:
         return f"{share}; no knee was found"
     return f"{share}; beyond {plural(law.knee)}, less than half of an added worker is used"
-
-
-def draw(bench: Bench, path: Path, simulate: int | None = None) -> Path:
-    """Write a PNG of the speed-up with its 90 % intervals, beside the ideal one and that of simulated
-    workers if requested.
-    """
-    from matplotlib.figure import Figure
-
-    counts = [row.workers for row in bench.rows]
-    low, value, high = np.array([row.speedup.bounds for row in bench.rows]).T
-    largest = max(counts[-1], simulate or 1)
-    figure = Figure(figsize=(6, 4.2), layout="constrained")
-    ax = figure.subplots()
-    ax.errorbar(counts, value, [value - low, high - value], fmt="o", label="measured, 90 %")
-    if simulate:
-        rows, _ = bench.simulation(simulate)
-        speedup = [row.speedup.value for row in rows]
-        ax.plot([row.workers for row in rows], speedup, "--", label="simulated")
-    ax.plot([1, largest], [1, largest], ":", color="black", label="ideal")
-    ax.set(xlabel="workers", ylabel="speed-up", xscale="log", yscale="log")
-    ax.legend(frameon=False)
-    figure.savefig(path, dpi=150)
-    return path

@@ -10,7 +10,6 @@ import heapq
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import mean
 
 import numpy as np
@@ -240,8 +239,3 @@ def doublings(most: int) -> tuple[int, ...]:
     (1, 2, 4, 8, 10)
     """
     return tuple(dict.fromkeys([*(2**i for i in range(most.bit_length())), most]))
-
-
-def increasing(counts: Sequence[int]) -> bool:
-    """Whether the numbers are positive and each is larger than the one before."""
-    return bool(counts) and counts[0] > 0 and all(a < b for a, b in pairwise(counts))

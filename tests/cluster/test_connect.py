@@ -14,13 +14,6 @@ from distributed.nanny import WorkerProcess
 from daskmetrics.cluster import ProfileCluster, connect
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.machine import workers
-
-
-def test_workers_offer_the_resources_that_units_request(client):
-    assert [worker["resources"] for worker in workers(client).values()] == [
-        {"GPU": 1, "CPU": 1}
-    ] * 2
 
 
 def test_a_client_without_certificate_is_refused(client):

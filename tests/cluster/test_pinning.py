@@ -2,9 +2,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import platform
-import subprocess
-import sys
 import time
 
 import dask
@@ -98,20 +95,6 @@ def test_the_memory_node_of_a_gpu_is_read_from_the_system(tmp_path):
     (tmp_path / "sys/devices/system/node/node1/cpulist").unlink()
     (tmp_path / "sys/devices/system/node/node1").rmdir()
     assert node_of_gpu("1", tmp_path) is None  # with one node there is nothing to choose
-
-
-def test_memory_is_preferred_on_a_node():
-    code = (
-        "import ctypes; from daskmetrics.cluster.pinning import prefer_memory; prefer_memory(0);"
-        "mode = ctypes.c_int();"
-        "ctypes.CDLL(None).syscall(239, ctypes.byref(mode), None, 0, 0, 0); print(mode.value)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    if platform.machine() != "x86_64" or "Operation not permitted" in done.stderr:
-        pytest.skip(
-            "this machine does not allow memory policies, or numbers the system call otherwise"
-        )
-    assert done.stdout.strip() == "1", done.stderr
 
 
 def test_more_than_the_machine_has_is_refused(monkeypatch):

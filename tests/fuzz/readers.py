@@ -343,7 +343,7 @@ def readers(scratch: Path) -> dict[str, Reader]:
     state = b"JobId=7 JobState=PENDING Reason=Priority StartTime=2030-01-01T14:05:00 ExitCode=0:0"
     allocation = b"JobId=7 NumNodes=2 NumCPUs=8 TRES=cpu=8,node=2,gres/gpu=4 JOB_GRES=gpu:l40s:4 "
     printed = {
-        "queue.txt": b"7|x|RUNNING|2030-01-01T14:05:00|1-00:10:00|g[0-3]|gpu|None\n8|a|PENDING|N/A|1:00||g|x",
+        "queue.txt": b"7|RUNNING|2030-01-01T14:05:00|1-00:10:00|g[0-3]|None\n8|PENDING|N/A|1:00||x",
         "submitted.txt": b"your project has 3 hours left\n4711;alpha\n",
         "rehearsal.txt": b"sbatch: Job 9 to start at 2030-01-01T14:05:00 using 8 processors on nodes g1 in partition p",
         "state.txt": state,

@@ -86,7 +86,6 @@ def test_a_map_is_benched_and_simulated(tmp_path, monkeypatch):
     ]
     assert [row["workers"] for row in measured] == ["1", "2"] and simulated[-1]["workers"] == "256"
     assert float(measured[0]["cost"]) > 0
-    assert Path("out", "bench.png").stat().st_size > 5000
     [kept] = calibration.known()
     assert (kept.device, kept.workers, kept.samples[0].kind) == ("cpu", 2, "map") and kept.versions[
         "distributed"
@@ -139,13 +138,10 @@ def test_a_plan_is_assumed_then_measured_then_compared_with_its_run(small):
     planned = daskmetrics("plan", small, "--submit", 1)
     assert planned.exit_code == 0, planned.output
     assert "measured on" in planned.stdout and sources(planned.stdout)["wait"][1] == "free now"
-    assert "Option 1: daskmetrics run small.yaml --set cluster=local" in planned.stdout
+    assert "Option 1: daskmetrics run small.yaml --set cluster.workers=1" in planned.stdout
     run = Run("runs/small")
     prediction = prediction_of(run)
-    assert (
-        run.finished and prediction is not None and prediction.finished and prediction.done == 1.0
-    )
-    assert "longer" in prediction.text or "shorter" in prediction.text
+    assert run.finished and prediction is not None and prediction.finished
     [share] = worker_use(run)
     assert share.units == sum(run.counts.values()) and 0 < share.busy <= 1 and share.memory > 2**20
     status = daskmetrics("status", "runs/small").stdout
@@ -183,12 +179,9 @@ def test_a_run_that_has_begun_counts_as_a_measurement(small):
 
 
 def test_a_purpose_chooses_an_option(small):
-    done = daskmetrics(
-        "plan", small, "--purpose", "develop", "--set", "search.budget=0.5", "--json"
-    )
-    document = json.loads(done.stdout)
-    assert [option["workers"] for option in document["options"]] == [1] and document["chosen"] == 1
+    words = ("--purpose", "cheapest", "--set", "cluster.workers=2")
+    document = json.loads(daskmetrics("plan", small, *words, "--json").stdout)
+    assert [option["workers"] for option in document["options"]] == [1, 2]
+    assert document["chosen"] == 1
     command = document["options"][0]["command"]
-    assert "--set search.budget=0.05 " in command and command.endswith("--set search.budget=0.5")
-    done = daskmetrics("plan", small, "--purpose", "cheapest", "--set", "cluster.workers=2")
-    assert "chosen for cheapest" in done.stdout, done.stdout
+    assert command.endswith("--set cluster.workers=2 --set cluster.workers=1")

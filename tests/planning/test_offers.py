@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from daskmetrics.cluster.slurm.state import parse_state
+from daskmetrics.cluster.slurm.partitions import parse_partitions
 from daskmetrics.config import Cluster
 from daskmetrics.planning.offers import jobs_record
 from daskmetrics.planning.offers import slurm_offers as offers
-from daskmetrics.planning.options import NO_WAIT, UNKNOWN_WAIT
 
 PARTITIONS = (
     "PartitionName=gpu Default=YES MaxTime=1-00:00:00 State=UP\nPartitionName=old State=DOWN"
@@ -19,7 +18,7 @@ gpu*|a2|allocated|16/0/0/16|65536|gpu:a100:4|gpu:a100:4(IDX:0-3)|
 gpu*|a3|down*|0/0/16/16|65536|gpu:a100:4|gpu:a100:0|
 old|b1|idle|0/16/0/16|65536|(null)|gpu:0|
 """
-STATE = parse_state(NODES, PARTITIONS, "")
+SITE = parse_partitions(PARTITIONS, NODES)
 
 
 def profile(**about):
@@ -27,21 +26,9 @@ def profile(**about):
 
 
 def test_free_gpus_are_counted_on_nodes_that_take_work():
-    (one,) = offers("p", profile(), [1], STATE)
-    assert (one.device, one.free, one.wait.value, one.limit, one.vram_gib) == (
-        "a100",
-        1,
-        0.0,
-        86400.0,
-        80,
-    )
-
-
-def test_workers_that_are_not_free_or_behind_other_jobs_wait_for_an_unknown_time():
-    one, four, eight = offers("p", profile(), [1, 4, 8], STATE)
-    assert (one.wait, four.wait, eight.nodes) == (NO_WAIT, UNKNOWN_WAIT, 2)
-    (behind,) = offers("p", profile(), [1], parse_state(NODES, PARTITIONS, "gpu\n"))
-    assert behind.wait == UNKNOWN_WAIT
+    one, eight = offers("p", profile(), [1, 8], SITE)
+    assert (one.device, one.free, one.limit, one.vram_gib) == ("a100", 1, 86400.0, 80)
+    assert eight.nodes == 2
 
 
 @pytest.mark.parametrize(
@@ -54,12 +41,12 @@ def test_workers_that_are_not_free_or_behind_other_jobs_wait_for_an_unknown_time
     ],
 )
 def test_an_impossible_offer_states_its_problem(about, count, problem):
-    (one,) = offers("p", profile(**about), [count], STATE)
+    (one,) = offers("p", profile(**about), [count], SITE)
     assert problem in one.problem
 
 
 def test_each_of_several_partitions_is_an_offer():
-    gpu, old = offers("p", profile(partition=["gpu", "old"], gpus_per_job=0), [1], STATE)
+    gpu, old = offers("p", profile(partition=["gpu", "old"], gpus_per_job=0), [1], SITE)
     assert (gpu.partition, gpu.problem, old.partition) == (
         "gpu",
         None,

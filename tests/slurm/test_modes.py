@@ -206,7 +206,6 @@ def test_a_profile_written_for_this_site_passes_its_test(place):
     for check in (
         "worker",
         "versions",
-        "import",
         "device",
         "shared folder",
         "network",

@@ -10,7 +10,6 @@
 `driver_job`  the driver as a Slurm job
 `partitions`  partitions, limits, nodes and accounts of a site
 `profile`     a proposed profile for a site
-`state`       how busy a Slurm is
 ============= ===================================================================
 """
 

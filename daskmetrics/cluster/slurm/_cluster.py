@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -67,14 +67,14 @@ class SlurmCluster(PrivateCluster):
         self._on_message = on_message
         self._supervision: asyncio.Task[None] | None = None
         self._keys = KeyFolder(logs, security)
-        try:
-            super().__init__(profile, prefix, security)
-        except ConfigError:
-            self.close()
-            raise
-        except BaseException:
-            self._keys.remove()
-            raise
+        with ExitStack() as stack:
+            stack.callback(self._keys.remove)
+            try:
+                super().__init__(profile, prefix, security)
+            except ConfigError:
+                self.close()
+                raise
+            stack.pop_all()  # the cluster has started, and removes them when it ends
 
     @property
     def problem(self) -> ClusterLostError | None:

@@ -25,7 +25,7 @@ from daskmetrics.cluster._dask_config import withdraw
 from daskmetrics.cluster._preload import OVER_MEMORY
 from daskmetrics.cluster.slurm import commands
 from daskmetrics.cluster.slurm._jobs import Job, JobFailure, JobSet, Rules, Snapshot, decide, demand
-from daskmetrics.cluster.slurm.commands import SlurmError, by_expected_start, in_each_partition
+from daskmetrics.cluster.slurm.commands import SlurmError
 from daskmetrics.cluster.slurm.script import (
     PROLOGUE_ENDED,
     LaunchInfo,
@@ -105,7 +105,6 @@ class _PoolState:
     minimum: int  # of workers; between the two their number follows the work
     maximum: int
     jobs: JobSet = field(default_factory=JobSet)
-    partition: str | None = None  # the partitions, of several, of the latest jobs
     demands: deque[tuple[float, int]] = field(default_factory=deque)
     submission: asyncio.Task[None] | None = None  # the latest one
     refusals: int = 0  # of Slurm since it last accepted a job
@@ -262,9 +261,6 @@ class Supervisor:
             return
         pool = state.pool.with_profile(memory=state.rules.memories[state.jobs.step])
         try:
-            if "," in (pool.profile.partition or ""):
-                state.partition = await self._choose_partitions(state, pool)
-                pool = pool.with_profile(partition=state.partition)
             for _ in range(number):
                 if self._is_ending:
                     return
@@ -305,27 +301,6 @@ class Supervisor:
             state.jobs = replace(state.jobs, failed_on={})
         failure = JobFailure(f"Slurm refused it: {error}")
         state.jobs = state.jobs.with_failures([failure], time.monotonic(), state.rules)
-
-    async def _choose_partitions(self, state: _PoolState, pool: WorkerPool) -> str | None:
-        """The partitions that accept the pool's jobs, of which Slurm takes the first that has room;
-        reported if new.
-        """
-        rehearsals = await asyncio.to_thread(in_each_partition, pool, self.launch)
-        accepting = by_expected_start(rehearsals)
-        if not accepting:
-            return pool.profile.partition  # the submission shows why they refuse
-        partitions = ",".join(accepting)
-        if partitions != state.partition:
-            refusals = [
-                f"; not {name}: {rehearsal.refusal}"
-                for name, rehearsal in rehearsals.items()
-                if rehearsal.refusal
-            ]
-            self.on_message(
-                f"Partitions of the {pool.name} jobs, by expected start: "
-                f"{', '.join(accepting)}{''.join(refusals)}."
-            )
-        return partitions
 
     def _sbatch(self, pool: WorkerPool, launch: LaunchInfo) -> str:
         job = commands.submit(script(pool, launch), self.job_name, launch.comment)

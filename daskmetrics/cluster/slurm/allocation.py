@@ -81,14 +81,10 @@ def parse_allocation(job: str, printed: str) -> Allocation:
     Allocation(job='7', cpus=8, gpus=4, ends=None)
     """
     pairs = parse_pairs(printed)
-    total = re.search(r"gres/gpu=(\d+)", pairs.get("AllocTRES") or pairs.get("TRES", ""))
-    if "JOB_GRES" in pairs:
-        count = sum(parse_gpus(pairs["JOB_GRES"]).values())
-    elif total:
+    count = sum(parse_gpus(pairs.get("JOB_GRES", "")).values())
+    total = re.search(r"gres/gpu=(\d+)", pairs.get("AllocTRES", ""))
+    if total and not count:
         count = int(total[1])
-    else:  # before 20.11
-        nodes = int(pairs.get("NumNodes", "1").partition("-")[0])
-        count = nodes * sum(parse_gpus(pairs.get("TresPerNode", "").removeprefix("gres:")).values())
     cpus = int(pairs["NumCPUs"].partition("-")[0])
     return Allocation(job, cpus, count, time_of(pairs.get("EndTime", "")))
 

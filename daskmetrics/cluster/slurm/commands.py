@@ -11,18 +11,18 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from daskmetrics.cluster.slurm.script import LaunchInfo, WorkerPool, pools, script
+from daskmetrics.cluster.slurm.script import LaunchInfo, pools, script
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.text import parse_walltime
 
 TIMEOUT = 60.0  # seconds for a command to answer, which on a busy site can be slow
-QUEUE_FORMAT = "%i|%j|%T|%S|%L|%N|%P|%r"  # the reason last: it may contain any character
+QUEUE_FORMAT = "%i|%T|%S|%L|%N|%r"  # the reason last: it may contain any character
 PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
          "REVOKED", "TIMEOUT")  # fmt: skip
@@ -50,13 +50,11 @@ class QueuedJob:
     """A job as the queue shows it."""
 
     id: str
-    name: str
     state: str  # in Slurm's long form, such as ``PENDING``
     reason: str  # why it waits or how it ended, such as ``Priority``, ``NonZeroExitCode``, or empty
     start: datetime | None  # when it started, or is expected to, in the cluster's own time zone
     left: int | None  # seconds until its time limit; None without a limit
     nodes: str
-    partition: str
 
     @property
     def pending(self) -> bool:
@@ -73,7 +71,6 @@ class Rehearsal:
     """Whether Slurm would accept a job, of which nothing is submitted."""
 
     start: datetime | None = None  # when the job would start
-    nodes: str = ""
     refusal: str | None = None  # why it would be refused, in Slurm's words
 
 
@@ -118,38 +115,30 @@ def _run(*words: str, script: str | None = None) -> subprocess.CompletedProcess[
     )
 
 
-def queue(ids: Collection[str] | None = None, name: str | None = None) -> tuple[QueuedJob, ...]:
-    """The user's own jobs, by one call of ``squeue``: those with these ids, or with this name, or
-    all.
-
-    Jobs that ended some minutes ago are included.
+def queue(name: str) -> tuple[QueuedJob, ...]:
+    """The user's own jobs of this name, also those that ended some minutes ago, by one call of
+    ``squeue``.
     """
-    words = ["--noheader", "--states=all", f"--user={os.getuid()}", f"--format={QUEUE_FORMAT}"]
-    if name:
-        words.append(f"--name={name}")
-    jobs = parse_queue(slurm("squeue", *words))
-    # with ids, squeue would fail for a single one that Slurm has forgotten
-    return tuple(job for job in jobs if ids is None or job.id in ids)
+    own = ("--noheader", "--states=all", f"--user={os.getuid()}", f"--name={name}")
+    return parse_queue(slurm("squeue", *own, f"--format={QUEUE_FORMAT}"))
 
 
 def parse_queue(printed: str) -> tuple[QueuedJob, ...]:
     """The jobs of a queue printed in `QUEUE_FORMAT`.
 
-    >>> [job] = parse_queue("7|daskmetrics-demo|PENDING|N/A|1:00:00||gpu|Priority")
+    >>> [job] = parse_queue("7|PENDING|N/A|1:00:00||Priority")
     >>> job.state, job.reason, job.left, job.start
     ('PENDING', 'Priority', 3600, None)
     """
     jobs = []
     for line in printed.splitlines():
-        if line.count("|") < 7:  # a remark of the site
+        if line.count("|") < 5:  # a remark of the site
             continue
-        fields = line.strip().split("|", 7)
-        number, name, state, start, time_left, nodes, partition, reason = fields
+        number, state, start, time_left, nodes, reason = line.strip().split("|", 5)
         if reason in ("None", "(null)"):
             reason = ""
-        time_limit = seconds_left(time_left)
         jobs.append(
-            QueuedJob(number, name, state, reason, time_of(start), time_limit, nodes, partition)
+            QueuedJob(number, state, reason, time_of(start), seconds_left(time_left), nodes)
         )
     return tuple(jobs)
 
@@ -176,7 +165,7 @@ def summary(jobs: Iterable[QueuedJob]) -> str:
     """How many jobs run and wait, in one line.
 
     >>> start = datetime(2030, 1, 1, 14, 5)
-    >>> summary([QueuedJob("8", "a", "PENDING", "Priority", start, 60, "", "gpu")])
+    >>> summary([QueuedJob("8", "PENDING", "Priority", start, 60, "")])
     '0 running, 1 pending: Priority, first starts about 2030-01-01 14:05'
     """
     alive = [job for job in jobs if job.alive]
@@ -218,22 +207,13 @@ def parse_rehearsal(printed: str) -> Rehearsal:
     """The output of a successful ``sbatch --test-only``.
 
     >>> text = "sbatch: Job 9 to start at 2030-01-01T14:05:00 using 8 processors on nodes g1 in partition p"
-    >>> parse_rehearsal(text).nodes
-    'g1'
+    >>> parse_rehearsal(text).start.hour
+    14
     """
-    match = re.search(r"to start at (\S+)(?: a\d+)? using .* on nodes (\S+)", printed)
+    match = re.search(r"to start at (\S+)", printed)
     if match is None:
         return Rehearsal()
-    return Rehearsal(time_of(match[1]), match[2])
-
-
-def in_each_partition(pool: WorkerPool, launch: LaunchInfo) -> dict[str, Rehearsal]:
-    """A rehearsal of a pool's job in each of its partitions; the name of the default one is empty."""
-    launch = replace(launch, worker=f"{pool.name}-0")
-    return {
-        partition: rehearse(script(pool.with_profile(partition=partition or None), launch))
-        for partition in (pool.profile.partition or "").split(",")
-    }
+    return Rehearsal(time_of(match[1]))
 
 
 def rehearse_workers(profile: Cluster, launch: LaunchInfo) -> None:
@@ -242,35 +222,18 @@ def rehearse_workers(profile: Cluster, launch: LaunchInfo) -> None:
     """
     for pool in pools(profile):
         for memory in dict.fromkeys((pool.memories[0], pool.memories[-1])):
+            job = script(pool.with_profile(memory=memory), replace(launch, worker=f"{pool.name}-0"))
             try:
-                rehearsals = in_each_partition(pool.with_profile(memory=memory), launch)
+                refusal = rehearse(job).refusal
             except SlurmError as error:
                 raise ConfigError(f"Slurm cannot check the jobs: {error}.") from None
-            refusals = [rehearsal.refusal for rehearsal in rehearsals.values()]
-            if all(refusals):
+            if refusal:
                 raise ConfigError(
                     f"Slurm would refuse the {pool.name} jobs of this profile with "
-                    f"{memory or 'the default memory'} per worker: "
-                    f"{'; '.join(sorted(set(map(str, refusals))))}. "
-                    "Nothing was submitted. Check its partition, account, qos, walltime, "
-                    "gpus_per_job, memory and directives."
+                    f"{memory or 'the default memory'} per worker: {refusal}. Nothing was"
+                    " submitted. Check its partition, account, qos, walltime, gpus_per_job, memory"
+                    " and directives."
                 )
-
-
-def by_expected_start(rehearsals: Mapping[str, Rehearsal]) -> list[str]:
-    """The partitions that accept a job, the earliest start first; an unknown start comes last.
-
-    >>> soon, late = datetime(2030, 1, 1, 14), datetime(2030, 1, 2)
-    >>> by_expected_start({"a": Rehearsal(late), "b": Rehearsal(refusal="is drained"), "c": Rehearsal(soon)})
-    ['c', 'a']
-    """
-    starts = {
-        name: rehearsal.start or datetime.max
-        for name, rehearsal in rehearsals.items()
-        if rehearsal.refusal is None
-    }
-    # a difference of seconds is none: the order that the user gave decides
-    return sorted(starts, key=lambda name: starts[name].replace(second=0))
 
 
 def submit(script: str, name: str, comment: str) -> str:

@@ -1,7 +1,7 @@
 """What a site offers, as `sinfo`, `scontrol` and `sacctmgr` print it: partitions, limits, nodes,
 GPUs, accounts.
 
-Only output whose form has not changed since Slurm 20 is parsed: rows of fields that we name
+Only output whose form has not changed since Slurm 20.11 is parsed: rows of fields that we name
 ourselves, and ``Key=Value`` pairs, of which unknown ones are ignored.
 """
 
@@ -21,28 +21,40 @@ from daskmetrics.core.machine import interfaces
 from daskmetrics.core.serialization import readable
 from daskmetrics.core.text import parse_walltime
 
-NODE_FIELDS = "%P|%D|%c|%m|%G|%T|%f|%N"
-"""Format of ``sinfo --exact``: partition, nodes, CPUs, MiB, GRES, state, features, names."""
+NODE_FIELDS = "Partition:|,NodeList:|,StateLong:|,CPUsState:|,Memory:|,Gres:|,GresUsed:|"
+"""Format of ``sinfo -N -O``: one line for each node and partition."""
 USABLE = ("idle", "mixed", "allocated", "completing", "planned", "reserved", "powering_up",
           "powered_down")  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Nodes:
-    """Equal nodes of a partition, in the same state."""
+class Node:
+    """A node of a partition."""
 
-    count: int
-    cpus: int  # of one node
-    memory: int  # of one node, in MiB
-    gpus: Mapping[str, int]  # of one node, by type; the type is empty where the site names none
+    name: str
     state: str  # as sinfo prints it, without the signs that follow it
-    features: tuple[str, ...] = ()
-    names: str = ""  # as a host list, such as ``gpu[0-3]``
+    cpus: int
+    idle: int  # of the CPUs
+    memory: int  # in MiB
+    gpus: Mapping[str, int]  # by type, which is empty where the site names none
+    used: Mapping[str, int]  # of the GPUs
 
     @property
     def is_usable(self) -> bool:
         """Whether jobs run there, now or later."""
         return self.state in USABLE
+
+    def has(self, device: str) -> int:
+        """How many GPUs of a type, or CPUs."""
+        return self.cpus if device == "cpu" else self.gpus.get(device, 0)
+
+    def free(self, device: str) -> int:
+        """How many of these can take work now."""
+        if self.state not in ("idle", "mixed"):
+            return 0
+        if device == "cpu":
+            return self.idle
+        return max(0, self.has(device) - self.used.get(device, 0))
 
 
 @dataclass(frozen=True)
@@ -54,69 +66,57 @@ class Partition:
     up: bool = True
     longest: float | None = None  # time limit of a job in seconds; None without limit
     accounts: tuple[str, ...] = ()  # the only ones that may use it; empty for all
-    qos: tuple[str, ...] = ()  # likewise
-    nodes: tuple[Nodes, ...] = ()
+    nodes: tuple[Node, ...] = ()
+
+    @property
+    def usable_nodes(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if node.is_usable)
 
     @property
     def gpus(self) -> Counter[str]:
         """GPUs of all usable nodes, by type."""
         total: Counter[str] = Counter()
-        for nodes in self.nodes:
-            if nodes.is_usable:
-                total.update({kind: count * nodes.count for kind, count in nodes.gpus.items()})
+        for node in self.usable_nodes:
+            total.update(node.gpus)
         return total
 
 
-@dataclass(frozen=True)
-class Site:
-    """An installation of Slurm: its version and its partitions."""
-
-    version: str
-    partitions: tuple[Partition, ...]
-    listing: str = ""  # of all partitions, as sinfo prints it for people
-
-
-def read_site() -> Site:
-    """The Slurm of this machine."""
-    version = slurm("sinfo", "--version").split()[-1]
+def read_partitions() -> tuple[Partition, ...]:
+    """The partitions of the Slurm of this machine."""
     printed = slurm("scontrol", "--oneliner", "show", "partition")
-    rows = slurm("sinfo", "--noheader", "--exact", f"--format={NODE_FIELDS}")
-    listing = slurm("sinfo", "--format=%P %.11l %.5a %.6D %.5c %.8m %.20G %.10T %f")
-    return Site(version, parse_partitions(printed, rows), listing)
+    return parse_partitions(printed, slurm("sinfo", "-h", "-N", "-O", NODE_FIELDS))
 
 
 @readable("The site", "the output of scontrol and sinfo")
-def parse_partitions(printed: str, rows: str = "") -> tuple[Partition, ...]:
+def parse_partitions(printed: str, rows: str) -> tuple[Partition, ...]:
     """Partitions from the output of ``scontrol -o show partition`` and of ``sinfo`` with
     `NODE_FIELDS`.
     """
-    nodes: dict[str, list[Nodes]] = defaultdict(list)
-    for row in filter(str.strip, rows.splitlines()):
-        name, count, cpus, memory, gres, state, features, names = map(str.strip, row.split("|"))
-        nodes[name.rstrip("*")].append(
-            Nodes(
-                int(count),
-                int(cpus.rstrip("+")),  # '24+': each of these nodes has at least 24
-                int(memory.rstrip("+")),
-                parse_gpus(gres),
-                parse_node_state(state),
-                _names(features),
-                names,
+    nodes: dict[str, list[Node]] = defaultdict(list)
+    for row in rows.splitlines():
+        if row.count("|") < 6:  # a remark of the site
+            continue
+        partition, name, state, cpus, memory, gres, used = map(str.strip, row.split("|")[:7])
+        _, idle, _, all_cpus = map(int, cpus.split("/"))
+        gpus, used_gpus = parse_gpus(gres), parse_gpus(used)
+        node = Node(name, parse_node_state(state), all_cpus, idle, int(memory), gpus, used_gpus)
+        nodes[partition.rstrip("*")].append(node)
+    partitions = []
+    for pairs in map(parse_pairs, printed.splitlines()):
+        if "PartitionName" not in pairs:
+            continue
+        name, accounts = pairs["PartitionName"], pairs.get("AllowAccounts", "ALL")
+        partitions.append(
+            Partition(
+                name=name,
+                default=pairs.get("Default") == "YES",
+                up=pairs.get("State", "UP") == "UP",
+                longest=parse_limit(pairs.get("MaxTime", "UNLIMITED")),
+                accounts=() if accounts in ("ALL", "(null)") else tuple(accounts.split(",")),
+                nodes=tuple(nodes[name]),
             )
         )
-    return tuple(
-        Partition(
-            name=pairs["PartitionName"],
-            default=pairs.get("Default") == "YES",
-            up=pairs.get("State", "UP") == "UP",
-            longest=parse_limit(pairs.get("MaxTime", "UNLIMITED")),
-            accounts=_names(pairs.get("AllowAccounts", "ALL")),
-            qos=_names(pairs.get("AllowQos", "ALL")),
-            nodes=tuple(nodes[pairs["PartitionName"]]),
-        )
-        for pairs in map(parse_pairs, printed.splitlines())
-        if "PartitionName" in pairs
-    )
+    return tuple(partitions)
 
 
 def parse_node_state(text: str) -> str:
@@ -151,17 +151,10 @@ def parse_limit(text: str) -> float | None:
     return float(parse_walltime(text))
 
 
-def _names(text: str) -> tuple[str, ...]:
-    if text in ("ALL", "(null)", ""):
-        return ()
-    return tuple(text.split(","))
-
-
-def first_address(hosts: str) -> str:
-    """The address, as Slurm knows it, of the first node of a host list such as ``gpu[0-3]``."""
-    name = slurm("scontrol", "show", "hostnames", hosts).partition("\n")[0]
-    node = parse_pairs(slurm("scontrol", "--oneliner", "show", "node", name))
-    return node.get("NodeAddr", name)
+def address_of(node: str) -> str:
+    """The address of a node, as Slurm knows it."""
+    pairs = parse_pairs(slurm("scontrol", "--oneliner", "show", "node", node))
+    return pairs.get("NodeAddr", node)
 
 
 def interface_to(address: str) -> str | None:

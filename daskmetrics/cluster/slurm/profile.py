@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
-from daskmetrics.cluster.slurm.partitions import Nodes, Partition, Site
+from daskmetrics.cluster.slurm.partitions import Node, Partition
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.text import walltime_text
 
@@ -19,17 +20,15 @@ SHARE = 0.9  # of a node's memory, since the system needs some
 WORKERS = 4
 
 
-def choose(site: Site, name: str | None = None) -> tuple[Partition, Nodes]:
-    """The best partition and its best nodes: with GPUs, open to all accounts, the default one, in
-    this order.
+def choose(partitions: Sequence[Partition], name: str | None = None) -> tuple[Partition, Node]:
+    """The best partition and its best kind of node: with GPUs, open to all accounts, the default
+    one, in this order.
 
     A usable partition of the given name comes before all others.
     """
-    usable = [
-        partition for partition in site.partitions if partition.up and _usable_nodes(partition)
-    ]
+    usable = [partition for partition in partitions if partition.up and partition.usable_nodes]
     if not usable:
-        names = ", ".join(partition.name for partition in site.partitions) or "none"
+        names = ", ".join(partition.name for partition in partitions) or "none"
         raise ConfigError(
             f"No partition is up and has usable nodes. Partitions: {names}. See: sinfo"
         )
@@ -39,15 +38,14 @@ def choose(site: Site, name: str | None = None) -> tuple[Partition, Nodes]:
         gpus = partition.gpus.total()
         return partition.name == name, gpus > 0, is_open, partition.default, gpus
 
-    def gpus_of_all(nodes: Nodes) -> tuple[int, int]:
-        return sum(whole_gpus(nodes.gpus).values()) * nodes.count, nodes.count
-
     partition = max(usable, key=suitability)
-    return partition, max(_usable_nodes(partition), key=gpus_of_all)
+    alike = Counter((node.cpus, node.memory, *node.gpus.items()) for node in partition.usable_nodes)
 
+    def gpus_of_all(node: Node) -> tuple[int, int]:
+        count = alike[node.cpus, node.memory, *node.gpus.items()]
+        return sum(whole_gpus(node.gpus).values()) * count, count
 
-def _usable_nodes(partition: Partition) -> list[Nodes]:
-    return [nodes for nodes in partition.nodes if nodes.is_usable]
+    return partition, max(partition.usable_nodes, key=gpus_of_all)
 
 
 def whole_gpus(gpus: Mapping[str, int]) -> Mapping[str, int]:
@@ -63,14 +61,14 @@ FROM_JOBQUEUE = "from jobqueue.yaml"
 
 
 def profile_text(
-    site: Site,
     partition: Partition,
-    nodes: Nodes,
+    node: Node,
     interface: str | None,
+    listing: str = "",
     jobqueue: Mapping[str, object] | None = None,
 ) -> str:
-    """The YAML of a profile for a partition and its nodes; the site's other partitions are listed
-    in comments.
+    """The YAML of a profile for a partition and a kind of its nodes; ``listing``, of all partitions,
+    is put into comments.
 
     ``jobqueue`` is what the user has set for dask-jobqueue, by the keys of a profile; it comes
     before what the site says.
@@ -81,14 +79,14 @@ def profile_text(
     keys = {
         "kind": ("slurm", ""),
         "workers": (WORKERS, ""),
-        **_site_keys(partition, nodes, interface),
+        **_site_keys(partition, node, interface),
         **{key: (json.dumps(value), FROM_JOBQUEUE) for key, value in configured.items()},
     }
     lines = [
-        f"# Written by `daskmetrics cluster init` from the output of Slurm {site.version}.",
+        "# Written by `daskmetrics cluster init` from the output of Slurm.",
         "# Test it with: daskmetrics cluster test FILE",
         "#",
-        *(f"#   {line}" for line in site.listing.splitlines()),
+        *(f"#   {line}" for line in listing.splitlines()),
         "",
     ]
     for key, (value, comment) in keys.items():
@@ -103,21 +101,21 @@ def profile_text(
 
 
 def _site_keys(
-    partition: Partition, nodes: Nodes, interface: str | None
+    partition: Partition, node: Node, interface: str | None
 ) -> dict[str, tuple[object, str]]:
     """Keys of the profile that follow from the site, each with its value and a comment."""
-    gpus = whole_gpus(nodes.gpus)
+    gpus = whole_gpus(node.gpus)
     workers_per_node = max(1, sum(gpus.values()))
     gpu_type = max(gpus, key=lambda name: gpus[name], default="")
     other_types = sorted({*partition.gpus} - {gpu_type, ""})
-    memory = min(MEMORY, int(nodes.memory * SHARE / workers_per_node / 1024))
+    memory = min(MEMORY, int(node.memory * SHARE / workers_per_node / 1024))
     walltime = min(WALLTIME, partition.longest or WALLTIME)
     keys: dict[str, tuple[object, str]] = {
         "partition": (partition.name, ""),
         "account": (None, "if Slurm requires one: sacctmgr show associations user=$USER"),
         "gpus_per_job": ("1" if gpus else "0", ""),
         "gpu_type": (gpu_type, f"available: {', '.join([gpu_type, *other_types])}"),
-        "threads": (min(CPUS, max(1, nodes.cpus // workers_per_node)), ""),
+        "threads": (min(CPUS, max(1, node.cpus // workers_per_node)), ""),
         "memory": (f"{memory}GiB", ""),
         "walltime": (f'"{walltime_text(walltime)}"', ""),
         "interface": (interface, "to the nodes, whose interface must have the same name"),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -70,7 +70,8 @@ def script(pool: WorkerPool, launch: LaunchInfo | None = None) -> str:
         # Slurm sets this variable only since 23.02
         f"end=${{SLURM_JOB_END_TIME:-$(($(date +%s) + {parse_walltime(profile.walltime)}))}}",
         f"export SLURM_JOB_END_TIME=$((end - {pool.early}))",
-        *_prologue(profile.prologue),
+        *profile.prologue,
+        *([f'echo "{PROLOGUE_ENDED} $?."'] if profile.prologue else []),
         # exec, so that signals of Slurm reach the worker itself
         shlex.join(["exec", launch.python, *_command(pool, launch)]),
     ]
@@ -81,12 +82,6 @@ def script(pool: WorkerPool, launch: LaunchInfo | None = None) -> str:
                 f"characters: {line!r}. Rename the folder that it names, or choose another one."
             )
     return "\n".join(lines) + "\n"
-
-
-def _prologue(lines: Sequence[str]) -> Sequence[str]:
-    if not lines:
-        return lines
-    return [*lines, f'echo "{PROLOGUE_ENDED} $?."']
 
 
 def output(folder: str | Path, name: str) -> str:

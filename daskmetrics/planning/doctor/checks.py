@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from dask.utils import parse_bytes
 
-from daskmetrics.cluster.slurm.partitions import Partition, Site, parse_gpus
+from daskmetrics.cluster.slurm.partitions import Partition, parse_gpus
 from daskmetrics.core.errors import unknown
 from daskmetrics.core.events import AttemptFailed, RunFinished, RunStarted, WorkerJoined, scored
 from daskmetrics.core.machine import VISIBLE, split_gpus
@@ -119,19 +119,17 @@ def check(name: str, needed: Callable[[Facts], T | None]) -> Callable[[Examine[T
     return register
 
 
-def site(facts: Facts) -> Site | None:
+def partitions(facts: Facts) -> tuple[Partition, ...] | None:
     """The partitions, where Slurm answers."""
-    return facts.slurm.site if facts.slurm else None
+    return facts.slurm.partitions if facts.slurm else None
 
 
 def partition(facts: Facts) -> Partition | None:
     """The partition of the profile's jobs, if it exists; of several the first that is up."""
-    if facts.slurm is None or facts.slurm.site is None:
-        return None
     names = (facts.profile.partition or "").split(",")
     candidates = [
         partition
-        for partition in facts.slurm.site.partitions
+        for partition in partitions(facts) or ()
         if partition.name in names or (partition.default and not facts.profile.partition)
     ]
     if facts.profile.partition:
@@ -149,10 +147,10 @@ def _answers(facts: Facts, slurm: SlurmFacts) -> Iterator[Finding]:
         yield failure(slurm.problem, "see: scontrol ping; if this lasts, ask the site's support")
 
 
-@check("partition", site)
-def _partition(facts: Facts, site: Site) -> Iterator[Finding]:
+@check("partition", partitions)
+def _partition(facts: Facts, offered: tuple[Partition, ...]) -> Iterator[Finding]:
     """The partition exists, is up and has nodes that accept jobs."""
-    names = [partition.name for partition in site.partitions]
+    names = [partition.name for partition in offered]
     remedy = f"--set cluster.partition={next(iter(names), 'NAME')}"
     requested = facts.profile.partition
     for name in requested.split(",") if requested else ():
@@ -164,7 +162,7 @@ def _partition(facts: Facts, site: Site) -> Iterator[Finding]:
     elif not chosen.up:
         remedy = f"wait, or use another one: {', '.join(names)}"
         yield failure(f"partition {chosen.name} is not up", remedy)
-    elif not any(nodes.is_usable for nodes in chosen.nodes):
+    elif not chosen.usable_nodes:
         yield failure(f"no node of {chosen.name} accepts jobs", "see: sinfo -R")
 
 
@@ -198,27 +196,23 @@ def _job_limit(facts: Facts, allowed: int) -> Iterator[Finding]:
 @check("gres", lambda facts: partition(facts) if facts.profile.gpus_per_job else None)
 def _gres(facts: Facts, partition: Partition) -> Iterator[Finding]:
     """The partition has the GPUs that a job requests."""
-    profile = facts.profile
-    available = partition.gpus
-    kind = profile.gpu_type
-    if not available or (kind and not available[kind]):
-        kinds = ", ".join(sorted(f"{name or 'gpu'} ({count})" for name, count in available.items()))
-        remedy = "another partition, or --set cluster.gpus_per_job=0"
-        if other := next(filter(None, available), None):
-            remedy = f"--set cluster.gpu_type={other}"
-        message = f"partition {partition.name} has no {kind or 'GPUs'}; its GPUs: {kinds or 'none'}"
-        yield failure(message, remedy)
-    largest = 0
-    for nodes in partition.nodes:
-        if nodes.is_usable:
-            count = nodes.gpus.get(kind, 0) if kind else sum(nodes.gpus.values())
-            largest = max(largest, count)
-    if profile.gpus_per_job > largest:
-        requested = f"a job requests {profile.gpus_per_job} GPUs"
-        yield failure(
-            f"{requested}, a node of {partition.name} has {largest}",
-            f"--set cluster.gpus_per_job={largest}",
-        )
+    kind, requested = facts.profile.gpu_type, facts.profile.gpus_per_job
+    counts = [
+        node.has(kind) if kind else sum(node.gpus.values()) for node in partition.usable_nodes
+    ]
+    largest = max(counts, default=0)
+    if requested <= largest:
+        return
+    remedy = f"--set cluster.gpus_per_job={largest}"
+    other = next(filter(None, partition.gpus), None)
+    if not largest:
+        remedy += ", or another partition"
+    if not largest and other:
+        remedy = f"--set cluster.gpu_type={other}"
+    message = (
+        f"a job requests {requested} {kind or 'GPUs'}, a node of {partition.name} has {largest}"
+    )
+    yield failure(message, remedy)
 
 
 @check("walltime", partition)
@@ -236,7 +230,7 @@ def _memory(facts: Facts, partition: Partition) -> Iterator[Finding]:
     """Nodes have the memory that a job requests."""
     size = parse_bytes(facts.profile.memory or "0")
     requested = size * max(1, facts.profile.gpus_per_job) / 2**30
-    largest = max((nodes.memory for nodes in partition.nodes), default=0) / 2**10
+    largest = max((node.memory for node in partition.nodes), default=0) / 2**10
     if requested > largest:
         message = f"a job requests {requested:.0f} GiB, the largest node has {largest:.0f}"
         remedy = "a smaller cluster.memory (it is per worker), or fewer gpus_per_job"
@@ -251,11 +245,11 @@ def _cpus(facts: Facts, partition: Partition) -> Iterator[Finding]:
         return
     processes = max(1, profile.gpus_per_job)
     requested = profile.threads * processes
-    largest = max(nodes.cpus for nodes in partition.nodes)
+    largest = max(node.cpus for node in partition.nodes)
     if requested > largest:
         message = f"a job requests {requested} CPUs, the largest node has {largest}"
         yield failure(message, f"--set cluster.threads={largest // processes}")
-    shares = [nodes.cpus / sum(nodes.gpus.values()) for nodes in partition.nodes if nodes.gpus]
+    shares = [node.cpus / sum(node.gpus.values()) for node in partition.nodes if node.gpus]
     share = min(shares, default=float(largest))
     if profile.gpus_per_job and profile.threads > share:
         message = f"{profile.threads} CPUs per GPU, but a node has {share:g} for each"
@@ -266,7 +260,12 @@ def _cpus(facts: Facts, partition: Partition) -> Iterator[Finding]:
 @check("task-layout", lambda facts: facts.profile.directives or None)
 def _task_layout(facts: Facts, directives: tuple[str, ...]) -> Iterator[Finding]:
     """There is one worker process for each GPU, so that no GPU of a job is idle."""
-    requested = _requested_gpus(directives)
+    requested = 0
+    for line in directives:
+        if match := re.match(r"--gres[= ](\S+)", line):
+            requested = sum(parse_gpus(match[1]).values())
+        elif match := re.match(r"--gpus(?:-per-node|-per-task)?[= ](?:\w+:)?(\d+)", line):
+            requested = int(match[1])
     workers = max(1, facts.profile.gpus_per_job)
     if requested > workers:
         message = f"a job requests {requested} GPUs and starts {plural(workers)}"
@@ -279,16 +278,6 @@ def _task_layout(facts: Facts, directives: tuple[str, ...]) -> Iterator[Finding]
             f"directives request {count} tasks, but the script starts one program, without srun",
             "drop --ntasks: gpus_per_job sets the number of workers on a node",
         )
-
-
-def _requested_gpus(directives: Iterable[str]) -> int:
-    """The number of GPUs of a job that directives request; 0 without such a directive."""
-    for line in directives:
-        if match := re.match(r"--gres[= ](\S+)", line):
-            return sum(parse_gpus(match[1]).values())
-        if match := re.match(r"--gpus(?:-per-node|-per-task)?[= ](?:\w+:)?(\d+)", line):
-            return int(match[1])
-    return 0
 
 
 @check("allocation-layout", lambda facts: facts.here.variables.get("SLURM_JOB_ID"))
@@ -305,8 +294,8 @@ def _allocation_layout(facts: Facts, job: str) -> Iterator[Finding]:
         yield failure(f"{plural(tasks, 'task')} for {total} GPUs in job {job}", remedy)
 
 
-@check("rehearsal", site)
-def _rehearsal(facts: Facts, site: Site) -> Iterator[Finding]:
+@check("rehearsal", partitions)
+def _rehearsal(facts: Facts, _: object) -> Iterator[Finding]:
     """Slurm would accept the profile's jobs (``sbatch --test-only``)."""
     if facts.slurm and facts.slurm.refusal:
         remedy = "see the other failures, or: daskmetrics run --dry-run"
@@ -323,14 +312,14 @@ def _interface(facts: Facts, _: object) -> Iterator[Finding]:
     if name and not interfaces.get(name):
         up = ", ".join(other for other, addresses in interfaces.items() if addresses)
         yield failure(f"{facts.here.host} has no interface {name} that is up, but {up}", remedy)
-    if facts.slurm is None or reached_by is None:
+    if reached_by is None:
         return
-    remote = facts.slurm.remote
-    if name == "lo" and remote:
-        yield failure(f"{reached_by} leads to the nodes, lo does not", remedy)
-    if name and name not in (reached_by, "lo"):
-        yield warning(f"{reached_by} leads to the nodes, but the profile names {name}", remedy)
-    if name is None and remote and len(interfaces.keys() - {"lo"}) > 1:
+    if name and name != reached_by:
+        severity = Severity.FAILURE if name == "lo" else Severity.WARNING
+        message = f"{reached_by} leads to the nodes, but the profile names {name}"
+        yield Finding(severity, message, remedy)
+    # through "lo" it is this machine that has the nodes
+    if name is None and reached_by != "lo" and len(interfaces.keys() - {"lo"}) > 1:
         message = "there are several networks, and the profile names no interface"
         yield warning(message, f"{remedy}, if jobs cannot connect to the scheduler")
 
@@ -365,33 +354,17 @@ def _variable(facts: Facts, name: str) -> str:
 
 
 @check("infiniband", lambda facts: facts.here.infiniband or None)
-def _infiniband(facts: Facts, _: object) -> Iterator[Finding]:
+def _infiniband(facts: Facts, ports: Mapping[str, str]) -> Iterator[Finding]:
     """NCCL can use the InfiniBand of this machine; otherwise it falls back to sockets, without an
     error.
     """
-    reasons = _socket_reasons(facts)
-    if not reasons:
-        return
-    yield warning(
-        f"{facts.here.host}: NCCL would fall back to sockets: {'; '.join(reasons)}",
-        f"{'; '.join(reasons.values())}. Training across nodes is slow without InfiniBand",
-    )
-
-
-def _socket_reasons(facts: Facts) -> dict[str, str]:
-    """Why NCCL would not use the InfiniBand of this machine, each with its remedy."""
     machine = facts.here
-    reasons = {}
+    reasons = {}  # each with its remedy
     if _variable(facts, "NCCL_IB_DISABLE") not in ("", "0"):
         reasons["NCCL_IB_DISABLE is set"] = "unset NCCL_IB_DISABLE"
     if _variable(facts, "NCCL_NET").lower() == "socket":
         reasons["NCCL_NET=Socket"] = "unset NCCL_NET"
-    chosen = _variable(facts, "NCCL_IB_HCA")
-    ports = {port: state for port, state in machine.infiniband.items() if _is_chosen(port, chosen)}
-    if not ports:
-        names = ", ".join(machine.infiniband)
-        reasons[f"NCCL_IB_HCA={chosen} names none of {names}"] = "unset NCCL_IB_HCA"
-    elif not any(state.startswith("ACTIVE") for state in ports.values()):
+    if not any(state.startswith("ACTIVE") for state in ports.values()):
         states = "; ".join(f"{port} {state}" for port, state in ports.items())
         reasons[f"no port is active ({states})"] = "ask the site's support; see: ibstat"
     if not machine.verbs:
@@ -400,22 +373,11 @@ def _socket_reasons(facts: Facts) -> dict[str, str]:
     if 0 <= machine.locked < LOCKED:
         remedy = "ulimit -l unlimited, or in slurmd: LimitMEMLOCK=infinity"
         reasons[f"a process may lock only {size_text(machine.locked)} of memory"] = remedy
-    return reasons
-
-
-def _is_chosen(port: str, value: str) -> bool:
-    """Whether a value of NCCL_IB_HCA, such as ``mlx5``, ``=mlx5_0:1`` or ``^mlx5_1``, chooses a
-    port.
-
-    >>> [_is_chosen("mlx5_0:1", value) for value in ("", "mlx5", "=mlx5_0", "^mlx5_0", "mlx5_2:1")]
-    [True, True, True, False, False]
-    """
-    excludes = value.startswith("^")
-    exact = value.lstrip("^").startswith("=")
-    names = [name for name in value.lstrip("^=").split(",") if name]
-    device = port.partition(":")[0]
-    named = any(name in (port, device) or (not exact and device.startswith(name)) for name in names)
-    return not names or named is not excludes
+    if reasons:
+        yield warning(
+            f"{machine.host}: NCCL would fall back to sockets: {'; '.join(reasons)}",
+            f"{'; '.join(reasons.values())}. Training across nodes is slow without InfiniBand",
+        )
 
 
 @check("python", attrgetter("here"))
@@ -432,24 +394,18 @@ def _same_versions(facts: Facts, history: RunHistory) -> Iterator[Finding]:
     """The workers of a run have the versions of this machine; patch releases of Python and builds of
     a package count as the same.
     """
+    here = facts.here.versions
     for worker in history.entries:
         if not isinstance(worker, WorkerJoined):
             continue
         differing = [
-            f"{name} {version} there, {facts.here.versions[name]} here"
+            f"{name} {version} there, {here[name]} here"
             for name, version in worker.versions.items()
-            if name in facts.here.versions
-            and _release(name, version) != _release(name, facts.here.versions[name])
+            if version != here.get(name, version)
         ]
         if differing:
             remedy = "start workers from this environment, or from one with the same packages"
             yield failure(f"worker {worker.name}: {'; '.join(differing)}", remedy)
-
-
-def _release(name: str, version: str) -> str:
-    if name == "python":
-        return ".".join(version.split(".")[:2])
-    return version.partition("+")[0]
 
 
 @check("threads", lambda facts: facts.here if facts.profile.kind == "local" else None)
@@ -465,9 +421,8 @@ def _threads(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
 @check("gpu-driver", lambda facts: facts.here if facts.here.gpus else None)
 def _gpu_driver(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
     """The NVIDIA driver is new enough for this build of torch."""
-    torch = machine.versions.get("torch", "")
-    build = re.search(r"\+cu(\d{2})", torch)
-    if build is None and "+cpu" in torch:
+    build = re.search(r"\+cu(\d{2})", machine.torch)
+    if build is None and "+cpu" in machine.torch:
         message = "this build of torch has no CUDA, but there are GPUs"
         yield failure(message, "install a build of torch with CUDA")
     oldest = 0
@@ -612,17 +567,17 @@ def pace(history: RunHistory) -> dict[str, float]:
     other hosts; empty if no two hosts can be compared.
     """
     hosts = {entry.name: entry.host for entry in history.entries if isinstance(entry, WorkerJoined)}
-    units: dict[tuple[str, str], list[tuple[str, float]]] = defaultdict(list)
+    units: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in history.records:
         host = hosts.get(record.worker or "")
         if record.ok and host and record.kind != "train":
             model = record.name.partition("@")[0]
-            units[record.kind, model].append((host, record.seconds))
+            units[record.kind, model][host].append(record.seconds)
     ratios: dict[str, list[float]] = defaultdict(list)
-    for same in units.values():
-        for host in {host for host, _ in same}:
-            inside = [seconds for where, seconds in same if where == host]
-            outside = [seconds for where, seconds in same if where != host]
+    for by_host in units.values():
+        for host, inside in by_host.items():
+            others = [seconds for other, seconds in by_host.items() if other != host]
+            outside = list(chain.from_iterable(others))
             if min(len(inside), len(outside)) >= ENOUGH and median(outside) > 0:
                 ratios[host].append(median(inside) / median(outside))
     return {host: median(values) for host, values in ratios.items()}
@@ -631,10 +586,9 @@ def pace(history: RunHistory) -> dict[str, float]:
 @check("waiting", lambda facts: _busy(facts.history) if facts.history else None)
 def _waiting(facts: Facts, busy: float) -> Iterator[Finding]:
     """Workers compute most of the time, instead of waiting for data or for the driver."""
-    if busy >= IDLE:
-        return
-    remedy = "loading or the driver is the limit: fewer workers, or a faster file system"
-    yield warning(f"workers computed {busy:.0%} of the time", remedy)
+    if busy < IDLE:
+        remedy = "loading or the driver is the limit: fewer workers, or a faster file system"
+        yield warning(f"workers computed {busy:.0%} of the time", remedy)
 
 
 def _busy(history: RunHistory) -> float | None:
@@ -643,9 +597,8 @@ def _busy(history: RunHistory) -> float | None:
     started = [entry.at for entry in entries if isinstance(entry, RunStarted)]
     ended = [entry.at for entry in entries if isinstance(entry, RunFinished)]
     workers = {entry.name for entry in entries if isinstance(entry, WorkerJoined)}
-    uninterrupted = len(started) == len(ended) == 1 and ended[0] > started[0]
-    if not uninterrupted or not workers:
+    if not workers or not len(started) == len(ended) == 1:
         return None
     encoded = {result.encode_seconds for _, result in scored(history.records)}
     work = sum(record.seconds for record in history.records) + sum(encoded)
-    return min(1.0, work / (len(workers) * (ended[0] - started[0])))
+    return work / (len(workers) * (ended[0] - started[0]))

@@ -5,13 +5,12 @@ run.
 from __future__ import annotations
 
 import os
-import platform
 import resource
 import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -22,18 +21,18 @@ import psutil
 
 from daskmetrics.checkpoints.locations import LocatedSuite, is_hub_id, locate
 from daskmetrics.cluster.slurm import partitions
-from daskmetrics.cluster.slurm.commands import in_each_partition
-from daskmetrics.cluster.slurm.partitions import Site
-from daskmetrics.cluster.slurm.script import LaunchInfo, pools
+from daskmetrics.cluster.slurm.commands import rehearse
+from daskmetrics.cluster.slurm.partitions import Partition
+from daskmetrics.cluster.slurm.script import pools, script
 from daskmetrics.config import Cluster, Config
 from daskmetrics.core.errors import DaskmetricsError
 from daskmetrics.core.events import Event, Record, is_finished, measures_nothing, records
 from daskmetrics.core.files import RunFolder, cache_folder
 from daskmetrics.core.machine import gpu_models, infiniband_ports, interfaces
+from daskmetrics.execution import handshake
 from daskmetrics.execution.journal import holder, read
 
 COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
-PACKAGES = ("daskmetrics", "dask", "distributed", "torch", "transformers", "numpy", "zarr")
 VARIABLES = ("NCCL_", "GLOO_", "CUDA_VISIBLE", "SLURM_")  # their beginnings
 SAMPLE = 4 * 2**20  # bytes of a trial write; a quota or a full disk refuses some
 TIMEOUT = 20.0  # seconds for a command to answer
@@ -44,12 +43,13 @@ class MachineFacts:
     """This machine, as seen by one of its processes."""
 
     host: str
-    versions: Mapping[str, str]  # of Python and of packages; ``none`` for one that is not installed
+    versions: Mapping[str, str]  # as workers state them; ``none`` for a package that is missing
     # IPv4 addresses by interface; an interface that is down has none
     interfaces: Mapping[str, tuple[str, ...]]
     cpus: int  # CPUs that the process may use
     gpus: tuple[str, ...] = ()  # models of the GPUs that the NVIDIA driver lists
     gpu_driver: str | None = None
+    torch: str = ""  # its version with the build, such as ``2.6.0+cu126``
     gpu_used: tuple[float, ...] = ()  # used share of each GPU's memory
     # state, rate and link of each port of InfiniBand, such as mlx5_0:1
     infiniband: Mapping[str, str] = field(default_factory=dict)
@@ -67,15 +67,13 @@ def this_machine() -> MachineFacts:
     with suppress(subprocess.SubprocessError, OSError):  # there is no driver
         printed = subprocess.check_output(["nvidia-smi", *query], text=True, timeout=TIMEOUT)
     gpus = [line.split(", ") for line in printed.splitlines() if line.count(", ") == 2]
-    versions = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "none"
+    torch = ""
+    with suppress(PackageNotFoundError):
+        torch = version("torch")
     return MachineFacts(
         host=socket.gethostname(),
-        versions=versions,
+        versions=handshake.versions(),
+        torch=torch,
         interfaces=interfaces(),
         cpus=len(os.sched_getaffinity(0)),
         gpus=tuple(gpu_models()),
@@ -95,12 +93,11 @@ class SlurmFacts:
 
     missing: tuple[str, ...] = ()  # commands that are not installed
     problem: str | None = None  # why Slurm does not answer
-    site: Site | None = None
+    partitions: tuple[Partition, ...] | None = None
     refusal: str | None = None  # why Slurm would refuse the profile's jobs
     accounts: tuple[str, ...] | None = None  # the user's; None where there is no accounting
     max_jobs: int | None = None  # the smallest limit on the user's submitted jobs
     reached_by: str | None = None  # interface of this machine that leads to the nodes
-    remote: bool = False  # whether the nodes are other machines
 
 
 def slurm_facts(profile: Cluster) -> SlurmFacts:
@@ -109,37 +106,28 @@ def slurm_facts(profile: Cluster) -> SlurmFacts:
     if missing:
         return SlurmFacts(missing)
     try:
-        site = partitions.read_site()
-        rehearsals = in_each_partition(pools(profile)[0], LaunchInfo())
+        site = partitions.read_partitions()
+        refusal = rehearse(script(pools(profile)[0])).refusal
     except DaskmetricsError as error:
         return SlurmFacts(problem=str(error))
-    refusals = [rehearsal.refusal for rehearsal in rehearsals.values()]
-    reached_by, remote = _way_to_nodes(profile, site)
     return SlurmFacts(
-        site=site,
-        refusal=None if None in refusals else refusals[0],
+        partitions=site,
+        refusal=refusal,
         accounts=partitions.user_accounts(),
         max_jobs=partitions.job_limit(),
-        reached_by=reached_by,
-        remote=remote,
+        reached_by=_way_to_nodes(profile, site),
     )
 
 
-def _way_to_nodes(profile: Cluster, site: Site) -> tuple[str | None, bool]:
-    """The interface that leads to a node of the profile's partition, and whether the node is
-    another machine.
-    """
+def _way_to_nodes(profile: Cluster, site: Sequence[Partition]) -> str | None:
+    """The interface that leads to a node of the profile's partition, if it can be determined."""
     names = (profile.partition or "").split(",")
-    chosen = [partition for partition in site.partitions if partition.name in names]
-    groups = chain.from_iterable(partition.nodes for partition in chosen or site.partitions)
-    hosts = next((nodes.names for nodes in groups if nodes.names), None)
-    if hosts is None:
-        return None, False
-    with suppress(DaskmetricsError, OSError):
-        address = partitions.first_address(hosts)
-        reached_by = partitions.interface_to(address)
-        return reached_by, not socket.gethostbyname(address).startswith("127.")
-    return None, False
+    chosen = [partition for partition in site if partition.name in names]
+    nodes = chain.from_iterable(partition.nodes for partition in chosen or site)
+    node = next(nodes, None)
+    with suppress(DaskmetricsError):
+        return node and partitions.interface_to(partitions.address_of(node.name))
+    return None
 
 
 @dataclass(frozen=True)

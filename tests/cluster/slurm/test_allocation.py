@@ -21,11 +21,9 @@ from daskmetrics.core.errors import ConfigError
             "NumNodes=2 NumCPUs=8 ReqTRES=cpu=8 AllocTRES=cpu=8,node=2,billing=8,gres/gpu=6,gres/gpu:a100=6",
             6,
         ),
-        # 20.02, without either
-        ("NumNodes=2 NumCPUs=8 TRES=cpu=8,node=2 TresPerNode=gpu:3", 6),
         ("NumNodes=1-1 NumCPUs=8 TRES=cpu=8,node=1", 0),
     ],
-    ids=["gres", "types", "tres", "per node", "none"],
+    ids=["gres", "types", "tres", "none"],
 )
 def test_the_resources_of_a_job_are_parsed(printed, gpus):
     assert parse_allocation("7", printed) == Allocation("7", cpus=8, gpus=gpus)

@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 import pytest
-import yaml
 
 from daskmetrics import config
 from daskmetrics.cluster.slurm.commands import JobState, parse_job_state
@@ -42,11 +41,6 @@ def test_the_script_of_a_driver_is_as_recorded():
 def test_a_folder_whose_name_would_add_lines_to_the_script_is_refused():
     with pytest.raises(ConfigError, match="cannot be written into a job script"):
         script(config.cluster(SITE), "demo", Path('/data/a"\n#SBATCH --uid=0'), ["true"], "COMMENT")
-
-
-def test_the_submitted_configuration_reads_back_unchanged():
-    parsed = config.parse({"name": "x", "models": [{"name": "m", "source": "s"}], "cluster": SITE})
-    assert config.parse(yaml.safe_load(yaml.safe_dump(parsed.as_dict()))) == parsed
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,7 @@ class Bench:
             number = str(self.number)
             job = Job(number, f"gpu-{number}", self.now, step=self.jobs.step)
             self.jobs = replace(self.jobs, jobs=(*self.jobs.jobs, job))
-            self.queue[number] = QueuedJob(
-                number, "daskmetrics-x", "PENDING", "Priority", None, 3600, "", "gpu"
-            )
+            self.queue[number] = QueuedJob(number, "PENDING", "Priority", None, 3600, "")
         return decision
 
     def is_quiet(self, after: float = 30.0) -> bool:

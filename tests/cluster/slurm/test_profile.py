@@ -6,7 +6,6 @@ import pytest
 import yaml
 
 from daskmetrics import config
-from daskmetrics.cluster.slurm.partitions import Site
 from daskmetrics.cluster.slurm.profile import choose, profile_text
 from daskmetrics.cluster.slurm.script import pools, script
 from daskmetrics.core.errors import ConfigError
@@ -14,8 +13,8 @@ from tests.cluster.slurm.test_partitions import read
 
 
 def proposed(version: str, *without: str) -> tuple[str, config.Cluster]:
-    site = Site(version, tuple(each for name, each in read(version).items() if name not in without))
-    text = profile_text(site, *choose(site), "ib0")
+    site = [each for name, each in read(version).items() if name not in without]
+    text = profile_text(*choose(site), "ib0")
     return text, config.cluster(yaml.safe_load(text))
 
 
@@ -36,8 +35,8 @@ def test_a_worker_gets_its_share_of_a_node_up_to_a_limit():
 
 
 def test_what_sinfo_prints_is_listed_in_comments():
-    site = Site("23.11", tuple(read("23.11").values()), "PARTITION TIMELIMIT\ncpu* 7-00:00:00\n")
-    text = profile_text(site, *choose(site), "ib0")
+    listing = "PARTITION TIMELIMIT\ncpu* 7-00:00:00\n"
+    text = profile_text(*choose(tuple(read("22.05").values())), "ib0", listing)
     assert "#   PARTITION TIMELIMIT\n#   cpu* 7-00:00:00\n" in text
 
 
@@ -56,18 +55,18 @@ def test_without_gpus_workers_request_none():
 def test_a_site_without_a_usable_partition_is_refused():
     down = tuple(replace(each, up=False) for each in read("22.05").values())
     with pytest.raises(ConfigError, match=r"No partition is up.*Partitions: gpu"):
-        choose(Site("22.05", down))
+        choose(down)
 
 
 def test_what_the_user_has_set_for_jobqueue_is_used_and_named():
-    site = Site("23.11", tuple(read("23.11").values()))
+    site = tuple(read("23.11").values())
     configured = {
         "partition": "lab",
         "account": "smith",
         "interface": "ib9",
         "prologue": ["module load cuda"],
     }
-    text = profile_text(site, *choose(site, "lab"), "ib0", configured)
+    text = profile_text(*choose(site, "lab"), "ib0", jobqueue=configured)
     assert text.count("# from jobqueue.yaml") == 4
     profile = config.cluster(yaml.safe_load(text))
     assert (profile.partition, profile.account, profile.interface, profile.prologue) == (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from daskmetrics.checkpoints.locations import LocatedSuite
-from daskmetrics.cluster.slurm.partitions import Nodes, Partition, Site
+from daskmetrics.cluster.slurm.partitions import Node, Partition
 from daskmetrics.config import Cluster
 from daskmetrics.core.events import RunFinished, UnitsRetried
 from daskmetrics.core.files import RunFolder
@@ -29,7 +29,7 @@ from daskmetrics.planning.doctor.facts import (
 from daskmetrics.planning.doctor.facts import history as journal_of
 from tests.events import attempt_failed, joined, started
 
-VERSIONS = {"python": "3.12.3", "daskmetrics": "0.1.0", "torch": "2.6.0+cu126"}
+VERSIONS = {"python": "3.12", "daskmetrics": "0.1.0", "torch": "2.6.0"}
 PROFILE = {
     "kind": "slurm",
     "workers": 8,
@@ -50,12 +50,13 @@ HERE = MachineFacts(
     variables={"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "CUDA_VISIBLE_DEVICES": "0,1,2,3"},
     gpus=("NVIDIA L40S",),
     gpu_driver="550.54",
+    torch="2.6.0+cu126",
     gpu_used=(0.01,),
     infiniband={"mlx5_0:1": "ACTIVE, 200 Gb/sec (4X HDR), InfiniBand"},
 )
-NODES = Nodes(4, 32, 256 * 1024, {"l40s": 4}, "idle", names="gpu[0-3]")
-PARTITION = Partition("gpu", True, True, 86400.0, ("abc",), (), (NODES,))
-SLURM = SlurmFacts((), None, Site("23.11", (PARTITION,)), None, ("abc",), 100, "ib0", remote=True)
+NODE = Node("gpu0", "idle", 32, 32, 256 * 1024, {"l40s": 4}, {})
+PARTITION = Partition("gpu", True, True, 86400.0, ("abc",), (NODE,))
+SLURM = SlurmFacts((), None, (PARTITION,), None, ("abc",), 100, "ib0")
 FOLDERS = tuple(
     FolderFacts(what, Path("/data") / what, None, 10**12, 10**7, "nfs4")
     for what in ("run", "cache", "logs", "scratch")
@@ -93,7 +94,7 @@ def slurm(**changes):
 
 
 def partition(**changes):
-    return slurm(site=Site("23.11", (replace(PARTITION, **changes),)))
+    return slurm(partitions=(replace(PARTITION, **changes),))
 
 
 def here(**changes):
@@ -177,7 +178,7 @@ BROKEN = {
 #: Other facts of which the same checks warn or fail.
 ALSO = [
     ("slurm", slurm(problem="sinfo did not answer within 60 s"), "scontrol ping"),
-    ("partition", partition(nodes=(replace(NODES, state="drained"),)), "sinfo -R"),
+    ("partition", partition(nodes=(replace(NODE, state="drained"),)), "sinfo -R"),
     ("interface", profile(interface="lo"), "cluster.interface=ib0"),
     ("task-layout", profile(directives=["--ntasks-per-node=4"]), "drop --ntasks"),
     ("task-layout", profile(directives=["--gpus-per-node=l40s:2"]), "gpus_per_job: 2"),
@@ -200,7 +201,6 @@ ALSO = [
     ),
     ("infiniband", profile(exports={"NCCL_IB_DISABLE": "1"}), "unset NCCL_IB_DISABLE"),
     ("infiniband", here(variables={"NCCL_NET": "Socket"}), "unset NCCL_NET"),
-    ("infiniband", here(variables={"NCCL_IB_HCA": "mlx4"}), "unset NCCL_IB_HCA"),
     ("infiniband", here(infiniband={"mlx5_0:1": "DOWN, 10 Gb/sec"}), "ibstat"),
     ("infiniband", here(verbs=False), "container"),
     ("infiniband", here(locked=65536), "ulimit -l unlimited"),
