@@ -85,9 +85,9 @@ def build(folder: Path, shape: Shape, checkpoints: int, dtype: Any = None) -> li
 
     from daskmetrics.checkpoints.locations import Location
     from daskmetrics.models._tokens import import_transformers
-    from daskmetrics.training import _tokenizer as tokenizer
+    from daskmetrics.training import data as data
 
-    fitted = tokenizer.fit(short_texts(1000), 4096)
+    fitted = data.fit_tokenizer(short_texts(1000), 4096)
     config = import_transformers().GPTNeoXConfig(
         vocab_size=shape.vocabulary,
         hidden_size=shape.width,
@@ -101,7 +101,7 @@ def build(folder: Path, shape: Shape, checkpoints: int, dtype: Any = None) -> li
         torch.manual_seed(i)
         place = folder / f"step{i}"
         import_transformers().AutoModel.from_config(config).to(dtype).save_pretrained(place)
-        tokenizer.save(fitted, place, 2048)
+        data.save_tokenizer(fitted, place, 2048)
         locations.append(Location(str(place), None, str(place)))
     return locations
 

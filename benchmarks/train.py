@@ -23,7 +23,7 @@ from distributed import Client
 from daskmetrics.cluster import connect
 from daskmetrics.config import DDP, Cluster, Recipe
 from daskmetrics.training import suite as suite
-from daskmetrics.training.ddp.driver import train
+from daskmetrics.training.ddp.driver import launch
 from daskmetrics.training.ddp.ranks import Program, Progress
 from daskmetrics.training.recipe import DdpTraining
 
@@ -46,7 +46,7 @@ def process_group(
     """Seconds of a process group, and the weights of its last step."""
     shutil.copytree(corpus, folder / "corpus")
     started = time.perf_counter()
-    train(client, DdpTraining("bench", recipe, folder, DDP()), Quiet())
+    launch(client, DdpTraining("bench", recipe, folder, DDP()).program(), Quiet())
     seconds = time.perf_counter() - started
     return seconds, (folder / f"step{recipe.steps}" / "model.safetensors").read_bytes()
 

@@ -84,7 +84,7 @@ def train(
     if not suites and not programs:
         raise ConfigError(
             f"'{program}' trains nothing: no model has a 'train' section, such as train: "
-            "{size: 14m}."
+            "{width: 64}."
         )
     if dry_run:
         for started in programs:
@@ -130,12 +130,12 @@ def script_config(
 
 
 def _preview(config: Config, suites: Mapping[str, TrainedSuite]) -> None:
-    from daskmetrics.training import estimate
+    from daskmetrics.training.suite import needs
 
     for name, suite in suites.items():
-        for quantity, text in estimate.rows(
+        for quantity, text in needs(
             name, suite.recipe, suite.folder, config.cluster.workers
-        ):
+        ).items():
             say(f"{quantity:<16} {text}")
         say()
     say("Nothing was started.")

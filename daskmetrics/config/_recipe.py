@@ -39,19 +39,6 @@ class Recipe(Section):
         description="Size of the byte-level BPE vocabulary that is fitted to the corpus.",
         examples=[32000],
     )
-    tokenizer: Source | None = Field(
-        None,
-        description="Folder of an existing tokenizer. By default one is fitted.",
-        examples=["tokenizers/bpe"],
-    )
-    init_from: Source | None = Field(
-        None,
-        description="Folder of a model to start from; its shape and tokenizer are used.",
-        examples=["models/pythia-70m"],
-    )
-    objective: Literal["next-token", "classification"] = Field(
-        "next-token", description="What the model learns to predict.", examples=["classification"]
-    )
     corpus: Source = Field(
         "stdlib",
         description=(
@@ -61,9 +48,6 @@ class Recipe(Section):
         examples=["texts/"],
     )
     text: str = Field("text", description="Column of the texts.", examples=["body"])
-    label: str = Field(
-        "label", description="Column of the classes, for classification.", examples=["topic"]
-    )
     ranks: int = Field(
         1,
         ge=1,
@@ -104,7 +88,7 @@ class Recipe(Section):
         examples=[1000, [0, 100, 1000]],
     )
     learning_rate: float = Field(1e-2, gt=0, description="Peak learning rate.", examples=[1e-3])
-    precision: Literal["float32", "bfloat16", "float16"] = Field(
+    precision: Literal["float32", "bfloat16"] = Field(
         "float32",
         description="Number format of the forward and backward pass.",
         examples=["bfloat16"],
@@ -129,18 +113,12 @@ class Recipe(Section):
     def _check_consistency(self) -> Recipe:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not divisible by {self.heads} heads")
-        if self.objective == "classification" and self.corpus == "stdlib":
-            raise ValueError(
-                "classification needs a 'corpus' with labels: a .jsonl, .csv or .parquet file"
-            )
         if self.epochs is not None and self.steps != type(self).model_fields["steps"].default:
             raise ValueError("'epochs' sets the number of steps: leave out 'steps'")
         if isinstance(self.checkpoints, tuple) and self.epochs is None:
             latest = max(self.checkpoints, default=0)
             if latest > self.steps:
                 raise ValueError(f"checkpoint {latest} is after the last step, {self.steps}")
-        if self.init_from and self.tokenizer:
-            raise ValueError("'init_from' brings its own tokenizer: leave out 'tokenizer'")
         return self
 
 

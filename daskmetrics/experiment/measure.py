@@ -16,7 +16,7 @@ from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment._worker import known_columns, known_sizes
 from daskmetrics.experiment.preparation import Experiment
 from daskmetrics.metrics.operations import operations
-from daskmetrics.training.estimate import shape_of
+from daskmetrics.training.suite import parameters
 
 
 def units(experiment: Experiment, folder: RunFolder, records: Iterable[Record]) -> list[WorkUnit]:
@@ -133,6 +133,6 @@ def bytes_of(experiment: Experiment, checkpoint: Checkpoint) -> float:
         if files:
             return float(sum(path.stat().st_size for path in files))
     if checkpoint.model in experiment.trainings:
-        return 4.0 * shape_of(experiment.trainings[checkpoint.model].recipe).parameters
+        return 4.0 * parameters(experiment.trainings[checkpoint.model].recipe)
     depth = experiment.by_model[checkpoint.model].depth
     return weight_bytes(experiment.widths[checkpoint.model], depth)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,11 +25,9 @@ from daskmetrics.core.results import Trained
 from daskmetrics.execution import Record
 from daskmetrics.execution.display import Display
 from daskmetrics.training.ddp.driver import launch
-from daskmetrics.training.ddp.driver import train as train_by_ddp
 from daskmetrics.training.ddp.ranks import Program, Progress
-from daskmetrics.training.estimate import shape_of
 from daskmetrics.training.recipe import DdpTraining
-from daskmetrics.training.suite import with_steps
+from daskmetrics.training.suite import parameters, with_steps
 
 OWNER = "suite.key"  # file in a named folder that holds the key of its suite
 TELEMETRY = "telemetry.jsonl"  # in the folder of a suite that the command `train` trained
@@ -44,13 +43,13 @@ class TrainedSuite:
 
     def located(self, model: Model) -> LocatedSuite:
         """The suite as it will be after training."""
-        shape = shape_of(self.recipe)
+        depth = self.recipe.depth
         names = checkpoints.revisions_of(model, training.revisions(self.recipe))
         locations = tuple(
             Location(str(self.folder / name), None, content_key(self.key, name)) for name in names
         )
-        suite = Suite(model.name, names, checkpoints.layers_of(model, shape.depth), shape.depth)
-        return LocatedSuite(suite, locations, shape.width)
+        suite = Suite(model.name, names, checkpoints.layers_of(model, depth), depth)
+        return LocatedSuite(suite, locations, self.recipe.width)
 
     def claim(self) -> None:
         """Create the folder and write into it which suite it belongs to."""
@@ -67,7 +66,6 @@ def suites_to_train(config: Config) -> dict[str, TrainedSuite]:
             continue
         recipe = with_steps(model.train, cache_folder())
         key = training.recipe_key(recipe)
-        shape_of(recipe)  # an error of the recipe is one now
         folder = cache_folder() / "suites" / key
         if config.ddp.folder is not None:
             folder = Path(config.ddp.folder).expanduser() / model.name
@@ -97,9 +95,7 @@ def ddp_trainings(config: Config, suites: Mapping[str, TrainedSuite]) -> list[Dd
         )
         for name, suite in suites.items()
     ]
-    return sorted(
-        trainings, key=lambda group: -shape_of(group.recipe).parameters * group.recipe.steps
-    )
+    return sorted(trainings, key=lambda group: -parameters(group.recipe) * group.recipe.steps)
 
 
 def programs(config: Config, folder: Path = Path()) -> list[Program]:
@@ -171,37 +167,33 @@ class ProgramsBeside:
         self._programs = programs
         self._observer = DisplayObserver(display)
         self._stop = threading.Event()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="training", daemon=True)
+        self._pool = ThreadPoolExecutor(1, "training")
         self.finished: list[str] = []  # names of the programs that have ended well
 
     def _run(self) -> None:
-        try:
-            for program in self._programs:
-                launch(self._client, program, self._observer, self._stop.is_set)
-                if self._stop.is_set():
-                    return
-                self.finished.append(program.name)
-        except Exception as error:  # `require_success` raises it in the main thread
-            self._error = error
+        for program in self._programs:
+            launch(self._client, program, self._observer, self._stop.is_set)
+            if self._stop.is_set():
+                return
+            self.finished.append(program.name)
 
     @property
     def has_ended(self) -> bool:
         """Whether no program runs, or will."""
-        return not self._thread.is_alive()
+        return self._running.done()
 
     def require_success(self) -> None:
         """Raise the error for which a program has ended."""
-        if self._error is not None:
-            raise self._error
+        if self.has_ended:
+            self._running.result()
 
     def __enter__(self) -> ProgramsBeside:
-        self._thread.start()
+        self._running = self._pool.submit(self._run)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join()
+        self._pool.shutdown()
 
 
 @dataclass
@@ -248,7 +240,7 @@ def train(
     for group in missing:
         suites[group.name].claim()
         file = telemetry or group.folder / TELEMETRY
-        train_by_ddp(client, replace(group, telemetry=file), DisplayObserver(display))
+        launch(client, replace(group, telemetry=file).program(), DisplayObserver(display))
     return {name: suite.folder for name, suite in suites.items()}
 
 

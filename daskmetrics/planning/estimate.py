@@ -47,8 +47,7 @@ from daskmetrics.planning.calibration import ASSUMED, Calibration, Sample, best_
 from daskmetrics.planning.options import USUAL_START, Phase, Workload
 from daskmetrics.training import is_complete, revisions
 from daskmetrics.training.data import effective
-from daskmetrics.training.estimate import shape_of
-from daskmetrics.training.suite import epoch
+from daskmetrics.training.suite import epoch, parameters
 
 WORKER_GIB = 1.5  # assumed host memory of a worker with its libraries
 CUDA_GIB = 0.6  # assumed GPU memory of a process that uses CUDA at all
@@ -168,10 +167,9 @@ def _shared(
     exchange = calibrated("allreduce", model, exchange_seconds(recipe), calibrations, device)
     best = best_sample("train", model, calibrations, device)
     ranks = best[1].ranks if best else 1
-    shape = shape_of(recipe)
     sequences = effective(recipe)
     tokens = sequences * recipe.context
-    steps = assumed / CPU.train_seconds(shape.width, shape.depth, tokens, recipe.context)
+    steps = assumed / CPU.train_seconds(recipe.width, recipe.depth, tokens, recipe.context)
     seconds = phase.seconds
     step = seconds.times(1 / steps).interval
     return replace(
@@ -186,7 +184,7 @@ def _shared(
         workers=ranks,
         serial=exchange_share(step, exchange.interval, ranks),
         samples=steps * sequences,
-        epoch=epoch(recipe, suite.folder, cache_folder()),
+        epoch=epoch(recipe, cache_folder()),
     )
 
 
@@ -194,7 +192,7 @@ def exchange_seconds(recipe: Recipe) -> float:
     """Assumed seconds in which very many ranks exchange the gradients of a step; n of them take (1
     - 1/n) as long.
     """
-    return 4.0 * shape_of(recipe).parameters / ASSUMED_LINK
+    return 4.0 * parameters(recipe) / ASSUMED_LINK
 
 
 def exchange_share(step: Interval, exchange: Interval, ranks: int) -> Interval:

@@ -3,14 +3,11 @@ transformers loads, by one process or a process group.
 
 | file | what it holds |
 |---|---|
-| `_texts`, `_tokenizer`, `data` | the corpus, its tokens, and both as memory-mapped arrays |
-| `_networks`, `_learning` | the model and its loss; optimizer steps and their learning rate |
+| `data` | the corpus, its tokenizer, its tokens as a memory-mapped array, the windows of a step |
+| `_learning` | the model, optimizer steps and their learning rate, checkpoints |
 | `_distributed` | the ranks that share a step |
-| `_stage` | a copy of the tokens on the node's own disk |
-| `_loaders` | processes that read the examples |
-| `suite` | the folder of a suite: its complete revisions, its resume state |
-| `estimate` | parameters, memory and disk of a recipe |
-| `_probes`, `traffic` | short measurements by the ranks; how long the exchange of gradients takes |
+| `suite` | the folder of a suite: its complete revisions, its resume state; what a recipe needs |
+| `_probes` | short measurements by the ranks: exchange of gradients, loaders, precision |
 | `recipe` | the built-in recipe as a training program of several ranks |
 | `progress` | how far a program is, as it reports or prints it |
 | `_rank` | the start of a program as one rank; without Dask |

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import socket
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from inspect import signature
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 T = TypeVar("T")
 
@@ -28,56 +30,49 @@ class World:
         """Whether this rank is the one that writes."""
         return self.rank == 0
 
-    def broadcast(self, value: T) -> T:
-        """Rank 0's value, at every rank."""
-        if self.size == 1:
-            return value
-        values = [value]
-        dist.broadcast_object_list(values, src=0)
-        return values[0]
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the ranks compute on GPUs."""
+        return self.device != "cpu"
 
-    def wait(self) -> None:
-        """Wait until all ranks have come here."""
+    def gather(self, value: T) -> list[T]:
+        """The values of all ranks, at every rank, once all have come here."""
+        values = [value] * self.size
         if self.size > 1:
-            dist.barrier()
-
-    def mean(self, value: torch.Tensor) -> float:
-        """The mean of a number over the ranks."""
-        if self.size > 1:
-            value = value.clone()
-            dist.all_reduce(value)
-        return float(value) / self.size
-
-    def nodes(self) -> list[str]:
-        """The node of every rank."""
-        names = [socket.gethostname()] * self.size
-        if self.size > 1:
-            dist.all_gather_object(names, socket.gethostname())
-        return names
-
-    def peak_memory(self) -> int:
-        """The most bytes of its GPU that this rank has used."""
-        return torch.cuda.max_memory_allocated(self.device)
+            dist.all_gather_object(values, value)
+        return values
 
     def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
         """The same model with gradients that are means over the ranks."""
         if self.size == 1:
             return model
-        from torch.nn.parallel import DistributedDataParallel
-
-        index = torch.device(self.device).index
         # no buffer changes in training; torch 2.13 renamed the switch
         names = ("forward_sync_buffers", "broadcast_buffers")
-        switch = next(
-            name for name in names if name in signature(DistributedDataParallel).parameters
-        )
-        options: dict[str, Any] = {switch: False, "gradient_as_bucket_view": True}
-        return DistributedDataParallel(
-            model, device_ids=None if index is None else [index], **options
-        )
+        known = signature(DistributedDataParallel).parameters
+        switch: dict[str, Any] = {next(name for name in names if name in known): False}
+        return DistributedDataParallel(model, gradient_as_bucket_view=True, **switch)
 
 
 SINGLE = World()
+
+
+@contextmanager
+def process_group(timeout: float) -> Iterator[World]:
+    """This rank's view of the process group that torchrun's variables describe, once all ranks have
+    arrived.
+    """
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    device, backend = "cpu", "gloo"
+    if torch.cuda.is_available():
+        device, backend = f"cuda:{os.environ['LOCAL_RANK']}", "nccl"
+        torch.cuda.set_device(device)
+    if size == 1:
+        yield World(device=device)
+        return
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    yield World(rank, size, device)
+    dist.barrier()  # rank 0 writes last; the others wait for it
+    dist.destroy_process_group()
 
 
 @contextmanager

@@ -1,33 +1,34 @@
-"""Training of a suite's revisions: its state, which can be saved and restored bit for bit, one
-optimizer step, and the loop over the steps.
+"""Training of a suite's revisions: a GPT-NeoX of transformers, its state, which can be saved and
+restored bit for bit, one optimizer step, and the loop over the steps.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, Dataset
 
 from daskmetrics.config import DDP, Recipe
 from daskmetrics.core import files as files
 from daskmetrics.core.errors import ConfigError, UndefinedError, unknown
 from daskmetrics.core.names import seed_of, step_of
-from daskmetrics.training import _networks as networks
-from daskmetrics.training import _tokenizer as tokenizer
 from daskmetrics.training import data as data
 from daskmetrics.training import suite as suite
 from daskmetrics.training._distributed import SINGLE, World, threads
-from daskmetrics.training._loaders import RankSteps, read_steps
-from daskmetrics.training._stage import staged
-from daskmetrics.training.data import Batch, effective, examples, passes
+from daskmetrics.training.data import Tokens, effective, staged
 
 FLOOR = 0.1  # of the learning rate at the end, as a share of its peak
 WARMUP = 1 / 16  # share of the steps during which it rises
@@ -35,8 +36,6 @@ MAX_REPORTS = 500  # of the mean loss, in one training
 LARGEST_GRADIENT = 1.0  # norm to which a greater one is scaled
 
 Show = Callable[[int, float], None]  # called after a step, with its mean loss
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass
@@ -46,21 +45,46 @@ class TrainingState:
     model: Any
     wrapped: Any  # the same model; its gradients are means over the ranks
     optimizer: torch.optim.Optimizer
-    # keeps gradients from underflow in float16; inactive in other precisions
-    scaler: torch.amp.GradScaler
     world: World
-    step: int
+    step: int = 0
 
 
-def new(
-    recipe: Recipe, corpus: Path, world: World = SINGLE, saved: Path | None = None
-) -> TrainingState:
+def new_model(recipe: Recipe) -> Any:
+    """The model at step 0; its random weights follow from the recipe's seed."""
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    config = GPTNeoXConfig(
+        vocab_size=recipe.vocabulary,
+        hidden_size=recipe.width,
+        num_hidden_layers=recipe.depth,
+        num_attention_heads=recipe.heads,
+        intermediate_size=4 * recipe.width,
+        # "small init" of Nguyen and Salazar (2019), as in Pythia
+        initializer_range=(2 / (5 * recipe.width)) ** 0.5,
+        max_position_embeddings=recipe.context,
+        bos_token_id=data.END_ID,
+        eos_token_id=data.END_ID,
+        pad_token_id=data.END_ID,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_of("weights", recipe.seed))
+        model = GPTNeoXForCausalLM(config)
+    if recipe.activation_checkpointing:
+        # transformers 5.10 renamed the method
+        enable = (
+            getattr(model, "activation_checkpointing_enable", None)
+            or model.gradient_checkpointing_enable
+        )
+        enable({"use_reentrant": False})
+    return model.train()
+
+
+def new(recipe: Recipe, world: World = SINGLE, saved: Path | None = None) -> TrainingState:
     """A learner at step 0, or at the step of a resume state that `save` wrote."""
-    model = networks.new(recipe, corpus)
-    state = None
+    model = new_model(recipe)
+    state: dict[str, Any] = {}
     if saved:
         state = torch.load(saved, weights_only=True, map_location="cpu")
-    if state:
         model.load_state_dict(state["model"])
     model.to(world.device)
     optimizer = torch.optim.AdamW(
@@ -70,15 +94,9 @@ def new(
         weight_decay=0.1,
         fused=True,
     )
-    scaler = torch.amp.GradScaler(
-        world.device.partition(":")[0], enabled=recipe.precision == "float16"
-    )
     if state:
         optimizer.load_state_dict(state["optimizer"])
-        scaler.load_state_dict(state["scaler"])
-    return TrainingState(
-        model, world.wrap(model), optimizer, scaler, world, state["step"] if state else 0
-    )
+    return TrainingState(model, world.wrap(model), optimizer, world, state.get("step", 0))
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
@@ -96,60 +114,78 @@ def learning_rate(recipe: Recipe, step: int) -> float:
     return recipe.learning_rate * (FLOOR + (1 - FLOOR) * remaining)
 
 
-def take_step(learner: TrainingState, recipe: Recipe, batches: Sequence[Batch]) -> torch.Tensor:
-    """Take the next step on this rank's examples; return its loss, scaled so that the mean over
-    ranks is the mean loss.
+@dataclass(frozen=True)
+class RankSteps(Dataset[list[torch.Tensor]]):
+    """This rank's passes of each step."""
+
+    recipe: Recipe
+    tokens: Tokens
+    world: World
+
+    def __getitem__(self, step: int) -> list[torch.Tensor]:
+        world = self.world
+        passes = data.passes(self.recipe, self.tokens, step, world.rank, world.size)
+        return list(map(torch.from_numpy, passes))
+
+
+def read_steps(steps: RankSteps, numbers: range, loaders: int) -> Iterator[list[torch.Tensor]]:
+    """This rank's passes of each of these steps, read by the rank itself or ahead of it by
+    ``loaders`` processes.
+
+    What is read does not depend on them, so every rank may choose their number.
+    """
+    generator = torch.Generator()  # else the random state of the process would change
+    return iter(
+        DataLoader(
+            steps, batch_size=None, sampler=numbers, num_workers=loaders, generator=generator
+        )
+    )
+
+
+def take_step(
+    learner: TrainingState, recipe: Recipe, passes: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """Take the next step on this rank's passes; return its loss, scaled so that the mean over ranks
+    is the mean loss.
 
     The gradient is the mean over the examples of all ranks and passes, however they are divided.
     """
     world = learner.world
     step = learner.step + 1
-    torch.manual_seed(seed_of("dropout", recipe.seed, step, world.rank))
     for group in learner.optimizer.param_groups:
         group["lr"] = learning_rate(recipe, step)
     total = torch.zeros((), device=world.device)
-    for number, batch in enumerate(batches, start=1):
-        is_final = number == len(batches)
-        weight = len(batch["ids"]) * world.size / effective(recipe)
+    for number, batch in enumerate(passes, start=1):
+        is_final = number == len(passes)
+        weight = len(batch) * world.size / effective(recipe)
         with nullcontext() if is_final or world.size == 1 else learner.wrapped.no_sync():
             loss = _loss(learner.wrapped, recipe, batch, world) * weight
-            learner.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            loss.backward()  # type: ignore[no-untyped-call]
         total += loss.detach()
-    learner.scaler.unscale_(learner.optimizer)
     torch.nn.utils.clip_grad_norm_(learner.model.parameters(), LARGEST_GRADIENT)
-    learner.scaler.step(learner.optimizer)
-    learner.scaler.update()
+    learner.optimizer.step()
     learner.optimizer.zero_grad()
     learner.step = step
     return total
 
 
-def evaluate(
-    learner: TrainingState, recipe: Recipe, source: data.Windows | data.PaddedTexts
-) -> float:
+def evaluate(learner: TrainingState, recipe: Recipe, tokens: Tokens) -> float:
     """Mean loss in nats on examples that are the same for every revision."""
-    indices = examples(recipe, len(source), 0)
-    learner.model.eval()
     mean = 0.0
     with torch.no_grad():
-        for examples_of_pass in passes(len(indices), recipe.batch):
-            batch = source.take(indices[examples_of_pass])
+        for batch in RankSteps(recipe, tokens, SINGLE)[0]:
             loss = float(_loss(learner.model, recipe, batch, learner.world))
-            mean += loss * len(batch["ids"]) / len(indices)
-    learner.model.train()
+            mean += loss * len(batch) / effective(recipe)
     return mean
 
 
-def _loss(model: Any, recipe: Recipe, batch: Batch, world: World) -> torch.Tensor:
-    tensors = {
-        name: torch.as_tensor(array).to(world.device, non_blocking=True)
-        for name, array in batch.items()
-    }
-    dtype, kind = DTYPES[recipe.precision], world.device.partition(":")[0]
-    if dtype == torch.float32:
-        return networks.loss(model, tensors)
-    with torch.autocast(kind, dtype):
-        return networks.loss(model, tensors)
+def _loss(model: Any, recipe: Recipe, batch: torch.Tensor, world: World) -> torch.Tensor:
+    """Mean loss in nats per next token."""
+    ids = batch.to(world.device)
+    is_half = recipe.precision == "bfloat16"
+    with torch.autocast(torch.device(world.device).type, torch.bfloat16, enabled=is_half):
+        logits = model(input_ids=ids[:, :-1], use_cache=False).logits
+        return cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten())
 
 
 def save(learner: TrainingState, folder: Path) -> None:
@@ -159,7 +195,6 @@ def save(learner: TrainingState, folder: Path) -> None:
     state = {
         "model": learner.model.state_dict(),
         "optimizer": learner.optimizer.state_dict(),
-        "scaler": learner.scaler.state_dict(),
         "step": learner.step,
     }
     (folder / "resume").mkdir(parents=True, exist_ok=True)
@@ -191,76 +226,73 @@ def train(
 
     The corpus has been written. By default there is a single process, and nothing is shown.
     """
-    missing = world.broadcast(
-        [revision for revision in requested if not suite.is_complete(folder, revision)]
-    )
+    missing = [revision for revision in requested if not suite.is_complete(folder, revision)]
+    steps = [step_of(revision) or 0 for revision in world.gather(missing)[0]]
     if world.size > effective(recipe):
         raise ConfigError(
             f"{world.size} ranks cannot share {effective(recipe)} sequences: raise 'batch'."
         )
+    newest = None  # resume state; an older one leads to the same weights
     if world.is_leader:
         files.remove_partial(folder)
         files.remove_partial(folder / "resume")
+        first = min(steps, default=0)
+        usable = (path for path in suite.resume_states(folder) if suite.state_step(path) <= first)
+        newest = next(filter(is_readable, usable), None)
     with (
         threads(recipe.threads),
-        torch.random.fork_rng(devices=[]),
-        staged(folder / "corpus", ddp.stage, world.wait) as corpus,
+        staged(folder / "corpus", ddp.stage, lambda: world.gather(None)) as corpus,
     ):
-        steps = [step_of(revision) or 0 for revision in missing]
-        source = data.read(recipe, corpus)
-        learner = _resumed(recipe, folder, world, first=min(steps, default=0))
-        stream = read_steps(
-            RankSteps(recipe, source, world),
-            learner.step + 1,
-            max(steps, default=0),
-            ddp.loaders,
-            pinned=world.device.startswith("cuda"),
-        )
-        for end, revision in zip(steps, missing, strict=True):
+        tokens = data.read(recipe, corpus)
+        learner = new(recipe, world, world.gather(newest)[0])
+        numbers = range(learner.step + 1, max(steps, default=0) + 1)
+        stream = read_steps(RankSteps(recipe, tokens, world), numbers, ddp.loaders)
+        for end in steps:
             began = time.perf_counter()
-            for step, batches in islice(stream, max(0, end - learner.step)):
-                loss_of_rank = take_step(learner, recipe, batches)
+            for passes in islice(stream, max(0, end - learner.step)):
+                loss_of_rank = take_step(learner, recipe, passes)
+                step = learner.step
                 if step % max(1, recipe.steps // MAX_REPORTS) == 0 or step == end:
-                    mean_loss = world.mean(loss_of_rank)
-                    _require_finite(step, mean_loss)
-                    show(step, mean_loss)
+                    show(step, _mean_loss(world, step, loss_of_rank))
                 if step % ddp.save_every == 0 and step < end and world.is_leader:
                     save(learner, folder)
             if world.is_leader:
-                loss = evaluate(learner, recipe, source)
-                _write(learner, recipe, folder / revision, loss, began)
+                loss = evaluate(learner, recipe, tokens)
+                _write(learner, recipe, folder, loss, time.perf_counter() - began)
 
 
-def _resumed(recipe: Recipe, folder: Path, world: World, first: int) -> TrainingState:
-    """The learner of the newest resume state that is not after the first step that is wanted."""
-    saved = None
-    if world.is_leader:
-        # an older state leads to the same weights
-        states = (path for path in suite.resume_states(folder) if suite.state_step(path) <= first)
-        saved = next(filter(is_readable, states), None)
-    return new(recipe, folder / "corpus", world, world.broadcast(saved))
-
-
-def _require_finite(step: int, loss: float) -> None:
-    if math.isnan(loss) or loss == math.inf:
+def _mean_loss(world: World, step: int, loss_of_rank: torch.Tensor) -> float:
+    """The loss of a step over all ranks, if it is finite."""
+    loss = fmean(world.gather(float(loss_of_rank)))
+    if not math.isfinite(loss):
         raise UndefinedError(
             f"The loss is {loss} at step {step}: lower learning_rate, or use another precision."
         )
+    return loss
 
 
 def _write(
-    learner: TrainingState, recipe: Recipe, revision: Path, loss: float, began: float
+    learner: TrainingState, recipe: Recipe, folder: Path, loss: float, seconds: float
 ) -> None:
-    """Write the resume state and the checkpoint with its summary."""
+    """Write the resume state and the checkpoint, as `transformers.AutoModel` reads it, with its
+    summary.
+    """
     result = {
         "loss": round(loss, 6),
         "tokens": float(learner.step * effective(recipe) * recipe.context),
-        "seconds": round(time.perf_counter() - began, 3),
+        "seconds": round(seconds, 3),
     }
-    save(learner, revision.parent)
-    with files.atomic_folder(revision) as partial:
-        networks.export(learner.model, partial)
-        tokenizer.copy(revision.parent / "corpus", partial)
+    save(learner, folder)
+    with files.atomic_folder(folder / f"step{learner.step}") as partial:
+        # as save_pretrained does, but without its progress bar, which only a process-wide switch
+        # turns off
+        learner.model.config.architectures = [type(learner.model).__name__]
+        learner.model.config.save_pretrained(partial)
+        save_file(
+            learner.model.state_dict(), partial / "model.safetensors", metadata={"format": "pt"}
+        )
+        for name in data.TOKENIZER:
+            shutil.copyfile(folder / "corpus" / name, partial / name)
         (partial / suite.SUMMARY).write_text(json.dumps(result) + "\n", encoding="utf-8")
 
 
@@ -279,15 +311,15 @@ def train_to(
         The folder of the suite, one per `recipe_key`; created if it does not exist.
     revision : str
         One of ``revisions(recipe)``.
-    reporter : ProgressReporter, optional
-        Receives the loss of steps; by default progress is not reported.
+    show : callable, optional
+        Receives steps and their loss; by default progress is not reported.
 
     Returns
     -------
     dict
-        ``loss`` (nats per token or label, on examples that are the same for all revisions),
-        ``tokens`` (upper bound of the tokens seen since step 0) and ``seconds`` (wall time since
-        the previous revision, or the start).
+        ``loss`` (nats per token, on examples that are the same for all revisions), ``tokens``
+        (upper bound of the tokens seen since step 0) and ``seconds`` (wall time since the previous
+        revision, or the start).
 
     Raises
     ------

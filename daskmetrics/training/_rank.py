@@ -31,7 +31,6 @@ def main(words: Sequence[str]) -> None:
     theirs come later.
     """
     _die_with_parent()
-    report(began=os.getpid())
     if words[0] != "-m" and not words[0].endswith(".py"):
         os.execvp(words[0], list(words))
     try:

@@ -1,121 +1,159 @@
-"""A suite's training examples as arrays on disk, memory-mapped by every rank, and the batch of
-every step.
+"""A suite's training examples: its texts, a byte-level BPE fitted to them, their tokens as an array on
+disk that every rank memory-maps, and which windows of tokens make up a step.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.config import Recipe
+from daskmetrics.core import corpus as stdlib
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.names import seed_of
-from daskmetrics.training import _texts as texts
-from daskmetrics.training import _tokenizer as tokenizer
+from daskmetrics.core.files import atomic_folder, private
+from daskmetrics.core.names import Key, content_key, seed_of
+from daskmetrics.core.rows import READERS, format_of, read_lines, read_rows
 
-TOLERATED = 0.05  # share of a step's time that reading may take without loaders
-Batch = Mapping[str, NDArray[np.int64]]
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
+SUFFIXES = (".txt", *READERS)
+END = "<|endoftext|>"  # separates texts and pads: one special token, as in Pythia
+END_ID = 0
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
-@dataclass(frozen=True)
-class Windows:
-    """Windows of consecutive tokens."""
-
-    tokens: NDArray[np.int32]  # (tokens,)
-    context: int
-
-    def __len__(self) -> int:
-        return len(self.tokens) - self.context
-
-    def take(self, which: NDArray[np.int64]) -> Batch:
-        """Windows of ``context + 1`` tokens: all but the last are inputs, all but the first are
-        targets.
-        """
-        return {"ids": self.tokens[which[:, None] + np.arange(self.context + 1)].astype(np.int64)}
+Tokens = NDArray[np.int32]  # (tokens,): all texts of a corpus
+Batch = NDArray[np.int64]  # (windows, context + 1): the inputs are all but the last of a row
 
 
-@dataclass(frozen=True)
-class PaddedTexts:
-    """Labelled texts, truncated to the context and padded."""
+def files(source: str) -> tuple[Path, ...]:
+    """The files of a corpus, at least one; empty for ``stdlib``."""
+    if source == "stdlib":
+        return ()
+    path = Path(source).expanduser()
+    if path.is_file():
+        return (path,)
+    found = tuple(sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES))
+    if not found:
+        raise ConfigError(
+            f"No corpus file '{path}', and no folder with files of {', '.join(SUFFIXES)}."
+        )
+    return found
 
-    ids: NDArray[np.int32]  # (texts, context)
-    lengths: NDArray[np.int32]  # (texts,)
-    labels: NDArray[np.int32]  # (texts,)
 
-    def __len__(self) -> int:
-        return len(self.labels)
+def texts(recipe: Recipe) -> tuple[str, ...]:
+    """The texts of a recipe's corpus, in the order of its files; an empty corpus is an error."""
+    if recipe.corpus == "stdlib":
+        return stdlib.training_texts("stdlib")
+    read = chain.from_iterable(_texts_of(path, recipe.text) for path in files(recipe.corpus))
+    found = tuple(filter(None, map(str.strip, read)))
+    if not found:
+        raise ConfigError(
+            f"Corpus '{recipe.corpus}' is empty. Give texts, one per line or row, or 'stdlib'."
+        )
+    return found
 
-    def take(self, which: NDArray[np.int64]) -> Batch:
-        """The texts, padded to the longest of them."""
-        longest = int(self.lengths[which].max())
-        mask = np.arange(longest) < self.lengths[which][:, None]
-        return {
-            "ids": self.ids[which, :longest].astype(np.int64),
-            "mask": mask.astype(np.int64),
-            "labels": self.labels[which].astype(np.int64),
-        }
+
+def _texts_of(path: Path, column: str) -> Iterator[str]:
+    if format_of(path) not in READERS:
+        yield from read_lines(path)
+        return
+    for line, row in read_rows(path, (column,)):
+        if row.get(column) is None:
+            raise ConfigError(
+                f"'{path}', {line} has no '{column}'. Its columns: {', '.join(map(str, row))}."
+            )
+        yield str(row[column])
+
+
+def key(recipe: Recipe) -> Key:
+    """The content key of a recipe's corpus; it does not depend on the corpus's path."""
+    if recipe.corpus == "stdlib":
+        return stdlib.digest(texts(recipe))
+    digests = []
+    for path in files(recipe.corpus):
+        with path.open("rb") as file:
+            begun = partial(hashlib.sha256, path.suffix.encode())
+            digests.append(hashlib.file_digest(file, begun).hexdigest())
+    return content_key("files", digests)
+
+
+def fit_tokenizer(texts: Sequence[str], vocabulary: int) -> Tokenizer:
+    """A tokenizer of at most ``vocabulary`` tokens: all bytes, one special token and the most
+    frequent merges.
+
+    >>> tokenizer = fit_tokenizer(["to be or not to be"] * 4, vocabulary=300)
+    >>> tokenizer.decode(tokenizer.encode("not to be, Zoë").ids)
+    'not to be, Zoë'
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def pack(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
+    """All texts as one array of token ids, shape (tokens,), with the end token after each text.
+
+    >>> pack(fit_tokenizer(["ab"], vocabulary=300), ["ab", "ab"]).tolist().count(END_ID)
+    2
+    """
+    encoded = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+    tokens = chain.from_iterable((*text.ids, END_ID) for text in encoded)
+    return np.fromiter(tokens, dtype=np.int32)
+
+
+def save_tokenizer(tokenizer: Tokenizer, folder: Path, max_length: int) -> None:
+    """Write `TOKENIZER`, as `transformers.AutoTokenizer` reads them."""
+    tokenizer.save(str(folder / TOKENIZER[0]))
+    special = dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), END)
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": max_length,
+        **special,
+    }
+    (folder / TOKENIZER[1]).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def write(recipe: Recipe, folder: Path) -> None:
-    """Write a recipe's examples and its tokenizer into a folder."""
-    source = recipe.init_from or recipe.tokenizer
-    if recipe.objective == "classification":
-        labelled = texts.read_labelled(recipe)
-        bpe = tokenizer.load(source) if source else tokenizer.fit(labelled.texts, recipe.vocabulary)
-        ids, lengths = tokenizer.rows(bpe, labelled.texts, recipe.context)
-        np.save(folder / "ids.npy", ids)
-        np.save(folder / "lengths.npy", lengths)
-        np.save(folder / "labels.npy", np.array(labelled.labels, np.int32))
-        (folder / "classes.json").write_text(json.dumps(labelled.classes) + "\n", encoding="utf-8")
-    else:
-        lines = texts.read(recipe)
-        bpe = tokenizer.load(source) if source else tokenizer.fit(lines, recipe.vocabulary)
-        np.save(folder / "tokens.npy", tokenizer.pack(bpe, lines))
-    if source:
-        tokenizer.copy(Path(source).expanduser(), folder)
-    else:
-        tokenizer.save(bpe, folder, recipe.context)
+    """Write a recipe's tokens and its tokenizer into a folder."""
+    corpus = texts(recipe)
+    tokenizer = fit_tokenizer(corpus, recipe.vocabulary)
+    np.save(folder / "tokens.npy", pack(tokenizer, corpus))
+    save_tokenizer(tokenizer, folder, recipe.context)
 
 
-def read(recipe: Recipe, folder: Path) -> Windows | PaddedTexts:
-    """The examples that `write` wrote, memory-mapped; a corpus that is too short for the context is
+def read(recipe: Recipe, folder: Path) -> Tokens:
+    """The tokens that `write` wrote, memory-mapped; a corpus that is too short for the context is
     an error.
     """
-    if recipe.objective == "classification":
-        ids, lengths, labels = (
-            np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("ids", "lengths", "labels")
-        )
-        return PaddedTexts(ids, lengths, labels)
-    tokens: NDArray[np.int32] = np.load(folder / "tokens.npy", mmap_mode="r")
+    tokens: Tokens = np.load(folder / "tokens.npy", mmap_mode="r")
     if len(tokens) <= recipe.context:
         raise ConfigError(
             f"Corpus '{recipe.corpus}' has {len(tokens)} tokens, but a context of {recipe.context} "
             "needs more. Use a longer text or a smaller context."
         )
-    return Windows(tokens, recipe.context)
-
-
-def counted(recipe: Recipe, folder: Path) -> int | None:
-    """The sequences of one epoch, from the corpus in a suite's folder; None before it is written."""
-    if not (folder / "corpus").is_dir():
-        return None
-    source = read(recipe, folder / "corpus")
-    if isinstance(source, PaddedTexts):
-        return len(source)
-    return len(source.tokens) // recipe.context
-
-
-def classes(folder: Path) -> tuple[str, ...]:
-    """The names of the classes; empty for packed tokens."""
-    path = folder / "classes.json"
-    if path.is_file():
-        return tuple(json.loads(path.read_text(encoding="utf-8")))
-    return ()
+    return tokens
 
 
 def effective(recipe: Recipe) -> int:
@@ -128,71 +166,96 @@ def effective(recipe: Recipe) -> int:
 
 
 def examples(recipe: Recipe, count: int, step: int) -> NDArray[np.int64]:
-    """The examples of a step, shape (effective batch,), each from 0 to ``count - 1``.
+    """The windows of a step, shape (effective batch,), drawn at random from 0 to ``count - 1``.
 
-    Windows of packed tokens are drawn at random; labelled texts are shuffled again for every pass
-    over them. Step 0 gives the examples on which all revisions are evaluated.
-
-    >>> recipe = Recipe(objective="classification", corpus="reviews.csv", batch=4)
-    >>> sorted(np.concatenate([examples(recipe, 8, step) for step in (1, 2)]).tolist())
-    [0, 1, 2, 3, 4, 5, 6, 7]
+    Step 0 gives the windows on which all revisions are evaluated.
     """
-    size = effective(recipe)
-    if step == 0 or recipe.objective == "next-token":
-        generator = np.random.default_rng(seed_of("batch", recipe.seed, step))
-        return generator.integers(0, count, size=size)
-    passes_before, indices = np.divmod(np.arange((step - 1) * size, step * size), count)
-    drawn = np.empty(size, dtype=np.int64)
-    for number in np.unique(passes_before).tolist():
-        generator = np.random.default_rng(seed_of("pass", recipe.seed, number))
-        in_pass = passes_before == number
-        drawn[in_pass] = generator.permutation(count)[indices[in_pass]]
-    return drawn
+    generator = np.random.default_rng(seed_of("batch", recipe.seed, step))
+    return generator.integers(0, count, size=effective(recipe))
 
 
-def share(size: int, rank: int, world: int) -> slice:
-    """The consecutive examples of a step that a rank takes; shares differ by one example at most.
+def passes(recipe: Recipe, tokens: Tokens, step: int, rank: int = 0, size: int = 1) -> list[Batch]:
+    """What one of ``size`` ranks learns from in a step, in passes of at most ``batch`` windows.
 
-    >>> [share(8, rank, 3) for rank in range(3)]
-    [slice(0, 3, None), slice(3, 6, None), slice(6, 8, None)]
+    Each rank takes consecutive windows; their numbers differ by one at most.
+
+    >>> recipe = Recipe(batch=2, accumulate=4, context=8)
+    >>> [list(map(len, passes(recipe, np.arange(99), 1, rank, 3))) for rank in range(3)]
+    [[2, 1], [2, 1], [2]]
     """
-    base, extra = divmod(size, world)
-    start = rank * base + min(rank, extra)
-    return slice(start, start + base + (rank < extra))
+    starts = np.array_split(examples(recipe, len(tokens) - recipe.context, step), size)[rank]
+    window = np.arange(recipe.context + 1)
+    return [
+        tokens[starts[first : first + recipe.batch, None] + window].astype(np.int64)
+        for first in range(0, len(starts), recipe.batch)
+    ]
 
 
-def passes(count: int, batch: int) -> list[slice]:
-    """A rank's examples, divided into passes of at most ``batch`` examples.
+@contextmanager
+def staged(corpus: Path, stage: str | None, wait: Callable[[], object]) -> Iterator[Path]:
+    """The folder to read a corpus from: its copy in a folder of this node, or itself without such a
+    folder.
 
-    >>> passes(5, 2)
-    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
-    """
-    return [slice(start, min(start + batch, count)) for start in range(0, count, batch)]
-
-
-def advised(rates: Mapping[int, float], computing: float, most: int) -> int:
-    """The fewest loaders, at most ``most``, that keep up with a rank; or the fastest number of
-    those, if none does.
+    The first rank of each node copies, and removes the copy at the end; a copy that a killed rank
+    left is used again.
 
     Parameters
     ----------
-    rates : mapping of int to float
-        Samples per second by the number of loaders; 0 is the rank itself, whose reading delays each
-        step.
-    computing : float
-        Samples per second that the rank computes.
-    most : int
+    corpus : Path
+        A complete folder, which does not change.
+    stage : str or None
+        A folder, which may contain environment variables.
+    wait : callable
+        Waits for all ranks.
+
+    Raises
+    ------
+    ConfigError
+        If a variable is not set on this node, or the folder cannot hold the copy.
 
     Examples
     --------
-    >>> rates = {0: 900.0, 1: 600.0, 2: 1100.0, 4: 1900.0, 8: 2000.0}
-    >>> [advised(rates, computing, most=4) for computing in (10.0, 1000.0, 5000.0)]
-    [0, 2, 4]
+    >>> with staged(Path("suites/a/corpus"), None, wait=lambda: None) as folder:
+    ...     print(folder)
+    suites/a/corpus
     """
-    usable = {count: rate for count, rate in sorted(rates.items()) if count <= most}
-    enough = [
-        count for count, rate in usable.items() if rate * (1 if count else TOLERATED) >= computing
-    ]
-    if enough:
-        return enough[0]
-    return max(usable, key=lambda count: usable[count])
+    if stage is None:
+        yield corpus
+        return
+    folder = Path(os.path.expandvars(stage)).expanduser()
+    if "$" in str(folder):
+        raise ConfigError(
+            f"ddp.stage: a variable of '{stage}' is not set on {os.uname().nodename}. Name a "
+            "folder, or leave it out."
+        )
+    written = (corpus / "tokens.npy").stat().st_mtime_ns
+    key = content_key("stage", str(corpus.resolve()), written)
+    copy = folder / f"daskmetrics-{os.getuid()}-{key}"
+    copies = os.environ.get("LOCAL_RANK", "0") == "0"
+    if copies:
+        _copy(corpus, copy)
+    wait()
+    if not copy.is_dir():  # jobs on one node may have folders of their own
+        copies = True
+        _copy(corpus, copy)
+    try:
+        yield copy
+    finally:
+        if copies:  # other ranks keep what they have mapped
+            shutil.rmtree(copy, ignore_errors=True)
+
+
+def _copy(corpus: Path, copy: Path) -> None:
+    """Copy a folder, completely or not at all, unless it is there and the user's own."""
+    try:
+        if not copy.is_dir():
+            with private(), atomic_folder(copy) as partial:
+                shutil.copytree(corpus, partial, dirs_exist_ok=True)
+                partial.chmod(0o700)  # copytree gives it the permissions of the original
+        if copy.stat().st_uid != os.getuid():
+            raise PermissionError("it belongs to another user")
+    except OSError as error:
+        raise ConfigError(
+            f"ddp.stage: '{copy.parent}' on {os.uname().nodename} cannot hold the copy ({error}). "
+            "Name another folder."
+        ) from None

@@ -11,26 +11,18 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from daskmetrics.config import DDP, Recipe
 from daskmetrics.core import files as files
 from daskmetrics.training import suite as suite
-from daskmetrics.training.data import effective
+from daskmetrics.training.data import effective, staged
 from daskmetrics.training.ddp.ranks import Program
-from daskmetrics.training.estimate import memory
 from daskmetrics.training.progress import progress, report
 
-if TYPE_CHECKING:
-    from daskmetrics.training._distributed import World
-
 REQUEST = "recipe.json"  # in the suite's folder: what is to be trained
-PROGRESS = "progress.jsonl"  # there: the loss by step
+PROGRESS = "progress.jsonl"  # there: the loss by step; a step that was repeated has two lines
 POLL = 0.1  # seconds between two looks for the corpus
 
 
@@ -75,8 +67,7 @@ class DdpTraining:
             restarts=0 if self.probe else Program.restarts,
             interface=self.interface,
             workers=self.workers,
-            memory=memory(self.recipe),
-            variables=(("OMP_NUM_THREADS", str(self.recipe.threads)),),
+            memory=suite.memory(self.recipe),
             telemetry=self.telemetry,
         )
 
@@ -84,71 +75,32 @@ class DdpTraining:
 def main(folder: Path) -> None:
     """Train, or measure, as one rank; the program ends once all revisions are written."""
     from daskmetrics.training import _learning as learning
+    from daskmetrics.training._distributed import process_group
     from daskmetrics.training._probes import PROBES
-    from daskmetrics.training._stage import staged
 
     request = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
     recipe, ddp = Recipe.model_validate(request["recipe"]), DDP.model_validate(request["ddp"])
-    _write_corpus(recipe, folder)
-    with _world(ddp.timeout) as world:
+    if os.environ["RANK"] == "0":
+        suite.write_corpus(recipe, folder)
+    while not (folder / "corpus").is_dir():  # before the time of the process group runs
+        time.sleep(POLL)
+    with process_group(ddp.timeout) as world:
         if request["probe"]:
-            with staged(folder / "corpus", ddp.stage, world.wait) as corpus:
-                measured = PROBES[request["probe"]](recipe, corpus, world, world.nodes())
-            report(measured=measured)
+            with staged(folder / "corpus", ddp.stage, lambda: world.gather(None)) as corpus:
+                measured = PROBES[request["probe"]](recipe, corpus, world)
+            report(measured=asdict(measured))
             return
-        if world.is_leader:
-            _truncate(folder / PROGRESS, suite.newest_step(folder))
 
         def show(step: int, loss: float) -> None:
             sequences = step * effective(recipe)
-            numbers = {"loss": loss, "samples": sequences, "tokens": sequences * recipe.context}
-            if world.device != "cpu":
-                numbers["memory"] = world.peak_memory()
-            progress(step, recipe.steps, **numbers)
+            tokens = sequences * recipe.context
+            progress(step, recipe.steps, loss=loss, samples=sequences, tokens=tokens)
             if world.is_leader:
                 with (folder / PROGRESS).open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"step": step, "loss": loss}) + "\n")
+                    # the first sign ends what a killed rank wrote half
+                    file.write("\n" + json.dumps({"step": step, "loss": loss}))
 
         learning.train(recipe, folder, suite.revisions(recipe), ddp, world, show)
-
-
-def _write_corpus(recipe: Recipe, folder: Path) -> None:
-    """Let rank 0 tokenize the corpus; the others wait, before the time of the process group runs."""
-    if os.environ["RANK"] == "0":
-        suite.write_corpus(recipe, folder)
-    while not (folder / "corpus").is_dir():
-        time.sleep(POLL)
-
-
-@contextmanager
-def _world(timeout: float) -> Iterator[World]:
-    """This rank's view of the process group, once all ranks have arrived."""
-    import torch
-    import torch.distributed as dist
-
-    from daskmetrics.training._distributed import World
-
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    device, backend = "cpu", "gloo"
-    if torch.cuda.is_available():
-        device, backend = f"cuda:{os.environ['LOCAL_RANK']}", "nccl"
-        torch.cuda.set_device(device)
-    if size == 1:
-        yield World(device=device)
-        return
-    dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
-    yield World(rank, size, device)
-    dist.barrier()  # rank 0 writes last; the others wait for it
-    dist.destroy_process_group()
-
-
-def _truncate(path: Path, after: int) -> None:
-    """Remove the lines of steps that will be repeated."""
-    if not path.is_file():
-        return
-    lines = path.read_text(encoding="utf-8").splitlines()
-    kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= after]
-    path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
 
 
 if __name__ == "__main__":

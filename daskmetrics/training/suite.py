@@ -1,13 +1,14 @@
-"""The folder of a suite, one sub-folder per revision; a revision is complete or absent.
+"""The folder of a suite, one sub-folder per revision; a revision is complete or absent. And what a
+recipe needs: parameters, memory, disk space.
 
 ::
 
-    corpus/         tokens.npy (or ids.npy, lengths.npy, labels.npy, classes.json), the tokenizer
+    corpus/         tokens.npy, the tokenizer
     step0/          config.json, model.safetensors, the tokenizer, training.json
     step1/ ...
     recipe.json     what a process group was asked to train
     resume/         step512.pt: weights, optimizer and step after the newest revision
-    progress.jsonl  loss and speed by step
+    progress.jsonl  loss by step
 
 Every part is written under a temporary name and then renamed, and depends on the recipe alone. A
 process that is killed at any time, or that runs twice at once, therefore leaves the same files as
@@ -23,18 +24,28 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from daskmetrics.checkpoints.content import fingerprint
 from daskmetrics.config import Recipe
 from daskmetrics.core import files as files
-from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key, log_steps, step_of
-from daskmetrics.training import _texts as texts
-from daskmetrics.training import _tokenizer as tokenizer
 from daskmetrics.training import data as data
 from daskmetrics.training.data import effective
 
 VERSION = 2  # of the code: raise it when equal recipes no longer give equal weights
 SUMMARY = "training.json"  # what train_to returned; its presence marks a revision as complete
+# what earlier recipes could set is part of the key, so that their suites keep theirs
+FORMER = {
+    "clip": 1.0,
+    "compile": False,
+    "label": "label",
+    "objective": "next-token",
+    "schedule": "cosine",
+    "warmup": 1 / 16,
+}
+CORPUS_KEYS = {"corpus", "text", "context", "vocabulary"}
+# bytes of a process that has loaded torch and transformers; measured on Linux, without CUDA
+PROCESS = 0.4e9
+_STATE = 16  # bytes per parameter: weight, gradient, and two moments of AdamW
+_SAVED = 12  # bytes per parameter in a resume state
 
 
 def revisions(recipe: Recipe) -> tuple[str, ...]:
@@ -58,85 +69,43 @@ def revisions(recipe: Recipe) -> tuple[str, ...]:
 
 
 def recipe_key(recipe: Recipe) -> Key:
-    """The key of a suite: equal keys give equal weights, wherever the corpus and the initial model
-    are stored.
+    """The key of a suite: equal keys give equal weights, wherever the corpus is stored.
 
     Raises
     ------
     ConfigError
-        If the corpus, the tokenizer or the model in ``init_from`` cannot be read.
+        If the corpus cannot be read.
     """
-    initial_model = None
-    if recipe.init_from:
-        folder = Path(recipe.init_from).expanduser()
-        if not (folder / "config.json").is_file():
-            raise ConfigError(
-                f"init_from: '{recipe.init_from}' is not a model folder: it holds no config.json."
-            )
-        initial_model = fingerprint(folder)
-    keys = recipe.model_dump(mode="json", exclude={"corpus", "tokenizer", "init_from", "epochs"})
-    return content_key(
-        "suite",
-        VERSION,
-        # what earlier recipes could set is part of the key, so that their suites keep theirs
-        {**keys, "clip": 1.0, "compile": False, "schedule": "cosine", "warmup": 1 / 16},
-        texts.key(recipe),
-        initial_model,
-        tokenizer.key(recipe.tokenizer) if recipe.tokenizer else None,
-    )
+    keys = recipe.model_dump(mode="json", exclude={"corpus", "epochs"})
+    return content_key("suite", VERSION, {**keys, **FORMER}, data.key(recipe), None, None)
+
+
+def epoch(recipe: Recipe, cache: Path, count: bool = False) -> int | None:
+    """The sequences of an epoch: the tokens of the corpus, divided by the context.
+
+    They are kept in the cache folder. Without ``count`` the result is None for a corpus that was
+    not counted before; with it, the corpus is tokenized to count it.
+    """
+    of_corpus = Recipe.model_validate(recipe.model_dump(include=CORPUS_KEYS))
+    kept = cache / "epochs" / recipe_key(of_corpus)
+    if not kept.is_file():
+        if not count:
+            return None
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=kept.parent) as folder:
+            write_corpus(recipe, Path(folder))
+            tokens = data.read(recipe, Path(folder) / "corpus")
+            files.atomic_write(kept, str(len(tokens) // recipe.context))
+    return int(kept.read_text(encoding="utf-8"))
 
 
 def with_steps(recipe: Recipe, cache: Path) -> Recipe:
-    """The recipe with the steps of its epochs; the corpus is tokenized to count it, once for each
-    cache folder.
-
-    An epoch is as many sequences as the corpus has: rows, or its tokens divided by the context.
-    """
+    """The recipe with the steps of its epochs."""
     if recipe.epochs is None:
         return recipe
-    count_file = _epoch_file(recipe, cache)
-    if not count_file.is_file():
-        count_file.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=count_file.parent) as folder:
-            write_corpus(_of_corpus(recipe), Path(folder))
-            files.atomic_write(count_file, str(data.counted(recipe, Path(folder))))
-    sequences = int(count_file.read_text(encoding="utf-8"))
-    steps = max(1, math.ceil(recipe.epochs * sequences / effective(recipe)))
+    sequences = recipe.epochs * (epoch(recipe, cache, count=True) or 0)
+    steps = max(1, math.ceil(sequences / effective(recipe)))
     return Recipe.model_validate({**recipe.model_dump(exclude={"epochs"}), "steps": steps})
-
-
-CORPUS_KEYS = {
-    "objective",
-    "corpus",
-    "text",
-    "label",
-    "context",
-    "vocabulary",
-    "tokenizer",
-    "init_from",
-}
-
-
-def _of_corpus(recipe: Recipe) -> Recipe:
-    """The recipe reduced to what decides the corpus and its tokens."""
-    return Recipe.model_validate(recipe.model_dump(include=CORPUS_KEYS))
-
-
-def _epoch_file(recipe: Recipe, cache: Path) -> Path:
-    return cache / "epochs" / recipe_key(_of_corpus(recipe))
-
-
-def epoch(recipe: Recipe, folder: Path, cache: Path) -> int | None:
-    """The sequences of an epoch, if the corpus was tokenized into the suite's folder, or counted
-    before.
-    """
-    count_file = _epoch_file(recipe, cache)
-    sequences = data.counted(recipe, folder)
-    if sequences:
-        return sequences
-    if count_file.is_file():
-        return int(count_file.read_text(encoding="utf-8"))
-    return None
 
 
 def is_complete(folder: Path, revision: str) -> bool:
@@ -160,22 +129,68 @@ def write_corpus(recipe: Recipe, folder: Path) -> None:
     data.read(recipe, corpus)
 
 
-def newest_step(folder: Path) -> int:
-    """The step of a suite's newest resume state; 0 if there is none."""
-    states = resume_states(folder)
-    if states:
-        return state_step(states[0])
-    return 0
-
-
 def resume_states(folder: Path) -> list[Path]:
     """The resume states in a suite's folder, newest first."""
-    states = [
-        path for path in (folder / "resume").glob("step*.pt") if step_of(path.stem) is not None
-    ]
+    states = (folder / "resume").glob("step*.pt")
     return sorted(states, key=state_step, reverse=True)
 
 
 def state_step(state: Path) -> int:
     """The step after which a resume state was saved."""
     return step_of(state.stem) or 0
+
+
+def parameters(recipe: Recipe) -> int:
+    """Parameters of the recipe's GPT-NeoX, whose embeddings are untied.
+
+    >>> parameters(Recipe(width=512, depth=6, heads=8, vocabulary=50304))  # Pythia's 70m
+    70426624
+    """
+    width = recipe.width
+    block = 12 * width**2 + 13 * width
+    return 2 * recipe.vocabulary * width + recipe.depth * block + 2 * width
+
+
+def memory(recipe: Recipe) -> float:
+    """Assumed bytes of a rank: weights and optimizer, activations of one pass, logits, and the
+    process.
+
+    Activations follow Korthikanti et al. (2022, equation 2) in the recipe's precision; with
+    activation checkpointing they are the inputs of all blocks and the activations of one block.
+    """
+    tokens = recipe.batch * recipe.context
+    half = 1 if recipe.precision == "float32" else 0.5
+    block = 2 * half * tokens * (34 * recipe.width + 5 * recipe.heads * recipe.context)
+    activations = recipe.depth * block
+    if recipe.activation_checkpointing:
+        activations = block + recipe.depth * 4 * half * tokens * recipe.width
+    copies = _STATE + (4 if recipe.ranks > 1 else 0)  # the buckets in which gradients travel
+    return PROCESS + copies * parameters(recipe) + activations + 12.0 * tokens * recipe.vocabulary
+
+
+def disk(recipe: Recipe) -> float:
+    """Bytes of all checkpoints and of two resume states: one exists while the next one is written."""
+    return parameters(recipe) * (4.0 * len(revisions(recipe)) + 2 * _SAVED)
+
+
+def needs(name: str, recipe: Recipe, folder: Path, workers: int) -> dict[str, str]:
+    """What training would do, as names and values for the user."""
+    sequences = effective(recipe)
+    ranks = str(recipe.ranks)
+    if workers < recipe.ranks:
+        ranks += f", of which {workers} have a worker"
+    steps = f"{recipe.steps:,}, at most {recipe.steps * sequences * recipe.context:,} tokens"
+    corpus = epoch(recipe, files.cache_folder())
+    if corpus:
+        steps += f"; {recipe.steps * sequences / corpus:.3g} epochs of {corpus:,} sequences"
+    return {
+        "suite": f"{name}, {parameters(recipe):,} parameters",
+        "ranks": ranks,
+        "effective batch": (
+            f"{sequences} sequences = {recipe.batch} per pass x {recipe.accumulate} passes x "
+            f"{recipe.ranks} ranks; {sequences * recipe.context:,} tokens"
+        ),
+        "steps": steps,
+        "memory per rank": f"{memory(recipe) / 2**30:.2f} GiB (estimated, {recipe.precision})",
+        "disk": f"{disk(recipe) / 1e6:,.1f} MB of {len(revisions(recipe))} checkpoints in '{folder}'",
+    }

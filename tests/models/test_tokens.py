@@ -18,7 +18,7 @@ from daskmetrics.core.errors import DataError
 from daskmetrics.models import LoadedModel
 from daskmetrics.models import _tokens as tokens
 from daskmetrics.models._tokens import Tokenizer
-from daskmetrics.training import _tokenizer as training_tokenizer
+from daskmetrics.training import data as training_data
 
 from .architectures import at, build
 
@@ -34,8 +34,8 @@ def healthy(tmp_path_factory, minilm):
     for name in ("pairs", "bytes"):
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(config)
-    training_tokenizer.save(
-        training_tokenizer.fit(TEXTS, vocabulary=300), folder / "pairs", max_length=64
+    training_data.save_tokenizer(
+        training_data.fit_tokenizer(TEXTS, vocabulary=300), folder / "pairs", max_length=64
     )
     transformers.ByT5Tokenizer().save_pretrained(folder / "bytes")
     return [Tokenizer(at(place)) for place in (minilm, folder / "pairs", folder / "bytes")]

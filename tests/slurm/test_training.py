@@ -9,7 +9,7 @@ from pathlib import Path
 from daskmetrics.cluster import connect
 from daskmetrics.config import DDP, Cluster, Recipe
 from daskmetrics.training import revisions, train_to
-from daskmetrics.training.ddp.driver import train
+from daskmetrics.training.ddp.driver import launch
 from daskmetrics.training.ddp.ranks import Program, Progress
 from daskmetrics.training.recipe import DdpTraining
 from tests.slurm.site import needs_slurm, profile
@@ -57,11 +57,9 @@ def test_a_node_is_lost_and_the_weights_are_the_same(slurm: Path, tmp_path: Path
         "train",
         observer.message,
     ) as client:
-        train(
-            client,
-            DdpTraining("tiny", recipe, tmp_path / "suite", DDP(save_every=10, patience=180.0)),
-            observer,
-        )
+        ddp = DDP(save_every=10, patience=180.0)
+        training = DdpTraining("tiny", recipe, tmp_path / "suite", ddp)
+        launch(client, training.program(), observer)
     assert observer.lost
     # for other tests
     subprocess.run(["scontrol", "update", f"NodeName={observer.lost}", "State=RESUME"], check=False)

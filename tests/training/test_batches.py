@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from daskmetrics.config import Recipe
-from daskmetrics.training.data import examples, passes, share
+from daskmetrics.training.data import examples, passes
 
-LABELLED = {"objective": "classification", "corpus": "a.csv"}
+TOKENS = np.arange(500, dtype=np.int32)
 
 
 def test_the_examples_depend_on_seed_and_step_alone() -> None:
@@ -25,24 +25,9 @@ def test_ranks_and_passes_divide_the_same_step() -> None:
 
 @pytest.mark.parametrize("world", [1, 2, 3, 5, 7])
 def test_each_example_has_one_rank_and_one_pass(world: int) -> None:
-    taken = [
-        place
-        for rank in range(world)
-        for share_ in [np.arange(7)[share(7, rank, world)]]
-        for part in passes(len(share_), 2)
-        for place in share_[part].tolist()
-    ]
-    assert taken == list(range(7))
-
-
-def test_every_pass_over_labelled_texts_is_complete_and_shuffled_again() -> None:
-    recipe = Recipe(**LABELLED, batch=3)
-    drawn = np.concatenate([examples(recipe, 7, step) for step in range(1, 15)])
-    turns = drawn[: 7 * 6].reshape(6, 7)
-    assert (np.sort(turns) == np.arange(7)).all()
-    assert len({tuple(turn) for turn in turns.tolist()}) > 1
-
-
-def test_a_step_may_be_larger_than_the_corpus() -> None:
-    recipe = Recipe(**LABELLED, batch=8)
-    assert sorted(examples(recipe, 2, 1).tolist()) == [0, 0, 0, 0, 1, 1, 1, 1]
+    recipe = Recipe(batch=2, accumulate=7, context=8)
+    batches = [batch for rank in range(world) for batch in passes(recipe, TOKENS, 1, rank, world)]
+    assert max(map(len, batches)) <= recipe.batch
+    starts = examples(recipe, 500 - 8, 1)
+    expected = starts[:, None] + np.arange(9)  # the tokens are their own places
+    np.testing.assert_array_equal(np.concatenate(batches), expected)

@@ -16,9 +16,7 @@ pytestmark = pytest.mark.cuda
 GPU = World(device="cuda:0")
 
 
-@pytest.mark.parametrize(
-    ("precision", "tolerance"), [("float32", 1e-3), ("float16", 2e-2), ("bfloat16", 1e-1)]
-)
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-3), ("bfloat16", 1e-1)])
 def test_gradients_are_those_of_a_cpu(
     recipe: Recipe, tmp_path: Path, precision: str, tolerance: float
 ) -> None:
@@ -38,8 +36,6 @@ def test_nccl_gives_one_rank_its_own_gradient(tmp_path: Path) -> None:
         wrapped = World(0, 2, "cuda:0").wrap(alone)  # as a rank of several is
         wrapped(torch.ones(4, 8, device="cuda:0")).square().sum().backward()
         torch.testing.assert_close(alone.weight.grad, expected)
-        assert (
-            GPU.broadcast("value") == "value" and GPU.mean(torch.tensor(2.0, device="cuda:0")) == 2
-        )
+        assert World(0, 1, "cuda:0").gather("value") == ["value"]
     finally:
         dist.destroy_process_group()

@@ -4,7 +4,6 @@ import json
 import os
 from pathlib import Path
 
-from daskmetrics.training import recipe as recipe
 from daskmetrics.training.ddp import _worker as worker
 from daskmetrics.training.ddp.ranks import Program, RankHost, RankSpec, place_ranks
 from daskmetrics.training.progress import PIPE, progress
@@ -18,10 +17,7 @@ HOSTS = [
 
 
 def spec(tmp_path: Path, interface: str | None = None) -> RankSpec:
-    variables = (("OMP_NUM_THREADS", "3"),)
-    program = Program(
-        "t", ("t.py",), tmp_path, 4, least=1, interface=interface, variables=variables
-    )
+    program = Program("t", ("t.py",), tmp_path, 4, least=1, interface=interface)
     return RankSpec(program, place_ranks(HOSTS, 4), 3, "t", 2, ("10.0.0.0", 5), str(tmp_path))
 
 
@@ -45,22 +41,12 @@ def test_a_rank_gets_the_configured_network_and_the_variables_of_its_worker(tmp_
         "LOCAL_WORLD_SIZE": "2",
         "GROUP_RANK": "1",
         "TORCHELASTIC_RESTART_COUNT": "1",
-        "OMP_NUM_THREADS": "3",
     }
     assert {name: environment[name] for name in expected} == expected
 
 
 def test_the_default_interface_is_that_of_the_workers_address(tmp_path):
     assert worker._environment(spec(tmp_path), "127.0.0.1")["GLOO_SOCKET_IFNAME"] == "lo"
-
-
-def test_the_lines_of_steps_to_be_repeated_are_removed(tmp_path):
-    path = tmp_path / "progress.jsonl"
-    path.write_text(
-        '{"step": 5, "loss": 1}\n{"step": 10, "loss": 1}\n{"step": 15, "loss": 1}\n{"step": 2'
-    )
-    recipe._truncate(path, after=10)
-    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [5, 10]
 
 
 def test_the_last_step_is_always_reported(monkeypatch):

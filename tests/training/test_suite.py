@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import multiprocessing
 import shutil
 import signal
@@ -8,9 +9,16 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+)
 
 from daskmetrics.config import Recipe
 from daskmetrics.core.errors import ConfigError
@@ -181,15 +189,43 @@ def test_unusable_requests_are_errors(recipe: Recipe, tmp_path: Path) -> None:
         )
 
 
-def test_epochs_become_steps_by_counting_the_corpus(tmp_path):
-    rows = tmp_path / "rows.csv"
-    rows.write_text("text,label\n" + "\n".join(f"row {n},{'ab'[n % 2]}" for n in range(10)))
-    base = {"objective": "classification", "corpus": str(rows), "batch": 4, "width": 16, "heads": 2}
-    counted = suite.with_steps(Recipe(epochs=3, **base), tmp_path / "cache")
-    assert counted.steps == 8 and counted.epochs is None, "30 rows in batches of 4"
-    assert suite.recipe_key(counted) == suite.recipe_key(Recipe(steps=8, **base)), (
+def test_epochs_become_steps_by_counting_the_corpus(recipe: Recipe, tmp_path: Path) -> None:
+    base = {**recipe.model_dump(exclude={"steps", "epochs"}), "batch": 4}
+    assert suite.epoch(recipe, tmp_path / "cache") is None
+    counted = suite.with_steps(Recipe(epochs=0.5, **base), tmp_path / "cache")
+    sequences = suite.epoch(recipe, tmp_path / "cache")
+    suite.write_corpus(recipe, tmp_path / "suite")
+    tokens = np.load(tmp_path / "suite" / "corpus" / "tokens.npy")
+    assert sequences == len(tokens) // 16 and counted.epochs is None
+    assert counted.steps == math.ceil(0.5 * sequences / 4)
+    assert recipe_key(counted) == recipe_key(Recipe(steps=counted.steps, **base)), (
         "equal steps give equal suites"
     )
-    assert suite.epoch(counted, tmp_path / "suite", tmp_path / "cache") == 10
     with pytest.raises(ValueError, match="leave out 'steps'"):
         Recipe(epochs=3, steps=8, **base)
+
+
+def test_suites_of_earlier_versions_are_found_again(recipe: Recipe) -> None:
+    assert recipe_key(recipe) == "0ea8315d3b02ae7e94fca1b3e24e37f9"
+
+
+def test_parameters_are_those_of_the_model() -> None:
+    recipe = Recipe(width=24, depth=3, heads=2, vocabulary=321)
+    sizes = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2, "vocab_size": 321}
+    model = GPTNeoXForCausalLM(GPTNeoXConfig(**sizes, intermediate_size=96))
+    assert suite.parameters(recipe) == sum(p.numel() for p in model.parameters())
+
+
+def test_disk_is_what_training_leaves(recipe: Recipe, tmp_path: Path) -> None:
+    for revision in revisions(recipe):
+        train_to(recipe, tmp_path / "s", revision)
+    weights = sum(path.stat().st_size for path in (tmp_path / "s").rglob("*.safetensors"))
+    state = next((tmp_path / "s" / "resume").iterdir()).stat().st_size
+    assert suite.disk(recipe) == pytest.approx(weights + 2 * state, rel=0.2)
+
+
+def test_memory_falls_with_the_pass_and_with_checkpointing() -> None:
+    large = Recipe(width=1024, depth=24, heads=16, context=2048, batch=16, vocabulary=50304)
+    needed = suite.memory(large)
+    for change in ({"batch": 4}, {"activation_checkpointing": True}, {"precision": "bfloat16"}):
+        assert suite.memory(large.model_copy(update=change)) < 0.8 * needed

@@ -8,7 +8,7 @@ import pytest
 
 from daskmetrics.config import Recipe
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.training import _texts as texts
+from daskmetrics.training import data as data
 
 ROWS = [{"text": "one, two", "label": "b"}, {"text": "three", "label": "a"}]
 
@@ -34,26 +34,14 @@ def written(folder: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize("kind", ["txt", "jsonl", "csv", "parquet"])
 def test_every_kind_of_file_holds_the_same_texts(tmp_path: Path, kind: str) -> None:
-    assert texts.read(Recipe(corpus=str(written(tmp_path, kind)))) == ("one, two", "three")
+    assert data.texts(Recipe(corpus=str(written(tmp_path, kind)))) == ("one, two", "three")
 
 
 def test_a_folder_is_read_file_by_file(tmp_path: Path) -> None:
     written(tmp_path, "txt")
     written(tmp_path, "jsonl")
     (tmp_path / "notes.md").write_text("not read", encoding="utf-8")
-    assert texts.read(Recipe(corpus=str(tmp_path))) == ("one, two", "three") * 2
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
-def test_classes_are_numbered_in_alphabetical_order(tmp_path: Path, kind: str) -> None:
-    labelled = texts.read_labelled(
-        Recipe(corpus=str(written(tmp_path, kind)), objective="classification")
-    )
-    assert (labelled.texts, labelled.labels, labelled.classes) == (
-        ("one, two", "three"),
-        (1, 0),
-        ("a", "b"),
-    )
+    assert data.texts(Recipe(corpus=str(tmp_path))) == ("one, two", "three") * 2
 
 
 @pytest.mark.parametrize(
@@ -68,20 +56,11 @@ def test_classes_are_numbered_in_alphabetical_order(tmp_path: Path, kind: str) -
 def test_unreadable_files_are_named(tmp_path: Path, content: str, name: str, message: str) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(ConfigError, match=message):
-        texts.read(Recipe(corpus=str(tmp_path / name)))
+        data.texts(Recipe(corpus=str(tmp_path / name)))
 
 
 def test_a_missing_corpus_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No corpus file"):
-        texts.key(Recipe(corpus=str(tmp_path / "gone.txt")))
-    with pytest.raises(ConfigError, match="holds no file of"):
-        texts.key(Recipe(corpus=str(tmp_path)))
-
-
-def test_a_classifier_needs_two_classes(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"text": "a", "label": 1}', encoding="utf-8")
-    with pytest.raises(ConfigError, match="1 classes in column 'label'"):
-        texts.read_labelled(Recipe(corpus=str(tmp_path / "a.jsonl")))
-    (tmp_path / "a.txt").write_text("a", encoding="utf-8")
-    with pytest.raises(ConfigError, match="has no columns"):
-        texts.read_labelled(Recipe(corpus=str(tmp_path / "a.txt")))
+        data.key(Recipe(corpus=str(tmp_path / "gone.txt")))
+    with pytest.raises(ConfigError, match="no folder with files of"):
+        data.key(Recipe(corpus=str(tmp_path)))

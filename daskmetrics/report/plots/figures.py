@@ -412,10 +412,10 @@ def read_losses(folder: Path) -> Losses:
     path = folder / "progress.jsonl"
     if not path.is_file():
         return []
-    # a killed rank leaves half a line
+    # a killed rank leaves half a line, and steps that are taken again
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
-    events = map(json.loads, lines)
-    return [(int(event["step"]), float(event["loss"])) for event in events]
+    losses = {int(event["step"]): float(event["loss"]) for event in map(json.loads, lines)}
+    return sorted(losses.items())
 
 
 def averaged(losses: Losses, most: int = MOST_LOSSES) -> Losses:

@@ -23,11 +23,13 @@ class RankState:
     failed: float = 0.0  # time of the error, by the clock of its machine
     permanent: bool = False  # the same error would occur again
     code: int | None = None  # exit code of its process; negative for a signal
+    lines: tuple[str, ...] = ()  # that it printed last
     lost: bool = False  # its worker has left the cluster
 
     @property
-    def is_done(self) -> bool:
-        return self.code == 0
+    def is_running(self) -> bool:
+        """Whether its process has not ended, as far as is known."""
+        return self.code is None and not self.lost
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,6 @@ class RankFailure:
     rank: int
     reason: str
     permanent: bool = False
-    lines: tuple[str, ...] = ()  # that it printed last
 
 
 def first_failure(states: Iterable[RankState], now: float, timeout: float) -> RankFailure | None:

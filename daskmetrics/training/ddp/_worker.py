@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from daskmetrics.training.progress import PIPE, printed
 POLL = 0.1  # seconds
 HEARTBEAT = 0.5  # seconds between two reports that a rank lives
 LINES = 15  # of what a rank has printed last
+STEPS = {"step", "total"}  # what a line with a loss may lack
 MEASURE = 2.0  # seconds between two measurements of a rank
 _STORES: dict[str, Any] = {}  # TCPStores that this worker holds, by topic; they outlive the ranks
 
@@ -95,7 +96,9 @@ def run_rank(spec: RankSpec) -> int:
             start_new_session=True,
         )
     os.close(writing)
-    worker.loop.add_callback(worker.metrics.__setitem__, RANK, _RankUse(process.pid))
+    worker.loop.add_callback(
+        worker.metrics.__setitem__, RANK, _RankUse(psutil.Process(process.pid))
+    )
     try:
         _Relay(process, reading, spec, worker).follow()
     finally:
@@ -117,81 +120,80 @@ def _last_lines(log: Path) -> list[str]:
     return [line[-300:] for line in text.splitlines() if line.strip()][-LINES:]
 
 
+@dataclass
 class _RankUse:
     """CPU in per cent of one, and memory in bytes, of a rank and its loaders; the worker reports
     it.
     """
 
-    def __init__(self, pid: int) -> None:
-        self._rank = psutil.Process(pid)
-        self._measured = time.monotonic()
-        self._seconds = 0.0
-        self._use: dict[str, float] = {}
+    rank: psutil.Process
+    measured: float = field(default_factory=time.monotonic)
+    seconds: float = 0.0
+    use: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, dask_worker: Any) -> dict[str, float]:
-        elapsed = time.monotonic() - self._measured
+        elapsed = time.monotonic() - self.measured
         if elapsed < MEASURE:
-            return self._use
+            return self.use
         seconds, memory = 0.0, 0
-        for process in (self._rank, *self._rank.children(recursive=True)):
+        for process in (self.rank, *self.rank.children(recursive=True)):
             with suppress(psutil.Error):  # a loader that has just ended
                 times = process.cpu_times()
                 seconds += times.user + times.system
                 memory += process.memory_info().rss
-        self._use = {"cpu": 100 * max(0.0, seconds - self._seconds) / elapsed, "memory": memory}
-        self._measured += elapsed
-        self._seconds = seconds
-        return self._use
+        self.use = {"cpu": 100 * max(0.0, seconds - self.seconds) / elapsed, "memory": memory}
+        self.measured += elapsed
+        self.seconds = seconds
+        return self.use
 
 
+@dataclass
 class _Relay:
     """Passes on what a rank reports, and that it lives, until it ends or its task is cancelled."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], pipe: int, spec: RankSpec, worker: Worker
-    ) -> None:
-        self._process = process
-        self._pipe = pipe
-        self._spec = spec
-        self._worker = worker
-        self._begun_line = b""
-        self._read = 0  # bytes of the log
-        self._reports_itself = False  # so that its lines are not read
-        self._beaten = 0.0
-        self._step: tuple[float, Progress] | None = None  # the latest, and when
+    process: subprocess.Popen[bytes]
+    pipe: int
+    spec: RankSpec
+    worker: Worker
+    begun_line: bytes = b""
+    read: int = 0  # bytes of the log
+    reports_itself: bool = False  # so that its lines are not read
+    beaten: float = 0.0
+    latest: dict[str, float] = field(default_factory=dict)  # what was reported, and when
+    reported: float = 0.0
 
     def follow(self) -> None:
-        while _is_executing(self._worker, self._spec.key) and self._process.poll() is None:
-            if select.select([self._pipe], [], [], POLL)[0] and not self._receive():
+        while _is_executing(self.worker, self.spec.key) and self.process.poll() is None:
+            if select.select([self.pipe], [], [], POLL)[0] and not self._receive():
                 time.sleep(POLL)  # it has closed the pipe, and may go on
             self._beat()
-        if self._process.poll() is not None:
-            while select.select([self._pipe], [], [], 0)[0] and self._receive():
+        if self.process.poll() is not None:
+            while select.select([self.pipe], [], [], 0)[0] and self._receive():
                 pass
             self._read_log()
 
     def _send(self, **facts: object) -> None:
-        ranked = {"rank": self._spec.rank, "attempt": self._spec.attempt, **facts}
-        self._worker.log_event(self._spec.topic, ranked)
+        ranked = {"rank": self.spec.rank, "attempt": self.spec.attempt, **facts}
+        self.worker.log_event(self.spec.topic, ranked)
 
     def _beat(self) -> None:
         """Report twice a second that the process lives and is not stopped, and what it printed."""
-        if time.monotonic() - self._beaten < HEARTBEAT:
+        if time.monotonic() - self.beaten < HEARTBEAT:
             return
-        self._beaten = time.monotonic()
+        self.beaten = time.monotonic()
         with suppress(psutil.Error):  # it ends meanwhile
-            if psutil.Process(self._process.pid).status() != psutil.STATUS_STOPPED:
+            if psutil.Process(self.process.pid).status() != psutil.STATUS_STOPPED:
                 self._send()
         self._read_log()
 
     def _receive(self) -> bool:
         """Handle reports from the pipe; False once it is closed."""
-        block = os.read(self._pipe, 1 << 16)
-        *lines, self._begun_line = (self._begun_line + block).split(b"\n")
+        block = os.read(self.pipe, 1 << 16)
+        *lines, self.begun_line = (self.begun_line + block).split(b"\n")
         for line in lines:
             facts = json.loads(line)
             if "step" in facts:
-                self._reports_itself = True
+                self.reports_itself = True
                 self._progress(facts)
             else:
                 self._send(**facts)
@@ -199,51 +201,45 @@ class _Relay:
 
     def _read_log(self) -> None:
         """Look for progress in what rank 0 has printed since the last time."""
-        if self._spec.rank != 0 or self._reports_itself:
+        if self.spec.rank != 0 or self.reports_itself:
             return
-        with self._spec.log.open("rb") as file:
-            file.seek(self._read)
+        with self.spec.log.open("rb") as file:
+            file.seek(self.read)
             block = file.read(1 << 20)
-        self._read += len(block)
-        facts: dict[str, float | None] = {}
+        self.read += len(block)
+        facts: dict[str, float] = {}
         for more in printed(block.decode(errors="replace")):
             facts |= more
-        if "step" not in facts and "loss" in facts and self._step:
-            facts |= {"step": self._step[1].step, "total": self._step[1].total}
+        if "loss" in facts:
+            facts = {name: self.latest[name] for name in STEPS & set(self.latest)} | facts
         if "step" in facts:
             self._progress(facts)
 
     def _progress(self, facts: Mapping[str, float | None]) -> None:
         """Send a step with its rates since the one before."""
         clock = time.monotonic()
-        numbers = {
-            name: value
-            for name, value in facts.items()
-            if name not in ("step", "total") and value is not None
-        }
-        step, total = int(facts["step"] or 0), facts.get("total")
-        rates: dict[str, float] = {}
-        if self._step and step > self._step[1].step:
-            before = {"it": self._step[1].step, **self._step[1].numbers}
-            seconds = max(clock - self._step[0], 1e-9)
-            for name, value in {"it": step, **numbers}.items():
-                if name in ("it", "samples", "tokens") and name in before:
-                    rates[name] = (value - before[name]) / seconds
+        numbers = {name: value for name, value in facts.items() if value is not None}
+        step, total = int(numbers["step"]), facts.get("total")
+        rates = {}
+        if step > self.latest.get("step", step):
+            for name in {"step", "samples", "tokens"} & set(numbers) & set(self.latest):
+                gained = numbers[name] - self.latest[name]
+                rates[name] = gained / max(clock - self.reported, 1e-9)
+        self.latest, self.reported = numbers, clock
         progress = Progress(
-            step, None if total is None else int(total), numbers, rates, not self._reports_itself
+            step, None if total is None else int(total), numbers, rates, not self.reports_itself
         )
-        self._step = clock, progress
         self._send(progress=asdict(progress), step=step)
         tokens = rates.get("tokens")
-        self._worker.log_event(
+        self.worker.log_event(
             TRAIN,
             {
-                "model": self._spec.program.name,
-                "rank": self._spec.rank,
+                "model": self.spec.program.name,
+                "rank": self.spec.rank,
                 "step": step,
                 "loss": numbers.get("loss"),
                 # each rank gets an equal share of the total speed
-                "tokens_per_second": tokens and tokens / len(self._spec.placements),
+                "tokens_per_second": tokens and tokens / len(self.spec.placements),
             },
         )
 
@@ -269,13 +265,12 @@ def _environment(spec: RankSpec, address: str) -> dict[str, str]:
     gpu = spec.placement.gpu
     visible = {}
     if gpu is not None and spec.variables["LOCAL_WORLD_SIZE"] == "1":
-        visible = {VISIBLE: spec.placement.host.gpus[gpu]}
+        visible = {VISIBLE: gpu}
     return {
         **network,
         **os.environ,
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",  # what was printed last is what explains an error
         **visible,
-        **dict(spec.program.variables),
         **spec.variables,
     }

@@ -26,7 +26,6 @@ class Program:
     interface: str | None = None  # network interface between ranks
     workers: int | None = None  # largest number; further ranks are not waited for
     memory: float = 0.0  # bytes that a rank without a GPU is known to need
-    variables: tuple[tuple[str, str], ...] = ()  # of the environment of each rank
     telemetry: Path | None = None  # file for what the workers use meanwhile
 
 
@@ -37,26 +36,23 @@ class Progress:
     step: int
     total: int | None = None
     numbers: Mapping[str, float] = field(default_factory=dict)  # such as ``loss``
-    rates: Mapping[str, float] = field(default_factory=dict)  # per second: samples, tokens
-
+    rates: Mapping[str, float] = field(default_factory=dict)  # per second: step, samples, tokens
     is_of_epoch: bool = False  # whether steps and total count those of an epoch
 
     @property
     def text(self) -> str:
         """The numbers in a few words.
 
-        >>> Progress(8, numbers={"loss": 4.2}, rates={"it": 1.5, "samples": 100.0}).text
+        >>> Progress(8, numbers={"loss": 4.2}, rates={"step": 1.5, "samples": 100.0}).text
         'loss 4.200  1.5 it/s  100 samples/s'
         """
         words = []
         if "loss" in self.numbers:
             words.append(f"loss {self.numbers['loss']:.3f}")
-        if "it" in self.rates:
-            words.append(f"{self.rates['it']:.3g} it/s")
+        if "step" in self.rates:
+            words.append(f"{self.rates['step']:.3g} it/s")
         shown = [name for name in ("samples", "tokens") if name in self.rates]
         words += [f"{self.rates[name]:,.0f} {name}/s" for name in shown]
-        if "memory" in self.numbers:
-            words.append(f"GPU {self.numbers['memory'] / 2**30:.1f} GiB")
         return "  ".join(words)
 
 
@@ -85,17 +81,15 @@ class RankPlacement:
     neighbours: int
 
     @property
-    def gpu(self) -> int | None:
-        """Index among the GPUs that the worker sees; the ranks of a machine take different ones."""
+    def gpu(self) -> str | None:
+        """That of those which the worker sees; the ranks of a machine take different ones."""
         if self.host.gpus:
-            return self.local % len(self.host.gpus)
+            return self.host.gpus[self.local % len(self.host.gpus)]
         return None
 
     def __str__(self) -> str:
-        gpu = "none"
-        if self.gpu is not None:
-            gpu = self.host.gpus[self.gpu]
-        return f"rank {self.rank}: node {self.host.node}, GPU {gpu}, worker {self.host.name}"
+        host = self.host
+        return f"rank {self.rank}: node {host.node}, GPU {self.gpu or 'none'}, worker {host.name}"
 
 
 def place_ranks(hosts: Iterable[RankHost], ranks: int) -> tuple[RankPlacement, ...]:
@@ -126,39 +120,29 @@ def rank_table(placements: Sequence[RankPlacement]) -> Table:
     <BLANKLINE>
     1 rank on 1 node: 1 GPU, 2 CPU cores, 16.0 GiB of free memory
     """
-    hosts: dict[str, RankHost] = {}
-    cpus, gpus, rows = set(), set(), []
+    hosts = {placement.host.node: placement.host for placement in placements}
+    cpus = set()
+    gpus = set()
+    rows = []
     for placement in placements:
         host = placement.host
-        hosts.setdefault(host.node, host)
         cpus |= {(host.node, cpu) for cpu in host.cpus}
         gpu = "none"
         if placement.gpu is not None:
-            gpus.add((host.node, host.gpus[placement.gpu]))
-            gpu = " ".join([host.gpus[placement.gpu], *host.models[:1]])
-        row = (
-            placement.rank,
-            host.node,
-            host.name,
-            gpu,
-            len(host.cpus),
-            _gibibytes(host.available),
-        )
-        rows.append(tuple(map(str, row)))
-    memory = sum(host.available for host in hosts.values())
+            gpus.add((host.node, placement.gpu))
+            gpu = " ".join([placement.gpu, *host.models[:1]])
+        free = f"{host.available / 2**30:.1f} GiB"
+        rows.append((str(placement.rank), host.node, host.name, gpu, str(len(host.cpus)), free))
+    memory = sum(host.available for host in hosts.values()) / 2**30
     notes = [
         f"{plural(len(placements), 'rank')} on {plural(len(hosts), 'node')}: "
         f"{plural(len(gpus), 'GPU')}, {plural(len(cpus), 'CPU core')}, "
-        f"{_gibibytes(memory)} of free memory"
+        f"{memory:.1f} GiB of free memory"
     ]
     if len({(len(host.cpus), host.models) for host in hosts.values()}) > 1:
         notes.append("The nodes are not alike: the slowest rank sets the pace of all.")
     header = ("rank", "node", "worker", "GPU", "CPU cores", "free memory")
     return Table(header, tuple(rows), notes=tuple(notes))
-
-
-def _gibibytes(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from daskmetrics.core.events import TRAIN
 from daskmetrics.core.machine import workers
 from daskmetrics.core.telemetry import PROCESS_GROUP, read_samples
 from daskmetrics.training import suite as suite
-from daskmetrics.training.ddp.driver import ProcessGroupError, train
+from daskmetrics.training.ddp.driver import ProcessGroupError, launch
 from tests.training.ddp.conftest import Planted, Recorder, weights
 
 ROOT = Path(__file__).parents[3]
@@ -46,7 +46,7 @@ def undisturbed(client, tmp_path_factory, corpus):
     observer = Recorder()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("daskmetrics.core.telemetry.EVERY", 0.5)
-        train(client, training, observer)
+        launch(client, training.program(), observer)
     assert not observer.failures() and observer.steps == sorted(set(observer.steps))
     return training
 
@@ -106,7 +106,7 @@ def test_what_ranks_use_counts_as_use_of_their_workers(client, undisturbed):
 
 def survives(client, training, observer, undisturbed, faults) -> list[str]:
     with Planted(training, faults) as planted:
-        train(client, training, observer)
+        launch(client, training.program(), observer)
     assert not planted.faults, "a fault was not injected"
     assert weights(training) == weights(undisturbed)
     assert not planted.orphans()
@@ -156,12 +156,12 @@ def test_an_interrupted_training_resumes_with_fewer_ranks(
     """
     training = make_training(patience=0.0)
     with Planted(training, {}) as planted, pytest.raises(KeyboardInterrupt):
-        train(client, training, Interrupting())
+        launch(client, training.program(), Interrupting())
     assert len(planted.ranks) == 2 and not planted.orphans()
-    before = suite.newest_step(training.folder)
+    before = suite.state_step(suite.resume_states(training.folder)[0])
     assert 20 <= before < training.recipe.steps
     with connect(Cluster(workers=1)) as single:
-        train(single, training, observer)
+        launch(single, training.program(), observer)
     assert any("1 rank on 1 node" in line for line in observer.lines)
     assert min(observer.steps) > before
     assert weights(training) == weights(undisturbed)
@@ -171,12 +171,12 @@ def test_an_error_that_would_occur_again_ends_the_training(client, make_training
     wrong = make_training(steps=4, checkpoints=(4,), learning_rate=1e30)
     message = r"(?s)loss is nan.*lower learning_rate.*logs.*run the same command again"
     with pytest.raises(ProcessGroupError, match=message):
-        train(client, wrong, observer)
+        launch(client, wrong.program(), observer)
     assert len(observer.failures()) == 1
 
 
 def test_too_little_memory_is_an_error_before_anything_starts(client, make_training, observer):
     huge = make_training(width=5120, depth=36, heads=40, context=2048, batch=64)
     with pytest.raises(ConfigError, match=r"2 ranks on .* need about .* GiB are free"):
-        train(client, huge, observer)
+        launch(client, huge.program(), observer)
     assert not (huge.folder / "corpus").exists()

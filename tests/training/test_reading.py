@@ -3,13 +3,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from daskmetrics.config import DDP, Recipe
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.training import _learning as learning
 from daskmetrics.training import suite as suite
-from daskmetrics.training._stage import staged
+from daskmetrics.training._distributed import SINGLE, World
+from daskmetrics.training._learning import RankSteps, read_steps
+from daskmetrics.training.data import staged
 
 
 @pytest.fixture
@@ -76,3 +80,23 @@ def test_a_training_from_a_copy_has_the_same_weights(tmp_path):
         learning.train(recipe, folder, ("step3",), DDP(loaders=0, stage=stage))
         weights.append((folder / "step3" / "model.safetensors").read_bytes())
     assert weights[0] == weights[1] and not list((tmp_path / "node").iterdir())
+
+
+TOKENS = np.arange(500, dtype=np.int32)
+RECIPE = Recipe(batch=2, accumulate=2, context=8, steps=20)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_loaders_give_the_same_steps(count):
+    steps = RankSteps(RECIPE, TOKENS, SINGLE)
+    torch.manual_seed(1)
+    expected = torch.random.get_rng_state()
+    for step, passes in enumerate(read_steps(steps, range(1, 21), count), start=1):
+        for batch, direct in zip(passes, steps[step], strict=True):
+            assert (batch.numpy() == direct).all()
+    assert step == 20 and torch.equal(torch.random.get_rng_state(), expected)
+
+
+def test_ranks_read_their_own_parts():
+    parts = [part for rank in range(3) for part in RankSteps(RECIPE, TOKENS, World(rank, 3))[5]]
+    assert (np.concatenate(parts) == np.concatenate(RankSteps(RECIPE, TOKENS, SINGLE)[5])).all()
