@@ -64,7 +64,7 @@ SLOW = (
     "models/test_pooler.py",
     "models/test_trained.py",
     "planning/test_bench.py",
-    "report/plots/",
+    "report/test_figures.py",
     "tasks/test_mteb.py",
     "training/ddp/",
     "training/test_suite.py",

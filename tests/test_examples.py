@@ -35,7 +35,7 @@ ELSEWHERE = {
     "daskmetrics.models._encoder.Encoder": "tests/experiment/test_direct.py",
     "daskmetrics.models._encoder.Encoder.encode": "tests/experiment/test_direct.py",
     "daskmetrics.report._background.BackgroundRun": "tests/report/test_background.py",
-    "daskmetrics.report._best.Best.load": "tests/experiment/test_direct.py",
+    "daskmetrics.report._run.Best.load": "tests/experiment/test_direct.py",
 }
 
 

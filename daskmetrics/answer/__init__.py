@@ -12,7 +12,6 @@
 `fresh`       finalists on items that were kept back from the search
 `comparison`  two candidates, two runs, and a run beside published scores
 `status`      `Status`: how far a run is, and how busy its workers were
-`_arrays`     scores and metrics as xarray
 `analysis`    scores, metrics, correlations, the path of the search, failures and seconds
 `posterior`   the posterior of the search, computed again from the journal
 ============= ===========================================================================

@@ -6,16 +6,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import fsum
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from daskmetrics.answer.recorded import RecordedRun, cell_of
-from daskmetrics.answer.trade_offs import TradeOffs
 from daskmetrics.core.events import AttemptFailed, StorePlanned, latest, measured, scored, trained
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
 from daskmetrics.core.outcomes import mean_score, means_of
@@ -24,7 +22,6 @@ from daskmetrics.core.status import cause
 from daskmetrics.metrics.registry import CATALOGUE
 
 NO_REASON = "no reason was recorded"
-T = TypeVar("T")
 Values = Mapping[Arm, float]
 FEWEST = 5  #: arms that a rank correlation needs
 ABOUT_RHO = (
@@ -84,13 +81,6 @@ def marks(run: RecordedRun) -> dict[str, Arm]:
     return {"best": run.result.best_arm, "default": run.result.default_arm}
 
 
-def compared(run: RecordedRun) -> TradeOffs | None:
-    """Scores against what arms take; None if no arm was scored on every task of the objective."""
-    if not mean_scores(run):
-        return None
-    return run.trade_offs()
-
-
 def layer_of(arm: Arm) -> Arm:
     """The layer of an arm as an arm of the default readout; metrics belong to it."""
     return Arm(arm.model, arm.revision, arm.layer)
@@ -113,13 +103,6 @@ def by_layer(run: RecordedRun, readout: str | None = None) -> dict[Arm, Arm]:
     return chosen
 
 
-def at_layers(
-    run: RecordedRun, values: Mapping[Arm, T], readout: str | None = None
-) -> dict[Arm, T]:
-    """Values of the arms that stand for each layer, by layer."""
-    return {layer: values[arm] for layer, arm in by_layer(run, readout).items() if arm in values}
-
-
 def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
     """Whether a metric ranks arms as scores do: Spearman's rho and the number of cells, by metric
     and kind of task.
@@ -128,7 +111,8 @@ def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
     numbers of arms as weights; ``all tasks`` is the average over all tasks. A task with fewer than
     `FEWEST` arms is left out. Of several readouts of a layer, the best counts.
     """
-    at_layer = at_layers(run, scores(run))
+    known = scores(run)
+    at_layer = {layer: known[arm] for layer, arm in by_layer(run).items()}
     groups = {"all tasks": list(run.tasks)}
     for task, kind in run.kinds.items():
         groups.setdefault(kind.replace("_", " "), []).append(task)
@@ -139,27 +123,19 @@ def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
             arms = [arm for arm, row in at_layer.items() if task in row and arm in values]
             if len(arms) >= FEWEST:
                 sides = [values[arm] for arm in arms], [at_layer[arm][task] for arm in arms]
-                by_task[task] = rank_correlation(*sides), len(arms)
+                rho = rank_correlation(*sides)
+                if not math.isnan(rho):
+                    by_task[task] = rho, len(arms)
         table[name] = {}
         for group, tasks in groups.items():
-            cells = [by_task[task] for task in tasks if task in by_task]
-            table[name][group] = _weighted_mean(cells)
-    return dict(sorted(table.items(), key=_closeness))
-
-
-def _closeness(row: tuple[str, Mapping[str, tuple[float, int]]]) -> float:
-    """Puts the greatest absolute rho over all tasks first, and metrics without one last."""
-    rho, _ = row[1]["all tasks"]
-    return 1.0 if math.isnan(rho) else -abs(rho)
-
-
-def _weighted_mean(correlations: Iterable[tuple[float, int]]) -> tuple[float, int]:
-    """The mean of defined correlations by their numbers of arms, and the sum of these."""
-    defined = [(rho, count) for rho, count in correlations if not math.isnan(rho)]
-    total = sum(count for _, count in defined)
-    if total == 0:
-        return math.nan, 0
-    return fsum(rho * count for rho, count in defined) / total, total
+            defined = [by_task[task] for task in tasks if task in by_task]
+            total = sum(count for _, count in defined)
+            mean = fsum(rho * count for rho, count in defined) / total if total else math.nan
+            table[name][group] = mean, total
+    # metrics without a rho are last
+    rho_of = {name: row["all tasks"][0] for name, row in table.items()}
+    order = sorted(table, key=lambda name: abs(np.nan_to_num(rho_of[name])), reverse=True)
+    return {name: table[name] for name in order}
 
 
 def leader(run: RecordedRun) -> tuple[Arm, float] | None:

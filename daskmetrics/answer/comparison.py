@@ -189,23 +189,18 @@ def agreement(scores: Scores, others: Scores) -> Agreement:
 
 def different_settings(*runs: RecordedRun) -> dict[str, tuple[Any, ...]]:
     """The settings of runs that differ, by key; None where a run has none."""
-    settings = [_flat(run.config) for run in runs]
+    import pandas
+
+    settings: list[dict[str, Any]] = []
+    for run in runs:
+        (flat,) = pandas.json_normalize(run.config).to_dict("records")
+        settings.append({str(key): value for key, value in flat.items()})
     differing = {}
     for key in dict.fromkeys(chain.from_iterable(settings)):
         values = tuple(of_run.get(key) for of_run in settings)
         if any(value != values[0] for value in values) and not key.startswith("name"):
             differing[key] = values
     return differing
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def _details(run: RecordedRun) -> dict[Cell, Mapping[str, Any]]:

@@ -19,7 +19,6 @@ from daskmetrics.bandit.features import measured
 from daskmetrics.bandit.model import IncrementalPosterior, Posterior, first_max
 from daskmetrics.core import events
 from daskmetrics.core.errors import DataError, unknown
-from daskmetrics.core.events import Record
 from daskmetrics.core.names import Arm, Cell, Checkpoint
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.core.results import Scored
@@ -125,10 +124,11 @@ def _history(run: RecordedRun) -> tuple[list[Cell], list[Outcome]]:
     picked = [cell_of(pick) for pick in picks]
     earlier = [cell for cell in answered if cell not in set(picked)]
     cells = [*earlier, *(cell for cell in picked if cell in answered)]
-    return cells, [_outcome(answered[cell]) for cell in cells]
-
-
-def _outcome(record: Record) -> Outcome:
-    if not isinstance(record.value, Scored):
-        return Outcome(None)
-    return Outcome(record.value.score, record.value.stderr)
+    outcomes = []
+    for cell in cells:
+        result = answered[cell].value
+        outcome = Outcome(None)
+        if isinstance(result, Scored):
+            outcome = Outcome(result.score, result.stderr)
+        outcomes.append(outcome)
+    return cells, outcomes

@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import yaml
 
-from daskmetrics.answer._arrays import dataset
 from daskmetrics.answer.trade_offs import (
     ArmCost,
     ModelSize,
@@ -35,7 +35,7 @@ from daskmetrics.core.events import (
     standing,
 )
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.names import Arm, Cell, Checkpoint, Key
+from daskmetrics.core.names import Arm, Cell, Checkpoint, Key, step_of, training_order
 from daskmetrics.core.outcomes import Difference, difference, mean_score
 from daskmetrics.core.results import Scored
 from daskmetrics.execution.journal import holder, read
@@ -281,7 +281,7 @@ class RecordedRun:
         """One variable per metric, dimensions (model, checkpoint, layer), with units and
         descriptions.
         """
-        return dataset(self.tree, self.models, "metrics", "metric")
+        return _dataset(self.tree, self.models, "metrics", "metric")
 
     @property
     def scores(self) -> xarray.Dataset:
@@ -290,7 +290,7 @@ class RecordedRun:
 
         Where there are several readouts, they are a fourth dimension.
         """
-        return dataset(self.tree, self.models, "scores", "task")
+        return _dataset(self.tree, self.models, "scores", "task")
 
     @cached_property
     def measured_as(self) -> Mapping[str, str]:
@@ -420,3 +420,63 @@ def weights_of(kinds: Mapping[str, str], search: Mapping[str, Any]) -> dict[str,
         return {}
     weights = task_weights(kinds, search["objective"], search["weights"])
     return {task: weight for task, weight in zip(kinds, weights, strict=True) if weight}
+
+
+def _dataset(
+    tree: xarray.DataTree, models: Sequence[str], quantity: str, dimension: str
+) -> xarray.Dataset:
+    """Metrics or scores of all models, (model, checkpoint, layer), with the models in the given
+    order.
+
+    Scores of several readouts have a fourth dimension, readout.
+
+    Per metric or task: the variables NAME with units and description, ``NAME_stderr`` and
+    ``NAME_status``. A layer or checkpoint that a model lacks is NaN with status 0 (missing).
+    """
+    import xarray
+
+    missing = {quantity: np.nan, f"{quantity}_stderr": np.nan, f"{quantity}_status": 0}
+    stored = [tree.children[model] for model in models if model in tree.children]
+    nodes = {
+        node.name: node.to_dataset()[list(missing)].drop_vars("step")
+        for node in stored
+        if quantity in node
+    }
+    if any("arm" in node.dims for node in nodes.values()):
+        nodes = {model: _by_readout(node, missing) for model, node in nodes.items()}
+    if not nodes:
+        return xarray.Dataset(attrs=dict(tree.attrs))
+    joined = xarray.concat(
+        list(nodes.values()),
+        dim=xarray.Variable("model", np.array(list(nodes), object)),
+        join="outer",
+        fill_value=missing,
+        combine_attrs="drop_conflicts",
+    )
+    order = training_order(joined["checkpoint"].values.tolist())
+    steps = [-1 if step is None else step for step in map(step_of, order)]
+    joined = joined.sel(checkpoint=list(order)).assign_coords(
+        checkpoint=np.array(order, object), step=("checkpoint", steps)
+    )
+    attributes = joined[quantity].attrs
+    variables = {}
+    for name in joined[dimension].values.tolist():
+        for kind in missing:
+            array = joined[kind].sel({dimension: name}, drop=True)
+            if not kind.endswith("_status"):
+                array.attrs = {
+                    "units": attributes["units"][name],
+                    "description": attributes["descriptions"][name],
+                }
+            variables[name + kind.removeprefix(quantity)] = array
+    return xarray.Dataset(variables, attrs=tree.attrs)
+
+
+def _by_readout(node: xarray.Dataset, missing: Mapping[str, float]) -> xarray.Dataset:
+    """The scores of a model with the dimensions layer and readout, in place of that of its arms."""
+    if "arm" not in node.dims:
+        return node.expand_dims(readout=[""], axis=2)
+    unstacked = node.set_index(arm=["arm_layer", "readout"]).unstack("arm", fill_value=missing)
+    order = dict.fromkeys(node["readout"].values.tolist())
+    ordered = unstacked.rename(arm_layer="layer").sel(readout=list(order))
+    return ordered.transpose("checkpoint", "layer", "readout", ...)

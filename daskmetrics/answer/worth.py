@@ -102,11 +102,7 @@ def choices(readout: str) -> dict[str, str]:
     'mean3-6'
     """
     parsed = Readout.parse(readout)
-    return {
-        "pooling": parsed.pooling,
-        "layers": parsed.layers,
-        "dimensions": parsed.dimensions,
-    }
+    return {kind: getattr(parsed, kind) for kind in _ORDER}
 
 
 def base_of(readouts: Iterable[str]) -> dict[str, str]:

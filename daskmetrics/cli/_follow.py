@@ -51,6 +51,7 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
     from rich.console import Console
     from rich.markup import escape
 
+    from daskmetrics import report
     from daskmetrics.cluster.slurm import driver_job
 
     console = Console(stderr=True)
@@ -76,7 +77,9 @@ def _show_progress(run: Path, job: Submitted | None) -> None:
                 loaded = _load(run)
             progress = "nothing is recorded yet"
             if loaded:
-                progress = _progress_line(loaded)
+                rows = report.status_rows(loaded)
+                kinds = ("train", "measure", "search")
+                progress = ", ".join(f"{name} {text}" for name, text in rows if name in kinds)
             if spinner is not None:
                 spinner.update(escape(f"{description}  {progress}"))
             elif progress != shown_progress and time.monotonic() - shown_at > LINE_INTERVAL:
@@ -110,16 +113,6 @@ def _load(run: Path) -> Run | None:
         if loaded.start:
             return loaded
     return None
-
-
-def _progress_line(run: Run) -> str:
-    """The progress of a run in one line."""
-    phases = [f"measure {run.counts['measure', 'ok']:,} of {run.start.checkpoints:,}"]
-    if trained := run.counts["train", "ok"]:
-        phases.insert(0, f"train {trained:,}")
-    if run.tasks and run.picks:
-        phases.append(f"search {run.searched}")
-    return ", ".join(phases)
 
 
 def _report_failure(job: Submitted | None, state: JobState | None) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from daskmetrics.experiment.score_tables import KnownScore
     from daskmetrics.report import Run
 
+WIDTH, TABLE_WIDTH = 100, 132  # columns of tables; a row of trade-offs has nine cells
 FORMATS = ("html", "csv", "parquet", "netcdf")
 #: the environment variable with the folder of the published table
 DATA = "DASKMETRICS_PUBLISHED_DATA"
@@ -173,7 +174,6 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
     """Write the HTML report and the figures of RUN, or all its numbers for other programs."""
     from daskmetrics import report as reports
     from daskmetrics.execution.map.folder import is_map
-    from daskmetrics.report.page import write_map_figure
 
     if is_map(run):
         if kind != "html" or svg or open_page:
@@ -181,7 +181,16 @@ def report(run: Path, kind: str, output: Path | None, svg: bool, open_page: bool
                 "Of a map, report writes one figure as PNG. Its results are written by map "
                 "--output."
             )
-        say(write_map_figure(RunFolder(run)))
+        reports.need_matplotlib()
+        from daskmetrics.report.figures import write_telemetry
+
+        folder = RunFolder(run)
+        drawn = write_telemetry(folder.telemetry, folder.report)
+        if drawn is None:
+            raise ConfigError(
+                f"'{run}' has no telemetry: the map was too short, or ran in one process."
+            )
+        say(drawn)
         return
     loaded = reports.Run(run)
     if kind != "html":
@@ -257,11 +266,12 @@ def best(
         return Output(no_document, lambda: say(report.explain_text(loaded, arm)))
     if pareto:
         drawn = []
+        front = report.trade_offs_table(loaded.trade_offs())
         if output:
             drawn.append(_draw(loaded, output))
         return Output(
             lambda: {**vars(loaded.trade_offs()), "files": drawn},
-            lambda: say("\n\n".join([report.trade_offs_text(loaded), *map(str, drawn)])),
+            lambda: say("\n\n".join([front.as_text(TABLE_WIDTH), *map(str, drawn)])),
         )
     if within:
         share = _share(within)
@@ -278,10 +288,13 @@ def _draw(run: Run, output: Path) -> Path:
         raise ConfigError(
             f"--output '{output}' is not a file such as tradeoffs.png in a folder that exists."
         )
+    from daskmetrics import report
     from daskmetrics.core.files import atomic_write
-    from daskmetrics.report.plots.figures import trade_offs
 
-    return atomic_write(output, trade_offs(run).png)
+    report.need_matplotlib()
+    from daskmetrics.report.figures import image, trade_offs
+
+    return atomic_write(output, image(trade_offs(run.trade_offs())))
 
 
 def _share(text: str) -> float:
@@ -335,19 +348,21 @@ def compare(
         two_arms = compare_named(loaded, *arms, beside)
         return Output(
             lambda: two_arms,
-            lambda: say(report.compare_arms_text(loaded, beside or loaded, two_arms)),
+            lambda: say(report.arms_table(loaded, beside or loaded, two_arms).as_text(WIDTH)),
         )
     documents: dict[str, Any] = {}
-    texts = []
+    tables = []
     if beside:
         two_runs = compare_runs(loaded, beside)
         documents |= vars(two_runs)
-        texts.append(report.compare_text(loaded, beside, two_runs))
+        tables += report.compare_tables(loaded, beside, two_runs)
     if beside is None or published is not None:
         with_published = compare_published(loaded, *_published(published))
         documents["published"] = with_published
-        texts.append(report.compare_published_text(with_published))
-    return Output(lambda: documents, lambda: say("\n\n".join(texts)))
+        tables.append(report.published_table(with_published))
+    return Output(
+        lambda: documents, lambda: say("\n\n".join(table.as_text(WIDTH) for table in tables))
+    )
 
 
 def _published(path: Path | None) -> tuple[Mapping[Cell, KnownScore], str]:

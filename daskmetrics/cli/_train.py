@@ -93,7 +93,7 @@ def train(
         return
     from daskmetrics import experiment
     from daskmetrics.cluster import connect
-    from daskmetrics.dashboard import TRAINING_PAGE as page
+    from daskmetrics.dashboard import RUN_PAGE as page
     from daskmetrics.training.ddp.driver import launch
 
     end_as_by_ctrl_c()
@@ -156,14 +156,14 @@ def _summary(suites: Mapping[str, TrainedSuite]) -> None:
             f" {suite.folder}"
         )
     try:
-        from daskmetrics.report.plots.figures import write_losses, write_telemetry
+        from daskmetrics.report.figures import write_losses, write_telemetry
     except ImportError:
         say("No figure of the losses: it needs matplotlib, pip install 'daskmetrics[plot]'.")
         return
     for suite in suites.values():
         if (path := write_losses(suite.folder)) is not None:
             say(f"Losses: {path}")
-        if (path := write_telemetry(suite.folder)) is not None:
+        if (path := write_telemetry(suite.folder / "telemetry.jsonl", suite.folder)) is not None:
             say(f"Use of the workers: {path}")
 
 

@@ -1,12 +1,12 @@
-"""The live pages: of a run (what is measured, scores by layer and checkpoint, decisions of the search,
-workers) and of trainings (loss, speed).
+"""The live page: what is measured, scores by layer and checkpoint, decisions of the search, trainings,
+workers.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas
@@ -21,10 +21,9 @@ from jinja2 import Environment
 from numpy.typing import NDArray
 
 from daskmetrics.core.names import Arm, Suite
-from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, plural, shortened
 from daskmetrics.dashboard import drawing
-from daskmetrics.dashboard._plugin import DashboardPlugin, plugin_of
+from daskmetrics.dashboard._plugin import USED, DashboardPlugin, plugin_of
 from daskmetrics.dashboard._state import (
     KINDS,
     POSTERIOR_MEAN,
@@ -98,47 +97,114 @@ dark.addEventListener('change', paint)
 """
 
 
+def used_text(value: float, unit: str) -> str:
+    """A quantity of a worker.
+
+    >>> used_text(2048.0, "B/s"), used_text(71.6, "%")
+    ('2.00 kiB/s', '72 %')
+    """
+    if unit.startswith("B"):
+        return f"{format_bytes(int(value))}{unit[1:]}"
+    return f"{value:.0f} {unit}"
+
+
 HTML = Environment(autoescape=True, trim_blocks=True)
-HEAD = HTML.from_string("""<div class="facts" style="margin-top: 8px">
-{% for value, label in facts %}
+HTML.filters |= {
+    "duration": duration,
+    "plural": plural,
+    "shortened": shortened,
+    "used": used_text,
+}
+HEAD = HTML.from_string("""{% macro fact(value, label) %}
 <div><b>{{ value }}</b><span>{{ label }}</span></div>
+{% endmacro %}
+<div class="facts" style="margin-top: 8px">
+{{ fact(live.phase, "run " ~ live.name) }}
+{% for kind, label in kinds.items() %}
+{% set done, total = live.counts[(kind, "ok")], live.planned.get(kind, 0) %}
+{% set failed = live.done(kind) - done %}
+{% if (total or done) and (kind != "measure" or live.metrics) %}
+{{ fact("{:,} of {:,}".format(done, total), label ~ (", {:,} failed".format(failed) if failed else "")) }}
+{% endif %}
 {% endfor %}
+{% if live.budget == live.budget %}
+{% set spent, budget = 100 * live.spent / live.exhaustive, 100 * live.budget / live.exhaustive %}
+{{ fact("%.1f %% of %.1f %%" % (spent, budget), "of the cost of scoring everything") }}
+{% endif %}
+{% if left %}{{ fact(left | duration, "left of " ~ live.phase) }}{% endif %}
+{% if live.best == live.best %}{{ fact("%.3f" % live.best, "best mean score so far") }}{% endif %}
+{% if live.leader and live.phase != "finished" %}
+{{ fact(live.leader, "leading candidate") }}
+{% elif live.leader %}
+{{ fact(live.leader, "best" if live.confirmed else "expected to be the best") }}
+{% endif %}
+{% if live.phase == "searching" and live.shortfall == live.shortfall %}
+{{ fact("%.3f" % live.shortfall, "possible regret, 95 % bound") }}
+{% endif %}
+{{ fact(workers, "workers") }}
 </div>
-{% if total %}<progress value="{{ done }}" max="{{ total }}"></progress>{% endif %}
-{% for line in lines %}<div class="line">{{ line }}</div>{% endfor %}""")
-TABLE = HTML.from_string("""<p class="title">{{ table.title }}</p>
-<div class="scroll"><table><tr>{% for name in table.header %}<th>{{ name }}</th>{% endfor %}</tr>
-{% for row in table.rows %}
-<tr>{% for text in row %}<td>{{ text }}</td>{% endfor %}</tr>
-{% else %}
-<tr><td colspan="{{ table.header | length }}">none</td></tr>
+{% set done, total = live.progress %}
+{% if total == total and total %}<progress value="{{ done }}" max="{{ total }}"></progress>{% endif %}
+{% if cluster %}<div class="line">{{ cluster }}</div>{% endif %}
+{% if live.phase == "measuring" %}
+<div class="line">{{ live.metrics | length | plural("metric") }} of
+{% for suite in live.suites %}{{ ", " if not loop.first }}{{ suite.model }} ({{ suite.revisions | length | plural("checkpoint") }}){% endfor %}</div>
+{% endif %}
+{% if live.open and live.phase in ("measuring", "searching") %}
+<div class="line">now: {{ (live.open.values() | list)[::-1] | shortened(3) }}</div>
+{% endif %}""")
+DECISIONS = HTML.from_string("""<p class="title">Latest decisions</p>
+<div class="scroll"><table>
+<tr><th>number</th><th>score of</th><th>stage</th><th>score</th><th>cost</th></tr>
+{% for index, decision in latest | dictsort(reverse=true) %}
+<tr><td>{{ "{:,}".format(index) }}</td><td>{{ decision.name }}</td><td>{{ decision.stage }}</td>
+<td>{{ "%.3f" % decision.score if decision.score == decision.score else "open" }}</td>
+<td>{{ decision.cost | duration }}</td></tr>
 {% endfor %}
 </table></div>""")
-LINE = HTML.from_string('<p class="title">{{ text }}</p>')
+FAILURES = HTML.from_string("""<p class="title">Failures</p>
+<div class="scroll"><table>
+<tr><th>count</th><th>what</th><th>status</th><th>reason</th><th>first</th></tr>
+{% for failure in failures %}
+<tr><td>{{ "{:,}".format(failure.count) }}</td><td>{{ failure.kind }}</td><td>{{ failure.status }}</td>
+<td>{{ failure.reason }}</td><td>{{ failure.example }}</td></tr>
+{% endfor %}
+</table></div>""")
+WORKERS = HTML.from_string("""<p class="title">Workers now: {{ names | length }} of
+{{ "{:,}".format(readings | length) }} (network and disk: of the machine)</p>
+<div class="scroll"><table>
+<tr><th>worker</th>{% for label, _ in columns.values() %}<th>{{ label }}</th>{% endfor %}</tr>
+{% for name in names %}
+<tr><td>{{ name }}</td>
+{% for quantity, (_, unit) in columns.items() %}
+<td>{{ readings[name][quantity] | used(unit) if quantity in readings[name] }}</td>
+{% endfor %}
+</tr>
+{% endfor %}
+</table></div>""")
+HEAD_OF_OTHERS = HTML.from_string("""<p class="title">
+{% if map %}
+Map of {{ map['items'] }} items:
+{% for status, count in map['counts'].items() %}{{ ", " if not loop.first }}{{ count }} {{ status }}{% endfor %}
+{% elif training.last %}
+{% set steps = training.last.values() | map(attribute="step") | list %}
+{{ steps | length }} rank{{ "s" if steps | length > 1 }}, step {{ "{:,}".format(steps | max) }},
+{{ "{:,.0f}".format(training.speed) }} tokens per second in total
+{% else %}
+Waiting for a run
+{% endif %}
+</p>""")
 LEGEND = """<div style="font: 13px Helvetica, Arial, sans-serif; color: #5b6470; padding-top: 22px; line-height: 18px">
 <span style="font-size: 17px">○</span> scored &ensp;<span style="font-size: 17px">☆</span> leading candidate &ensp;grey: no value yet</div>"""
 
 
-MAP_TIPS = [
-    ("candidate", "@name"),
-    ("value", "@value{0.[0000]a} ± @error{0.[0000]a}"),
-    ("scored tasks", "@tasks"),
-]
 UNKNOWN = Suite("", ("main",), (0,), 0)  # of a map before a run begins
 
 
 def run_doc(scheduler: Scheduler, extra: dict[str, object], doc: Document) -> None:
     """Fill a bokeh document with the page of the scheduler's run; Dask calls it for every viewer."""
-    _fill(doc, extra, "daskmetrics", Page(plugin_of(scheduler)))
-
-
-def training_doc(scheduler: Scheduler, extra: dict[str, object], doc: Document) -> None:
-    """Fill a bokeh document with the page of training; Dask calls it for every viewer."""
-    _fill(doc, extra, "daskmetrics: training", TrainingPage(plugin_of(scheduler).training))
-
-
-def _fill(doc: Document, extra: dict[str, object], title: str, page: Page | TrainingPage) -> None:
-    doc.title = title
+    page = Page(plugin_of(scheduler))
+    doc.title = "daskmetrics"
     doc.template = TEMPLATE
     doc.template_variables.update(extra)
     doc.add_root(page.root)
@@ -154,7 +220,7 @@ class Page:
     def __init__(self, plugin: DashboardPlugin) -> None:
         self.plugin = plugin
         self._live: LiveState | None = None
-        self._version = -1
+        self._version = self._trained = -1
         self.head = Div(stylesheets=[STYLE], **WIDE)
         self.model = Select(title="Model", width=170, stylesheets=[SELECT_STYLE])
         self.quantity = Select(title="Shown", width=220, stylesheets=[SELECT_STYLE])
@@ -162,50 +228,38 @@ class Page:
             select.on_change("value", self._on_select)
         legend = Div(text=LEGEND, **BESIDE)
         self.choices = row(self.model, self.quantity, legend, **WRAPPED)
-        self.map = drawing.heat_map(
-            _source(UNKNOWN.arms(), [UNKNOWN]), UNKNOWN, {}, MAP_TIPS, "reset,save"
-        )
+        self.map = drawing.heat_map(_source(UNKNOWN.arms(), [UNKNOWN]), UNKNOWN, {})
         self.lines = drawing.layer_lines(title=" ")
-        self.cost = drawing.blank(
-            "",
-            "mean score",
-            230,
-            "save",
-            title="Best so far",
-            x_range=(0, 100),
-            y_range=(0, 1),
-            min_width=340,
+        beside = {"height": 230, "min_width": 340}
+        step = "training step"
+        self.cost = drawing.curves("", "mean score", title="Best so far", **beside)
+        self.loss = drawing.curves(step, "nats per token", title="Training loss", **beside)
+        self.speed = drawing.curves(
+            step, "tokens per second and rank", title="Training speed", **beside
         )
-        self.best = ColumnDataSource({"cost": [], "best": []})
-        style = {"source": self.best, "mode": "after", "line_width": 2.2}
-        self.cost.step("cost", "best", color=drawing.COLOURS[0], **style)
-        self.training = TrainingLines(230)
         self.decisions = Div(stylesheets=[STYLE], **BESIDE)
         self.failures = Div(stylesheets=[STYLE, BREAK], **BESIDE)
         self.workers = Div(stylesheets=[STYLE], **BESIDE)
         self.mapper = self.map.select_one({"name": "colours"})
         figures = [self.choices, self.map, self.lines, self.cost]
-        training = row(self.training.loss, self.training.speed, **WRAPPED)
+        training = row(self.loss, self.speed, **WRAPPED)
         lists = row(self.decisions, self.failures, **WRAPPED)
         margin = (0, 14, 14, 14)
         self.root = column(
             self.head, *figures, training, self.workers, lists, margin=margin, **WIDE
         )
         self._of_runs = (*figures, self.decisions, self.failures)
-        for panel in self._of_runs:
+        for panel in (*self._of_runs, self.loss, self.speed):
             panel.visible = False
 
     def update(self) -> None:
         """Show the latest state; called once a second."""
         self._show_workers()
-        self.training.update(self.plugin.training)
-        live, items = self.plugin.live, self.plugin.items
+        self._show_training(self.plugin.training)
+        live = self.plugin.live
         if live is None:
-            text = "Waiting for a run"
-            if items:
-                counts = [f"{count} {status}" for status, count in items["counts"].items()]
-                text = f"Map of {items['items']} items: {', '.join(counts)}"
-            self.head.text = LINE.render(text=text)
+            training = self.plugin.training
+            self.head.text = HEAD_OF_OTHERS.render(map=self.plugin.items, training=training)
             return
         self._show_head(live)
         if live is not self._live:
@@ -254,29 +308,13 @@ class Page:
         for panel in (self.decisions, self.cost):
             panel.visible = bool(live.latest)
         self.failures.visible = bool(live.failures)
-        rows = []
-        for index in sorted(live.latest, reverse=True):
-            decision = live.latest[index]
-            score = f"{decision.score:.3f}"
-            if math.isnan(decision.score):
-                score = "open"
-            rows.append(
-                (f"{index:,}", decision.name, decision.stage, score, duration(decision.cost))
-            )
-        header = ("number", "score of", "stage", "score", "cost")
-        self.decisions.text = TABLE.render(table=Table(header, tuple(rows), "Latest decisions"))
-        rows = []
-        for failure in live.failures:
-            reason = (failure.status, failure.reason, failure.example)
-            rows.append((f"{failure.count:,}", failure.kind, *reason))
-        header = ("count", "what", "status", "reason", "first")
-        self.failures.text = TABLE.render(table=Table(header, tuple(rows), "Failures"))
+        self.decisions.text = DECISIONS.render(latest=live.latest)
+        self.failures.text = FAILURES.render(failures=live.failures)
 
     def _show_map(self, live: LiveState, name: str) -> None:
         values = live.values(name)
         source = self.map.select_one({"name": "arms"})
-        new = {"value": values, "error": live.errors_of(name), "tasks": live.values(SCORED)}
-        source.data.update(new)
+        source.data.update({"value": values, "error": live.errors_of(name)})
         defined = values[np.isfinite(values)]
         low, high = drawing.colours_of(
             defined, LEAST_SHARE * float(np.abs(defined).max(initial=0.0))
@@ -290,86 +328,47 @@ class Page:
         if not math.isnan(live.exhaustive):
             unit, label = live.exhaustive / 100, "cost so far, % of scoring everything (estimated)"
         cost, best = np.array([*live.curve, (live.spent, live.best)]).T
-        self.best.data = {"cost": cost / unit, "best": best}
+        # a step: the best stays as it is until it rises
+        steps = {"x": np.repeat(cost / unit, 2)[1:], "y": np.repeat(best, 2)[:-1]}
+        drawing.draw_curves(self.cost, pandas.DataFrame({"label": "best", **steps}), LEAST_SCORE)
         self.cost.xaxis.axis_label = label
         self.cost.x_range.end = float(np.fmax(live.budget, live.spent)) / unit or 100.0
-        low, high = drawing.span(best, LEAST_SCORE)
-        self.cost.y_range.update(start=low, end=high)
+
+    def _show_training(self, training: TrainingCurves) -> None:
+        """New reports of loss and speed by model and rank."""
+        if training.version == self._trained:
+            return
+        self._trained = training.version
+        rows = [(name, *point) for name, points in training.points.items() for point in points]
+        points = pandas.DataFrame(rows, columns=["label", "x", "loss", "speed", "time"])
+        for fig, name in ((self.loss, "loss"), (self.speed, "speed")):
+            drawing.draw_curves(fig, points.rename(columns={name: "y"}), least=LEAST_LOSS)
+            fig.visible = bool(rows)
+        self.speed.y_range.start = 0.0
 
     def _show_workers(self) -> None:
         """What each worker uses now; a quantity that none reports has no column."""
         readings = self.plugin.readings()
         reported = set().union(*readings.values())
-        columns = {name: used for name, used in USED.items() if name in reported}
+        columns = {name: USED[name][:2] for name in USED if name in reported}
         names = sorted(readings, key=lambda name: (len(name), name))[:MOST_WORKERS]
-        rows = []
-        for worker in names:
-            texts = []
-            for name, (_, form) in columns.items():
-                value = readings[worker].get(name)
-                texts.append("" if value is None else form(value))
-            rows.append((worker, *texts))
-        title = f"Workers now: {len(names)} of {len(readings):,} (network and disk: of the machine)"
-        header = ("worker", *(label for label, _ in columns.values()))
-        self.workers.text = TABLE.render(table=Table(header, tuple(rows), title))
+        self.workers.text = WORKERS.render(names=names, columns=columns, readings=readings)
 
     def _show_head(self, live: LiveState) -> None:
         """State, progress and best score."""
-        facts = [(live.phase, f"run {live.name}"), *progress_of(live)]
-        if seconds := live.left(time.monotonic()):
-            facts.append((duration(seconds), f"left of {live.phase}"))
-        if not math.isnan(live.best):
-            facts.append((f"{live.best:.3f}", "best mean score so far"))
-        if live.leader:
-            label = "leading candidate"
-            if live.phase == "finished":
-                label = "expected to be the best"
-                if live.confirmed:
-                    label = "best"
-            facts.append((live.leader, label))
-        if live.phase == "searching" and not math.isnan(live.shortfall):
-            facts.append((f"{live.shortfall:.3f}", "possible regret, 95 % bound"))
-        facts.append((f"{len(self.plugin.scheduler.workers)}", "workers"))
-        lines = []
-        if self.plugin.cluster:
-            lines.append(self.plugin.cluster)
-        done, total = live.progress
-        if live.phase == "measuring":
-            models = ", ".join(
-                f"{suite.model} ({plural(len(suite.revisions), 'checkpoint')})"
-                for suite in live.suites
-            )
-            lines.append(f"{plural(len(live.metrics), 'metric')} of {models}")
-        if live.open and live.phase in ("measuring", "searching"):
-            lines.append(f"now: {shortened(list(live.open.values())[::-1], 3)}")
         self.head.text = HEAD.render(
-            facts=facts, lines=lines, done=done, total=np.nan_to_num(total)
+            live=live,
+            kinds=KINDS,
+            left=live.left(time.monotonic()),
+            workers=len(self.plugin.scheduler.workers),
+            cluster=self.plugin.cluster,
         )
-
-
-def _rate(value: float) -> str:
-    return f"{format_bytes(int(value))}/s"
-
-
-#: Column and form of each quantity of `core.telemetry` in the table of workers.
-USED: dict[str, tuple[str, Callable[[float], str]]] = {
-    "cpu": ("CPU", "{:.0f} %".format),
-    "memory": ("memory", format_bytes),
-    "received": ("received", _rate),
-    "sent": ("sent", _rate),
-    "read": ("read", _rate),
-    "written": ("written", _rate),
-    "gpu": ("GPU", "{:.0f} %".format),
-    "gpu_memory": ("GPU memory", format_bytes),
-    "power": ("power", "{:.0f} W".format),
-    "temperature": ("temperature", "{:.0f} °C".format),
-}
 
 
 def _source(arms: Sequence[Arm], suites: Sequence[Suite]) -> ColumnDataSource:
     """The source of the map, without values."""
     empty = np.full(len(arms), np.nan)
-    return drawing.arms_source(arms, suites, value=empty, error=empty, tasks=empty)
+    return drawing.arms_source(arms, suites, value=empty, error=empty)
 
 
 def layer_points(
@@ -401,84 +400,3 @@ def current_quantity(live: LiveState) -> str:
     if np.isnan(live.posterior).all():
         return SCORED
     return POSTERIOR_MEAN
-
-
-DONE = {
-    "train": "checkpoints trained",
-    "measure": "checkpoints measured",
-    "score": "scores",
-}
-
-
-def progress_of(live: LiveState) -> list[tuple[str, str]]:
-    """Values and labels of the finished units and of the cost."""
-    facts = []
-    for kind in KINDS:
-        done, total = live.counts[kind, "ok"], live.planned.get(kind, 0)
-        if not (total or done) or (kind == "measure" and not live.metrics):
-            continue
-        label = DONE[kind]
-        if failed := live.done(kind) - done:
-            label += f", {failed:,} failed"
-        facts.append((f"{done:,} of {total:,}", label))
-    if not math.isnan(live.budget):
-        spent, budget = (100 * cost / live.exhaustive for cost in (live.spent, live.budget))
-        facts.append((f"{spent:.1f} % of {budget:.1f} %", "of the cost of scoring everything"))
-    return facts
-
-
-class TrainingLines:
-    """Loss and speed of trainings by model and rank; hidden until one reports."""
-
-    def __init__(self, height: int) -> None:
-        self._version = -1
-        options = {"visible": False, "min_width": 340}
-        step = "training step"
-        self.loss = drawing.curves(step, "nats per token", height, title="Training loss", **options)
-        self.speed = drawing.curves(
-            step, "tokens per second and rank", height, title="Training speed", **options
-        )
-
-    def update(self, training: TrainingCurves) -> None:
-        """Show new reports."""
-        if training.version == self._version:
-            return
-        self._version = training.version
-        rows = [(name, *point) for name, points in training.points.items() for point in points]
-        points = pandas.DataFrame(rows, columns=["label", "x", "loss", "speed", "time"])
-        for fig, name in ((self.loss, "loss"), (self.speed, "speed")):
-            drawing.draw_curves(fig, points.rename(columns={name: "y"}), least=LEAST_LOSS)
-            fig.visible = bool(rows)
-        self.speed.y_range.start = 0.0
-
-
-class TrainingPage:
-    """One viewer's page of training."""
-
-    mapper = None
-
-    def __init__(self, training: TrainingCurves) -> None:
-        self.training = training
-        self.head = Div(stylesheets=[STYLE], **WIDE)
-        self.lines = TrainingLines(340)
-        figures = (self.lines.loss, self.lines.speed)
-        self.root = column(self.head, *figures, margin=(8, 14, 14, 14), **WIDE)
-
-    def update(self) -> None:
-        """Show new reports; called once a second."""
-        self.lines.update(self.training)
-        latest = self.training.last
-        text = "The training has ended."
-        if not self.training.points:
-            text = (
-                "No training has reported yet. Suites that an earlier run has trained are not"
-                " trained again."
-            )
-        elif latest:
-            steps = ", ".join(f"{name}: step {point.step:,}" for name, point in latest.items())
-            if len(latest) > 2:
-                furthest = max(point.step for point in latest.values())
-                steps = f"{plural(len(latest), 'rank')}, step {furthest:,}"
-            speed = sum(p.tokens_per_second for p in latest.values() if p.tokens_per_second > 0)
-            text = f"{steps}, {speed:,.0f} tokens per second in total"
-        self.head.text = LINE.render(text=text)

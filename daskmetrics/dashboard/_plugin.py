@@ -4,10 +4,8 @@ pages.
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from distributed import SchedulerPlugin
@@ -17,6 +15,25 @@ from daskmetrics.core.telemetry import readings
 from daskmetrics.dashboard._state import LiveState, TrainingCurves
 
 NAME = "daskmetrics"
+#: Of each quantity of `core.telemetry`: its column and unit in the table of workers, and its name
+#: and description for Prometheus.
+USED = {
+    "cpu": ("CPU", "%", "cpu_percent", "Use of CPUs, in per cent of one"),
+    "memory": ("memory", "B", "memory_bytes", "Memory"),
+    "received": ("received", "B/s", "network_received_bytes_per_second", "Received by the machine"),
+    "sent": ("sent", "B/s", "network_sent_bytes_per_second", "Sent by the machine"),
+    "read": ("read", "B/s", "disk_read_bytes_per_second", "Read from disks of the machine"),
+    "written": (
+        "written",
+        "B/s",
+        "disk_written_bytes_per_second",
+        "Written to disks of the machine",
+    ),
+    "gpu": ("GPU", "%", "gpu_percent", "Utilisation of the GPU"),
+    "gpu_memory": ("GPU memory", "B", "gpu_memory_bytes", "Used memory of the GPU"),
+    "power": ("power", "W", "gpu_power_watts", "Power of the GPU"),
+    "temperature": ("temperature", "°C", "gpu_temperature_celsius", "Temperature of the GPU"),
+}
 
 
 class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
@@ -65,22 +82,6 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
             str(worker.name): readings(worker.metrics) for worker in self.scheduler.workers.values()
         }
 
-    def load(self) -> dict[str, float]:
-        """The used shares of the workers' slots (the resources GPU and CPU), processors and GPUs
-        now; NaN for what no worker has or reports.
-        """
-        workers = list(self.scheduler.workers.values())
-        used = self.readings().values()
-        cpu = sum(reading.get("cpu", 0.0) for reading in used)
-        gpus = [reading["gpu"] for reading in used if "gpu" in reading]
-        processors = sum(worker.nthreads for worker in workers)
-        return {
-            "gpu_slots": _used_share(workers, "GPU"),
-            "cpu_slots": _used_share(workers, "CPU"),
-            "cpu": cpu / 100 / processors if processors else math.nan,
-            "gpu": fmean(gpus) / 100 if gpus else math.nan,
-        }
-
 
 def plugin_of(scheduler: Any) -> DashboardPlugin:
     """The plugin of a scheduler; a new one if another scheduler of this process has added the
@@ -90,15 +91,3 @@ def plugin_of(scheduler: Any) -> DashboardPlugin:
     if isinstance(plugin, DashboardPlugin):
         return plugin
     return DashboardPlugin(scheduler)
-
-
-def _used_share(workers: Sequence[Any], resource: str) -> float:
-    """Used share of a resource; units that wait at a worker also use it, up to what the worker has."""
-    total: float = sum(worker.resources.get(resource, 0.0) for worker in workers)
-    if not total:
-        return math.nan
-    used: float = 0.0
-    for worker in workers:
-        owned = worker.resources.get(resource, 0.0)
-        used += min(worker.used_resources.get(resource, 0.0), owned)
-    return used / total

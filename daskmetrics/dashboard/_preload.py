@@ -25,11 +25,10 @@ def _attempt(work: Callable[[], None]) -> None:
 def _register() -> None:
     from distributed.dashboard import scheduler as dashboard
 
-    from daskmetrics.dashboard import RUN_PAGE, TRAINING_PAGE
+    from daskmetrics.dashboard import RUN_PAGE
     from daskmetrics.dashboard import _pages as pages
 
     dashboard.applications[f"/{RUN_PAGE}"] = pages.run_doc
-    dashboard.applications[f"/{TRAINING_PAGE}"] = pages.training_doc
 
 
 _attempt(_register)

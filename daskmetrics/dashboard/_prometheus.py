@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from daskmetrics.dashboard._plugin import DashboardPlugin
+from daskmetrics.dashboard._plugin import USED, DashboardPlugin
 from daskmetrics.dashboard._state import KINDS, LiveState
 
 MetricFamily = GaugeMetricFamily | CounterMetricFamily
@@ -29,7 +29,7 @@ class PrometheusCollector(Collector):
         """Called by prometheus_client for each scrape."""
         self.plugins = [plugin for plugin in self.plugins if not plugin.closed]
         for plugin in self.plugins[-1:]:
-            yield from _load(plugin)
+            yield from _workers(plugin)
             for quantity, (name, help_text) in TRAINING.items():
                 latest = plugin.training.last.items()
                 values = {(rank,): getattr(point, quantity) for rank, point in latest}
@@ -44,33 +44,17 @@ class PrometheusCollector(Collector):
                 yield from _run(plugin.live)
 
 
-USED = {
-    "cpu": ("cpu_percent", "Use of CPUs by a worker, in per cent of one"),
-    "memory": ("memory_bytes", "Memory of a worker"),
-    "received": ("network_received_bytes_per_second", "Received by the machine of a worker"),
-    "sent": ("network_sent_bytes_per_second", "Sent by the machine of a worker"),
-    "read": ("disk_read_bytes_per_second", "Read from disks of the machine of a worker"),
-    "written": ("disk_written_bytes_per_second", "Written to disks of the machine of a worker"),
-    "gpu": ("gpu_percent", "Utilisation of the GPU of a worker"),
-    "gpu_memory": ("gpu_memory_bytes", "Used memory of the GPU of a worker"),
-    "power": ("gpu_power_watts", "Power of the GPU of a worker"),
-    "temperature": ("gpu_temperature_celsius", "Temperature of the GPU of a worker"),
-}
-"""Name and description of each quantity of `core.telemetry`."""
-
 COLLECTOR = PrometheusCollector()
 REGISTRY.register(COLLECTOR)
 
 
-def _load(plugin: DashboardPlugin) -> Iterator[MetricFamily]:
+def _workers(plugin: DashboardPlugin) -> Iterator[MetricFamily]:
     yield _gauge("workers", "Workers of the scheduler", len(plugin.scheduler.workers))
-    busy = {(name,): share for name, share in plugin.load().items()}
-    yield _labelled("busy_ratio", "Used share of the workers' resources", busy.items(), "of")
     reported = plugin.readings().items()
-    for quantity, (name, help_text) in USED.items():
+    for quantity, (_, _, name, help_text) in USED.items():
         values = {(worker,): usage[quantity] for worker, usage in reported if quantity in usage}
         if values:
-            yield _labelled(f"worker_{name}", help_text, values.items(), "worker")
+            yield _labelled(f"worker_{name}", f"{help_text} of a worker", values.items(), "worker")
 
 
 TRAINING = {

@@ -8,7 +8,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from typing import Any
 
 from distributed import Client
@@ -60,21 +61,19 @@ class Publisher:
         self._messages: list[events.LiveMessage] = []
         self._sent = 0
         self._compute_after = 0.0
+        self._ended = asyncio.Event()
         self._task: Future[None] | None = None
 
     def __enter__(self) -> Publisher:
-        self._task = asyncio.run_coroutine_threadsafe(
-            self._publish(), self._client.loop.asyncio_loop
-        )
+        loop = self._client.loop.asyncio_loop
+        self._task = asyncio.run_coroutine_threadsafe(self._publish(), loop)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if self._task is not None and self._task.cancel() and error is None:
-            sent = asyncio.run_coroutine_threadsafe(self._send(), self._client.loop.asyncio_loop)
-            try:
-                sent.result(LAST_SEND)
-            except (Exception, CancelledError) as problem:  # a slow page must not make the run fail
-                log.info("The dashboard does not show the end of the run: %s", problem)
+        self._client.loop.add_callback(self._ended.set)
+        if self._task is not None:
+            wait([self._task], LAST_SEND)  # a slow page must not make the run fail
+            self._task.cancel()
 
     def send(self, message: events.LiveMessage) -> None:
         """Send a message that is not in the journal."""
@@ -83,15 +82,11 @@ class Publisher:
     def send_computed(self, compute: Callable[[], events.LiveMessage]) -> None:
         """Compute and send a message, unless this takes too much of the driver's time."""
         began = time.monotonic()
-        if began < self._compute_after or self._is_over:
+        if began < self._compute_after or self._task is None or self._task.done():
             return
         self.send(compute())
         ended = time.monotonic()
         self._compute_after = ended + max(INTERVAL, (ended - began) / COMPUTING)
-
-    @property
-    def _is_over(self) -> bool:
-        return self._task is None or self._task.done()
 
     async def _publish(self) -> None:
         try:
@@ -102,9 +97,11 @@ class Publisher:
             self._messages[:0] = [*plans[-1:], *objective]  # before all records
             await self._send()
             self.send(events.HistorySent())
-            while True:
+            while not self._ended.is_set():
                 await self._send()
-                await asyncio.sleep(INTERVAL)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._ended.wait(), INTERVAL)
+            await self._send()
         except Exception as error:
             log.info("The dashboard does not show the run: %s", error)
 

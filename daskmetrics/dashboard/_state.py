@@ -21,13 +21,11 @@ from daskmetrics.core.status import cause
 
 LATEST = 60  # decisions that are listed
 RECENT = 60.0  # seconds after which a rank that reports nothing no longer counts
-# points of one rank; beyond it every other point is dropped and the stride doubles
-MAX_POINTS = 1000
-KINDS = ("train", "measure", "score")
+MAX_POINTS = 1000  # of one rank; beyond it every other point is dropped
+#: Kinds of work, and what is done when a unit of it is.
+KINDS = {"train": "checkpoints trained", "measure": "checkpoints measured", "score": "scores"}
 MEAN, SCORED = "mean score", "tasks scored"
 POSTERIOR_MEAN, POSTERIOR_SD = "posterior mean", "posterior sd"
-REWARD = "in units of what the search compares"
-UNITS = {MEAN: "mean raw score", SCORED: "tasks", POSTERIOR_MEAN: REWARD, POSTERIOR_SD: REWARD}
 
 
 @dataclass(frozen=True)
@@ -68,9 +66,6 @@ class LiveState:
     def __init__(self, plan: events.StorePlanned) -> None:
         metrics, tasks = plan.template["metrics"], plan.template["tasks"]
         self.suites = tuple(build(Suite, suite) for suite in plan.template["suites"])
-        self.units = dict(UNITS)
-        for axis in (metrics, tasks):
-            self.units |= dict(zip(axis["names"], axis["units"], strict=True))
         self.tasks = {name: row for row, name in enumerate(tasks["names"])}
         self.arms = grid(self.suites)
         self.index = {str(arm): i for i, arm in enumerate(self.arms)}
@@ -148,7 +143,8 @@ class LiveState:
         """All quantities that a heat map can show, by group."""
         groups = {}
         if self.tasks:
-            groups = {"Search": list(UNITS), "Scores": list(self.tasks)}
+            searched = [MEAN, SCORED, POSTERIOR_MEAN, POSTERIOR_SD]
+            groups = {"Search": searched, "Scores": list(self.tasks)}
         if self.metrics:
             groups["Metrics"] = list(self.metrics)
         return groups
@@ -300,7 +296,11 @@ class TrainingCurves:
         self.version = 0
         self.points: dict[str, list[RankPoint]] = {}
         self.last: dict[str, RankPoint] = {}  # of those that report now
-        self._stride: Counter[str] = Counter()
+
+    @property
+    def speed(self) -> float:
+        """Tokens per second of all that report now."""
+        return sum(p.tokens_per_second for p in self.last.values() if p.tokens_per_second > 0)
 
     def receive(self, event: Mapping[str, object], now: float) -> None:
         """Add an event with ``step``, ``loss``, ``tokens_per_second``, and ``model``, ``rank`` or
@@ -315,7 +315,8 @@ class TrainingCurves:
         step = event.get("step")
         if not isinstance(step, int) or not name:
             return
-        loss, speed = (_number(event.get(column)) for column in ("loss", "tokens_per_second"))
+        numbers = [event.get("loss"), event.get("tokens_per_second")]
+        loss, speed = (x if isinstance(x, int | float) else math.nan for x in numbers)
         point = RankPoint(step, loss, speed, now)
         self.last = {
             other: latest for other, latest in self.last.items() if now - latest.time <= RECENT
@@ -323,16 +324,8 @@ class TrainingCurves:
         points = self.points.setdefault(name, [])
         while points and points[-1].step > step:
             points.pop()  # it continues from an older state
-        stride = 1 << self._stride[name]
-        if not points or step // stride > points[-1].step // stride:
+        if not points or step > points[-1].step:
             points.append(point)
         if len(points) > MAX_POINTS:
-            points[:] = points[::2]
-            self._stride[name] += 1
+            del points[1::2]
         self.version += 1
-
-
-def _number(value: object) -> float:
-    if isinstance(value, int | float):
-        return float(value)
-    return math.nan

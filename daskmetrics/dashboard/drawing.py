@@ -8,12 +8,11 @@ they show. So the content policy of a page can refuse every other script.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 
 import numpy as np
 import pandas
-import xarray
 from bokeh import models
 from bokeh.palettes import Cividis256
 from bokeh.plotting import figure
@@ -29,7 +28,6 @@ STAGES: Mapping[object, str] = {"cover": "#7f7f7f", "search": COLOURS[0], "confi
 #: Marker and size of the arms that a map marks.
 MARKS = {"best": ("star", 19), "default": ("circle", 11), "paid": ("circle", 4.5)}
 NO_VALUE = "#e9ecef"
-FIRST, LAST = 75, 235  # shades of the first and the last line, seen on dark and on light pages
 LINES = 8  # checkpoints of a model that have a line
 LEAST_ERRORS = 8  # standard errors that an axis spans at least, so that noise looks like noise
 MOST_STEPS, MOST_LAYERS = 14, 13  # labels along the two axes
@@ -136,13 +134,11 @@ def heat_map(
     source: models.ColumnDataSource,
     suite: Suite,
     marks: Mapping[str, Arm],
-    tips: Sequence[tuple[str, str]] = TIPS,
-    tools: str = TOOLS,
 ) -> figure:
     """Layers by checkpoints of one model, with the best and the default arm; `show_model` and
     `colour` change it.
     """
-    fig = blank("training step", "layer", 330, tools, x_range=(0, 1), y_range=(0, 1), name="map")
+    fig = blank("training step", "layer", 330, TOOLS, x_range=(0, 1), y_range=(0, 1), name="map")
     of_model = models.GroupFilter(column_name="model", group=suite.model, name="one")
     mapper = models.LinearColorMapper(palette=Cividis256, nan_color=NO_VALUE, name="colours")
     shade = {"field": "value", "transform": mapper}
@@ -166,7 +162,7 @@ def heat_map(
         size="size",
         **rim,
     )
-    fig.add_tools(models.HoverTool(renderers=[cells], tooltips=list(tips)))
+    fig.add_tools(models.HoverTool(renderers=[cells], tooltips=list(TIPS)))
     show_model(fig, suite)
     mapper.update(**dict(zip(("low", "high"), colours_of(source.data["value"]), strict=True)))
     return fig
@@ -245,9 +241,7 @@ def curves(x_label: str, y_label: str, height: int, **options: Any) -> figure:
     return fig
 
 
-def draw_curves(
-    fig: figure, points: pandas.DataFrame, shades: Sequence[str] = COLOURS, least: float = 0.0
-) -> None:
+def draw_curves(fig: figure, points: pandas.DataFrame, least: float = 0.0) -> None:
     """Let `curves` show these points (label, x, y, and perhaps ``error`` and ``at``) in the colours
     of their labels, on an axis that spans at least this much, and some errors.
     """
@@ -256,7 +250,7 @@ def draw_curves(
         if name not in points:
             points = points.assign(**{name: default})
     of_label = points.groupby("label", sort=False)
-    colours = {label: shades[i % len(shades)] for i, label in enumerate(of_label.groups)}
+    colours = dict(zip(of_label.groups, cycle(COLOURS)))
     points = points.assign(
         size=5,
         colour=points["label"].map(colours),
@@ -277,22 +271,10 @@ def draw_curves(
         side.update(start=start, end=end, reset_start=start, reset_end=end)
 
 
-def layer_lines(
-    label: str = "score", drawn: xarray.Dataset | None = None, **options: Any
-) -> figure:
-    """Lines along the layers with their standard errors: ``value`` and ``error`` (line, layer), of
-    checkpoints the later the lighter.
-    """
-    fig = curves(LAYER, label, 320, name="lines", **options)
+def layer_lines(**options: Any) -> figure:
+    """Named lines along the layers."""
+    fig = curves(LAYER, "score", 320, name="lines", **options)
     fig.xaxis.ticker = models.BasicTicker(mantissas=[1, 2, 5], min_interval=1, num_minor_ticks=0)
-    if drawn is not None:
-        shades: Sequence[str] = COLOURS
-        if "unmeasured" in drawn.attrs:
-            ends = np.linspace(FIRST, LAST, drawn.sizes["line"])
-            shades = [Cividis256[int(end)] for end in ends]
-        points = drawn.to_dataframe().reset_index()
-        names = {"line": "label", "layer": "x", "value": "y"}
-        draw_curves(fig, points.rename(columns=names), shades)
     return fig
 
 

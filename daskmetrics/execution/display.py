@@ -56,6 +56,7 @@ class Display:
             progress.TimeRemainingColumn(table_column=unwrapped),
             _LatestColumn("[dim]{task.fields[latest]}", table_column=Column()),
             console=self.console,
+            speed_estimate_period=3600,  # half a minute would miss the slow units
             disable=not self.console.is_terminal or self.console.is_jupyter,
         )
         self._tasks: dict[str, progress.TaskID] = {}

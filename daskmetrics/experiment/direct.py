@@ -238,7 +238,7 @@ def score_layers(
             arms = suite.arms()
             recorded |= {arm: {} for arm in arms}
             steps = len(chosen) * (len(arms) + 1)
-            percents = (100 * (number + step / steps) / len(sources) for step in count())
+            percents = (100 * (number + step / steps) / len(sources) for step in count(1))
             for task in chosen:
                 display.advance("layers", f"{checkpoint} reads {task.name}", next(percents))
                 spec = worker.EncodeSpec(

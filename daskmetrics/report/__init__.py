@@ -1,19 +1,18 @@
 """What a run found, for readers: texts for a terminal, figures, an HTML page and tables of numbers.
 
 ============== ==============================================================================
-`_run`         `Run`: a run with its answer
+`_run`         `Run`: a run with its answer; `Best`: the recommended candidate, and its model
 `_background`  `BackgroundRun`: a run that goes on in a thread
-`_best`        `Best`: the recommended candidate, and the model that reads it
 `_leaderboard` `Leaderboard`: candidates by their mean score, as table, frame and figure
-`_sections`    an answer and its run as sections: title, sentence, table
+`_sections`    an answer and its run as rows and tables
 `_terminal`    status, summary, best, explained and cheaper candidates for a terminal
 `_compare`     runs side by side, two candidates, a run and published scores
-`_format`      numbers, candidates and labelled lines as text; templates; cards for notebooks
+`_format`      numbers, candidates and labelled rows as text; templates; cards for notebooks
 `log`          the journal line by line, and the history of one work unit
 `_export`      all numbers in one file
-`_plots`       `Plots`: the figures as axes
-`plots`        the figures
-`page`         the page
+`_quantities`  what figures show of a candidate
+`figures`      the figures with matplotlib, as axes and as files
+`page`         the page, with figures by `daskmetrics.dashboard.drawing`
 `overview`     the runs of a folder, one row each
 `server`       a server of pages of these runs
 ============== ==============================================================================
@@ -41,19 +40,17 @@ from daskmetrics.core.errors import room_for
 from daskmetrics.core.files import private
 from daskmetrics.core.lazy import on_first_use
 from daskmetrics.core.outcomes import Difference
-from daskmetrics.report._best import Best
-from daskmetrics.report._compare import compare_arms_text, compare_published_text, compare_text
+from daskmetrics.report._compare import arms_table, compare_tables, published_table
 from daskmetrics.report._export import export, frame
-from daskmetrics.report._format import fact
+from daskmetrics.report._format import fact, need_matplotlib
 from daskmetrics.report._leaderboard import Leaderboard
-from daskmetrics.report._plots import Plots
-from daskmetrics.report._run import Run
+from daskmetrics.report._run import Best, Run, status_rows
+from daskmetrics.report._sections import trade_offs_table
 from daskmetrics.report._terminal import (
     best_text,
     explain_text,
     status_text,
     summary_text,
-    trade_offs_text,
     whereabouts,
     within_text,
 )
@@ -61,6 +58,7 @@ from daskmetrics.report._terminal import (
 if TYPE_CHECKING:
     from daskmetrics.experiment.score_tables import read as read_scores
     from daskmetrics.report._background import BackgroundRun
+    from daskmetrics.report.figures import Plots
 
 __all__ = [
     "Answer",
@@ -77,18 +75,20 @@ __all__ = [
     "TradeOffs",
     "Verdict",
     "Worth",
+    "arms_table",
     "best_text",
-    "compare_arms_text",
-    "compare_published_text",
-    "compare_text",
+    "compare_tables",
     "explain_text",
     "export",
     "fact",
     "frame",
+    "need_matplotlib",
+    "published_table",
     "read_scores",
+    "status_rows",
     "status_text",
     "summary_text",
-    "trade_offs_text",
+    "trade_offs_table",
     "whereabouts",
     "within_text",
     "write",
@@ -96,6 +96,7 @@ __all__ = [
 
 _PLACES = {
     "BackgroundRun": "daskmetrics.report._background:BackgroundRun",
+    "Plots": "daskmetrics.report.figures:Plots",
     "read_scores": "daskmetrics.experiment.score_tables:read",
 }
 __getattr__ = on_first_use(__name__, _PLACES)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
-from daskmetrics.answer import analysis
-from daskmetrics.core.errors import ConfigError, DaskmetricsError
+from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.execution.display import Display, NotebookCell
 from daskmetrics.execution.stopping import stop_thread
-from daskmetrics.report._format import card, number
+from daskmetrics.report._format import card
 from daskmetrics.report._run import Run
 
 POLL = 0.2  # seconds between two attempts to stop
-READ_SHARE = 0.05  # of the time that may go into reading the journal for the card
 
 
 class BackgroundRun:
@@ -53,7 +50,6 @@ class BackgroundRun:
         self._folder, self._drive, self._given = folder, drive, given
         self._error: BaseException | None = None
         self._cells: list[NotebookCell] = []
-        self._leader, self._next_read = "", 0.0
         self._display = Display(on_change=self._refresh)
         # a daemon: a notebook that is closed does not wait, and the run can be resumed
         self._thread = threading.Thread(
@@ -115,8 +111,6 @@ class BackgroundRun:
 
     def _repr_html_(self) -> str:
         rows = {"state": self.state, **self.progress}
-        if leader := self.leader:
-            rows["leader"] = leader
         if messages := self._display.messages:
             rows["message"] = messages[-1]
         rows["folder"] = str(self.folder)
@@ -157,23 +151,6 @@ class BackgroundRun:
     def progress(self) -> dict[str, str]:
         """How far each phase is, such as ``{'measure': '4 of 20'}``."""
         return self._display.phases
-
-    @property
-    def leader(self) -> str:
-        """The arm with the greatest mean score so far, of those scored on every task; empty while
-        there is none.
-        """
-        began = time.monotonic()
-        if began >= self._next_read:
-            try:
-                leader = analysis.leader(self.results)
-            except DaskmetricsError:  # the run has not started yet
-                leader = None
-            self._leader = ""
-            if leader:
-                self._leader = f"{leader[0]}, mean score {number(leader[1])}"
-            self._next_read = time.monotonic() + (time.monotonic() - began) / READ_SHARE
-        return self._leader
 
     @property
     def results(self) -> Run:

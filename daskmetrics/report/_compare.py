@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from operator import itemgetter
 
-from daskmetrics.answer import analysis
 from daskmetrics.answer.comparison import (
     Agreement,
     ArmComparison,
@@ -18,44 +16,39 @@ from daskmetrics.answer.comparison import (
     unlike_tasks,
 )
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import duration
-from daskmetrics.report._format import WIDTH, apart, number, percent, scored, unpaired
-from daskmetrics.report._run import Run, state_word
+from daskmetrics.report._format import apart, number, scored, unpaired
+from daskmetrics.report._run import Run, status_rows
+from daskmetrics.report._sections import answer_rows
 
 
-def compare_text(run: Run, other: Run, compared: RunComparison) -> str:
-    """Two runs for a terminal: their answers, costs, common scores and different settings."""
+def compare_tables(run: Run, other: Run, compared: RunComparison) -> list[Table]:
+    """Two runs: their answers, costs, common scores and different settings."""
     runs = {"run": run, "other": other}
     shown = [answers(runs)]
     if compared.best_arms:
         shown.append(replace(scores(runs), title=_mean(run, other, compared.best_arms)))
     shown.append(_agreement("Scores of both", compared.shared, compared.left_out))
     differing = settings(runs)
-    if differing.rows:
-        shown.append(differing)
-    texts = [table.as_text(WIDTH) for table in shown]
     if not differing.rows:
-        texts.append("Both runs have the same settings.")
-    return "\n\n".join(texts)
+        differing = Table((), (), "Both runs have the same settings.")
+    return [*shown, differing]
 
 
-def compare_published_text(compared: PublishedComparison) -> str:
-    """A run beside published scores of the same models, for a terminal."""
-    title = f"Published: {compared.source}"
-    return _agreement(title, compared.shared, compared.left_out).as_text(WIDTH)
+def published_table(compared: PublishedComparison) -> Table:
+    """A run beside published scores of the same models."""
+    return _agreement(f"Published: {compared.source}", compared.shared, compared.left_out)
 
 
-def compare_arms_text(run: Run, other: Run, compared: ArmComparison) -> str:
-    """Two candidates on every task, for a terminal; the second may be of another run."""
+def arms_table(run: Run, other: Run, compared: ArmComparison) -> Table:
+    """Two candidates on every task; the second may be of another run."""
     rows = []
     for task, gap in compared.tasks.items():
         score = scored(run.recorded[compared.arm][task])
         other_score = scored(other.recorded[compared.other][task])
         rows.append((task, score, other_score, apart(gap, " *"), gap.relation))
     header = ("task", str(compared.arm), str(compared.other), "difference", "")
-    title = _mean(run, other, compared)
     notes = unpaired(compared.tasks.values())
-    return Table(header, tuple(rows), title, notes).as_text(WIDTH)
+    return Table(header, tuple(rows), _mean(run, other, compared), notes)
 
 
 def _mean(run: Run, other: Run, compared: ArmComparison) -> str:
@@ -90,31 +83,16 @@ def _agreement(title: str, shared: Agreement, left_out: Sequence[str]) -> Table:
 
 def answers(runs: Mapping[str, Run]) -> Table:
     """What runs have done and recommend, one column for each run."""
-    columns = [_answer(run) for run in runs.values()]
-    rows = [(name, *map(itemgetter(name), columns)) for name in columns[0]]
+    columns = []
+    for run in runs.values():
+        column = {"candidates": f"{run.start.arms:,}", **dict(status_rows(run))}
+        column["gain"] = "no answer yet"
+        if run.result:
+            column["gain"] = answer_rows(run.answer)["Gain"]
+        columns.append(column)
+    labels = dict.fromkeys(chain.from_iterable(columns))
+    rows = [(label, *(column.get(label, "") for column in columns)) for label in labels]
     return Table(("", *runs), tuple(rows))
-
-
-def _answer(run: Run) -> dict[str, str]:
-    seconds = analysis.spending(run).total
-    column = {
-        "state": state_word(run),
-        "candidates": f"{run.start.arms:,}",
-        "tasks": str(len(run.tasks)),
-        "scored": f"{run.counts['score', 'ok']:,} of {run.cells_planned:,}",
-        "worker time": duration(seconds),
-        "cost": "no answer yet",
-        "best": "no answer yet",
-        "its score": "",
-        "without a search": "",
-    }
-    if run.result:
-        answer = run.answer
-        column["cost"] = f"{percent(answer.cost.share or 0.0)} of the time of all scores"
-        column["best"] = str(answer.best.arm)
-        column["its score"] = number(answer.best.score, answer.best.stderr)
-        column["without a search"] = number(answer.default.score, answer.default.stderr)
-    return column
 
 
 def scores(runs: Mapping[str, Run]) -> Table:

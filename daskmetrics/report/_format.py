@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import math
+import re
 import textwrap
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
+from importlib.util import find_spec
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from daskmetrics.bandit.recommend import ScoreEstimate
+from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.core.results import Scored
 from daskmetrics.core.table import printable
-from daskmetrics.core.text import plural
+from daskmetrics.core.text import duration, equal_names, listed, plural
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -22,20 +25,37 @@ if TYPE_CHECKING:
 
 @cache
 def template(name: str) -> Template:
-    """A template of this folder; undefined names are errors, and texts are escaped."""
+    """A template of this folder; undefined names are errors, and texts in HTML are escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     environment = Environment(
         loader=PackageLoader("daskmetrics.report", ""),
-        autoescape=select_autoescape(default=True),
+        autoescape=select_autoescape(disabled_extensions=("txt",), default=True),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["base64"] = lambda content: base64.b64encode(content).decode()
+    filters = (
+        *(apart, candidate, duration, equal_names, listed, number, over, percent, plural),
+        *(printable, probability, quote, si, textwrap.shorten),
+    )
+    environment.filters |= {function.__name__: function for function in filters}
     return environment.get_template(name)
 
 
+def rows_of(name: str, **values: object) -> list[tuple[str, str]]:
+    """The rows of a template, each a label and a text: ``label: text``, which goes on in lines that
+    begin with a blank; a row without both separates blocks.
+    """
+    text = template(name).render(values).strip()
+    lines = re.sub(r"\n +", " ", text).split("\n")
+    return [(label, text) for label, _, text in (line.partition(": ") for line in lines)]
+
+
+NO_PICTURES = (
+    "No PNG or SVG files of the figures were written: they need matplotlib. Run pip install "
+    "'daskmetrics[plot]', then daskmetrics report again."
+)
 WIDTH = 100  #: columns of a text for a terminal
 LABEL = 12  #: columns of the labels on the left
 
@@ -173,15 +193,12 @@ def probability(share: float) -> str:
     return percent(share)
 
 
-def brief(text: str, most: int = 36) -> str:
-    """The beginning of a text.
-
-    >>> brief("OutOfMemory: the worker used more than its limit of 2.0 GiB")
-    'OutOfMemory: the worker used more ...'
-    """
-    if len(text) <= most:
-        return text
-    return f"{text[: most - 2].rstrip()} ..."
+def need_matplotlib() -> None:
+    """Raise a `ConfigError` before anything is drawn if matplotlib is not installed."""
+    if find_spec("matplotlib") is None:
+        raise ConfigError(
+            "Plots need matplotlib, which is not installed: pip install 'daskmetrics[plot]'."
+        )
 
 
 def card(title: str, rows: Mapping[str, str]) -> str:

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from daskmetrics.answer.leaderboard import RankedArm, Scores, ranked_arms
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Checkpoint
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import listed, plural
-from daskmetrics.report._format import apart, number, over
-from daskmetrics.report.plots import need_matplotlib
+from daskmetrics.core.text import listed
+from daskmetrics.report._format import need_matplotlib, number, template
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
 
-    from daskmetrics.core.results import Scored
     from daskmetrics.experiment.direct import LayerScores
-    from daskmetrics.tasks import Task
 
+COLUMNS = ("rank", "model", "checkpoint", "layer", "readout", "mean", "stderr", "tied")
 TEXT_ROWS, TEXT_TASKS = 20, 4  # of the table as text; `Leaderboard.to_frame` has all of them
+MOST_LINES = 8  # of the figure
 
 
 @dataclass(frozen=True)
@@ -45,8 +42,8 @@ class Leaderboard:
         count.
     reward : str
         In whose units the search tested for ties; ``mean`` is the raw score.
-    remarks : tuple of str
-        Sentences below the table, such as what the score is.
+    found : LayerScores, optional
+        What was scored here and now, if the arms are not those of a run.
 
     Examples
     --------
@@ -63,10 +60,7 @@ class Leaderboard:
     arms: tuple[RankedArm, ...]
     weights: Mapping[str, float]
     reward: str = "mean"
-    remarks: tuple[str, ...] = ()
-    saver: Callable[[Arm, str | Path, str], Path] | None = field(
-        default=None, repr=False, compare=False
-    )
+    found: LayerScores | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -99,16 +93,7 @@ class Leaderboard:
         layer gains.
         """
         board = cls.of(found.recorded, {task.name: 1.0 for task in found.tasks})
-        best = board.arms[0].arm
-        remarks = [_measure(task, found.recorded[best].get(task.name)) for task in found.tasks]
-        remarks = remarks[:TEXT_TASKS]
-        if best == found.last_layer(best):
-            remarks.append(f"The best, layer {best.layer}, is the last layer of its model.")
-        elif gain := found.gain(best):
-            remarks.append(
-                f"The best gains {apart(gain)} over the last layer of its model, {gain.relation}."
-            )
-        return replace(board, remarks=tuple(remarks), saver=found.save)
+        return replace(board, found=found)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per arm, best first.
@@ -126,23 +111,17 @@ class Leaderboard:
         """
         import pandas
 
-        columns = {
-            "rank": pandas.array([row.rank for row in self.arms], dtype="Int64"),
-            "model": [row.arm.model for row in self.arms],
-            "checkpoint": [row.arm.revision for row in self.arms],
-            "layer": [row.arm.layer for row in self.arms],
-            "readout": [row.arm.readout for row in self.arms],
-            "mean": np.array([row.mean for row in self.arms], float),
-            "stderr": np.array([row.stderr for row in self.arms], float),
-            "tied": pandas.array([row.tied for row in self.arms], dtype="boolean"),
-        }
+        rows = []
+        for row in self.arms:
+            scores = [row.scores.get(task, (None, None))[0] for task in self.weights]
+            rows.append((row.rank, *astuple(row.arm), row.mean, row.stderr, row.tied, *scores))
+        tasks = [f"{task} (task)" if task in COLUMNS else task for task in self.weights]
+        frame = pandas.DataFrame(rows, columns=[*COLUMNS, *tasks])
+        kinds = {"rank": "Int64", "tied": "boolean"}
+        frame = frame.astype({**dict.fromkeys(["mean", "stderr", *tasks], float), **kinds})
         if not self._several_readouts:
-            del columns["readout"]
-        for task in self.weights:
-            name = f"{task} (task)" if task in columns else task
-            scores = [row.scores.get(task, (None, None))[0] for row in self.arms]
-            columns[name] = np.array(scores, float)
-        return pandas.DataFrame(columns)
+            frame = frame.drop(columns="readout")
+        return frame
 
     @property
     def _several_readouts(self) -> bool:
@@ -166,47 +145,31 @@ class Leaderboard:
         tasks = list(self.weights)[:TEXT_TASKS]
         if len(self.weights) == 1:
             tasks = []
-        columns: dict[str, Callable[[Arm], str]] = {"candidate": str}
-        title = "Leaderboard"
-        if self._checkpoint:
-            columns = {"layer": lambda arm: str(arm.layer)}
-            title = f"Layers of {self._checkpoint}"
-            if self._several_readouts:
-                columns["readout"] = lambda arm: arm.readout or "default"
+        is_single = self._checkpoint is not None
         rows = []
         for row in self.arms[:TEXT_ROWS]:
-            named = [text(row.arm) for text in columns.values()]
+            named = [str(row.arm.layer) if is_single else str(row.arm)]
+            if is_single and self._several_readouts:
+                named.append(row.arm.readout or "default")
             mean = number(row.mean, row.stderr) if row.mean is not None else ""
             scores = [number(row.scores[task][0]) if task in row.scores else "" for task in tasks]
             rows.append((*named, mean, "tied" if row.tied else "", *scores))
-        header = (*columns, "score", "best", *tasks)
-        return Table(header, tuple(rows), title, tuple(self._notes(tasks)))
-
-    def _notes(self, shown: Collection[str]) -> list[str]:
-        """What the columns say, and what is left out."""
-        counted = {task: weight for task, weight in self.weights.items() if weight}
-        score = next(iter(counted), "no task")
-        if len(self.weights) > 1:
-            score = over(counted.values())
-        notes = [f"Score: {score} ± standard error. Tied: within the error of the best (95 %)."]
-        notes += self.remarks
-        if self.reward != "mean":
-            notes.append(f"Compared by {self.reward}, as in the search.")
-        if missing := sum(row.rank is None for row in self.arms):
-            notes.append(
-                f"{plural(missing, 'candidate')} not scored on every task: without a mean."
-            )
+        header, title = ["candidate"], "Leaderboard"
+        if is_single:
+            header = ["layer", "readout"][: 1 + self._several_readouts]
+            title = f"Layers of {self._checkpoint}"
         hidden = {"candidate": len(self.arms) - TEXT_ROWS}
-        if shown:
-            hidden["task"] = len(self.weights) - len(shown)
-        for noun, count in hidden.items():
-            if count > 0:
-                notes.append(f"{plural(count, noun)} not shown; to_frame() has all.")
-        return notes
+        if tasks:
+            hidden["task"] = len(self.weights) - len(tasks)
+        notes = template("leaderboard.txt").render(
+            board=self, best=self.arms[0].arm if self.arms else None, most=TEXT_TASKS, hidden=hidden
+        )
+        header += ["score", "best", *tasks]
+        return Table(tuple(header), tuple(rows), title, tuple(notes.strip().splitlines()))
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw mean scores with standard errors: along the layers of a single checkpoint, or the
-        best arms as a list.
+        """Draw mean scores with standard errors along the layers: a line for each of the best
+        checkpoints and readouts.
 
         Parameters
         ----------
@@ -216,7 +179,6 @@ class Leaderboard:
         Returns
         -------
         matplotlib.axes.Axes
-            Filled: the arms that are within the error of the best.
 
         Raises
         ------
@@ -230,16 +192,28 @@ class Leaderboard:
         >>> board.plot().set_title("My layers")  # doctest: +SKIP
         """
         need_matplotlib()
-        from daskmetrics.report.plots.figures import mean_scores
+        import pandas
 
-        ranked = [row for row in self.arms if row.mean is not None]
-        if not ranked:
+        from daskmetrics.report.figures import BESIDE, axes_for, layer_lines
+
+        rows = []
+        for row in self.arms:
+            label = f"{row.arm.checkpoint} {row.arm.readout}".strip()
+            if row.mean is not None:
+                rows.append((label, row.arm.layer, row.mean, row.stderr))
+        if not rows:
             raise DataError(
                 "No candidate was scored on every task of the objective, so there is no mean score"
                 " to draw."
             )
-        by_layer = self._checkpoint is not None and not self._several_readouts
-        return mean_scores(ranked, by_layer, ax)
+        points = pandas.DataFrame(rows, columns=["label", "layer", "value", "error"])
+        shown = points["label"].unique()[:MOST_LINES]
+        points = points[points["label"].isin(shown)]
+        points.attrs["label"] = "mean score"
+        ax = axes_for(ax)
+        layer_lines(ax, points)
+        ax.legend(**BESIDE)
+        return ax
 
     def save(self, folder: str | Path) -> Path:
         """Save the best candidate of `daskmetrics.layers` as a model of sentence-transformers.
@@ -265,27 +239,14 @@ class Leaderboard:
         --------
         >>> dm.layers("./minilm", "reviews.csv").save("my-encoder")  # doctest: +SKIP
         """
-        if self.saver is None:
+        if self.found is None:
             raise ConfigError("Save the best candidate of a run with run.best().save(folder).")
         best = self.arms[0]
         card = f"{best.arm}: {number(best.mean, best.stderr)} on {listed(list(self.weights))}."
-        return self.saver(best.arm, folder, card)
+        return self.found.save(best.arm, folder, card)
 
     def __str__(self) -> str:
         return self.table().as_text()
 
     def _repr_html_(self) -> str:
         return self.table().as_html()
-
-
-def _measure(task: Task, scored: Scored | None) -> str:
-    """What the score of a task is, of how many items, and what a guess would have.
-
-    >>> from daskmetrics.tasks import resolve
-    >>> _measure(resolve(["stdlib:order"])[0], None)
-    'stdlib:order is measured by accuracy (chance: 0.500).'
-    """
-    items = f" of {scored.n:,} items" if scored else ""
-    chance = getattr(task, "chance", None)
-    guess = "" if chance is None else f" (chance: {chance:.3f})"
-    return f"{task.name} is measured by {task.main_score}{items}{guess}."

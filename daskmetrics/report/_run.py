@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskmetrics.answer import analysis
 from daskmetrics.answer.answer import Answer, answer_of
 from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.answer.status import status_of
 from daskmetrics.answer.verdict import Verdict
-from daskmetrics.core.events import scored
-from daskmetrics.report._best import Best, best_of
-from daskmetrics.report._format import card, percent
+from daskmetrics.core.events import scored as scored_units
+from daskmetrics.core.names import Arm
+from daskmetrics.core.outcomes import Difference, means_of
+from daskmetrics.report._format import card, need_matplotlib, percent, rows_of, scored
 from daskmetrics.report._leaderboard import Leaderboard
-from daskmetrics.report._plots import Plots
-from daskmetrics.report._sections import answer_rows, use
+from daskmetrics.report._sections import answer_rows
 
 if TYPE_CHECKING:
     import pandas
 
     from daskmetrics.cluster import ProfileCluster
+    from daskmetrics.models import Encoder
+    from daskmetrics.report.figures import Plots
 
 
 FRAME_COLUMNS = [
@@ -34,7 +41,6 @@ FRAME_COLUMNS = [
 ]
 
 
-UNFINISHED = "unfinished"
 #: What a notebook proposes of a run.
 DOOR = [
     "answer",
@@ -52,11 +58,131 @@ DOOR = [
 ]
 
 
-def state_word(run: RecordedRun) -> str:
-    """Whether a run is finished, in a word."""
-    if run.finished:
-        return "finished"
-    return UNFINISHED
+@dataclass(frozen=True)
+class Best:
+    """The recommended arm: the best of those scored on every task or, without any, of those with a
+    score.
+
+    Attributes
+    ----------
+    answer : Answer
+        All numbers of the run's answer.
+    source : mapping
+        Where the arm's weights are, and how its texts become vectors.
+    """
+
+    answer: Answer
+    source: Mapping[str, Any] = field(repr=False)  # what `Encoder.load` needs beside the layer
+
+    @property
+    def arm(self) -> Arm:
+        """The arm to use."""
+        return self.answer.best.arm
+
+    @property
+    def score(self) -> float | None:
+        """Mean raw score over the tasks of the objective that both arms were scored on."""
+        return self.answer.best.score
+
+    @property
+    def stderr(self) -> float | None:
+        """The standard error of the score."""
+        return self.answer.best.stderr
+
+    @property
+    def default(self) -> Arm:
+        """What one takes without a search."""
+        return self.answer.default.arm
+
+    @property
+    def gain(self) -> Difference | None:
+        """Mean score above the default arm's; None if no task was scored with both."""
+        return self.answer.difference
+
+    @property
+    def share(self) -> float:
+        """Cost of the search as a share of the exhaustive sweep's cost."""
+        return self.answer.cost.share or 0.0
+
+    def load(self) -> Encoder:
+        """Load the arm; this imports torch.
+
+        Returns
+        -------
+        Encoder
+            ``encode(texts)`` gives vectors (texts, dimensions) as in the run, ``save(folder)`` a
+            model that ends at the layer.
+
+        Raises
+        ------
+        DataError
+            If the weights cannot be loaded, or the folder says something else than when the run
+            began.
+
+        Examples
+        --------
+        >>> run.best().load().encode(["Which layer is best?"]).shape  # doctest: +SKIP
+        (1, 384)
+        """
+        from daskmetrics.models import Encoder
+
+        return Encoder.load(layer=self.arm.layer, readout=self.arm.readout, **self.source)
+
+    def save(self, folder: str | Path) -> Path:
+        """Save the arm as a model of sentence-transformers that ends at its layer, with a model
+        card.
+
+        Parameters
+        ----------
+        folder : str or Path
+            A new or an empty folder.
+
+        Returns
+        -------
+        Path
+            The folder; ``SentenceTransformer(folder).encode`` gives the vectors of the arm.
+
+        Raises
+        ------
+        ConfigError
+            If the folder is not empty.
+        DataError
+            If the model cannot be loaded, cannot be cut after the layer, or if
+            sentence-transformers cannot do what the readout of the arm does.
+
+        Examples
+        --------
+        >>> run.best().save("my-model")  # doctest: +SKIP
+        """
+        with self.load() as encoder:
+            return encoder.save(folder, self._card)
+
+    @property
+    def _card(self) -> str:
+        """What was measured, for a model card."""
+        default = self.answer.default.scores
+        rows = [
+            f"| {task} | {scored(score)} | {scored(default.get(task), without='')} |"
+            for task, score in self.answer.best.scores.items()
+        ]
+        header = [f"| task | {self.arm} | {self.default} |", "|---|---|---|"]
+        table = "\n".join([*header, *rows])
+        return (
+            f"\n## What was measured\n\n{table}\n\nScores ± standard errors. "
+            f"Gain: {answer_rows(self.answer)['Gain']}. About {percent(self.share)} of the time that all scores "
+            "would take was spent.\n"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Best {answer_rows(self.answer)['Use']}>"
+
+    def __str__(self) -> str:
+        rows = answer_rows(self.answer)
+        return f"{rows['Use']}\n{rows['Gain']}"
+
+    def _repr_html_(self) -> str:
+        rows = answer_rows(self.answer)
+        return card(f"Use {rows.pop('Use')}", rows)
 
 
 class Run(RecordedRun):
@@ -84,56 +210,22 @@ class Run(RecordedRun):
         return DOOR
 
     def __repr__(self) -> str:
-        return f"<Run {self.folder.path}: {self.headline}>"
+        rows = dict(status_rows(self))
+        text = ", ".join([rows["state"], rows["measure"], rows["search"]])
+        if self.result:
+            text = rows["best"]
+        return f"<Run {self.folder.path}: {text}>"
 
     def _repr_html_(self) -> str:
-        rows = {"state": self.state, "folder": str(self.folder.path)}
+        rows = {"folder": str(self.folder.path), **dict(status_rows(self))}
         if self.result:
-            rows |= answer_rows(self.answer)
-        else:
-            rows["done"] = self.done
+            rows = {"state": self.state, "folder": rows["folder"], **answer_rows(self.answer)}
         return card(self.start.name, rows)
-
-    @property
-    def headline(self) -> str:
-        """The answer in one line, or the progress while there is none."""
-        if self.result:
-            return use(self.answer)
-        return f"{state_word(self)}, {self.done}"
 
     @property
     def state(self) -> str:
         """Whether the run is finished, running or interrupted, in a sentence."""
-        if self.finished:
-            return "finished"
-        if self.driver:
-            return f"running, driven by {self.driver}"
-        return "unfinished, and no process drives it; run the same command again to resume"
-
-    @property
-    def done(self) -> str:
-        """How many checkpoints have their metrics, and how much is scored."""
-        measured = "no metrics"
-        if self.config["metrics"]:
-            done = self.counts["measure", "ok"]
-            measured = f"{done:,} of {self.start.checkpoints:,} checkpoints measured"
-        search = "no tasks"
-        if self.tasks:
-            search = self.searched
-        return f"{measured}, {search}"
-
-    @property
-    def searched(self) -> str:
-        """How many scores are known, and how many failed or are open."""
-        scored, planned = self.counts["score", "ok"], self.cells_planned
-        if not planned:
-            return "nothing to score"
-        counts = [f"{scored:,} of {planned:,} scores ({percent(scored / planned)})"]
-        if failed := sum(record.kind == "score" for record in self.failed):
-            counts.append(f"{failed:,} failed")
-        if self.cells_open:
-            counts.append(f"{self.cells_open:,} open")
-        return ", ".join(counts)
+        return dict(status_rows(self))["state"]
 
     def cluster(self, **changes: Any) -> ProfileCluster:
         """Workers with the cluster profile of the run, for further work with its models;
@@ -176,7 +268,16 @@ class Run(RecordedRun):
         --------
         >>> vectors = run.best().load().encode(["a text", "another"])  # doctest: +SKIP
         """
-        return best_of(self, self.answer)
+        location = self.finished_search().location
+        arm = self.answer.best.arm
+        model = next(model for model in self.config["models"] if model["name"] == arm.model)
+        source = {name: location[name] for name in ("path", "revision", "base") if name in location}
+        source |= {
+            "protocol": location.get("protocol", self.config["protocol"]),
+            "pickled": bool(model.get("pickled")),
+            "corpus": self.folder.corpus,
+        }
+        return Best(self.answer, source)
 
     @property
     def verdict(self) -> Verdict:
@@ -195,6 +296,9 @@ class Run(RecordedRun):
         """Figures as axes of matplotlib: ``layers``, ``heatmap``, ``search`` and ``tradeoff``; see
         `Plots`.
         """
+        need_matplotlib()
+        from daskmetrics.report.figures import Plots
+
         return Plots(self)
 
     def leaderboard(self) -> Leaderboard:
@@ -236,22 +340,29 @@ class Run(RecordedRun):
         import pandas
 
         rows = []
-        for record, result in scored(self.records):
+        for record, result in scored_units(self.records):
             cell = self.cells[record.key]
-            rows.append(
-                {
-                    "model": cell.arm.model,
-                    "checkpoint": cell.arm.revision,
-                    "layer": cell.arm.layer,
-                    "readout": cell.arm.readout,
-                    "task": cell.task,
-                    "kind": self.kinds[cell.task],
-                    "score": result.score,
-                    "stderr": result.stderr,
-                    "seconds": record.seconds,
-                }
-            )
+            named = (*astuple(cell.arm), cell.task, self.kinds[cell.task])
+            rows.append((*named, result.score, result.stderr, record.seconds))
         frame = pandas.DataFrame(rows, columns=FRAME_COLUMNS)
         if frame["readout"].nunique() <= 1:
             return frame.drop(columns="readout")
         return frame
+
+
+def status_rows(run: Run, problems: bool = False) -> list[tuple[str, str]]:
+    """How far a run is, by label: its state, what is done of every kind of work, the leader and
+    what that took; with what is missing or doubtful, if asked.
+    """
+    status = status_of(run)
+    return rows_of(
+        "status.txt",
+        run=run,
+        status=status,
+        seconds=vars(status.seconds),
+        means=means_of(run.recorded, run.weights),
+        failed=sum(record.kind == "score" for record in run.failed),
+        answer=run.result and answer_rows(run.answer)["Use"],
+        problems=problems,
+        survived=analysis.survived(run),
+    )

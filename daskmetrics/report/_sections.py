@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from shlex import quote
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.answer import Answer
@@ -12,25 +11,23 @@ from daskmetrics.answer.fresh import FreshItems
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.status import worker_use
 from daskmetrics.answer.trade_offs import TradeOffs
-from daskmetrics.answer.verdict import CheaperArm, Verdict
+from daskmetrics.answer.verdict import Verdict
 from daskmetrics.answer.worth import Worth
 from daskmetrics.core.outcomes import WITHIN_ERROR
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import listed, plural
+from daskmetrics.core.text import plural
 from daskmetrics.report._format import (
     apart,
-    brief,
     candidate,
     number,
     over,
     percent,
-    probability,
+    rows_of,
     si,
     unpaired,
 )
 
 MOST_ROWS = 8  #: of the table by task, beside the answer
-MOST_MODELS = 2  #: over whose last layers the answer has a gain, beside its own
 COSTS = ("layers", "parameters", "operations", "texts/s", "dimensions", "bytes")
 NO_TABLE = Table((), ())
 
@@ -39,132 +36,7 @@ def answer_rows(answer: Answer) -> dict[str, str]:
     """The answer by label, in at most twelve rows: what to use, its gain, how sure that is, its
     cost, and what to do next.
     """
-    run = quote(str(answer.folder))
-    verdict, overall = answer.verdict, answer.verdict.overall
-    rows = {
-        "Use": use(answer),
-        "Best of": _evidence(answer),
-        "Gain": gain(answer),
-        "Sure": _sureness(answer),
-    }
-    if simpler := answer.cheaper or next(iter(overall.simpler), None):
-        rows["Cheaper"] = cheaper(simpler, answer.reward)
-    if answer.per_task and verdict.disagreeing:
-        rows["Per task"] = f"choosing for each task would gain another {apart(answer.per_task)}"
-    if answer.fresh:
-        rows["Fresh"] = _on_fresh_items(answer.fresh)
-    if doubts := _doubts(answer):
-        rows["Check"] = f"{'; '.join(doubts)}: daskmetrics status {run}"
-    rows["Cost"] = f"all {plural(answer.planned, 'score')}"
-    if answer.scored < answer.planned:
-        share = percent(answer.cost.share or 0.0)
-        scores = f"{answer.scored:,} of {plural(answer.planned, 'score')}"
-        rows["Cost"] = f"{scores}, about {share} of the time that all would take"
-    rows["Save"] = f"daskmetrics best {run} --save my-encoder"
-    if overall.open and answer.ending == "budget":
-        rows["Decide"] = f"daskmetrics run {run}/config.yaml --folder {run} --budget 1"
-    elif items := overall.items_to_decide:
-        times = float(f"{items:.2g}")
-        rows["Decide"] = (
-            f"about {times:,.15g} times as many items, if the difference stays the same"
-        )
-    return rows
-
-
-def _doubts(answer: Answer) -> list[str]:
-    """What failed, and what is doubtful about weights and data, each with the first reason."""
-    # a metric that a layer cannot have is no failure, but a score is
-    failed = [
-        failure for failure in answer.failures if failure.status != "nan" or failure.kind == "score"
-    ]
-    doubts = []
-    if failed:
-        count = plural(sum(failure.count for failure in failed), "value")
-        doubts.append(f"{count} missing ({brief(failed[0].reason)})")
-    if answer.warnings:
-        count = plural(len(answer.warnings), "warning")
-        doubts.append(f"{count} ({brief(answer.warnings[0])})")
-    return doubts
-
-
-def use(answer: Answer) -> str:
-    """Which candidate to use, and its score."""
-    best = answer.best
-    if answer.confirmed:
-        tasks = over(answer.weights.values())
-        if len(answer.weights) == 1:
-            tasks = next(iter(answer.weights))
-        overall = answer.verdict.overall  # over all tasks, whatever the default was scored on
-        score = f"score {number(overall.score, overall.stderr)} ({tasks})"
-    else:
-        scored = sum(task in best.scores for task in answer.weights)
-        score = f"the best so far, scored on {scored} of {plural(len(answer.weights), 'task')}"
-    return f"{candidate(best.arm)}: {score}"
-
-
-def _evidence(answer: Answer) -> str:
-    """Among which candidates the answer is the best."""
-    tested, planned = answer.verdict.overall.tested, plural(answer.candidates, "candidate")
-    text = f"the {tested:,} scored on every task, of {planned}"
-    if tested == answer.candidates:
-        text = f"all {planned}"
-    if not tested:
-        text = f"those with a score, by estimate; none of {planned} has one on every task"
-    if answer.unscored_models:
-        text += f"; no layer of {listed(answer.unscored_models)} has a score"
-    return text
-
-
-def gain(answer: Answer) -> str:
-    """What the best candidate gains over what one would take without a search."""
-    if answer.best.arm == answer.default.arm:
-        return "none: it is what one would take without a search"
-    default, gains = candidate(answer.default.arm), []
-    for standing in answer.verdict.models:
-        if standing.model == answer.best.arm.model and standing.last == answer.default.arm:
-            default = "its last layer"
-        elif standing.model != answer.best.arm.model and standing.behind:
-            gains.append(f"{apart(standing.behind)} over that of {standing.model}")
-    if answer.difference is None:
-        return f"not known: no task was scored with it and with {default}"
-    over_default = f"{apart(answer.difference)} over {default}, {answer.relation}"
-    shared = sum(task in answer.differences for task in answer.weights)
-    if shared < len(answer.weights):
-        over_default += f" (on {shared} of {plural(len(answer.weights), 'task')})"
-    return "; ".join([over_default, *gains[:MOST_MODELS]])
-
-
-def _sureness(answer: Answer) -> str:
-    """How sure the answer is: one of three words, and what it means here."""
-    overall = answer.verdict.overall
-    reasons = [f"{probability(answer.probability)} that no other is better"]
-    if answer.sureness:
-        reasons[0] = f"{answer.sureness}: {reasons[0]}"
-    if (others := overall.tested - 1) > 0:
-        within = len(overall.tied) - 1 or "none"
-        reasons.append(f"{within} of {plural(others, 'other')} within the error")
-    if overall.open:
-        reasons.append(f"{overall.open:,} with too few scores may be as good")
-    return "; ".join(reasons)
-
-
-def cheaper(simpler: CheaperArm, reward: str) -> str:
-    """A simpler candidate, and what it loses."""
-    loss = number(simpler.loss.value, simpler.loss.stderr)
-    text = f"{candidate(simpler.arm)} loses {loss}, at most {simpler.most_lost:.3f} (95 %)"
-    if reward != "mean":
-        text += f", compared by {reward}"
-    return text
-
-
-def _on_fresh_items(fresh: FreshItems) -> str:
-    """Whether the choice holds on items that were kept back."""
-    if len(fresh.finalists) < 2:
-        return "no other candidate was scored on the items that were kept back"
-    if fresh.best == fresh.finalists[0].arm:
-        return "it is the best on the items that were kept back, too"
-    relation = "within the error" if fresh.holds else "beyond the error"
-    return f"on the items that were kept back {candidate(fresh.best)} is higher, {relation}"
+    return dict(rows_of("answer.txt", answer=answer))
 
 
 def tables(answer: Answer) -> list[Table]:
@@ -291,8 +163,8 @@ def trade_offs_table(compared: TradeOffs) -> Table:
 def folded_tables(run: RecordedRun) -> dict[str, Table]:
     """The tables that the page folds, by their titles; without rows if there is nothing to show."""
     trade_offs = NO_TABLE
-    if run.tasks and (compared := analysis.compared(run)):
-        trade_offs = trade_offs_table(compared)
+    if run.tasks and analysis.mean_scores(run):
+        trade_offs = trade_offs_table(run.trade_offs())
     return {
         "What a better score costs": trade_offs,
         "Which metrics predict quality here": _predictors(run),

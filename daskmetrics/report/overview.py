@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar
 
 from yaml import YAMLError
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.recorded import cell_of
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.text import duration
+from daskmetrics.core.text import duration, plural
 from daskmetrics.execution.journal import holder
-from daskmetrics.report._format import number, percent, scored
-from daskmetrics.report._run import UNFINISHED, Run, state_word
+from daskmetrics.report._format import number, percent
+from daskmetrics.report._run import Run
 
 MOST_OPEN = 8  # runs that are kept in memory for pages of their own
-PATIENCE = (
-    10  # a run that changes is read again after this many times the seconds that reading it took
-)
+MOST_ROWS = 1024  # rows that are
+UNFINISHED = "unfinished"
 Stamp = tuple[int, int]  # of a journal: its modification time in nanoseconds, and its size
 # what reading files may raise that are damaged, or that another program has written
 UNREADABLE = (
     *(DaskmetricsError, OSError, EOFError, YAMLError),
     *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, StopIteration),
 )
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,6 +41,11 @@ class RunRow:
     score: str = ""
     cost: str = ""
     problem: str = ""
+
+    @property
+    def ago(self) -> str:
+        """How long ago the run has changed."""
+        return f"{duration(max(0.0, time.time() - self.changed))} ago"
 
 
 class RunCollection:
@@ -72,15 +72,16 @@ class RunCollection:
                 f"'{folder}' is a run. Give the folder that holds it: '{folder.resolve().parent}'."
             )
         self.folder = folder
-        self._rows: dict[str, _Read[RunRow]] = {}
-        self._open: dict[str, _Read[Run]] = {}  # the latest last
 
     def rows(self) -> list[RunRow]:
         """A row for each run, the latest changed first."""
-        folders = self._folders()
-        for name in self._rows.keys() - folders.keys():
-            del self._rows[name]
-        rows = itertools.starmap(self._row, folders.items())
+        rows = []
+        for folder in self._folders().values():
+            row = _row(folder, _stamp(folder))
+            # whether a process drives it now, which its journal does not say
+            if row.state == UNFINISHED and holder(folder.lock):
+                row = replace(row, state="running")
+            rows.append(row)
         return sorted(rows, key=lambda row: -row.changed)
 
     def run(self, name: str) -> Run:
@@ -94,12 +95,7 @@ class RunCollection:
             If it cannot be read.
         """
         folder = self._folder_of(name)
-        self._open[name] = _read_again(
-            folder, self._open.pop(name, None), lambda stamp: Run(folder.path)
-        )
-        for oldest in list(self._open)[:-MOST_OPEN]:
-            del self._open[oldest]
-        return self._open[name].value
+        return _opened(folder.path, _stamp(folder))
 
     def file_of_report(self, name: str, file: str) -> Path | None:
         """A file of a run's report, if there is one of this name; links to other places are not
@@ -128,38 +124,6 @@ class RunCollection:
             raise unknown("run", name, sorted(folders))
         return folders[name]
 
-    def _row(self, name: str, folder: RunFolder) -> RunRow:
-        self._rows[name] = _read_again(folder, self._rows.get(name), partial(_read_row, folder))
-        row = self._rows[name].value
-        # whether a process drives it now, which its journal does not say
-        if row.state == UNFINISHED and holder(folder.lock):
-            return replace(row, state="running")
-        return row
-
-
-@dataclass(frozen=True)
-class _Read(Generic[T]):
-    """What was read of a run, of which state of its journal, and when it may be read again."""
-
-    stamp: Stamp
-    value: T
-    after: float
-
-
-def _read_again(
-    folder: RunFolder, previous: _Read[T] | None, read: Callable[[Stamp], T]
-) -> _Read[T]:
-    """What is known of a run, read again if its journal has changed; a long one is not read without
-    a pause.
-    """
-    stamp = _stamp(folder)
-    began = time.monotonic()
-    if previous and (previous.stamp == stamp or began < previous.after):
-        return previous
-    value = read(stamp)
-    ended = time.monotonic()
-    return _Read(stamp, value, ended + PATIENCE * (ended - began))
-
 
 def _stamp(folder: RunFolder) -> Stamp:
     try:
@@ -169,15 +133,38 @@ def _stamp(folder: RunFolder) -> Stamp:
     return stat.st_mtime_ns, stat.st_size
 
 
-def _read_row(folder: RunFolder, stamp: Stamp) -> RunRow:
+@lru_cache(MOST_OPEN)
+def _opened(path: Path, stamp: Stamp) -> Run:
+    return Run(path)
+
+
+@lru_cache(MOST_ROWS)
+def _row(folder: RunFolder, stamp: Stamp) -> RunRow:
     """The row of a run; whatever a damaged or foreign folder holds, one row says what is wrong with
     it.
     """
-    row = RunRow(folder.path.name, changed=stamp[0] / 1e9)
+    unread = RunRow(folder.path.name, changed=stamp[0] / 1e9)
     try:
-        return _row_of(Run(folder.path), row)
+        run = Run(folder.path)
+        measured, planned = run.counts["measure", "ok"], run.start.checkpoints
+        progress = f"{measured:,} of {plural(planned, 'checkpoint')}"
+        if run.tasks:
+            progress = f"{run.counts['score', 'ok']:,} of {plural(run.cells_planned, 'score')}"
+        arm = score = cost = ""
+        if result := run.result:
+            arm = str(result.best_arm)
+            if not result.confirmed:
+                arm += " (expected)"
+            if mean := result.best["mean"]:
+                score = number(mean["score"], mean["stderr"])
+            cost = f"{percent(result.spent / result.exhaustive)} of scoring everything"
+        elif leader := analysis.leader(run):
+            arm = f"{leader[0]} (so far)"
+            score = number(*run.mean_over(leader[0], tuple(run.weights)))
+        state = "finished" if run.finished else UNFINISHED
+        return replace(unread, state=state, progress=progress, arm=arm, score=score, cost=cost)
     except UNREADABLE as error:
-        return replace(row, problem=reason(error))
+        return replace(unread, problem=reason(error))
 
 
 def reason(error: Exception) -> str:
@@ -187,36 +174,3 @@ def reason(error: Exception) -> str:
     if isinstance(error, DaskmetricsError):
         return str(error)
     return f"{type(error).__name__}: {error}"
-
-
-def _row_of(run: Run, row: RunRow) -> RunRow:
-    best = score = cost = ""
-    if result := run.result:
-        best = str(result.best_arm)
-        if not result.confirmed:
-            best += " (expected)"
-        if mean := result.best["mean"]:
-            score = number(mean["score"], mean["stderr"])
-        cost = f"{percent(result.spent / result.exhaustive)} of scoring everything"
-    else:
-        if leader := analysis.leader(run):
-            best = f"{leader[0]} (so far)"
-            score = number(*run.mean_over(leader[0], tuple(run.weights)))
-        if run.picks:
-            cost = f"{duration(sum(pick['cost'] for pick in run.picks))} (estimated)"
-    return replace(row, state=state_word(run), progress=run.done, arm=best, score=score, cost=cost)
-
-
-def ago(moment: float) -> str:
-    """How long ago a time was, in words."""
-    seconds = time.time() - moment
-    if seconds < 2:
-        return "now"
-    return f"{duration(seconds)} ago"
-
-
-def score_of(run: Run, pick: Mapping[str, Any]) -> str:
-    """The score of a decision's cell with its error, if it is known."""
-    cell = cell_of(pick)
-    score = run.recorded.get(cell.arm, {}).get(cell.task)
-    return scored(score, without="open")

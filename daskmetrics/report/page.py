@@ -2,109 +2,104 @@
 
 The page loads nothing and sends nothing. Its content policy forbids every connection, and every
 script but two, which it names by their digests: BokehJS and `page.js`. No text is evaluated as
-code. Without JavaScript the page shows static figures.
+code.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import yaml
 
 from daskmetrics.answer import analysis
-from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.files import RunFolder, atomic_write
+from daskmetrics.core.files import atomic_write
 from daskmetrics.core.serialization import as_json
-from daskmetrics.core.telemetry import read_samples
-from daskmetrics.report import _terminal as terminal
-from daskmetrics.report._format import number, template
-from daskmetrics.report._run import Run
+from daskmetrics.report._format import NO_PICTURES, number, template
+from daskmetrics.report._quantities import (
+    LINES,
+    METRICS,
+    SCORES,
+    decisions,
+    drawn_arms,
+    expectation_of,
+    fields,
+    suite_of,
+)
+from daskmetrics.report._run import Run, status_rows
 from daskmetrics.report._sections import folded_tables, tables
-from daskmetrics.report.plots import need_matplotlib
 
 if TYPE_CHECKING:
-    from daskmetrics.report.plots.figures import Picture
+    from bokeh.plotting import figure
 
 GENERATOR = f"daskmetrics {version('daskmetrics')}"
-EMBEDDED = 1_000_000  # bytes of static figures within the page, for readers without JavaScript
 MOST_ROWS = 200  # of the leaderboard: the page of thousands of candidates stays small
 POLICY = (
     "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; style-src"
     " 'unsafe-inline'"
 )
+MANY = 2000  # arms from which on errors of metrics are left out, for the size of the page
+CAPTIONS = {
+    "map": (
+        "Training steps from left to right, layers from below (0 is the embedding). Star: the best;"
+        " circle: the last layer; grey: no value."
+    ),
+    "lines": (
+        "Along the layers, with standard errors: a line for each task of a single checkpoint, for"
+        " each of several models, or for a few checkpoints of a model, later ones lighter."
+    ),
+    "comparison": (
+        "Each point is a candidate: does one quantity say what the other is? A metric that predicts"
+        " the score would show a line. Selected ones are selected in every figure."
+    ),
+    "search": (
+        "The greatest mean score among the candidates scored on every task so far, and "
+        "every decision at the score that its candidate is expected to have by now."
+    ),
+    "losses": "Mean loss on one batch that is the same for all checkpoints of a model.",
+}
+OF_ARMS = {"map", "lines", "comparison"}
+BEST_READOUT = " Each layer is shown with its best readout, by the mean score."
 
 
 def write_page(run: Run, vectors: bool = False) -> Path:
-    """Write ``report/index.html`` and its figures, unless they are newer than the journal; returns
-    the page's path.
+    """Write ``report/index.html`` and its figures, and return the page's path.
 
     With ``vectors`` the figures are written as SVG files, too.
     """
     folder = run.folder.report
     folder.mkdir(exist_ok=True)
-    index = folder / "index.html"
-    if _is_fresh(index, run) and not vectors:
-        return index
-    pictures: list[Picture] = []
+    pictures: list[str] = []
     if find_spec("matplotlib") is not None:
-        from daskmetrics.report.plots import figures
+        from daskmetrics.report.figures import NAMES, image
+        from daskmetrics.report.figures import pictures as pictures_of
 
-        pictures += figures.pictures(run)
         # delete the files of figures that the run no longer has; other files are not ours
-        for name in (figures.NAMES | figures.EARLIER) - {picture.name for picture in pictures}:
+        for name in NAMES:
             for kind in ("png", "svg"):
                 (folder / f"{name}.{kind}").unlink(missing_ok=True)
-    for picture in pictures:
-        atomic_write(folder / f"{picture.name}.png", picture.png)
-        if vectors:
-            atomic_write(folder / f"{picture.name}.svg", picture.svg)
+        for name, picture in pictures_of(run).items():
+            pictures.append(name)
+            for kind in ("png", "svg")[: 1 + vectors]:
+                atomic_write(folder / f"{name}.{kind}", image(picture, kind))
     answer = run.result and run.answer
     summary = {"name": run.start.name, "finished": run.finished, "answer": answer}
     atomic_write(folder / "summary.json", as_json(summary))
-    return atomic_write(index, page(run, pictures))
+    return atomic_write(folder / "index.html", page(run, pictures))
 
 
-def write_map_figure(folder: RunFolder) -> Path:
-    """Write the one figure that a map has, what its workers used; ConfigError if there is nothing
-    to draw.
-    """
-    if len(samples := read_samples(folder.telemetry)) < 2:
-        raise ConfigError(
-            f"'{folder.path}' has no telemetry: the map was too short, or ran in one process."
-        )
-    need_matplotlib()
-    from daskmetrics.report.plots.figures import telemetry
-
-    folder.report.mkdir(exist_ok=True)
-    return atomic_write(folder.report / "telemetry.png", telemetry(samples).png)
-
-
-def _is_fresh(page: Path, run: Run) -> bool:
-    """Whether this version wrote the page after the last line of the journal, with pictures if
-    matplotlib is there.
-    """
-    if not page.is_file() or page.stat().st_mtime_ns <= run.folder.journal.stat().st_mtime_ns:
-        return False
-    with page.open(encoding="utf-8") as file:
-        head = file.read(1000)
-    drawn = any(page.parent.glob("*.png")) or find_spec("matplotlib") is None
-    return f'content="{GENERATOR}"' in head and drawn
-
-
-def page(run: Run, pictures: Sequence[Picture]) -> str:
-    """The page as HTML with its figures; it loads nothing."""
+def page(run: Run, pictures: Sequence[str]) -> str:
+    """The page as HTML, which loads nothing; ``pictures`` names the files of figures beside it."""
     from bokeh.core.json_encoder import serialize_json
     from bokeh.resources import Resources
-
-    from daskmetrics.report.plots.interactive import figures
 
     drawn = figures(run)
     scripts = [files("daskmetrics.report").joinpath("page.js").read_text(encoding="utf-8")]
@@ -113,44 +108,95 @@ def page(run: Run, pictures: Sequence[Picture]) -> str:
         library = Resources(mode="inline", minified=True, components=["bokeh"])
         scripts.insert(0, library.js_raw[0])
         # no text of a run can end the element that holds it
-        data = serialize_json(drawn.data).replace("<", "\\u003c")
+        data = serialize_json(drawn["data"]).replace("<", "\\u003c")
     # how a content policy names a script
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()) for text in scripts]
     named = " ".join(f"'sha256-{digest.decode()}'" for digest in digests)
-    embedded, remaining = set(), EMBEDDED
-    for picture in pictures:  # those that fit into the page; the others are beside it
-        if len(picture.png) <= remaining:
-            embedded.add(picture.name)
-            remaining -= len(picture.png)
     of_answer = tables(run.answer) if run.result else []
+    # what a repetition needs; not all of the configuration: a profile may hold what is secret
+    settings: dict[str, object] = {"name": run.start.name, "key": run.start.key}
+    settings |= {name: run.config[name] for name in ("seed", "corpus", "protocol", "search")}
+    if protocols := run.tree.attrs.get("protocols"):
+        settings["protocol of each model"] = protocols
+    settings["versions"] = dict(run.start.environment)
     return template("page.html").render(
         run=run,
         best=run.result and run.best(),
         tables={table.title: replace(table, title="") for table in of_answer},
         folded=folded_tables(run),
-        analysis=analysis,
-        terminal=terminal,
+        failures=analysis.failures(run),
         number=number,
         board=run.leaderboard() if run.recorded else None,
         most_rows=MOST_ROWS,
+        status=dict(status_rows(run)),
         figures=drawn,
         data=data,
         scripts=scripts,
         policy=f"{POLICY}; script-src {named}",
         pictures=pictures,
-        embedded=embedded,
-        about=_settings(run),
+        no_pictures=NO_PICTURES,
+        about=yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
         generator=GENERATOR,
         version=run.start.environment["daskmetrics"],
     )
 
 
-def _settings(run: Run) -> str:
-    """What a repetition of the run needs, as YAML."""
-    settings: dict[str, object] = {"name": run.start.name, "key": run.start.key}
-    # not all of the configuration: a profile may hold what a reader must not see
-    settings |= {name: run.config[name] for name in ("seed", "corpus", "protocol", "search")}
-    if protocols := run.tree.attrs.get("protocols"):
-        settings["protocol of each model"] = protocols
-    settings["versions"] = dict(run.start.environment)
-    return yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+def figures(run: Run) -> Mapping[str, Any]:
+    """The interactive figures of a page, empty if the run has no data: their captions by name, the
+    quantities and models to choose from, those that are shown first, and the data that its script
+    needs to draw and to change them.
+    """
+    from bokeh.document import Document
+
+    from daskmetrics.dashboard import drawing
+
+    suites, path = analysis.suites(run), analysis.path_of(run)
+    arms = drawn_arms(run, suites)
+    expectation = expectation_of(run) if suites else None
+    quantities = fields(run, arms, expectation) if suites else []
+    # a metric or, without metrics, another quantity is compared with the one that is shown first
+    others = [quantity for quantity in quantities[1:] if quantity.group != SCORES]
+    others.sort(key=lambda quantity: quantity.group != METRICS)
+    drawn: list[figure] = []
+    if quantities:
+        shown, against = quantities[0], next(iter(others), quantities[0])
+        columns = {"value": shown.values, "error": shown.errors, "against": against.values}
+        source = drawing.arms_source(arms, suites, **columns)
+        if any(len(suite.revisions) > 1 for suite in suites):
+            drawn.append(drawing.heat_map(source, suite_of(run), analysis.marks(run)))
+        drawn.append(drawing.layer_lines())
+    if others:
+        drawn.append(drawing.comparison(source, suites, shown.label, against.label))
+    if suites and path.points:
+        drawn.append(drawing.search_path(decisions(path, expectation), path.unit, path.default))
+    if losses := analysis.losses(run):
+        drawn.append(drawing.training_loss(losses))
+    if not drawn:
+        return {}
+    document = Document()
+    for fig in drawn:
+        document.add_root(fig)
+    roots = {fig.id: f"figure-{fig.name}" for fig in drawn}
+    if len(arms) > MANY:
+        for quantity in quantities:
+            if quantity.group == METRICS:
+                quantity.errors[:] = np.nan
+    captions = {fig.name: CAPTIONS[fig.name] for fig in drawn}
+    if any(len(suite.readouts) > 1 for suite in suites):
+        for name in captions.keys() & OF_ARMS:
+            captions[name] += BEST_READOUT
+    return {
+        "captions": captions,
+        "fields": quantities,
+        "models": [suite.model for suite in suites],
+        "shown": quantities[0].name if quantities else "",
+        "against": others[0].name if others else "",
+        "data": {
+            "documents": {"all": document.to_json(deferred=False)},
+            "item": {"docid": "all", "roots": roots, "root_ids": list(roots)},
+            "fields": [quantity.as_json() for quantity in quantities],
+            "models": {suite.model: drawing.axes_of(suite) for suite in suites},
+            "tasks": list(run.tasks)[:LINES],
+            "colours": drawing.COLOURS,
+        },
+    }

@@ -12,8 +12,8 @@ import asyncio
 import hmac
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 from tornado.httpserver import HTTPServer
@@ -21,11 +21,12 @@ from tornado.netutil import bind_sockets
 from tornado.web import Application, HTTPError, RequestHandler
 
 from daskmetrics.answer import analysis
+from daskmetrics.answer.recorded import cell_of
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.report import _compare as compare
 from daskmetrics.report import _format as formats
-from daskmetrics.report import _terminal as terminal
 from daskmetrics.report import overview
+from daskmetrics.report._run import status_rows
 from daskmetrics.report.overview import RunCollection
 
 INTERVAL = 3  # seconds between two looks of an open page
@@ -48,70 +49,15 @@ POLICY = (
 )
 
 
-class RunServer:
-    """Serves the runs of a folder until it is closed.
-
-    Parameters
-    ----------
-    runs : RunCollection
-    port : int
-        0 takes any that is free.
-
-    Raises
-    ------
-    ConfigError
-        If another process uses the port.
-    """
-
-    def __init__(self, runs: RunCollection, port: int = 0) -> None:
-        self.runs, self.token = runs, secrets.token_urlsafe(24)
-        self._pool = ThreadPoolExecutor(1)
-        try:
-            sockets = bind_sockets(port, "127.0.0.1", family=socket.AF_INET)
-        except OSError as error:
-            raise ConfigError(
-                f"Port {port} cannot be used: {error.strerror}. Choose another with --port."
-            ) from None
-        self._http = HTTPServer(self._application())
-        self._http.add_sockets(sockets)
-        self.link = f"http://127.0.0.1:{sockets[0].getsockname()[1]}/{self.token}/"
-
-    def _application(self) -> Application:
-        options = {"server": self}
-        name = "([^/]+)"
-        pages = [
-            ("/([^/]*)/", _ListPage, options),
-            (f"/([^/]*)/run/{name}", _RunPage, options),
-            ("/([^/]*)/compare", _ComparePage, options),
-            (f"/([^/]*)/report/{name}/{name}", _ReportFile, options),
-        ]
-        return Application(
-            pages,
-            default_handler_class=_Missing,
-            default_handler_args=options,
-            log_function=lambda handler: None,
-        )
-
-    async def read(self, work: Callable[[], Any]) -> Any:
-        """Do what reads files in the one thread that may."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
-
-    def close(self) -> None:
-        """Stop to listen, and end the thread."""
-        self._http.stop()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-
 class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed without its types
-    """What all pages share: the token, the headers, errors as short pages."""
+    """All pages, below the token; errors are short pages."""
 
-    def initialize(self, server: RunServer) -> None:
-        self.server = server
+    def initialize(self, runs: RunCollection, token: str, pool: Executor) -> None:
+        self.runs, self.token, self.pool = runs, token, pool
 
     def prepare(self) -> None:
-        if not hmac.compare_digest(
-            self.request.path.split("/")[1].encode(), self.server.token.encode()
-        ):
+        token = self.request.path.split("/")[1]
+        if not hmac.compare_digest(token.encode(), self.token.encode()):
             raise HTTPError(403)
 
     def set_default_headers(self) -> None:
@@ -125,73 +71,72 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
         self.set_header("Content-Type", "text/plain; charset=utf-8")
         self.finish(reasons.get(status_code, "There is no such page."))
 
-    async def show(self, values: Callable[[], Mapping[str, Any]], up: str) -> None:
-        """Fill the template; what cannot be read becomes a page with the reason."""
+    async def get(self, path: str) -> None:
+        match path.split("/")[1:]:
+            case ["report", name, file]:
+                await self._in_pool(self._send_file, name, file)
+            case [""] | ["compare"] | ["run", _] as parts:
+                nonce = secrets.token_urlsafe(12)
+                self.set_header("Content-Security-Policy", POLICY.format(nonce))
+                self.finish(await self._in_pool(self._page, parts, nonce))
+            case _:
+                raise HTTPError(404)
 
-        def page(nonce: str) -> str:
-            try:
-                shown = {"problem": None, **values()}
-            except overview.UNREADABLE as error:
-                if isinstance(error, ConfigError):
-                    self.set_status(404)
-                shown = {"problem": overview.reason(error), "title": "daskmetrics"}
-            empty = dict.fromkeys(("rows", "run", "tables"))
-            return formats.template("serve.html").render(
-                {**empty, **shown},
-                up=up,
-                nonce=nonce,
-                interval=INTERVAL,
-                ago=overview.ago,
-                terminal=terminal,
-            )
+    async def _in_pool(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
 
-        nonce = secrets.token_urlsafe(12)
-        self.set_header("Content-Security-Policy", POLICY.format(nonce))
-        self.finish(await self.server.read(lambda: page(nonce)))
+    def _send_file(self, name: str, file: str) -> None:
+        try:
+            path = self.runs.file_of_report(name, file)
+        except ConfigError:
+            path = None
+        if path is None or path.suffix not in FILES:
+            raise HTTPError(404)
+        self.set_header("Content-Type", FILES[path.suffix])
+        self.write(path.read_bytes())
 
+    def _page(self, parts: Sequence[str], nonce: str) -> str:
+        """The filled template; what cannot be read becomes a page with the reason."""
+        values: dict[str, Any] = dict.fromkeys(("problem", "rows", "run", "tables"))
+        try:
+            match parts:
+                case ["run", name]:
+                    values |= self._of_run(name)
+                case ["compare"]:
+                    values |= self._of_comparison()
+                case _:
+                    values |= {"title": f"Runs in {self.runs.folder}", "rows": self.runs.rows()}
+        except overview.UNREADABLE as error:
+            if isinstance(error, ConfigError):
+                self.set_status(404)
+            values |= {"problem": overview.reason(error), "title": "daskmetrics"}
+        up = "../" * (len(parts) - 1)
+        page = formats.template("serve.html")
+        return page.render(values, up=up, nonce=nonce, interval=INTERVAL)
 
-class _Missing(_Page):
-    def get(self, *path: str) -> None:
-        raise HTTPError(404)
-
-
-class _ListPage(_Page):
-    def get(self, token: str) -> Awaitable[None]:
-        runs = self.server.runs
-        return self.show(lambda: {"title": f"Runs in {runs.folder}", "rows": runs.rows()}, up="")
-
-
-class _RunPage(_Page):
-    def get(self, token: str, name: str) -> Awaitable[None]:
-        return self.show(lambda: self._values(name), up="../")
-
-    def _values(self, name: str) -> dict[str, Any]:
-        run = self.server.runs.run(name)
+    def _of_run(self, name: str) -> dict[str, Any]:
+        run = self.runs.run(name)
+        report = self.runs.file_of_report(name, "index.html")
+        decisions = []
+        for pick in reversed(run.picks[-LATEST:]):
+            cell = cell_of(pick)
+            score = run.recorded.get(cell.arm, {}).get(cell.task)
+            decisions.append((pick, cell, formats.scored(score, without="open")))
         return {
             "title": name,
             "run": run,
-            "progress": run.done,
-            "report": (
-                self.server.runs.file_of_report(name, "index.html")
-                and f"../report/{name}/index.html"
-            ),
-            "latest": [
-                (pick, overview.score_of(run, pick)) for pick in reversed(run.picks[-LATEST:])
-            ],
+            "status": dict(status_rows(run)),
+            "report": report and f"../report/{name}/index.html",
+            "latest": decisions,
             "scores": run.result and compare.scores({name: run}),
             "failures": analysis.failures(run),
         }
 
-
-class _ComparePage(_Page):
-    def get(self, token: str) -> Awaitable[None]:
-        return self.show(self._values, up="")
-
-    def _values(self) -> dict[str, Any]:
+    def _of_comparison(self) -> dict[str, Any]:
         names = list(dict.fromkeys(self.get_query_arguments("run")))
         if len(names) < 2:
             raise ConfigError("Choose two or more runs to compare.")
-        chosen = {name: self.server.runs.run(name) for name in names}
+        chosen = {name: self.runs.run(name) for name in names}
         tables = {"Results": compare.answers(chosen)}
         if any(run.result for run in chosen.values()):
             tables["Scores of the recommended candidates"] = compare.scores(chosen)
@@ -199,23 +144,29 @@ class _ComparePage(_Page):
         return {"title": f"Comparison of {', '.join(names)}", "tables": tables}
 
 
-class _ReportFile(_Page):
-    async def get(self, token: str, name: str, file: str) -> None:
-        try:
-            path = await self.server.read(lambda: self.server.runs.file_of_report(name, file))
-        except ConfigError:
-            raise HTTPError(404) from None
-        if path is None or path.suffix not in FILES:
-            raise HTTPError(404)
-        self.set_header("Content-Type", FILES[path.suffix])
-        self.finish(await self.server.read(path.read_bytes))
-
-
 async def serve(runs: RunCollection, port: int, on_start: Callable[[str], None]) -> None:
-    """Serve the runs until this is cancelled; ``on_start`` is called with the link."""
-    server = RunServer(runs, port)
+    """Serve the runs until this is cancelled; ``on_start`` is called with the link.
+
+    Port 0 takes any that is free.
+
+    Raises
+    ------
+    ConfigError
+        If another process uses the port.
+    """
     try:
-        on_start(server.link)
+        sockets = bind_sockets(port, "127.0.0.1", family=socket.AF_INET)
+    except OSError as error:
+        raise ConfigError(
+            f"Port {port} cannot be used: {error.strerror}. Choose another with --port."
+        ) from None
+    token, pool = secrets.token_urlsafe(24), ThreadPoolExecutor(1)
+    options = {"runs": runs, "token": token, "pool": pool}
+    server = HTTPServer(Application([("/(.*)", _Page, options)], log_function=lambda page: None))
+    server.add_sockets(sockets)
+    try:
+        on_start(f"http://127.0.0.1:{sockets[0].getsockname()[1]}/{token}/")
         await asyncio.Event().wait()
     finally:
-        server.close()
+        server.stop()
+        pool.shutdown(wait=False, cancel_futures=True)

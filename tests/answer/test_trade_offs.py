@@ -12,7 +12,6 @@ from click.testing import CliRunner
 from daskmetrics.answer.trade_offs import ArmCost, on_front
 from daskmetrics.cli import main
 from daskmetrics.core.errors import DataError
-from daskmetrics.report import trade_offs_text
 from daskmetrics.report._sections import trade_offs_table
 from daskmetrics.report.page import page
 
@@ -82,7 +81,7 @@ def test_costs_of_an_older_run_are_assumed_and_said_to_be(a_run):
     )
     flops = tokens * layer * (24 * width**2 + 4 * width * tokens)
     assert cost == ArmCost(layer, 12 * width**2 * layer, None, tokens, flops, width, 4 * width)
-    text = trade_offs_text(run)
+    text = trade_offs_table(run.trade_offs()).as_text(132)
     assert "12 width² weights a block" in text and "unknown" in text
     assert "256 tokens" in text and "the greatest length" in text
 
@@ -139,8 +138,8 @@ def test_page_has_the_table(run):
 
 def test_the_panels_are_of_the_costs_that_differ(run):
     pytest.importorskip("matplotlib")
-    from daskmetrics.report.plots.figures import trade_off_panels
-    from daskmetrics.report.plots.quantities import COST_NAMES
+    from daskmetrics.report._quantities import COST_NAMES
+    from daskmetrics.report.figures import trade_offs as trade_off_panels
 
     found = run.trade_offs()
     assert [ax.get_xlabel() for ax in trade_off_panels(found).axes] == list(COST_NAMES.values())[

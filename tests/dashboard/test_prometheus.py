@@ -25,7 +25,6 @@ def test_units_scores_cost_workers_and_training_are_published():
         "cost_spent_seconds",
         "eta_seconds",
         "workers",
-        "busy_ratio",
         "training_loss_nats",
     }
     assert [sample.value for sample in families["training_loss_nats"].samples] == [2.0]

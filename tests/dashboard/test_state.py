@@ -18,7 +18,7 @@ from daskmetrics.core.events import (
 )
 from daskmetrics.core.names import Suite
 from daskmetrics.core.results import Measured, Scored, Trained
-from daskmetrics.dashboard._pages import current_quantity, progress_of
+from daskmetrics.dashboard._pages import current_quantity
 from daskmetrics.dashboard._state import (
     LATEST,
     MEAN,
@@ -221,4 +221,3 @@ def test_a_run_without_metrics_shows_its_scores():
     live.receive([UnitsPlanned({"measure": 0}), record("measure", "a@step0", value)], 0.0)
     assert set(live.names()) == {"Search", "Scores"}
     assert current_quantity(live) == SCORED and np.isnan(live.values(SCORED)).all()
-    assert progress_of(live) == []

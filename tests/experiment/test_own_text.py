@@ -112,7 +112,7 @@ def test_a_run_without_metrics_searches_at_once_and_adds_metrics_later(
     assert not any(record.value.size for record in run.records if record.kind == "measure")
     assert len(run.recorded) == len(bare.arms) and run.answer.confirmed
     assert not run.metrics and len(run.scores) == 3
-    assert run.headline.startswith("a, ") and "none: the run has no metrics" in status_text(run)
+    assert ": a, " in repr(run) and "none: the run has no metrics" in status_text(run)
     assert "no metrics" in write_page(run).read_text(encoding="utf-8")
     assert "metric" not in explain_text(run, str(run.best().arm))
     assert all(size.weights for size in run.trade_offs().sizes.values())

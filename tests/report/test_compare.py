@@ -12,8 +12,7 @@ from daskmetrics.cli import main
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell
 from daskmetrics.experiment.score_tables import KnownScore, published
-from daskmetrics.report import Run
-from daskmetrics.report import compare_text as compared_text
+from daskmetrics.report import Run, compare_tables
 from tests.report.conftest import Story, make_run
 
 
@@ -22,7 +21,8 @@ def invoke(*words: object):
 
 
 def compare_text(run, other):
-    return " ".join(compared_text(run, other, compare_runs(run, other)).split())
+    tables = compare_tables(run, other, compare_runs(run, other))
+    return " ".join("\n".join(table.as_text(100) for table in tables).split())
 
 
 def test_two_runs_side_by_side(finished, a_run):

@@ -143,8 +143,7 @@ def test_the_plot_draws_every_mean_once_on_the_given_axes(revisions):
     board, given = Leaderboard.of(scores, {"a": 1.0}), pyplot.figure().subplots()
     ax = board.plot(given)
     assert ax is given
-    side = 1 if len(revisions) == 1 else 0
-    drawn = np.concatenate([np.asarray(bar[0].get_data()[side], float) for bar in ax.containers])
+    drawn = np.concatenate([np.asarray(bar[0].get_ydata(), float) for bar in ax.containers])
     np.testing.assert_allclose(np.sort(drawn), np.sort([each.mean for each in board.arms]))
     assert board.plot() is not given
     pyplot.close("all")
@@ -157,7 +156,7 @@ def test_without_a_mean_there_is_nothing_to_draw():
 
 
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("daskmetrics.report.plots.find_spec", lambda name: None)
+    monkeypatch.setattr("daskmetrics.report._format.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"daskmetrics\[plot\]"):
         Leaderboard.of({arms(0)[0]: {"a": score(0.3)}}, {"a": 1.0}).plot()
 

@@ -41,9 +41,11 @@ def test_the_journal_is_printed_line_by_line(finished):
     code, out = call("runs", "journal", finished.folder.path)
     lines = out.splitlines()
     assert code == 0 and len(lines) == len(finished.entries)
-    assert lines[0].split()[:3] == ["2", "start", "demo:"]
+    assert lines[0].split()[:3] == ["2", "start", "demo"]
     assert lines[-1].split()[:2] == ["64", "finished"]
-    assert any("measure tiny@step0  error: ValueError: <script>" in line for line in lines)
+    assert any(
+        "measure tiny@step0 error" in line and "ValueError: <script>" in line for line in lines
+    )
     assert "\x1b" not in out
 
 
@@ -70,7 +72,7 @@ def test_the_journal_takes_every_type_that_exists_also_where_it_has_no_such_entr
     assert (f"no entry of type {kind}" not in out) == has
 
 
-def test_every_type_of_entry_is_described_in_words(a_run):
+def test_every_type_of_entry_is_one_line_that_is_not_too_long(a_run):
     run = a_run()
     more = (
         attempt_failed(),
@@ -80,8 +82,8 @@ def test_every_type_of_entry_is_described_in_words(a_run):
         UsageMeasured({"x" * 1000: {}}),
     )
     out = log.journal_text(log.journal_lines(add(run, *more).folder))
-    assert "tiny@step1  death on tls://1.2.3.4:5 (not its fault): the worker died" in out
-    assert "1 failed units are tried again" in out and "tiny@step1 metrics" in out
+    for text in ("tls://1.2.3.4:5", "the worker died", '["k"]', "tiny@step1 metrics"):
+        assert text in out
     assert max(map(len, out.splitlines())) < 500
 
 
@@ -108,21 +110,16 @@ def test_the_log_of_a_unit_has_its_attempts_with_tracebacks_and_its_result(a_run
     for wanted in ("small@step8", key):
         code, out = call("runs", "logs", run.folder.path, wanted)
         assert code == 0
-        assert "exception on tls://1.2.3.4:5: ZeroDivisionError: no" in out
+        assert '"fault": "exception"' in out and "} ZeroDivisionError: no" in out
         assert '          File "x.py", line 3, in f' in out
-        assert "measure small@step8  error: ValueError" in out
+        assert "measure small@step8 error" in out
         assert "the last thing it said" in out and "another worker" not in out
 
 
 def test_a_unit_is_found_by_a_unique_beginning_of_its_name(finished):
-    units = {
-        log.UnitLog("abc", "m@step1"): 0,
-        log.UnitLog("abd", "m@step10"): 0,
-        log.UnitLog("xyz", "m@step1"): 0,
-    }
-    assert [unit.key for unit in log.find("m@step1", units)] == ["abc", "xyz"]
-    assert [unit.key for unit in log.find("abd", units)] == ["abd"]
-    assert [unit.key for unit in log.find("m@step10", units)] == ["abd"]
+    units = {"abc": "m@step1", "abd": "m@step10", "xyz": "m@step1"}
+    assert list(log.find("m@step1", units)) == ["abc", "xyz"]
+    assert list(log.find("abd", units)) == list(log.find("m@step10", units)) == ["abd"]
     with pytest.raises(ConfigError, match="matches 2 units: m@step1, m@step10"):
         log.find("m@", units)
     with pytest.raises(ConfigError, match="Did you mean 'm@step1"):

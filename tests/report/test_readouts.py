@@ -16,15 +16,14 @@ from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
 from daskmetrics.report import best_text, explain_text, frame
-from daskmetrics.report.page import page
-from daskmetrics.report.plots.interactive import figures
-from daskmetrics.report.plots.quantities import drawn_arms
+from daskmetrics.report._quantities import drawn_arms
+from daskmetrics.report.page import figures, page
 
 
 def test_the_answer_names_the_readout(read_out):
     best = read_out.best().arm
     assert best == read_out.leaderboard().arms[0].arm == Arm("encoder", "main", 2, "mean")
-    assert "encoder, layer 2, mean" in read_out.headline
+    assert "encoder, layer 2, mean" in repr(read_out)
 
 
 def test_terminal_page_and_json_say_what_each_choice_is_worth(read_out):
@@ -82,8 +81,8 @@ def test_no_two_arms_are_drawn_onto_one_place(read_out):
         assert means[arm] == max(mean for other, mean in means.items() if other.layer == arm.layer)
     assert [arm.readout for arm in drawn_arms(read_out, suites, "last,16d")] == ["last,16d"] * 4
     shown = figures(read_out)
-    assert "best readout" in shown.captions["lines"]
-    assert "best readout" not in figures(replace_readouts(read_out)).captions["lines"]
+    assert "best readout" in shown["captions"]["lines"]
+    assert "best readout" not in figures(replace_readouts(read_out))["captions"]["lines"]
 
 
 def replace_readouts(run):

@@ -83,7 +83,7 @@ def test_the_words_for_how_sure_it_is(finished):
     verdict = replace(finished.answer.verdict, overall=overall)
     answer = replace(finished.answer, sureness="a tie", probability=0.17, verdict=verdict)
     sure = answer_rows(answer)["Sure"]
-    assert sure.startswith("a tie: 17 % that no other is better") and "2 with too few" in sure
+    assert sure.startswith("a tie: 17 % chance") and "2 have too few" in sure
     assert answer_rows(replace(answer, sureness=None))["Sure"].startswith("17 %")
 
 
@@ -145,7 +145,7 @@ def test_the_text_of_an_unfinished_run_names_the_leader(a_run):
         assert "run the same command again to resume" in text(run) and "1 open" in text(run)
         assert f"the best of the {len(means)} scored so far" in text(run)
     assert "budget: 50 %" in status_text(run)
-    assert run.headline.startswith("unfinished, 10 of 10 checkpoints measured, 19 of 105 scores")
+    assert "10 done of 10 checkpoints, 19 of 105 scores" in repr(run)
     with Journal(run.folder.journal, run.folder.lock):
         assert "running, driven by process" in status_text(Run(run.folder.path))
 
@@ -154,7 +154,7 @@ def test_a_run_without_tasks(a_run):
     run = a_run(tasks=())
     for text in TEXTS:
         assert "none: the run has no tasks" in text(run)
-    assert run.headline == "finished, 10 of 10 checkpoints measured, no tasks"
+    assert "finished, 10 done of 10 checkpoints, none: the run has no tasks" in repr(run)
 
 
 def test_nothing_measured_yet(a_run):

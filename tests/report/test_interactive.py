@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pandas
 import pytest
 from bokeh.core.json_encoder import serialize_json
 from bokeh.document import Document
@@ -12,18 +11,15 @@ from bokeh.resources import Resources
 from daskmetrics.answer.analysis import path_of
 from daskmetrics.core.names import Suite
 from daskmetrics.dashboard import drawing
-from daskmetrics.report.page import EMBEDDED
-from daskmetrics.report.plots.interactive import MANY, figures
-from daskmetrics.report.plots.quantities import (
-    LINES,
+from daskmetrics.report._quantities import (
     METRICS,
     SCORES,
     Field,
     decisions,
     expectation_of,
     fields,
-    lines,
 )
+from daskmetrics.report.page import MANY, figures
 
 STEPS = tuple(f"step{1000 * i}" for i in range(144))
 GRID = tuple(Suite(name, STEPS, tuple(range(12)), 11) for name in ("small", "medium", "large"))
@@ -57,7 +53,7 @@ def test_the_figures_of_5184_arms_fit_into_a_page():
     size = len(serialize_json([document.to_json(deferred=False), plain]))
     library = Resources(mode="inline", minified=True, components=["bokeh"]).js_raw[0]
     tables = 500_000
-    assert size + len(library) + EMBEDDED * 4 / 3 + tables < LIMIT
+    assert size + len(library) + tables < LIMIT
 
 
 def test_a_sparse_field_names_its_arms_and_missing_values_are_null():
@@ -89,17 +85,6 @@ def test_the_quantities_of_a_run_are_what_it_recorded(finished):
     assert known["layers computed"].values[row] == arm.layer
 
 
-def test_a_line_has_the_values_and_errors_of_one_checkpoint():
-    suite = GRID[1]
-    values, errors = np.random.default_rng(0).normal(size=(2, 144 * 12))
-    drawn = drawing.layer_lines("m", lines([Field("m", METRICS, "", values, errors)], suite))
-    whole = drawn.select_one({"name": "curves"}).data
-    points = pandas.DataFrame(drawn.select_one({"name": "points"}).data)
-    assert whole["label"][0] == "0" and whole["label"][-1] == "143k"
-    assert len(whole["xs"]) == LINES and whole["ys"][-1] == values[-12:].tolist()
-    np.testing.assert_allclose(points["high"] - points["low"], 2 * points["error"])
-
-
 def test_every_decision_is_drawn_at_the_cost_spent_then(finished):
     path = path_of(finished)
     drawn = drawing.search_path(decisions(path, None), path.unit, path.default).renderers
@@ -109,4 +94,4 @@ def test_every_decision_is_drawn_at_the_cost_spent_then(finished):
 
 def test_a_run_without_data_has_no_figures(a_run):
     names = tuple(f"{model}@step{step}" for model in ("tiny", "small") for step in (0, 1, 2, 4, 8))
-    assert figures(a_run(tasks=(), failing=names, trained=False)) is None
+    assert figures(a_run(tasks=(), failing=names, trained=False)) == {}

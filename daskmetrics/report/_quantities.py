@@ -18,11 +18,9 @@ from daskmetrics.answer.trade_offs import ArmCost
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.outcomes import means_of
-from daskmetrics.core.steps import spread, step_label
 
 if TYPE_CHECKING:
     import pandas
-    import xarray
 
 SCORES, METRICS, COSTS = "Scores", "Label-free metrics", "Costs"
 #: The costs that figures show, by the attribute of `ArmCost`.
@@ -91,21 +89,6 @@ class Field:
             plain["e"] = _rounded(self.errors[chosen], 2)
         return plain
 
-    def plane(self, suite: Suite) -> xarray.Dataset:
-        """The ``value`` and the ``error`` of each checkpoint and layer, of a field of the arms of
-        this one model.
-        """
-        import xarray
-
-        shape = len(suite.revisions), len(suite.layers)
-        dims = ("checkpoint", "layer")
-        arrays = {
-            "value": (dims, self.values.reshape(shape)),
-            "error": (dims, self.errors.reshape(shape)),
-        }
-        places = {"checkpoint": list(suite.revisions), "layer": list(suite.layers)}
-        return xarray.Dataset(arrays, places, {"label": self.label})
-
 
 def _rounded(numbers: NDArray[np.float64], digits: int) -> list[float | None]:
     return [None if math.isnan(x) else float(f"{x:.{digits}g}") for x in numbers.tolist()]
@@ -142,38 +125,19 @@ def suite_of(run: RecordedRun, model: str | None = None, readout: str | None = N
     return suites[model]
 
 
-def shown_first(run: RecordedRun) -> list[Field]:
-    """What pictures show of one model: mean score and scores by task, or metrics while there are no
-    scores; only what has values.
+def shown_first(run: RecordedRun, suites: Sequence[Suite] = ()) -> list[Field]:
+    """What pictures show of models, by default of the best arm's: mean score and scores by task, or
+    metrics while there are no scores; only what has values.
     """
     if not analysis.suites(run):
         return []
-    arms = drawn_arms(run, [suite_of(run)])
+    arms = drawn_arms(run, suites or [suite_of(run)])
     shown = [task_field(run, task, arms) for task in run.tasks]
     if len(shown) > 1:
         shown = [mean_field(run, arms), *shown]
     if not run.recorded:
         shown = metric_fields(run, arms)
     return [field for field in shown if np.isfinite(field.values).any()][: LINES + 1]
-
-
-def lines(fields: Sequence[Field], suite: Suite) -> xarray.Dataset:
-    """What is drawn along the layers of a model: the first field at a few of its checkpoints, or
-    all fields of its only checkpoint. ``value`` and ``error`` (line, layer), and ``unmeasured``,
-    the number of checkpoints without a value.
-    """
-    import xarray
-
-    planes = [field.plane(suite) for field in fields]
-    by_checkpoint = planes[0]
-    if len(suite.revisions) == 1:
-        joined = xarray.concat(planes, "line", combine_attrs="drop").isel(checkpoint=0, drop=True)
-        return joined.assign_coords(line=[field.name for field in fields])
-    measured = by_checkpoint.value.notnull().any("layer")
-    revisions = spread(by_checkpoint.checkpoint[measured].values.tolist(), LINES)
-    chosen = by_checkpoint.sel(checkpoint=list(revisions)).rename(checkpoint="line")
-    chosen.attrs["unmeasured"] = int((~measured).sum())
-    return chosen.assign_coords(line=[step_label(name) for name in revisions])
 
 
 def fields(
@@ -265,10 +229,3 @@ def differing_costs(costs: Sequence[ArmCost]) -> list[str]:
     if "bytes" in names and all(cost.bytes == 4 * cost.dimensions for cost in costs):
         names.remove("bytes")
     return names
-
-
-def readout_note(run: RecordedRun) -> str:
-    """Which of several readouts of a layer its place in a figure shows."""
-    if all(len(suite.readouts) == 1 for suite in analysis.suites(run)):
-        return ""
-    return " Each layer is shown with its best readout, by the mean score."

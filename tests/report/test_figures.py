@@ -13,7 +13,7 @@ from daskmetrics.bandit import Pick
 from daskmetrics.core.names import Suite
 from daskmetrics.core.telemetry import TelemetrySample
 from daskmetrics.dashboard.drawing import LEAST_ERRORS, STAGES
-from daskmetrics.report.plots.quantities import METRICS, SCORES, Field, lines
+from daskmetrics.report._quantities import METRICS, SCORES, Field
 
 pytest.importorskip("matplotlib")
 
@@ -21,12 +21,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from daskmetrics.report.plots.figures import (
+from daskmetrics.report.figures import (
     MOST_LOSSES,
     NAMES,
     averaged,
     heat_maps,
+    image,
     layer_lines,
+    layer_points,
     pictures,
     read_losses,
     telemetry,
@@ -45,19 +47,17 @@ DEMO = [
 
 
 def test_the_pictures_of_a_finished_run_do_not_depend_on_when_they_are_made(finished):
-    first, second = ({each.name: each for each in pictures(finished)} for _ in range(2))
+    first, second = pictures(finished), pictures(finished)
     assert first.keys() == NAMES - {"telemetry"}  # a run of seconds has too few samples
-    for name, picture in first.items():
-        assert picture.title and picture.caption and picture.png == second[name].png
-    drawn = {name: first[name].svg for name in ("layers", "path")}
+    assert all(image(figure) == image(second[name]) for name, figure in first.items())
+    drawn = {name: image(first[name], "svg") for name in ("layers", "path")}
     assert all(ET.fromstring(text).tag.endswith("svg") for text in drawn.values())
-    assert b"mean score" in drawn["layers"] and drawn["path"] == second["path"].svg
+    assert b"mean score" in drawn["layers"] and drawn["path"] == image(second["path"], "svg")
 
 
 @pytest.mark.parametrize("decisions", [1, 15])
 def test_the_pictures_of_an_unfinished_search(a_run, decisions):
-    names = [picture.name for picture in pictures(a_run(decisions=decisions))]
-    assert {"layers", "path", "training"} <= set(names)
+    assert {"layers", "path", "training"} <= pictures(a_run(decisions=decisions)).keys()
 
 
 def overlapping(figure, monkeypatch):
@@ -93,9 +93,9 @@ def test_labels_do_not_overlap(suites, monkeypatch):
     ]
     fields.append(Field("z", METRICS, "tasks", np.full(len(values), np.nan), errors))
     marks = {"best": suite.arms()[0], "default": suite.arms()[-1]}
-    assert not overlapping(heat_maps(fields, suite, marks).figure, monkeypatch)
+    assert not overlapping(heat_maps(fields, suite, marks), monkeypatch)
     figure = Figure(layout="constrained")
-    layer_lines(figure.subplots(), lines(fields, suite))
+    layer_lines(figure.subplots(), layer_points(fields, suite.arms()))
     figure.legend(loc="outside right upper")
     assert not overlapping(figure, monkeypatch)
 
@@ -104,7 +104,8 @@ def test_what_has_no_value_is_named_and_noise_is_not_stretched():
     suite = Suite("m", ("main",), (0, 1, 2, 3), 3)
     values = np.array([0.5, np.nan, 0.501, np.nan])
     ax = Figure().subplots()
-    layer_lines(ax, lines([Field("t", SCORES, "", values, np.full(4, 0.01))], suite))
+    field = Field("t", SCORES, "", values, np.full(4, 0.01))
+    layer_lines(ax, layer_points([field], suite.arms()))
     assert ax.get_legend_handles_labels()[1] == ["t (no layer 1, 3)"]
     low, high = ax.get_ylim()
     assert high - low == pytest.approx(LEAST_ERRORS * 0.01)
@@ -117,7 +118,7 @@ def test_telemetry_has_a_line_of_the_processors_and_the_gpu_of_each_worker():
         TelemetrySample(at, {"0": {"cpu": at, "gpu": 50.0}, "10": {"cpu": 1.0}, "9": {}}, {})
         for at in (5.0, 10.0, 15.0, 500.0, 505.0)
     ]
-    processors, gpus = telemetry(samples).figure.axes
+    processors, gpus = telemetry(samples).axes
     assert [line.get_label() for line in processors.lines] == ["worker 0", "worker 10"]
     assert [line.get_label() for line in gpus.lines] == ["worker 0"]
     drawn = processors.lines[0].get_ydata()

@@ -1,0 +1,538 @@
+"""The figures of a run drawn with matplotlib: on axes for notebooks, as files for papers."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from itertools import cycle, pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
+
+from daskmetrics.answer import analysis
+from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.answer.trade_offs import TradeOffs
+from daskmetrics.core.errors import DataError, unknown
+from daskmetrics.core.files import atomic_write
+from daskmetrics.core.names import Arm, Suite
+from daskmetrics.core.steps import spread, step_label
+from daskmetrics.core.telemetry import TelemetrySample, read_samples
+from daskmetrics.dashboard.drawing import LAYER, LEAST_ERRORS, STAGES, span
+from daskmetrics.report._quantities import (
+    COST_NAMES,
+    LINES,
+    Field,
+    decisions,
+    differing_costs,
+    drawn_arms,
+    expectation_of,
+    mean_field,
+    metric_fields,
+    shown_first,
+    suite_of,
+    task_field,
+)
+
+NAMES = {"scores", "tradeoffs", "layers", "path", "training", "telemetry"}
+SCORE = "score"  # the mean over the tasks
+WIDTH, DPI = 10.0, 150  # inches; dots of each
+MOST_STEPS, MOST_LAYERS = 14, 7  # labels of a map
+MOST_LOSSES = 48  # points of a line of losses; more show only noise
+LOGARITHMIC = 20  # a cost whose greatest value is so many times its least positive one
+GAP = 4  # median intervals without a sample: the run was not running
+# of Okabe and Ito (2008), which can be distinguished without seeing all colours
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+Look = dict[str, Any]  # options of matplotlib, by name
+STYLE: Look = {
+    "font.size": 8.5,
+    "axes.titlesize": 8.5,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "0.9",
+    "axes.formatter.useoffset": False,
+    "svg.fonttype": "none",  # texts stay texts
+    "svg.hashsalt": "daskmetrics",  # the same figure gives the same bytes
+}
+ABOVE: Look = {"loc": "outside upper left", "ncols": 7}
+BESIDE: Look = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
+MARK: Look = {"linestyle": "none", "color": "white", "markeredgecolor": "black", "clip_on": False}
+#: name in the legend, and look of the arms that are marked on a map
+MARKS: Mapping[str, tuple[str, Look]] = {
+    "best": ("best candidate", {"marker": "*", "markersize": 11, **MARK}),
+    "default": ("last layer", {"marker": "o", "markersize": 6, **MARK}),
+}
+
+Losses = Sequence[tuple[int, float]]  # training step, nats per token or label
+Marks = Mapping[str, Arm]  # arms that are marked on every map: the ``best`` and the ``default`` one
+
+
+class Plots:
+    """The figures of a run, one panel each; `Run.plot` makes it.
+
+    Every method draws on the axes that it is given, or on those of a new figure, and returns them.
+    What can be drawn as ``what`` is ``score`` (the mean over all tasks, of the arms scored on every
+    one), a task, or a metric.
+
+    Parameters
+    ----------
+    run : Run
+
+    Examples
+    --------
+    >>> run.plot.layers("prompt_entropy").set_title("Entropy")  # doctest: +SKIP
+    """
+
+    def __init__(self, run: RecordedRun) -> None:
+        self._run = run
+
+    def layers(
+        self,
+        what: str = SCORE,
+        model: str | None = None,
+        ax: Axes | None = None,
+        readout: str | None = None,
+    ) -> Axes:
+        """A quantity along the layers of a model, with standard errors: one line for each of at
+        most eight checkpoints. The score of a single checkpoint has a line for each task, and of
+        several models with one checkpoint each has a line.
+
+        The legend names the layers without a value, and the axis spans at least some errors.
+
+        Parameters
+        ----------
+        what : str
+            ``score``, or the name of a task or a metric.
+        model : str, optional
+            By default the model of the best arm, or the last one.
+        ax : matplotlib.axes.Axes, optional
+        readout : str, optional
+            Name of a readout, such as ``last,256d``; by default of each layer the one with the best
+            mean score.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+
+        Raises
+        ------
+        ConfigError
+            If there is no such model, task, metric or readout, or if matplotlib is not installed.
+        DataError
+            If nothing is measured yet.
+
+        Examples
+        --------
+        >>> run.plot.layers()  # doctest: +SKIP
+        """
+        suites = _lined_up(self._run, model, readout)
+        shown = self._shown(what, suites, readout)
+        ax = axes_for(ax)
+        layer_lines(ax, layer_points(shown, drawn_arms(self._run, suites, readout)))
+        ax.set_title(f"{shown[0].name}, {', '.join(suite.model for suite in suites)}")
+        ax.legend(**BESIDE)
+        return ax
+
+    def heatmap(
+        self,
+        what: str = SCORE,
+        model: str | None = None,
+        ax: Axes | None = None,
+        readout: str | None = None,
+    ) -> Axes:
+        """A quantity of a model by checkpoint (from left to right) and layer (from below).
+
+        Parameters, result and errors are those of `layers`.
+
+        Examples
+        --------
+        >>> run.plot.heatmap("stdlib:order")  # doctest: +SKIP
+        """
+        suite = suite_of(self._run, model, readout)
+        shown, *_ = self._shown(what, [suite], readout)
+        ax = axes_for(ax)
+        heat_map(ax, shown, suite, analysis.marks(self._run))
+        return ax
+
+    def search(self, ax: Axes | None = None) -> Axes:
+        """The best mean score so far by what the search has spent, and every decision at the score
+        that its arm is expected to have by now.
+
+        Parameters, result and errors are those of `layers`.
+
+        Examples
+        --------
+        >>> run.plot.search()  # doctest: +SKIP
+        """
+        if not self._run.picks:
+            raise self._nothing("search")
+        ax = axes_for(ax)
+        search_path(ax, self._run)
+        ax.legend(loc="best")
+        return ax
+
+    def tradeoff(self, cost: str = "layers", ax: Axes | None = None) -> Axes:
+        """Mean score against what arms take, with the line of the best score at each cost.
+
+        Parameters, result and errors are those of `layers`, beside
+
+        cost : {"layers", "parameters", "flops", "dimensions", "bytes"}
+
+        Examples
+        --------
+        >>> run.plot.tradeoff("flops")  # doctest: +SKIP
+        """
+        if cost not in COST_NAMES:
+            raise unknown("cost", cost, COST_NAMES)
+        compared = self._run.trade_offs()
+        ax = axes_for(ax)
+        trade_off(ax, compared, cost)
+        ax.set_ylabel("mean score")
+        ax.legend(loc="best")
+        return ax
+
+    def _shown(self, name: str, suites: Sequence[Suite], readout: str | None) -> list[Field]:
+        """A quantity of the arms of models, and of the mean score those of several tasks, too."""
+        run = self._run
+        metrics = analysis.metrics(run)
+        if name not in (SCORE, *run.tasks, *metrics):
+            raise unknown("quantity", name, [SCORE, *run.tasks, *metrics])
+        arms = drawn_arms(run, suites, readout)
+        if name == SCORE:
+            shown = [mean_field(run, arms)]
+            if len(run.tasks) > 1:  # the mean of one task is its score
+                shown += [task_field(run, task, arms) for task in run.tasks][:LINES]
+        elif name in run.tasks:
+            shown = [task_field(run, name, arms)]
+        else:
+            shown = [field for field in metric_fields(run, arms) if field.name == name]
+        if np.isnan(shown[0].values).all():
+            raise self._nothing(name)
+        return shown
+
+    def _nothing(self, what: str) -> DataError:
+        return DataError(
+            f"The run in '{self._run.folder.path}' has no {what} yet, so there is nothing to draw."
+        )
+
+
+def _lined_up(
+    run: RecordedRun, model: str | None = None, readout: str | None = None
+) -> list[Suite]:
+    """The models that have lines along the layers: all, if each has a single checkpoint and none is
+    chosen, else one.
+    """
+    chosen = suite_of(run, model, readout)
+    suites = analysis.suites(run)
+    if model or readout or any(len(suite.revisions) > 1 for suite in suites):
+        return [chosen]
+    return list(suites)
+
+
+def axes_for(ax: Axes | None) -> Axes:
+    """The axes to draw on; without any, those of a new figure that a notebook shows by itself."""
+    if ax is not None:
+        return ax
+    from matplotlib import pyplot
+
+    with rc_context(STYLE):
+        axes: Axes = pyplot.subplots(figsize=(0.7 * WIDTH, 3.2), layout="constrained")[1]
+    return axes
+
+
+# one panel each
+
+
+@rc_context(STYLE)
+def heat_map(ax: Axes, field: Field, suite: Suite, marks: Marks) -> None:
+    """A quantity of one model by checkpoint and layer."""
+    # by their numbers: names of checkpoints have no places, and layers may be far apart
+    values = field.values.reshape(len(suite.revisions), len(suite.layers)).T
+    ax.set_facecolor("0.92")  # of what has no value
+    ax.grid(visible=False)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    drawn = ax.imshow(values, cmap="cividis", origin="lower", aspect="auto")
+    bar: Look = {"label": field.units or field.name, "ticks": MaxNLocator(4), "pad": 0.02}
+    ax.figure.colorbar(drawn, ax=ax, **bar)
+    rows = range(0, len(suite.layers), -(-len(suite.layers) // MOST_LAYERS))
+    ax.set_yticks(rows, [str(suite.layers[row]) for row in rows])
+    columns = range(0, len(suite.revisions), -(-len(suite.revisions) // MOST_STEPS))
+    ax.set_xticks(columns, [step_label(suite.revisions[column]) for column in columns])
+    title = f"{field.name}, {suite.model}"
+    if np.isfinite(field.errors).any():
+        title += f" (standard error {np.nanmedian(field.errors):.2g})"
+    ax.set(xlabel="training step", ylabel="layer", title=title)
+    for name, arm in marks.items():
+        if arm.checkpoint in suite.checkpoints() and arm.layer in suite.layers:
+            at = suite.revisions.index(arm.revision), suite.layers.index(arm.layer)
+            label, look = MARKS[name]
+            ax.plot(*at, label=label, **look)
+
+
+def layer_points(fields: Sequence[Field], arms: Sequence[Arm]) -> pandas.DataFrame:
+    """What is drawn along the layers: all fields of a single checkpoint, or the first field of
+    several models, or of a few checkpoints of one: a row (label, layer, value, error) for each
+    point.
+    """
+    checkpoints = list(dict.fromkeys(arm.checkpoint for arm in arms))
+    if len(checkpoints) > 1:
+        fields = fields[:1]
+    tables = []
+    for field in fields:
+        table = pandas.DataFrame([vars(arm) for arm in arms])
+        tables.append(table.assign(label=field.name, value=field.values, error=field.errors))
+    points = pandas.concat(tables)
+    points.attrs["label"] = fields[0].label if len(fields) == 1 else fields[0].group
+    if points["model"].nunique() > 1:
+        return points.assign(label=points["model"])
+    if len(checkpoints) > 1:
+        measured = points.dropna(subset="value")["revision"].unique().tolist()
+        points = points[points["revision"].isin(spread(measured, LINES))]
+        points = points.assign(label=points["revision"].map(step_label))
+        points.attrs["unmeasured"] = len(checkpoints) - len(measured)
+    return points
+
+
+@rc_context(STYLE)
+def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
+    """Lines along the layers with their standard errors; the legend names layers without a value.
+
+    The axis spans some errors at least, so that it does not stretch what is smaller than the error.
+    """
+    shades: Sequence[object] = COLOURS
+    if "unmeasured" in points.attrs:  # checkpoints: the later the lighter
+        ends = np.linspace(0, 0.92, points["label"].nunique())
+        shades = matplotlib.colormaps["cividis"](ends).tolist()
+    for shade, (name, line) in zip(cycle(shades), points.groupby("label", sort=False)):
+        if missing := line["layer"][line["value"].isna()].tolist():
+            name = f"{name} (no layer {', '.join(map(str, missing))})"
+        line = line.dropna(subset="value").sort_values("layer")
+        places, values, errors = line[["layer", "value", "error"]].to_numpy(float).T
+        look: Look = {"color": shade, "marker": "o", "ms": 3, "lw": 1.5, "elinewidth": 1}
+        ax.errorbar(places, values, errors, label=name, **look)
+    value, error = points["value"], points["error"]
+    ends = pandas.concat([value, value - error, value + error])
+    ax.set_ylim(span(ends.to_numpy(float), LEAST_ERRORS * np.nan_to_num(error.median())))
+    ax.set_xlim(points["layer"].min() - 0.15, points["layer"].max() + 0.15)
+    ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    ax.set(xlabel=LAYER, ylabel=points.attrs["label"])
+    if unmeasured := points.attrs.get("unmeasured"):
+        ax.set_xlabel(f"{LAYER}\n{unmeasured} other checkpoints have no value")
+
+
+@rc_context(STYLE)
+def search_path(ax: Axes, run: RecordedRun) -> None:
+    """The best mean score so far by cost, and every decision at the score expected of its arm."""
+    path = analysis.path_of(run)
+    rows = decisions(path, expectation_of(run))
+    for stage, of_stage in rows.groupby("stage", sort=False):
+        look: Look = {"s": 16, "color": STAGES[stage], "alpha": 0.6, "lw": 0, "label": stage}
+        ax.scatter(of_stage["spent"], of_stage["expected"], **look)
+    ax.step(rows["spent"], rows["best"], where="post", color=COLOURS[1], label="best so far")
+    if path.default is not None:
+        ax.axhline(path.default, color="0.35", lw=1, ls="--", label="last layer")
+    ax.set(xlabel=f"cost spent, {path.unit}", ylabel="mean score")
+    ax.set_xlim(left=0)
+
+
+@rc_context(STYLE)
+def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
+    """Score against one cost of `COST_NAMES`; the line is the best score at each cost, with its
+    error.
+    """
+    rows = [
+        (arm.arm.model, getattr(arm.cost, name), arm.score, arm.stderr) for arm in trade_offs.arms
+    ]
+    points = pandas.DataFrame(rows, columns=["model", "cost", "score", "stderr"])
+    for i, (model, of_model) in enumerate(points.groupby("model", sort=False)):
+        look: Look = {"marker": MARKERS[i % len(MARKERS)], "color": COLOURS[i % len(COLOURS)]}
+        ax.scatter(of_model["cost"], of_model["score"], s=14, lw=0, label=model, **look)
+    ordered = points.sort_values(["cost", "score"], ascending=[True, False])
+    front = ordered[ordered["score"] > ordered["score"].cummax().shift(fill_value=-np.inf)]
+    ax.step(front["cost"], front["score"], where="post", color="0.45", lw=1.1, zorder=0)
+    bars: Look = {"fmt": "none", "ecolor": "0.45", "lw": 0.9, "capsize": 2, "zorder": 0}
+    ax.errorbar(front["cost"], front["score"], front["stderr"], **bars)
+    lowest_cost = points["cost"][points["cost"] > 0].min()
+    if points["cost"].max() >= LOGARITHMIC * lowest_cost:
+        ax.set_xscale("symlog", linthresh=lowest_cost)
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    ax.xaxis.set_major_formatter(EngFormatter())
+    ax.set_xlabel(COST_NAMES[name])
+
+
+# whole figures, as files
+
+
+@rc_context(STYLE)
+def image(figure: Figure, kind: str = "png") -> bytes:
+    """A figure as a PNG or an SVG file, without what depends on when and where it is made."""
+    file = io.BytesIO()
+    key = "Software" if kind == "png" else "Date"
+    figure.savefig(file, format=kind, dpi=DPI, metadata={key: None})
+    return file.getvalue()
+
+
+def blank(height: float) -> Figure:
+    """An empty figure, ``height`` inches high, whose axes and legends make room for each other."""
+    return Figure(figsize=(WIDTH, height), layout="constrained")
+
+
+@rc_context(STYLE)
+def pictures(run: RecordedRun) -> dict[str, Figure]:
+    """All figures for which the run has data, by the names of their files; maps are of the model of
+    the best arm.
+    """
+    drawn = {}
+    if shown := shown_first(run):
+        suite = suite_of(run)
+        if len(suite.revisions) > 1:  # the map of one checkpoint is a stripe
+            drawn["scores"] = heat_maps(shown, suite, analysis.marks(run))
+        suites = _lined_up(run)
+        drawn["layers"] = blank(3.6)
+        shown = shown_first(run, suites)
+        points = layer_points(shown, drawn_arms(run, suites))
+        layer_lines(drawn["layers"].subplots(), points)
+        title = suite.model if len(suites) == 1 else None
+        drawn["layers"].legend(loc="outside right upper", title=title)
+        if analysis.mean_scores(run):
+            drawn["tradeoffs"] = trade_offs(run.trade_offs())
+        if run.picks:
+            drawn["path"] = blank(3.4)
+            search_path(drawn["path"].subplots(), run)
+            drawn["path"].legend(**ABOVE)
+    if losses := analysis.losses(run):
+        drawn["training"] = training_loss(losses)
+    if len(samples := read_samples(run.folder.telemetry)) > 1:
+        drawn["telemetry"] = telemetry(samples)
+    return drawn
+
+
+@rc_context(STYLE)
+def heat_maps(fields: Sequence[Field], suite: Suite, marks: Marks) -> Figure:
+    """Maps of some quantities of a model."""
+    figure = blank(1.9 * len(fields))
+    panels = figure.subplots(len(fields), 1, squeeze=False)[:, 0]
+    for ax, field in zip(panels, fields, strict=True):
+        heat_map(ax, field, suite, marks)
+    if marks:
+        panels[0].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
+    return figure
+
+
+@rc_context(STYLE)
+def trade_offs(compared: TradeOffs) -> Figure:
+    """Score against each cost that differs between arms."""
+    names = differing_costs([arm.cost for arm in compared.arms]) or ["layers"]
+    figure = blank(3.1)
+    axes = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
+    for ax, name in zip(axes, names, strict=True):
+        trade_off(ax, compared, name)
+    axes[0].set_ylabel("mean score")
+    figure.legend(*axes[0].get_legend_handles_labels(), **ABOVE)
+    return figure
+
+
+@rc_context(STYLE)
+def training_loss(losses: Mapping[str, Losses]) -> Figure:
+    """Loss against training step, one line per model; step 0 stands beside the logarithmic steps."""
+    figure = blank(2.9)
+    ax = figure.subplots()
+    for i, (model, points) in enumerate(losses.items()):
+        look: Look = {"marker": MARKERS[i % len(MARKERS)], "color": COLOURS[i % len(COLOURS)]}
+        ax.plot(*zip(*points, strict=True), ms=4, lw=1.4, label=model, **look)
+    steps = sorted({step for points in losses.values() for step, _ in points})
+    ax.set_xscale("symlog", linthresh=1, linscale=0.4)
+    ax.set_xticks(steps[:: -(-len(steps) // MOST_STEPS)])
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: step_label(f"step{value:.0f}")))
+    ax.minorticks_off()
+    ax.set(xlabel="training step", ylabel="loss, nats per token")
+    figure.legend(**ABOVE)
+    return figure
+
+
+@rc_context(STYLE)
+def telemetry(samples: Sequence[TelemetrySample]) -> Figure:
+    """How much of its processors and of its GPU each worker of a run or a map used over time."""
+    taken = pandas.Index([(sample.at - samples[0].at) / 60 for sample in samples])
+    usual = median(later - at for at, later in pairwise(taken))
+    used = {}
+    for label, quantity in (("CPU, % of one", "cpu"), ("GPU, %", "gpu")):
+        rows = []
+        for sample in samples:
+            by_worker = sample.readings.items()
+            rows.append({name: row[quantity] for name, row in by_worker if quantity in row})
+        frame = pandas.DataFrame(rows, index=taken)
+        frame[np.diff(taken, prepend=0) > GAP * usual] = np.nan  # the run was not running before
+        if len(names := sorted(map(str, frame.columns), key=lambda name: (len(name), name))):
+            used[label] = frame[names].rename(columns="worker {}".format)
+    figure = blank(0.6 + 1.5 * len(used))
+    axes = figure.subplots(len(used), 1, sharex=True, squeeze=False)[:, 0]
+    for ax, (label, frame) in zip(axes, used.items(), strict=True):
+        frame.plot(ax=ax, color=COLOURS, lw=1.2, legend=False, ylabel=label)
+        ax.set_ylim(bottom=0)
+    axes[-1].set_xlabel("minutes since the first sample")
+    figure.legend(*axes[0].get_legend_handles_labels(), **ABOVE)
+    return figure
+
+
+# beside the checkpoints of a suite that was trained, and in the report of a map
+
+
+def write_telemetry(samples: Path, folder: Path) -> Path | None:
+    """Write ``telemetry.png`` into a folder, which is made; None if there are too few samples."""
+    if len(read := read_samples(samples)) < 2:
+        return None
+    folder.mkdir(exist_ok=True)
+    return atomic_write(folder / "telemetry.png", image(telemetry(read)))
+
+
+def read_losses(folder: Path) -> Losses:
+    """The losses that the ranks of a suite recorded, oldest first; empty if there are none."""
+    path = folder / "progress.jsonl"
+    if not path.is_file():
+        return []
+    # a killed rank leaves half a line, and steps that are taken again
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+    losses = {int(event["step"]): float(event["loss"]) for event in map(json.loads, lines)}
+    return sorted(losses.items())
+
+
+def averaged(losses: Losses, most: int = MOST_LOSSES) -> Losses:
+    """At most ``most`` points, evenly spaced on a logarithmic axis, each the mean of those since
+    the one before.
+
+    >>> averaged([(step, float(step)) for step in (1, 2, 3, 4, 5, 6, 7, 8)], most=4)
+    [(1, 1.0), (2, 2.0), (4, 3.5), (8, 6.5)]
+    """
+    if len(losses) <= most:
+        return losses
+    ends = np.unique(np.geomspace(1, len(losses), most).round().astype(int)).tolist()
+    points = []
+    for start, end in pairwise([0, *ends]):
+        steps, values = zip(*losses[start:end], strict=True)
+        points.append((steps[-1], float(np.mean(values))))
+    return points
+
+
+def write_losses(folder: Path) -> Path | None:
+    """Write ``loss.png`` beside the checkpoints of a suite; None if no losses are recorded."""
+    losses = read_losses(folder)
+    if not losses:
+        return None
+    figure = training_loss({folder.name: averaged(losses)})
+    return atomic_write(folder / "loss.png", image(figure))
