@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskmetrics.cli._common import Output, Sections, answering, example, path_option, say
+from daskmetrics.cli._common import Output, Sections, answering, example, say
+from daskmetrics.core.files import RUNS
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural
 
@@ -70,9 +70,8 @@ def metrics() -> Output:
     epilog=example("daskmetrics list tasks", "daskmetrics list tasks stdlib:order file:reviews.csv")
 )
 @click.argument("names", nargs=-1)
-@path_option("--runs", "Folder of earlier runs, for measured costs.", default=Path("runs"))
 @answering
-def tasks(names: tuple[str, ...], runs: Path) -> Output:
+def tasks(names: tuple[str, ...]) -> Output:
     """List tasks: kind, score, number of texts and measured cost.
 
     NAMES are written as in a configuration; by default the embedded and the installed tasks are
@@ -82,7 +81,7 @@ def tasks(names: tuple[str, ...], runs: Path) -> Output:
     from daskmetrics.planning.calibration import task_costs
     from daskmetrics.tasks import catalogue, resolve
 
-    costs = task_costs(runs)
+    costs = task_costs(RUNS)
     listed = [_listed(task, costs.get(task.name)) for task in resolve(names or tuple(catalogue()))]
     return Output(lambda: {"tasks": listed}, lambda: _show_tasks(listed, everything=not names))
 
@@ -187,6 +186,3 @@ def profiles() -> None:
     if settings := dask.config.get("daskmetrics.cluster", {}):
         keys = ", ".join(f"{key}: {value}" for key, value in settings.items())
         say(f"Settings of your site, from Dask's configuration, which replace a profile's: {keys}")
-
-
-COMMANDS = (list_,)
