@@ -28,8 +28,8 @@ from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.trade_offs import TradeOffs
 from daskmetrics.core.files import atomic_write
 from daskmetrics.core.names import Arm, Suite
-from daskmetrics.core.steps import step_label
 from daskmetrics.core.telemetry import TelemetrySample, read_samples
+from daskmetrics.core.text import step_label
 from daskmetrics.dashboard.drawing import LAYER, LEAST_ERRORS, STAGES, span
 from daskmetrics.report.plots.quantities import (
     COST_NAMES,

@@ -18,7 +18,7 @@ from daskmetrics.answer.trade_offs import ArmCost
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.outcomes import means_of
-from daskmetrics.core.steps import spread, step_label
+from daskmetrics.core.text import spread, step_label
 
 if TYPE_CHECKING:
     import pandas
