@@ -14,10 +14,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daskmetrics.answer.recorded import RecordedRun, cell_of
-from daskmetrics.core.events import AttemptFailed, StorePlanned, latest, measured, scored, trained
+from daskmetrics.core.events import (
+    AttemptFailed,
+    StorePlanned,
+    latest,
+    measured,
+    scored,
+    with_results,
+)
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
 from daskmetrics.core.outcomes import mean_score, means_of
-from daskmetrics.core.results import Measured, Scored
+from daskmetrics.core.results import Measured, Scored, Trained
 from daskmetrics.core.status import cause
 from daskmetrics.metrics.registry import CATALOGUE
 
@@ -162,7 +169,7 @@ def losses(run: RecordedRun) -> dict[str, list[tuple[int, float]]]:
     model.
     """
     by_model: dict[str, list[tuple[int, float]]] = {}
-    for record, result in trained(run.records):
+    for record, result in with_results(run.records, Trained):
         checkpoint = Checkpoint.parse(record.name)
         if checkpoint.step is not None:
             by_model.setdefault(checkpoint.model, []).append((checkpoint.step, result.loss))
@@ -254,7 +261,7 @@ def spending(run: RecordedRun) -> Spending:
             score_seconds[kind, cell] = record.seconds
             encode_seconds[kind, cell.arm.checkpoint, cell.task] = result.encode_seconds
     return Spending(
-        fsum(record.seconds for record, _ in trained(run.records)),
+        fsum(record.seconds for record, _ in with_results(run.records, Trained)),
         fsum(record.seconds for record, _ in measured(run.records)),
         fsum(encode_seconds.values()),
         fsum(score_seconds.values()),

@@ -217,9 +217,9 @@ class Evidence:
 
     def simplicity(self, arm: Arm) -> tuple[float, str, int, int, float, str]:
         """Orders arms from simple to complex: the smaller model, the shallower layer, the earlier
-        checkpoint, bytes.
+        checkpoint, the shorter vector.
         """
-        size = Readout.parse(arm.readout).bytes_per_vector(self.widths.get(arm.model, 1))
+        size = Readout.parse(arm.readout).width(self.widths.get(arm.model, 1))
         model = self.sizes.get(arm.model, 0.0), arm.model
         return *model, arm.layer, self._order[arm.revision], size, arm.readout
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.analysis import Failure, Spending
@@ -15,7 +16,18 @@ from daskmetrics.core.events import RunFinished, RunStarted, UsageMeasured, Work
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm
 from daskmetrics.core.results import Scored
-from daskmetrics.core.telemetry import idle_gpus, read_samples
+from daskmetrics.core.telemetry import PROCESS_GROUP, TelemetrySample, read_samples
+
+IDLE, LATEST = 10.0, 3  # a GPU is idle below this mean utilisation, per cent, over so many samples
+FRESH = 60.0  # seconds after which a sample no longer says what happens now
+REASONS = {
+    "": "it waits for work from the driver",
+    "score": "it scores on its CPU",
+    "measure": "it loads a checkpoint, or computes on its CPU",
+    "encode": "it loads a checkpoint or texts",
+    "train": "it loads data, or writes a checkpoint",
+    PROCESS_GROUP: "it loads data, waits for other ranks, or writes a checkpoint",
+}
 
 
 @dataclass(frozen=True)
@@ -79,6 +91,30 @@ def status_of(run: RecordedRun) -> RunStatus:
         warnings=run.start.warnings,
         idle_gpus={} if run.finished else idle_now(run.folder),
     )
+
+
+def idle_gpus(samples: Sequence[TelemetrySample], now: float) -> dict[str, str]:
+    """Workers whose GPU idles now, with the reason.
+
+    >>> quiet = TelemetrySample(100.0, {"0": {"gpu": 3.0}, "1": {"gpu": 97.0}, "2": {"cpu": 90.0}}, {"0": "score"})
+    >>> idle_gpus([quiet], now=101.0)
+    {'0': 'GPU at 3 %: it scores on its CPU'}
+    """
+    latest = [sample for sample in samples[-LATEST:] if now - sample.at < FRESH]
+    if not latest:
+        return {}
+    reasons = {}
+    for name in latest[-1].readings:
+        used = [
+            sample.readings[name]["gpu"]
+            for sample in latest
+            if "gpu" in sample.readings.get(name, {})
+        ]
+        if used and fmean(used) < IDLE:
+            kind = latest[-1].doing.get(name, "")
+            reason = REASONS.get(kind, f"its unit ({kind}) computes on the CPU")
+            reasons[name] = f"GPU at {fmean(used):.0f} %: {reason}"
+    return reasons
 
 
 def idle_now(folder: RunFolder) -> dict[str, str]:

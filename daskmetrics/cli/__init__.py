@@ -9,15 +9,13 @@ fast.
 `_cluster` profiles of places to run
 `_train`   train suites
 `_map`     run any function over any items
-`_show`    status and results of a run; `_follow`: its progress
+`_show`    status and results of a run
 `_list`    tasks, metrics, policies and profiles
-`_runs`    pages of all runs; logs, verify, repair, retry, unlock
-`_data`    prefetch, export and import
-`_replay`  searches on known scores
+`_runs`    pages of all runs; logs, verify, repair, retry, unlock, prefetch, export, import, replay
 `_common`  what commands share; help in sections, with examples
 ========== ======================================================
 
-A command is added to ``COMMANDS`` of its module.
+A command is added to ``SECTIONS``, or by its group.
 """
 
 from __future__ import annotations
@@ -28,13 +26,11 @@ import click
 
 from daskmetrics.cli import (
     _cluster,
-    _data,
     _init,
     _layers,
     _list,
     _map,
     _plan,
-    _replay,
     _run,
     _runs,
     _show,
@@ -47,10 +43,10 @@ __all__ = ["main"]
 
 
 SECTIONS = {
-    "Start here": ("run", "layers", "watch", "init", "list"),
-    "Look at a run": ("status", "report", "best", "compare", "runs"),
-    "Before a run": ("plan", "bench", "doctor", "cluster"),
-    "Other work": ("train", "map"),
+    "Start here": (_run.run, _layers.layers, _run.watch, _init.init, _list.list_),
+    "Look at a run": (_show.status, _show.report, _show.best, _show.compare, _runs.runs),
+    "Before a run": (_plan.plan, _plan.bench, _plan.doctor, _cluster.cluster),
+    "Other work": (_train.train, _map.map_),
 }
 
 #: What replaces the commands of earlier versions.
@@ -101,11 +97,3 @@ def main() -> None:
     unit is one call that Dask runs, and a record is its stored result.
     """
     import_from(Path.cwd())  # as with `python -m`; a console script has its own folder in its place
-
-
-for module in (_run, _init, _layers, _list, _plan, _cluster, _train, _map, _show, _runs):
-    for command in module.COMMANDS:
-        main.add_command(command)
-for module in (_data, _replay):
-    for command in module.COMMANDS:
-        _runs.runs.add_command(command)

@@ -131,6 +131,3 @@ def test_(profile: str) -> None:
     Table(("check", "", "took", "result"), tuple(rows)).show()
     if any(check.status == "failed" for check in results):
         sys.exit(1)
-
-
-COMMANDS = (cluster,)

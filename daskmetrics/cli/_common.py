@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -244,20 +245,22 @@ def sentence(command: click.Command) -> str:
 class Sections(click.Group):
     """A group whose help lists its commands under headings, each with a whole sentence.
 
-    ``sections`` has the names of the commands by heading; without it, all are under one heading.
+    ``sections`` has the commands by heading; without it, all are under one heading.
     ``moved`` names what replaces a command of an earlier version.
     """
 
     def __init__(
         self,
         *arguments: Any,
-        sections: Mapping[str, Sequence[str]] | None = None,
+        sections: Mapping[str, Sequence[click.Command]] | None = None,
         moved: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
-        self._sections = sections
+        self._sections = sections or {}
         self._moved = moved or {}
+        for command in chain(*self._sections.values()):
+            self.add_command(command)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Read the words and run the command; errors of the reading, too, are printed as messages."""
@@ -282,9 +285,8 @@ class Sections(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections, their columns aligned."""
         width = max(map(len, self.commands))
-        sections = self._sections or {"Commands": list(self.commands)}
-        for heading, names in sections.items():
+        sections = self._sections or {"Commands": list(self.commands.values())}
+        for heading, commands in sections.items():
             with formatter.section(heading):
-                formatter.write_dl(
-                    [(name.ljust(width), sentence(self.commands[name])) for name in names]
-                )
+                rows = [(str(command.name).ljust(width), sentence(command)) for command in commands]
+                formatter.write_dl(rows)

@@ -19,7 +19,7 @@ from daskmetrics.cli._common import (
 )
 from daskmetrics.core.errors import ConfigError
 
-TASKS, BUDGET, CLUSTER = "stdlib:demo", "auto", "local"
+TASKS = "stdlib:demo"
 
 _MODEL = """\
   - name: {name}
@@ -50,10 +50,10 @@ tasks: {tasks}
 # corpus: {{source: prompts.txt, prompts: 500}}
 
 search:
-  budget: {budget} # a share of the cost of every score; auto: all of a small grid, else 0.3; 1: every score
+  budget: auto # a share of the cost of every score; auto: all of a small grid, else 0.3; 1: every score
   # confidence: 0.95 # end earlier, when the best candidate is known with this probability
 
-cluster: {cluster} # where to run: a profile of `daskmetrics list profiles`, or your own YAML file
+cluster: local # where to run: a profile of `daskmetrics list profiles`, or your own YAML file
 """
 
 Ask = Callable[[str, str], str]
@@ -79,10 +79,6 @@ Ask = Callable[[str, str], str]
     "NAME,NAME,...",
     f"Tasks, as `list tasks` shows them.  [default: {TASKS}, or --data]",
 )
-@text_option(
-    "--budget", "SHARE", f"Share of the cost of every score, or auto.  [default: {BUDGET}]"
-)
-@text_option("--cluster", "PROFILE", f"Where to run.  [default: {CLUSTER}]")
 @click.option("-o", "--output", type=PATH, help="File to write.  [default: NAME-OF-THE-MODEL.yaml]")
 @flag_option("--yes", "Ask nothing: take the defaults for what is not given.")
 @flag_option("--force", "Replace a file that exists.")
@@ -92,8 +88,6 @@ def init(
     text: str | None,
     label: str | None,
     tasks: str | None,
-    budget: str | None,
-    cluster: str | None,
     output: Path | None,
     yes: bool,
     force: bool,
@@ -112,14 +106,10 @@ def init(
     for source in sources:
         _require(source)
     names = _tasks(ask, data, text, label, tasks)
-    if budget is None:
-        budget = ask("Share of the cost of every score to spend, between 0 and 1, or auto", BUDGET)
-    cluster = cluster or ask("Cluster profile, or its YAML file", CLUSTER)
     output = output or Path(
         ask("File to write", f"{Path(sources[0]).expanduser().resolve().name}.yaml")
     )
-    content = starter(output, sources, names, budget, cluster)
-    _write(output, content, force)
+    _write(output, starter(output, sources, names), force)
     say(f"Wrote '{output}'. See what it takes with: daskmetrics run {output} --dry-run")
 
 
@@ -150,14 +140,10 @@ def _tasks(
 
 
 def _write(output: Path, content: str, force: bool) -> None:
-    """Write a configuration that is valid, and never over another file without ``force``.
-
-    Where all models are folders, it is prepared: a budget that `run` would refuse is refused here.
-    """
+    """Write a configuration that is valid, and never over another file without ``force``."""
     import yaml
 
     from daskmetrics.config import parse
-    from daskmetrics.experiment import prepare, search
 
     if output.exists() and not force:
         raise ConfigError(
@@ -165,18 +151,14 @@ def _write(output: Path, content: str, force: bool) -> None:
         )
     if not output.parent.is_dir():
         raise ConfigError(f"No folder '{output.parent}' for '{output.name}': create it first.")
-    written = parse(yaml.safe_load(content), where=str(output))
-    if all(Path(model.source or "").expanduser().is_dir() for model in written.models):
-        search.check(prepare(written))
+    parse(yaml.safe_load(content), where=str(output))
     output.write_text(content, encoding="utf-8")
 
 
-def starter(
-    path: Path, sources: Sequence[str], tasks: Sequence[str], budget: str, cluster: str
-) -> str:
+def starter(path: Path, sources: Sequence[str], tasks: Sequence[str]) -> str:
     """The text of a configuration that is to be written to a path, which gives it its name.
 
-    >>> text = starter(Path("mine.yaml"), ["EleutherAI/pythia-14m"], ["stdlib:demo"], "auto", "local")
+    >>> text = starter(Path("mine.yaml"), ["EleutherAI/pythia-14m"], ["stdlib:demo"])
     >>> print(text.splitlines()[6])
     name: mine # results are in runs/mine
     """
@@ -199,8 +181,6 @@ def starter(
         path=path,
         models=models,
         tasks=f"[{', '.join(map(_quoted, tasks))}]",
-        budget=budget,
-        cluster=_quoted(cluster),
     )
 
 
@@ -222,6 +202,3 @@ def _quoted(text: str) -> str:
     if re.fullmatch(r"[A-Za-z][\w./-]*", text):
         return text
     return json.dumps(text, ensure_ascii=False)
-
-
-COMMANDS = (init,)

@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
+from daskmetrics import experiment
 from daskmetrics.cli._common import (
     Output,
     answering,
     example,
     flag_option,
-    number_option,
     path_option,
     say,
     text_option,
@@ -42,18 +42,12 @@ _TRUTH = {"true": True, "false": False}
 @text_option("--label", "COLUMN", "Column of the labels.  [default: recognised by its name]")
 @text_option("--task", "NAME", "A task in place of a file; may be repeated.", multiple=True)
 @text_option("--layers", "N,N,...", "Layers to score; 0: embeddings.", default="all")
-@click.option(
-    "--pooling",
-    type=click.Choice(["as_shipped", "mean", "last", "cls"]),
-    help="In place of the model's.",
-)
 @text_option(
     "--readouts",
     "PART=V,V,...",
     "Compare readouts: pooling, layers or dimensions; may be repeated.",
     multiple=True,
 )
-@number_option("--max-length", "Tokens of a text that are read.", least=2)
 @flag_option("--drop-rare", "Leave out labels of too few texts, and say how many.")
 @text_option("--seed", "N", "Of folds, draws and starting points.", type=int, default=0)
 @path_option("--save", "Save the best as a model of sentence-transformers, in this new folder.")
@@ -69,14 +63,12 @@ def layers(
     drop_rare: bool,
     seed: int,
     save: Path | None,
-    **protocol: Any,
 ) -> Output:
     """Score every layer of each MODEL on your own data, on this machine.
 
     MODEL is a folder, also one of checkpoints, or a hub id; ID@REVISION names another revision than
     main. The scores are those of a run with the same data and seed.
     """
-    from daskmetrics.experiment import Display
     from daskmetrics.experiment.direct import score_layers
     from daskmetrics.report import Leaderboard
 
@@ -88,7 +80,7 @@ def layers(
     if save:
         require_new(save)  # not only after all is scored
     columns = {"text": text, "label": label, "drop": "rare" if drop_rare else None}
-    with Display() as display, warnings.catch_warnings(record=True) as caught:
+    with experiment.Display() as display, warnings.catch_warnings(record=True) as caught:
         found = score_layers(
             model,
             list(task) or data,
@@ -96,7 +88,7 @@ def layers(
             _numbers(layers),
             None,
             seed,
-            {key: value for key, value in protocol.items() if value is not None},
+            {},
             dict(map(_part, readouts)),
             display,
         )
@@ -144,6 +136,3 @@ def _part(text: str) -> tuple[str, list[Any]]:
     return name.strip(), [
         int(word) if word.isdecimal() else _TRUTH.get(word, word) for word in words
     ]
-
-
-COMMANDS = (layers,)

@@ -176,6 +176,3 @@ def profiles() -> None:
     if settings := dask.config.get("daskmetrics.cluster", {}):
         keys = ", ".join(f"{key}: {value}" for key, value in settings.items())
         say(f"Settings of your site, from Dask's configuration, which replace a profile's: {keys}")
-
-
-COMMANDS = (list_,)

@@ -307,6 +307,3 @@ def _preview(
         ("results", str(given.output or "not written; add --output results.csv")),
     )
     Table((), rows, notes=("Nothing was started.",)).show()
-
-
-COMMANDS = (map_,)

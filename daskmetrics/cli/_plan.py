@@ -330,17 +330,14 @@ def _parsed(parse: Callable[[str], T], text: str, option: str, wanted: str) -> T
         raise ConfigError(f"'{option}' is not {wanted}.") from None
 
 
-MARKS = {"ok": "ok", "warning": "WARN", "failure": "FAIL"}
+MARKS = {"warning": "WARN", "failure": "FAIL"}
 MOST = 100  # larger exit codes have other meanings in shells
 
 
 @click.command(epilog=example("daskmetrics doctor l40s", "daskmetrics doctor demo"))
 @click.argument("subject", default="local", shell_complete=RUN.shell_complete)
-@click.option(
-    "--all", "show_all", is_flag=True, help="Also show checks that passed or do not apply."
-)
 @answering
-def doctor(subject: str, show_all: bool) -> Output:
+def doctor(subject: str) -> Output:
     """Check what a profile, an experiment or a run needs, with a remedy for each failure.
 
     SUBJECT is the name or YAML of a cluster profile, an experiment's YAML, or the folder or name of
@@ -354,24 +351,17 @@ def doctor(subject: str, show_all: bool) -> Output:
     failures = sum(finding.severity is checks.Severity.FAILURE for finding in applied)
     return Output(
         lambda: {name: finding or {"severity": "skipped"} for name, finding in findings.items()},
-        lambda: _show_findings(findings, show_all),
+        lambda: _show_findings(findings),
         min(MOST, failures),
     )
 
 
-def _show_findings(findings: Mapping[str, Finding | None], show_all: bool) -> None:
+def _show_findings(findings: Mapping[str, Finding | None]) -> None:
     counts = Counter(finding.severity.value for finding in findings.values() if finding)
     for name, finding in findings.items():
-        if finding is None:
-            if show_all:
-                say(f"{'--':<5} {name:<20} does not apply")
-        elif finding.remedy or show_all:
+        if finding and finding.remedy:
             say(f"{MARKS[finding.severity.value]:<5} {name:<20} {finding.message}")
-            if finding.remedy:
-                say(f"{'':<26} -> {finding.remedy}")
+            say(f"{'':<26} -> {finding.remedy}")
     applied = f"{counts['failure']} failed, {counts['warning']} warned, {counts['ok']} passed"
     skipped = len(findings) - counts.total()
     say(f"{len(findings)} checks: {applied}, {skipped} do not apply.")
-
-
-COMMANDS = (bench, plan, doctor)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from daskmetrics import experiment
 from daskmetrics.cli._common import (
     PATH,
     config_file,
@@ -30,14 +31,12 @@ from daskmetrics.core.text import plural
 if TYPE_CHECKING:
     from daskmetrics.config import Config
 
-#: Sections of the configuration, by the options that are short for --set SECTION.OPTION=VALUE.
 NOTHING_TO_DO = "Nothing to do: the run in '{}' is finished."
+#: Sections of the configuration, by the options that are short for --set SECTION.OPTION=VALUE.
 SECTIONS = {
     "workers": "cluster",
     "policy": "search",
     "budget": "search",
-    "confidence": "search",
-    "within": "search",
     "until_idle": "watch",
     "keep": "watch",
 }
@@ -61,15 +60,6 @@ budget_option = text_option(
     "Search policy; short for --set search.policy=NAME. `sweep` scores everything.",
 )
 @budget_option
-@text_option(
-    "--confidence",
-    "P",
-    "Stop at this confidence; short for --set search.confidence=P.",
-    type=float,
-)
-@text_option(
-    "--within", "W", "Tolerance of --confidence; short for --set search.within=W.", type=float
-)
 @folder_option
 @flag_option("--dry-run", "Show what would be done, and submit nothing.")
 @flag_option(
@@ -105,8 +95,6 @@ def run(
         else:
             _train_and_follow(loaded, run_folder, dry_run)
         return
-    from daskmetrics import experiment
-
     console = Console(stderr=True)
     with ExitStack() as stack:
         if console.is_terminal:
@@ -250,6 +238,3 @@ def watch(
             loaded, run_folder, display, on_round=lambda: report.write(report.Run(run_folder.path))
         )
     show_summary(report.Run(run_folder.path))
-
-
-COMMANDS = (run, watch)

@@ -1,14 +1,21 @@
-"""The group `runs`: pages of all runs, and the maintenance of one; none needs a scheduler."""
+"""The group `runs`: pages of all runs, the maintenance of one, what goes in and out of one, and
+searches of known scores; none needs a scheduler.
+"""
 
 from __future__ import annotations
 
+import math
+import os
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from daskmetrics import experiment
 from daskmetrics.cli._common import (
     PATH,
     RUN,
@@ -16,18 +23,27 @@ from daskmetrics.cli._common import (
     Sections,
     answering,
     as_json_option,
+    config_file,
+    configuration,
     example,
+    flag_option,
+    folder_option,
     number_option,
+    path_option,
     run_folder,
     say,
+    settings_option,
     text_option,
 )
-from daskmetrics.core.files import RunFolder
+from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.files import RUNS, RunFolder
 from daskmetrics.core.status import Status
-from daskmetrics.core.text import listed
+from daskmetrics.core.table import Table
+from daskmetrics.core.text import listed, size_text
 
 if TYPE_CHECKING:
     from daskmetrics.experiment.maintenance import CheckResult
+    from daskmetrics.experiment.prefetch import MissingFiles
 
 DAMAGED = 1  # exit code of `verify`
 FAILED = tuple(
@@ -43,7 +59,7 @@ def runs() -> None:
 
 
 @runs.command(epilog=example("daskmetrics runs serve runs/"))
-@click.argument("folder", type=PATH, default=Path("runs"))
+@click.argument("folder", type=PATH, default=RUNS)
 @number_option("--port", "On the loopback interface.  [default: any that is free]", least=0)
 def serve(folder: Path, port: int | None) -> None:
     """Show all runs in FOLDER in a browser: their progress and answers, side by side, as they
@@ -123,7 +139,6 @@ def logs(run: Path, key: str) -> None:
 def retry(run: Path, only: str | None) -> None:
     """Reset the failed units of RUN; the next `run` tries them again."""
     from daskmetrics import report
-    from daskmetrics.core.errors import unknown
     from daskmetrics.experiment import maintenance
 
     if only not in (None, *FAILED):
@@ -253,4 +268,241 @@ def unlock(run: Path) -> None:
         )
 
 
-COMMANDS = (runs,)
+@runs.command(epilog=example("daskmetrics runs prefetch mine.yaml --dry-run"))
+@config_file
+@settings_option
+@text_option("--task", "NAME", "Only the data of this task; may be repeated.", multiple=True)
+@flag_option("--dry-run", "Show what is missing and its size, and download nothing.")
+def prefetch(
+    config: Path | None, settings: tuple[str, ...], task: tuple[str, ...], dry_run: bool
+) -> None:
+    """Download the models and data sets that CONFIG needs.
+
+    Workers then need no network. Files on this machine are not downloaded again, and an interrupted
+    download resumes.
+    """
+    from daskmetrics.experiment import prefetch as downloading
+    from daskmetrics.tasks import resolve
+
+    limited = []
+    if task:
+        missing = downloading.data_sets(resolve(task))
+    else:
+        prepared = experiment.prepare(configuration(config, settings))
+        missing = downloading.downloads(prepared)
+        limited = [
+            f"{model.name} (through {model.disk} of disk)"
+            for model in prepared.config.models
+            if model.disk
+        ]
+    subject = "Everything"
+    if limited:
+        subject = "Everything else"
+        say(f"The run itself downloads the checkpoints of {', '.join(limited)}, as it needs them.")
+    if not missing:
+        say(f"{subject} is on this machine.")
+        return
+    sizes = [download.size() for download in missing]
+    rows = [
+        (download.kind, download.name, "unknown" if size is None else size_text(size))
+        for download, size in zip(missing, sizes, strict=True)
+    ]
+    Table(("what", "name", "size"), tuple(rows)).show()
+    total = f"{size_text(sum(filter(None, sizes)))} to download into '{downloading.cache()}'"
+    if None in sizes:
+        total += f", and {sizes.count(None)} of unknown size"
+    say(f"{total}.")
+    if dry_run:
+        sys.exit(1)
+    downloading.require_space(sizes, downloading.cache())
+    if failed := _download(missing):
+        reasons = "\n".join(f"  {name}: {reason}" for name, reason in failed.items())
+        raise ConfigError(
+            f"{len(failed)} of {len(missing)} could not be downloaded; run the same command to "
+            f"try again.\n{reasons}"
+        )
+
+
+def _download(missing: list[MissingFiles]) -> dict[str, str]:
+    """Download with a progress bar; return the reasons of failures, by name."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from daskmetrics.experiment import prefetch as downloading
+
+    with Progress(console=Console(stderr=True)) as progress:
+        bar = progress.add_task("downloading", total=len(missing))
+
+        def done(download: MissingFiles, reason: str | None) -> None:
+            progress.advance(bar)
+            outcome = "failed" if reason else "done  "
+            progress.console.print(f"{outcome} {download.kind} {download.name}", highlight=False)
+
+        return dict(downloading.fetch(missing, done))
+
+
+@runs.command(epilog=example("daskmetrics runs export demo --output scores.csv"))
+@run_folder
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["mteb", "csv"]),
+    default="csv",
+    help="Layout of the scores.",
+)
+@path_option("--output", "[default: export-mteb or scores.csv in RUN]")
+def export(run: Path, kind: str, output: Path | None) -> None:
+    """Write the scores of RUN as CSV for `replay`, or as files of mteb.
+
+    The files are those of mteb's ResultCache, with one experiment per layer.
+    """
+    from daskmetrics.experiment import transfer
+
+    folder = RunFolder(run).must_exist()
+    if kind == "csv":
+        path = output or run / "scores.csv"
+        say(f"{transfer.to_csv(folder, path)} scores: {path}")
+        return
+    path = output or run / "export-mteb"
+    written, others = transfer.to_mteb(folder, path)
+    say(f"{written} scores: {path}")
+    if others:
+        say(f"{others} scores are of tasks that mteb does not have; --format csv exports them.")
+
+
+@runs.command("import-results", epilog=example("daskmetrics runs import-results results mine.yaml"))
+@click.argument("results", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@config_file
+@settings_option
+@folder_option
+def import_results(
+    results: Path, config: Path | None, settings: tuple[str, ...], folder: Path | None
+) -> None:
+    """Import scores of mteb into the run of CONFIG, at no cost.
+
+    RESULTS is a folder of mteb results by layer.
+    """
+    from daskmetrics.experiment import transfer
+
+    prepared = experiment.prepare(configuration(config, settings))
+    run = RunFolder(folder or RUNS / prepared.config.name)
+    counts = transfer.import_results(prepared, run, results)
+    say(f"{counts.new} scores imported into '{run.path}'; {counts.known} were known.")
+    remarks = {
+        "do not name their protocol; the protocol of the run is assumed": counts.unmarked,
+        "had more splits or subsets than the task; only those of the task are used": counts.reduced,
+        f"lack a split or subset of the task and are left out; {counts.example}": counts.incomplete,
+        "were made with another protocol and are left out": counts.other_protocol,
+        "are of models, revisions, layers or tasks that the configuration does not name": (
+            counts.elsewhere
+        ),
+    }
+    for remark, count in remarks.items():
+        if count:
+            say(f"{count} {remark}.")
+
+
+@runs.command(epilog=example("daskmetrics runs replay demo --policy race --seeds 20"))
+@click.argument("scores", type=RUN)
+@text_option("--policy", "NAME", "A policy, or package.module:function.", default="race")
+@number_option("--seeds", "Number of searches.", default=20)
+@text_option(
+    "--budget", "SHARE", "Share of the cost of scoring everything.", type=float, default=0.2
+)
+@text_option(
+    "--models",
+    "NAME,NAME,...",
+    "Use only these models of the table; may be repeated.",
+    multiple=True,
+)
+@text_option("--objective", "NAME", "All tasks, a kind of task, or one task.", default="all")
+@number_option("--subset", "Number of tasks that each seed draws.")
+@click.option(
+    "--costs",
+    type=click.Choice(["published", "shared", "unit"]),
+    help=(
+        "Cost of a score: the table's seconds, the same with shared encodings, or 1.  [default: the"
+        " most precise]"
+    ),
+)
+@click.option(
+    "--metrics", is_flag=True, help="Use the table's metrics as features of the candidates."
+)
+@text_option("--overhead", "SECONDS", "Seconds added to every score.", type=float, default=0.0)
+@click.option(
+    "--workers", type=click.IntRange(1, 10_000), default=1, help="Number of simulated workers."
+)
+@number_option("--jobs", "Number of processes.  [default: one per core]")
+@answering
+def replay(
+    scores: Path,
+    policy: str,
+    seeds: int,
+    budget: float,
+    models: tuple[str, ...],
+    workers: int,
+    jobs: int | None,
+    **scenario: Any,
+) -> Output:
+    """Search the known SCORES, to see what a policy would have found and at what cost.
+
+    SCORES is a CSV file, the folder of a run, or a folder of mteb results. The searches run the
+    code of a live search.
+    """
+    from rich.console import Console
+    from rich.progress import track
+
+    from daskmetrics.bandit.replay import (
+        COST_SHARES,
+        ReplayPlan,
+        Scenario,
+        Setting,
+        curve,
+        ground_truth,
+        run_trials,
+    )
+    from daskmetrics.experiment import score_tables
+
+    chosen = [name.strip() for name in ",".join(models).split(",") if name]
+    table = score_tables.read(scores, chosen)
+    plan = ReplayPlan(table, Scenario(**scenario), budget, confidence_at=())
+    searches = run_trials(
+        plan, [Setting(policy, workers)], range(seeds), jobs or os.cpu_count() or 1
+    )
+    console = Console(stderr=True)
+    is_hidden = not console.is_terminal
+    trials = list(
+        track(searches, "searching", seeds, console=console, transient=True, disable=is_hidden)
+    )
+    shares = [share for share in COST_SHARES if share < budget * (1 - 1e-9)]
+    points = curve(trials, [*shares, budget])
+    truth = ground_truth(table, plan.scenario.build_problem(table))
+    best = str(table.arms[truth.best])
+    sentence = (
+        f"With a share of {budget:.3g} of the cost of every score, {points[-1].found} of {seeds}"
+        f" searches by {policy} recommended a candidate within 1 % of the best, {best}."
+    )
+    document = {
+        "candidates": len(table.arms),
+        "tasks": len(table.tasks),
+        "scores": table.known,
+        "best": best,
+        "curve": [asdict(point) for point in points],
+        "sentence": sentence,
+    }
+
+    def show() -> None:
+        rows = [
+            (
+                f"{100 * point.share:.3g} %",
+                f"{point.found} of {point.searches}",
+                f"{100 * point.loss:.2f} %" if math.isfinite(point.loss) else "no answer yet",
+            )
+            for point in points
+        ]
+        grid = f"{len(table.arms):,} candidates x {len(table.tasks)} tasks"
+        title = f"{grid}, {table.known:,} scores known"
+        header = ("cost", "within 1 % of the best", "median loss")
+        Table(header, tuple(rows), title, notes=(sentence,)).show()
+
+    return Output(lambda: document, show)

@@ -1,17 +1,22 @@
-"""Commands that read a run from its files, without torch and without a scheduler."""
+"""Commands that read a run from its files, without torch and without a scheduler; `status --follow`
+also follows one that another process drives.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from daskmetrics.cli._common import (
+    INTERRUPTED,
     PATH,
     RUN,
     Output,
@@ -20,11 +25,14 @@ from daskmetrics.cli._common import (
     no_document,
     run_folder,
     say,
+    show_summary,
 )
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.files import RunFolder
 
 if TYPE_CHECKING:
+    from daskmetrics.cluster.slurm.commands import JobState
+    from daskmetrics.cluster.slurm.driver_job import Submitted
     from daskmetrics.core.names import Cell
     from daskmetrics.execution.placement import Capacity
     from daskmetrics.experiment.score_tables import KnownScore
@@ -34,6 +42,9 @@ WIDTH, TABLE_WIDTH = 100, 132  # columns of tables; a row of trade-offs has nine
 FORMATS = ("html", "csv", "parquet", "netcdf")
 #: the environment variable with the folder of the published table
 DATA = "DASKMETRICS_PUBLISHED_DATA"
+INTERVAL = 5.0  # seconds between two updates, of Slurm too
+LINE_INTERVAL = 30.0  # seconds between lines where there is no terminal
+TAIL = 30  # lines of the log of a driver that failed
 
 
 @click.command(epilog=example("daskmetrics status demo", "daskmetrics status --follow demo"))
@@ -53,9 +64,7 @@ def status(run: Path, follows: bool) -> Output:
     from daskmetrics.execution.placement import Capacity
 
     if follows:
-        from daskmetrics.cli._follow import follow
-
-        return Output(no_document, lambda: follow(run))
+        return Output(no_document, lambda: _follow(run))
     workers = Capacity.read(RunFolder(run))
     if not RunFolder(run).journal.exists() and (job := _driver_job(run)):
         # the job has not started the run
@@ -73,11 +82,12 @@ def _map_status(run: Path, workers: Capacity | None) -> Output:
 
     recorded = read_map(run)
     idle = idle_now(RunFolder(run))
+    is_finished = len(recorded.results) == len(recorded.items)
 
     def document() -> dict[str, Any]:
         return {
             "folder": run,
-            "finished": len(recorded.results) == len(recorded.items),
+            "finished": is_finished,
             "items": len(recorded.items),
             "counts": Counter(result.status for result in recorded.results),
             "idle_gpus": idle,
@@ -86,9 +96,7 @@ def _map_status(run: Path, workers: Capacity | None) -> Output:
 
     def show() -> None:
         say(summary_text(recorded.results, len(recorded.items)))
-        if len(recorded.results) < len(recorded.items):
-            _show_dead_driver(run)
-        _show_workers(workers)
+        _show_driver(run, workers, is_finished)
         for worker, reason in idle.items():
             say(f"Worker {worker}: {reason}.")
 
@@ -113,9 +121,7 @@ def _run_status(run: Path, workers: Capacity | None) -> Output:
         if job:
             say(job)
         say(report.status_text(loaded))
-        if not loaded.finished:
-            _show_dead_driver(run)
-        _show_workers(workers)
+        _show_driver(run, workers, loaded.finished)
         if planned := prediction(loaded):
             say("\n".join(report.fact("plan", planned.text)))
         if loaded.driver and loaded.config["cluster"]["kind"] == "slurm":
@@ -127,18 +133,14 @@ def _run_status(run: Path, workers: Capacity | None) -> Output:
     return Output(document, show)
 
 
-def _show_dead_driver(run: Path) -> None:
+def _show_driver(run: Path, workers: Capacity | None, is_finished: bool) -> None:
+    """Say that the driver of an unfinished run has died, and what the workers of one do."""
     from daskmetrics import report
     from daskmetrics.execution.journal import dead_holder
 
-    if holder := dead_holder(RunFolder(run).lock):
+    if not is_finished and (holder := dead_holder(RunFolder(run).lock)):
         text = f"{holder} has died; run the same command again to resume"
         say("\n".join(report.fact("driver", text)))
-
-
-def _show_workers(workers: Capacity | None) -> None:
-    from daskmetrics import report
-
     if workers:
         say("\n".join(report.fact("workers", workers.text(time.time()))))
 
@@ -155,6 +157,121 @@ def _driver_job(run: Path) -> str | None:
         return driver_job.describe(job, job_state(job.job))
     except (SlurmError, ConfigError) as error:
         return f"Job {job.job} was submitted to drive the run. Its state is unknown: {error}"
+
+
+def _follow(run: Path) -> None:
+    """Show the progress of a run until no process drives it, then its summary.
+
+    The process ends with exit code 1 if the driver ended before the run was finished.
+    """
+    from daskmetrics.cluster.slurm import driver_job
+
+    job = driver_job.submitted(RunFolder(run).driver)
+    if job is None:
+        RunFolder(run).must_exist()
+    try:
+        _show_progress(run, job)
+    except KeyboardInterrupt:
+        say(f"The run continues. Follow it again with: daskmetrics status --follow {run}", err=True)
+        sys.exit(INTERRUPTED)
+    state = _job_state(job)
+    loaded = _load(run)
+    job_failed = state is not None and state.name not in ("COMPLETED", "UNKNOWN")
+    if loaded is None or job_failed or not loaded.finished:
+        _report_failure(job, state)
+        sys.exit(1)
+    show_summary(loaded)
+
+
+def _show_progress(run: Path, job: Submitted | None) -> None:
+    """Show the state of the job and the progress, at intervals, until no process drives the run."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    from daskmetrics import report
+    from daskmetrics.cluster.slurm import driver_job
+
+    console = Console(stderr=True)
+    journal = RunFolder(run).journal
+    description = shown_state = shown_progress = ""
+    shown_at = 0.0
+    loaded = None
+    size = -1
+    with ExitStack() as stack:
+        spinner = None
+        if console.is_terminal:
+            spinner = stack.enter_context(console.status("Reading the run ..."))
+        while True:
+            state = _job_state(job)
+            if job:
+                description = driver_job.describe(job, state)
+            if description != shown_state:
+                console.print(description, highlight=False, markup=False, soft_wrap=True)
+                shown_state = description
+            new_size = journal.stat().st_size if journal.exists() else 0
+            if new_size != size:
+                size = new_size
+                loaded = _load(run)
+            progress = "nothing is recorded yet"
+            if loaded:
+                rows = report.status_rows(loaded)
+                kinds = ("train", "measure", "search")
+                progress = ", ".join(f"{name} {text}" for name, text in rows if name in kinds)
+            if spinner is not None:
+                spinner.update(escape(f"{description}  {progress}"))
+            elif progress != shown_progress and time.monotonic() - shown_at > LINE_INTERVAL:
+                shown_progress = progress
+                shown_at = time.monotonic()
+                console.print(escape(progress), highlight=False, soft_wrap=True)
+            if job is None and (loaded is None or loaded.driver is None):
+                return
+            if job is not None and (state is None or state.ended):
+                return
+            time.sleep(INTERVAL)
+
+
+def _job_state(job: Submitted | None) -> JobState | None:
+    from daskmetrics.cluster.slurm.commands import JobState, SlurmError, job_state
+
+    if job is None:
+        return None
+    try:
+        return job_state(job.job)
+    except SlurmError as error:  # Slurm's controller restarts; the run continues meanwhile
+        return JobState("UNKNOWN", str(error))
+
+
+def _load(run: Path) -> Run | None:
+    """The run as recorded in its files; None if there are none yet."""
+    from daskmetrics import report
+
+    with suppress(DaskmetricsError, StopIteration):
+        loaded = report.Run(run)
+        if loaded.start:
+            return loaded
+    return None
+
+
+def _report_failure(job: Submitted | None, state: JobState | None) -> None:
+    """Say how the driver ended, with the end of its log."""
+    from daskmetrics.cluster.slurm import driver_job
+
+    driver = f"Job {job.job}" if job else "The driver"
+    reason = ""
+    if state and driver_job.out_of_time(state):
+        reason = " (out of walltime)"
+    elif state:
+        exit_code, _, _ = state.exit.partition(":")
+        reason = f" ({state.name.lower()}, exit code {exit_code})"
+    say(
+        f"{driver} ended{reason} before the run was finished; run the same command again to"
+        " resume.",
+        err=True,
+    )
+    if job and Path(job.log).is_file():
+        say(f"The end of its log, {job.log}:", err=True)
+        for line in Path(job.log).read_text(errors="replace").splitlines()[-TAIL:]:
+            say(f"  {line}", err=True)
 
 
 @click.command(epilog=example("daskmetrics report demo", "daskmetrics report demo --format csv"))
@@ -376,6 +493,3 @@ def _published(path: Path | None) -> tuple[Mapping[Cell, KnownScore], str]:
             )
         path = Path(folder) / "published_scores.csv.gz"
     return score_tables.published(path), str(path)
-
-
-COMMANDS = (status, report, best, compare)

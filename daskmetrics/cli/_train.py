@@ -165,6 +165,3 @@ def _summary(suites: Mapping[str, TrainedSuite]) -> None:
             say(f"Losses: {path}")
         if (path := write_telemetry(suite.folder / "telemetry.jsonl", suite.folder)) is not None:
             say(f"Use of the workers: {path}")
-
-
-COMMANDS = (train,)

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import os
 import secrets
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from ctypes.util import find_library
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from distributed import Client
 
 from daskmetrics.config import Cluster
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.machine import VISIBLE, split_gpus, transports, workers
+from daskmetrics.core.machine import VISIBLE, infiniband_ports, split_gpus, workers
 
 PAYLOAD = 8 * 2**20  # bytes sent each way
 TOLERATED = 5.0  # seconds; certificates allow a day, but times of files and logs would mislead
@@ -64,7 +67,7 @@ def run_checks(
         return f"{', '.join(versions)}, on {answer['host']}"
 
     def list_transports() -> str:
-        found = dict.fromkeys(("MPI", "UCX", "NCCL", "InfiniBand"), "not found") | call(transports)
+        found = dict.fromkeys(("MPI", "UCX", "NCCL", "InfiniBand"), "not found") | call(_transports)
         return "; ".join(f"{name}: {version}" for name, version in found.items())
 
     needs_gpu = profile.kind in ("slurm", "allocation") and profile.gpus_per_job > 0
@@ -194,3 +197,24 @@ def appears(path: Path, text: str) -> bool:
         list(path.parent.iterdir())  # makes NFS look again
         time.sleep(0.1)
     return False
+
+
+def _transports() -> dict[str, str]:
+    """What this machine has of MPI, UCX, NCCL and InfiniBand, each with its version or its ports."""
+    libraries = {}
+    for name, *command in (("MPI", "mpirun", "--version"), ("UCX", "ucx_info", "-v")):
+        with suppress(OSError, subprocess.SubprocessError):
+            text = subprocess.run(
+                command, capture_output=True, text=True, check=True, timeout=20
+            ).stdout
+            libraries[name] = next(iter(text.splitlines()), "").lstrip("# ")
+    for package in ("nvidia-nccl-cu13", "nvidia-nccl-cu12"):
+        with suppress(PackageNotFoundError):
+            libraries["NCCL"] = version(package)
+    nccl = libraries.get("NCCL") or find_library("nccl")
+    if nccl:
+        libraries["NCCL"] = nccl
+    ports = infiniband_ports()
+    if ports:
+        libraries["InfiniBand"] = ", ".join(f"{port} {state}" for port, state in ports.items())
+    return libraries

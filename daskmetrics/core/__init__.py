@@ -11,8 +11,7 @@ and numpy.
 `readouts`      how an arm's vector is read: pooling, layers together, dimensions
 `lazy`          names that a package imports on first use
 `fitted`        readouts applied to pooled vectors
-`steps`         training steps along an axis, and the colours of figures
-`text`          durations, counts and lists as text, and durations read from text
+`text`          durations, counts, lists and steps as text, and durations read from text
 `serialization` results as one JSON document
 `table`         tables for a terminal, a spreadsheet and a page
 `costs`         the cost model: assumed seconds of work, and numbers with error bounds

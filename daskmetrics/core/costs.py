@@ -46,16 +46,6 @@ def pass_flops(weights: float, layers: int, attention: int, tokens: float, lengt
     return tokens * (2.0 * weights + 4.0 * layers * attention * length)
 
 
-def forward_flops(width: int, depth: int, tokens: float, length: float) -> float:
-    """`pass_flops` by the shape of a network, with 12 width^2 weights per block (Kaplan et al.
-    2020, section 2.1).
-
-    >>> forward_flops(width=64, depth=4, tokens=1000, length=0) == 1000 * 2 * 12 * 64**2 * 4
-    True
-    """
-    return pass_flops(12.0 * width**2 * depth, depth, width, tokens, length)
-
-
 def weight_bytes(width: int, depth: int) -> float:
     """Assumed size of a model that is not on this machine: blocks and one embedding, two bytes for
     each weight.
@@ -113,9 +103,12 @@ class CostModel:
         return 0.2 + size / READ_RATE
 
     def forward_seconds(self, width: int, depth: int, text: TextSize) -> float:
-        """Of running texts through a checkpoint."""
+        """Of running texts through a checkpoint with 12 width^2 weights in each block (Kaplan et
+        al. 2020, section 2.1).
+        """
         flops = CPU_FLOPS if self.device == "cpu" else GPU_FLOPS
-        return forward_flops(width, depth, text.tokens, text.length) / flops
+        weights = 12.0 * width**2 * depth
+        return pass_flops(weights, depth, width, text.tokens, text.length) / flops
 
     def reduce_seconds(self, operations: float) -> float:
         """Of this many operations of metrics."""

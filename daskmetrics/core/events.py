@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Key
-from daskmetrics.core.results import Measured, Scored, Trained, result_as_json, result_of
+from daskmetrics.core.results import Measured, Scored, result_as_json, result_of
 from daskmetrics.core.serialization import build
 
 Plain: TypeAlias = Mapping[str, Any]
@@ -333,7 +333,7 @@ LiveMessage: TypeAlias = (
     Event | UnitsPlanned | ObjectiveSet | SearchStarted | PosteriorUpdated | HistorySent
 )
 
-_JOURNAL: Mapping[str, type[Event]] = {
+JOURNAL: Mapping[str, type[Event]] = {
     "start": RunStarted,
     "plan": StorePlanned,
     "worker": WorkerJoined,
@@ -349,8 +349,10 @@ _JOURNAL: Mapping[str, type[Event]] = {
     "map": MapStarted,
     "retry_items": ItemsRetried,
 }
+"""The entries of a journal, by the words that name their kinds."""
+
 _LIVE: Mapping[str, type[LiveMessage]] = {
-    **_JOURNAL,
+    **JOURNAL,
     "planned": UnitsPlanned,
     "objective": ObjectiveSet,
     "search": SearchStarted,
@@ -362,30 +364,21 @@ _KINDS = {cls: kind for kind, cls in _LIVE.items()}
 
 def measured(entries: Iterable[Event]) -> Iterator[tuple[Record, Measured]]:
     """The records of measured checkpoints among entries, with their results."""
-    return _with_results(entries, Measured)
+    return with_results(entries, Measured)
 
 
 def scored(entries: Iterable[Event], kind: str = "score") -> Iterator[tuple[Record, Scored]]:
     """The records of scores among entries, with their results; ``kind`` may be ``fresh``, for items
     that were kept back from the search.
     """
-    return (result for result in _with_results(entries, Scored) if result[0].kind == kind)
+    return (result for result in with_results(entries, Scored) if result[0].kind == kind)
 
 
-def trained(entries: Iterable[Event]) -> Iterator[tuple[Record, Trained]]:
-    """The records of trained checkpoints among entries, with their results."""
-    return _with_results(entries, Trained)
-
-
-def _with_results(entries: Iterable[Event], result: type[R]) -> Iterator[tuple[Record, R]]:
+def with_results(entries: Iterable[Event], result: type[R]) -> Iterator[tuple[Record, R]]:
+    """The records among entries whose value is of this class, with it."""
     for entry in entries:
         if isinstance(entry, Record) and isinstance(entry.value, result):
             yield entry, entry.value
-
-
-def kinds() -> tuple[str, ...]:
-    """The words that name the kinds of entries of a journal."""
-    return tuple(_JOURNAL)
 
 
 def kind_of(message: LiveMessage) -> str:
@@ -409,7 +402,7 @@ def from_json(plain: Plain) -> Event:
     """The inverse of `to_json`; raises ValueError for a kind of entry, a field or a type that it
     does not know.
     """
-    return _read(plain, _JOURNAL)
+    return _read(plain, JOURNAL)
 
 
 def message_from_json(plain: Plain) -> LiveMessage:

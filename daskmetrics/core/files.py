@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,7 +197,8 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     'whole'
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    partial, lock = _locked_folder(folder)
+    partial = _partial(folder)
+    lock = _locked(partial, lambda: partial.mkdir(exist_ok=True))
     try:
         yield partial
         with suppress(OSError):  # it exists: another process wrote the same content
@@ -212,9 +213,10 @@ def atomic_file(path: Path, wait: bool = True) -> Iterator[IO[bytes]]:
     """A file to write into that replaces an older one when the block ends, by default once it is on
     the disk.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}{SUFFIX}")
+    partial = _partial(path)
+    lock = _locked(partial, partial.touch)
     try:
-        with _locked_file(partial) as file:
+        with partial.open("wb") as file:
             yield file
             file.flush()
             if wait:
@@ -223,6 +225,7 @@ def atomic_file(path: Path, wait: bool = True) -> Iterator[IO[bytes]]:
             partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+        os.close(lock)
 
 
 def remove_partial(folder: Path) -> None:
@@ -237,28 +240,22 @@ def remove_partial(folder: Path) -> None:
             os.close(lock)
 
 
-def _locked_file(partial: Path) -> IO[bytes]:
-    """A new locked file; created again if it was removed before it was locked."""
-    while True:
-        file = partial.open("wb")
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if partial.exists():
-            return file
-        file.close()
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}{SUFFIX}")
 
 
-def _locked_folder(folder: Path) -> tuple[Path, int]:
-    """A new locked folder; created again if it was removed before it was locked."""
-    partial = folder.with_name(f".{folder.name}.{os.getpid()}{SUFFIX}")
+def _locked(partial: Path, create: Callable[[], object]) -> int:
+    """The lock of a new partial file or folder; created again if it was removed before it was
+    locked.
+    """
     while True:
-        partial.mkdir(exist_ok=True)
+        create()
         with suppress(FileNotFoundError):
             lock = os.open(partial, os.O_RDONLY)
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            if partial.is_dir():
-                return partial, lock
+            if partial.exists():
+                return lock
             os.close(lock)
 
 

@@ -8,12 +8,10 @@ import os
 import platform
 import resource
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from ctypes.util import find_library
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -41,27 +39,6 @@ def environment(*packages: str) -> dict[str, str]:
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
         **{name: version(name) for name in packages},
     }
-
-
-def transports() -> dict[str, str]:
-    """What this machine has of MPI, UCX, NCCL and InfiniBand, each with its version or its ports."""
-    libraries = {}
-    for name, *command in (("MPI", "mpirun", "--version"), ("UCX", "ucx_info", "-v")):
-        with suppress(OSError, subprocess.SubprocessError):
-            text = subprocess.run(
-                command, capture_output=True, text=True, check=True, timeout=20
-            ).stdout
-            libraries[name] = next(iter(text.splitlines()), "").lstrip("# ")
-    for package in ("nvidia-nccl-cu13", "nvidia-nccl-cu12"):
-        with suppress(PackageNotFoundError):
-            libraries["NCCL"] = version(package)
-    nccl = libraries.get("NCCL") or find_library("nccl")
-    if nccl:
-        libraries["NCCL"] = nccl
-    ports = infiniband_ports()
-    if ports:
-        libraries["InfiniBand"] = ", ".join(f"{port} {state}" for port, state in ports.items())
-    return libraries
 
 
 def interfaces() -> dict[str, tuple[str, ...]]:
@@ -125,16 +102,14 @@ def infiniband_ports(root: Path = Path("/sys/class/infiniband")) -> dict[str, st
     port.
     """
 
-    def text(file: Path) -> str:
-        with suppress(OSError):
-            return file.read_text().strip().rpartition(": ")[2]
-        return "?"
-
-    def state(port: Path) -> str:
-        return ", ".join(text(port / name) for name in ("state", "rate", "link_layer"))
-
-    ports = sorted(root.glob("*/ports/*"))
-    return {f"{port.parents[1].name}:{port.name}": state(port) for port in ports}
+    states = {}
+    for port in sorted(root.glob("*/ports/*")):
+        words = []
+        for name in ("state", "rate", "link_layer"):
+            with suppress(OSError):
+                words.append((port / name).read_text().strip().rpartition(": ")[2])
+        states[f"{port.parents[1].name}:{port.name}"] = ", ".join(words)
+    return states
 
 
 def _resource_use() -> dict[str, Any]:

@@ -129,14 +129,6 @@ class Readout:
         """Dimensions of the arm's vectors, of pooled vectors with this many."""
         return self.kept or self.joined_width(width)
 
-    def bytes_per_vector(self, width: int) -> int:
-        """Bytes of the vector of one text in float32, of pooled vectors with this many dimensions.
-
-        >>> Readout(dimensions="100").bytes_per_vector(384)
-        400
-        """
-        return 4 * self.width(width)
-
     def check(self, width: int, corpus: int) -> None:
         """Check that this is possible for pooled vectors of this width and a corpus of this many
         texts.

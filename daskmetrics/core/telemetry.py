@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from daskmetrics.core.files import atomic_write
@@ -41,8 +40,6 @@ PLACES: Mapping[str, tuple[str, ...]] = {
 EVERY = 5.0  # seconds between samples of a new run
 # samples of workers that a file holds, about 1.5 MB; beyond it every other one is dropped
 MOST = 20_000
-IDLE, LATEST = 10.0, 3  # a GPU is idle below this mean utilisation, per cent, over so many samples
-FRESH = 60.0  # seconds after which a sample no longer says what happens now
 
 
 @dataclass(frozen=True)
@@ -134,36 +131,4 @@ def _read(path: Path) -> Iterator[TelemetrySample]:
             yield TelemetrySample(at, values, doing)
 
 
-def idle_gpus(samples: Sequence[TelemetrySample], now: float) -> dict[str, str]:
-    """Workers whose GPU idles now, with the reason.
-
-    >>> quiet = TelemetrySample(100.0, {"0": {"gpu": 3.0}, "1": {"gpu": 97.0}, "2": {"cpu": 90.0}}, {"0": "score"})
-    >>> idle_gpus([quiet], now=101.0)
-    {'0': 'GPU at 3 %: it scores on its CPU'}
-    """
-    latest = [sample for sample in samples[-LATEST:] if now - sample.at < FRESH]
-    if not latest:
-        return {}
-    reasons = {}
-    for name in latest[-1].readings:
-        used = [
-            sample.readings[name]["gpu"]
-            for sample in latest
-            if "gpu" in sample.readings.get(name, {})
-        ]
-        if used and fmean(used) < IDLE:
-            kind = latest[-1].doing.get(name, "")
-            reason = REASONS.get(kind, f"its unit ({kind}) computes on the CPU")
-            reasons[name] = f"GPU at {fmean(used):.0f} %: {reason}"
-    return reasons
-
-
 PROCESS_GROUP = "process group"  # what a worker does while its rank trains
-REASONS = {
-    "": "it waits for work from the driver",
-    "score": "it scores on its CPU",
-    "measure": "it loads a checkpoint, or computes on its CPU",
-    "encode": "it loads a checkpoint or texts",
-    "train": "it loads data, or writes a checkpoint",
-    PROCESS_GROUP: "it loads data, waits for other ranks, or writes a checkpoint",
-}

@@ -1,4 +1,4 @@
-"""Durations, counts and lists as text for readers, and durations read from text."""
+"""Durations, counts, lists and training steps as text for readers, and durations read from text."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.names import step_of
 
 _WALLTIME = re.compile(
     r"(?:(?P<days>\d{1,4})-)?(?P<first>\d{1,5})(?::(?P<second>\d{1,2}))?(?::(?P<third>\d{1,2}))?"
@@ -177,3 +178,31 @@ def equal_names(name: str, others: Sequence[str]) -> str:
     if len(others) > 6:
         others = [*others[:3], f"{len(others) - 3} more"]
     return " = ".join([name, *others])
+
+
+def step_label(revision: str) -> str:
+    """A short label for a revision.
+
+    >>> [step_label(name) for name in ("step512", "step143000", "step1500", "main")]
+    ['512', '143k', '1500', 'main']
+    """
+    step = step_of(revision)
+    if step is None:
+        if len(revision) <= 8:
+            return revision
+        return revision[:7] + "…"
+    if step and step % 1000 == 0:
+        return f"{step // 1000}k"
+    return str(step)
+
+
+def spread(revisions: Sequence[str], most: int) -> tuple[str, ...]:
+    """At most so many revisions, evenly chosen: the first and the last are among them.
+
+    >>> spread([f"step{i}" for i in range(15)], 8)
+    ('step0', 'step2', 'step4', 'step6', 'step8', 'step10', 'step12', 'step14')
+    """
+    last_index = len(revisions) - 1
+    if last_index < most:
+        return tuple(revisions)
+    return tuple(revisions[round(i * last_index / (most - 1))] for i in range(most))

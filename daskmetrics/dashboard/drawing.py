@@ -7,9 +7,10 @@ they show. So the content policy of a page can refuse every other script.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle, pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas
@@ -18,8 +19,8 @@ from bokeh.palettes import Cividis256
 from bokeh.plotting import figure
 from numpy.typing import ArrayLike, NDArray
 
-from daskmetrics.core.names import Arm, Suite
-from daskmetrics.core.steps import edges, fitting, positions, spread, step_label, ticks
+from daskmetrics.core.names import Arm, Suite, step_of
+from daskmetrics.core.text import spread, step_label
 
 # those of Okabe and Ito (2008), of which the first is lighter, so that it is seen on dark pages
 COLOURS = ("#2b8cc4", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#7f7f7f")
@@ -99,9 +100,9 @@ def arms_source(
         for revision, sides in zip(suite.revisions, borders, strict=True):
             for row, layer in enumerate(suite.layers):
                 places[suite.model, revision, layer] = (*sides, row)
-    positions = [(arm.model, arm.revision, arm.layer) for arm in arms]
-    frame = pandas.DataFrame(positions, columns=["model", "revision", "layer"])
-    frame[["left", "right", "row"]] = [places[position] for position in positions]
+    layers = [(arm.model, arm.revision, arm.layer) for arm in arms]
+    frame = pandas.DataFrame(layers, columns=["model", "revision", "layer"])
+    frame[["left", "right", "row"]] = [places[layer] for layer in layers]
     of_layer = frame.groupby(["model", "revision", "layer"], sort=False)
     height = 1 / of_layer["row"].transform("size")
     frame["bottom"] = frame.pop("row") - 0.5 + of_layer.cumcount() * height
@@ -316,3 +317,76 @@ def search_path(decisions: pandas.DataFrame, unit: str, default: float | None) -
     fig.add_tools(models.HoverTool(renderers=dots, tooltips=tips))
     legend_above(fig)
     return fig
+
+
+AxisScale = Literal["log", "even"]
+NARROWEST = 0.25  #: narrowest column of an automatic log axis, as a share of an even column
+
+
+def positions(revisions: Sequence[str], scale: AxisScale) -> list[float]:
+    """Position of each revision: the binary logarithm of its step, or its index.
+
+    Step 0 and revisions without a step have no logarithm; they are one doubling apart from the
+    others.
+
+    >>> positions(["step0", "step1", "step2", "step8", "main"], "log")
+    [-1.0, 0.0, 1.0, 3.0, 4.0]
+    """
+    if scale == "even":
+        return [float(i) for i in range(len(revisions))]
+    steps = list(map(step_of, revisions))
+    logs = [math.log2(step) for step in steps if step]
+    before = min(logs, default=0.0) - 1
+    after = max(logs, default=0.0)
+    result = []
+    for step in steps:
+        if step:
+            result.append(math.log2(step))
+        elif step == 0:
+            result.append(before)
+        else:
+            after += 1
+            result.append(after)
+    return result
+
+
+def edges(revisions: Sequence[str], scale: AxisScale) -> list[float]:
+    """Borders of the columns of revisions, one more than columns: halfway between neighbours.
+
+    >>> edges(["step1", "step2", "step8"], "log")
+    [-0.5, 0.5, 2.0, 4.0]
+    """
+    at = positions(revisions, scale)
+    if len(at) == 1:
+        return [at[0] - 0.5, at[0] + 0.5]
+    middle = [(a + b) / 2 for a, b in pairwise(at)]
+    return [2 * at[0] - middle[0], *middle, 2 * at[-1] - middle[-1]]
+
+
+def fitting(revisions: Sequence[str]) -> AxisScale:
+    """The logarithmic scale if every column is wide enough on it, otherwise the even scale.
+
+    >>> fitting([f"step{2**i}" for i in range(10)]), fitting([f"step{1000 * i}" for i in range(1, 144)])
+    ('log', 'even')
+    """
+    borders = edges(revisions, "log")
+    narrowest = min(b - a for a, b in pairwise(borders))
+    is_wide = narrowest >= NARROWEST * (borders[-1] - borders[0]) / len(revisions)
+    if is_wide:
+        return "log"
+    return "even"
+
+
+def ticks(revisions: Sequence[str], scale: AxisScale, most: int) -> dict[float, str]:
+    """Labels by position; neighbours are at least as far apart as on an axis with ``most`` even
+    labels.
+    """
+    borders = edges(revisions, scale)
+    distance = (borders[-1] - borders[0]) / most * (1 - 1e-9)
+    labels: dict[float, str] = {}
+    labelled = -math.inf
+    for at, name in zip(positions(revisions, scale), revisions, strict=True):
+        if at - labelled >= distance:
+            labels[at] = step_label(name)
+            labelled = at
+    return labels

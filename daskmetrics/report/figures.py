@@ -24,8 +24,8 @@ from daskmetrics.answer.trade_offs import TradeOffs
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.core.files import atomic_write
 from daskmetrics.core.names import Arm, Suite
-from daskmetrics.core.steps import spread, step_label
 from daskmetrics.core.telemetry import TelemetrySample, read_samples
+from daskmetrics.core.text import spread, step_label
 from daskmetrics.dashboard.drawing import LAYER, LEAST_ERRORS, STAGES, span
 from daskmetrics.report._quantities import (
     COST_NAMES,

@@ -12,7 +12,7 @@ import yaml
 
 from daskmetrics.core import events
 from daskmetrics.core.errors import ConfigError, did_you_mean, unknown
-from daskmetrics.core.events import kind_of, kinds, to_json
+from daskmetrics.core.events import JOURNAL, kind_of, to_json
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Key
 from daskmetrics.core.results import Measured
@@ -36,8 +36,8 @@ def journal_lines(
     ones.
     """
     for name in types:
-        if name not in kinds():
-            raise unknown("type of entry", name, kinds())
+        if name not in JOURNAL:
+            raise unknown("type of entry", name, JOURNAL)
     entries = numbered(folder.must_exist().journal)
     if types:
         entries = [(number, entry) for number, entry in entries if kind_of(entry) in types]

@@ -108,22 +108,6 @@ def test_dask_has_the_commands(tmp_path):
 def test_short_options_are_settings(tmp_path):
     done = call(tmp_path, "run", "--dry-run", "--policy", "sweep")
     assert "sweep, budget 100.0% of the cost of every score" in " ".join(done.stdout.split())
-    done = call(
-        tmp_path,
-        "run",
-        "--dry-run",
-        "--confidence",
-        "0.95",
-        "--within",
-        "0.02",
-        "--set",
-        "search.cells=40",
-    )
-    shown = " ".join(done.stdout.split())
-    assert (
-        "30.0% of the cost of every score; up to 40 scores; until 95% confidence to be within 2.0%"
-        in shown
-    )
 
 
 OWN = {

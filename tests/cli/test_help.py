@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from daskmetrics.cli import MOVED, SECTIONS, main
+from daskmetrics.cli import MOVED, main
 from daskmetrics.cli._common import Sections
 
 
@@ -45,12 +45,6 @@ def parse(
     inner, found, rest = command.resolve_command(context, [*context._protected_args, *context.args])
     assert inner and found
     return parse(found, inner, rest, context)
-
-
-def test_every_command_is_in_one_section():
-    placed = [name for names in SECTIONS.values() for name in names]
-    assert len(placed) == len(set(placed))
-    assert set(placed) == set(main.commands)
 
 
 @pytest.mark.parametrize("path", ["daskmetrics", "daskmetrics cluster"])

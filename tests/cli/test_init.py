@@ -29,34 +29,13 @@ def reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session_cache: Path
 
 
 def test_run_accepts_what_was_written_from_options(reviews, minilm):
-    done = invoke(
-        *(
-            "init",
-            "--model",
-            str(minilm),
-            "--data",
-            "reviews.csv",
-            "--text",
-            "body",
-            "--label",
-            "stars",
-        ),
-        *(
-            "--tasks",
-            "stdlib:order",
-            "--budget",
-            "0.5",
-            "--cluster",
-            "local",
-            "-o",
-            "mine.yaml",
-            "--yes",
-        ),
-    )
+    data = ("--data", "reviews.csv", "--text", "body", "--label", "stars")
+    words = ("--model", str(minilm), *data, "--tasks", "stdlib:order", "-o", "mine.yaml", "--yes")
+    done = invoke("init", *words)
     assert done.exit_code == 0, done.output
     assert "daskmetrics run mine.yaml --dry-run" in done.output
     loaded = config.load("mine.yaml")
-    assert loaded.name == "mine" and loaded.search.budget == 0.5
+    assert loaded.name == "mine"
     assert loaded.tasks == ("file:reviews.csv(text=body, label=stars)", "stdlib:order")
     preview = invoke("run", "mine.yaml", "--dry-run")
     assert preview.exit_code == 0, preview.output
@@ -64,11 +43,9 @@ def test_run_accepts_what_was_written_from_options(reviews, minilm):
 
 
 def test_run_accepts_what_was_written_from_answers(reviews, minilm):
-    done = invoke("init", answers=f"{minilm}\nreviews.csv\nbody\nstars\n0.8\n\nasked.yaml\n")
+    done = invoke("init", answers=f"{minilm}\nreviews.csv\nbody\nstars\nasked.yaml\n")
     assert done.exit_code == 0, done.output
-    assert config.load("asked.yaml").search.budget == 0.8
-    preview = invoke("run", "asked.yaml", "--dry-run")
-    assert preview.exit_code == 0, preview.output
+    assert config.load("asked.yaml").tasks == ("file:reviews.csv(text=body, label=stars)",)
 
 
 def test_the_default_is_the_built_in_tasks_and_the_name_of_the_model(reviews, minilm):
@@ -111,22 +88,8 @@ def test_a_file_that_exists_is_not_replaced_without_force(reviews):
         (("--model", "./nowhere", "--yes"), "'./nowhere' is neither a folder nor a hub id"),
         (("--model", "a/b", "--text", "body", "--yes"), "add --data FILE"),
         (("--model", "a/b", "--data", "none.csv", "--yes"), "File 'none.csv' does not exist"),
-        (
-            (
-                "--model",
-                "a/b",
-                "--data",
-                "reviews.csv",
-                "--text",
-                "bdy",
-                "--label",
-                "stars",
-                "--yes",
-            ),
-            "bdy",
-        ),
+        (("--model", "a/b", "--data", "reviews.csv", "--text", "bdy", "--yes"), "bdy"),
         (("--model", "a/b", "--tasks", "stdlib:ordr", "--yes"), "Did you mean 'stdlib:order'?"),
-        (("--model", "a/b", "--cluster", "locl", "--yes"), "Did you mean 'local'?"),
     ],
 )
 def test_a_mistake_is_named_and_nothing_is_written(reviews, words, message):
@@ -134,10 +97,3 @@ def test_a_mistake_is_named_and_nothing_is_written(reviews, words, message):
     assert done.exit_code == 2
     assert message in done.output
     assert not list(Path().glob("*.yaml"))
-
-
-def test_a_budget_that_run_refuses_is_refused_before_a_file_is_written(reviews, minilm):
-    words = ("init", "--model", str(minilm), "--data", "reviews.csv", "--text", "body")
-    done = invoke(*words, "--label", "stars", "--budget", "0.01", "-o", "mine.yaml", "--yes")
-    assert done.exit_code == 2 and "search.budget=auto" in done.output
-    assert not Path("mine.yaml").exists()

@@ -58,17 +58,11 @@ def test_a_wrong_part_is_answered_with_the_nearest_right_one():
 
 
 @pytest.mark.parametrize(
-    ("name", "bytes_"),
-    [
-        ("", 1536),
-        ("256d", 1024),
-        ("pca100", 400),
-        ("concat3+7", 3072),
-        ("mean3-6", 1536),
-    ],
+    ("name", "width"),
+    [("", 384), ("256d", 256), ("pca100", 100), ("concat3+7", 768), ("mean3-6", 384)],
 )
-def test_bytes_of_a_vector(name, bytes_):
-    assert Readout.parse(name).bytes_per_vector(384) == bytes_
+def test_dimensions_of_a_vector(name, width):
+    assert Readout.parse(name).width(384) == width
 
 
 def test_more_dimensions_than_there_are_is_refused_with_both_numbers():

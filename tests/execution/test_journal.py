@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from daskmetrics.core.errors import NO_ROOM, DataError, LockedError, StorageError
 from daskmetrics.core.events import (
-    _JOURNAL,
+    JOURNAL,
     RunFinished,
     UnitsRetried,
     from_json,
@@ -264,7 +264,7 @@ def example(hint):
 
 
 def test_every_kind_of_entry_survives_its_line_and_has_the_types_of_its_fields():
-    for kind, cls in _JOURNAL.items():
+    for kind, cls in JOURNAL.items():
         hints = get_type_hints(cls)
         entry = cls(**{name: example(hint) for name, hint in hints.items()})
         assert from_json(decode(encode(to_json(entry)))) == entry

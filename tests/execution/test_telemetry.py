@@ -11,10 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 import daskmetrics as dm
+from daskmetrics.answer.status import idle_gpus
 from daskmetrics.cli import main
 from daskmetrics.cluster import connect
 from daskmetrics.config import Cluster
-from daskmetrics.core.telemetry import TelemetryFile, TelemetrySample, idle_gpus, read_samples
+from daskmetrics.core.telemetry import TelemetryFile, TelemetrySample, read_samples
 from daskmetrics.execution import runner as runner
 
 STANDIN = Path(__file__).parent / "standin"
@@ -86,7 +87,7 @@ def test_the_figure_of_a_map_is_written_and_status_names_the_idle_gpu(watched, m
     folder = watched[0]
     done = CliRunner().invoke(main, ["report", str(folder)], catch_exceptions=False)
     assert done.exit_code == 0 and (folder / "report" / "telemetry.png").stat().st_size > 20_000
-    monkeypatch.setattr("daskmetrics.core.telemetry.FRESH", 1e9)  # the test may run late
+    monkeypatch.setattr("daskmetrics.answer.status.FRESH", 1e9)  # the test may run late
     telemetry = folder / "telemetry.jsonl"
     # while it ran
     *_, last = (line for line in telemetry.read_text().splitlines() if '"batch"' in line)

@@ -9,13 +9,13 @@ from daskmetrics.answer import analysis
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.events import (
+    JOURNAL,
     Event,
     Record,
     StoreRepaired,
     UnitsRetried,
     UsageMeasured,
     kind_of,
-    kinds,
     to_json,
 )
 from daskmetrics.execution import Journal
@@ -64,7 +64,7 @@ def test_the_journal_is_cut_to_types_and_to_its_end(finished):
     assert code == 2 and "Did you mean 'record'?" in out
 
 
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("kind", JOURNAL)
 def test_the_journal_takes_every_type_that_exists_also_where_it_has_no_such_entry(finished, kind):
     code, out = call("runs", "journal", finished.folder.path, "--type", kind)
     assert code == 0

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from daskmetrics.core.steps import edges, fitting, positions, ticks
+from daskmetrics.dashboard.drawing import edges, fitting, positions, ticks
 
 LOG = ("step0", *(f"step{2**i}" for i in range(10)))
 EVERY = tuple(f"step{1000 * i}" for i in range(144))
