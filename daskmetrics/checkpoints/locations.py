@@ -24,7 +24,7 @@ from daskmetrics.checkpoints.folders import (
     tokenizer_folder,
     weight_headers,
 )
-from daskmetrics.checkpoints.hub import Rolling, rolling
+from daskmetrics.checkpoints.rolling import Rolling, rolling
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import (
@@ -55,12 +55,6 @@ class Location:
     rolling: Rolling | None = None
     # of the model to which the weights in the folder, of an adapter, are added
     base: Location | None = None
-
-    def downloaded_by(self, who: str) -> Location:
-        """The same, to be downloaded by the driver or the workers, as named, when it is needed."""
-        if self.rolling is None:
-            return self
-        return replace(self, rolling=replace(self.rolling, by=who))
 
 
 @dataclass(frozen=True)
