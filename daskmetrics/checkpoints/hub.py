@@ -150,20 +150,12 @@ def refs_of(model: Model) -> tuple[Refs | None, str]:
         pass
     listed, silence = refs(model.source)
     if listed is None:
-        from huggingface_hub import constants
-        from huggingface_hub.file_download import repo_folder_name
-
-        cached = repo_folder_name(repo_id=model.source, repo_type="model")
-        if not Path(constants.HF_HUB_CACHE, cached).is_dir():
-            error = not_here(model.source, silence)
-            raise ConfigError(f"{error}; all of 'revisions': daskmetrics runs prefetch CONFIG")
         raise ConfigError(
             f"Model '{model.name}': 'revisions: {model.revisions}' needs the list of branches of"
-            f" {model.source}, which is not on this machine, and {silence}."
-            " 'daskmetrics runs prefetch CONFIG' on a machine with a network keeps the list in"
-            f" '{cache_folder()}'."
-            " Or name the revisions: 'main', a list, or a range with an end such as 'every 1000 to"
-            " 143000'."
+            f" '{model.source}', which is not on this machine, and {silence}."
+            f"{_similar_folders(model.source)} 'daskmetrics runs prefetch CONFIG' on a machine with"
+            f" a network keeps the list in '{cache_folder()}'. Or name the revisions: 'main', a"
+            " list, or a range with an end such as 'every 1000 to 143000'."
         )
     return listed, silence
 
@@ -173,18 +165,16 @@ def require_answer(source: str) -> None:
     try:
         ask_refs(source)
     except HubUnreachable as error:
-        raise not_here(source, str(error)) from None
+        raise ConfigError(
+            f"'{source}' is not in the cache and {error}.{_similar_folders(source)} Give a folder"
+            f" of a model, or fetch it on a machine with a network: hf download {source}"
+        ) from None
 
 
-def not_here(source: str, silence: str) -> ConfigError:
-    """The error for a hub id of which nothing is here, given why the hub did not answer; folders of
-    this machine with a similar name are named.
-    """
+def _similar_folders(source: str) -> str:
+    """A hint at folders of this machine with a name like that of a hub id."""
     folders = [str(path) for path in Path(source).parent.glob("*") if path.is_dir()]
-    return ConfigError(
-        f"'{source}' is not in the cache and {silence}.{did_you_mean(source, folders)} Give a"
-        f" folder of a model, or fetch it on a machine with a network: hf download {source}"
-    )
+    return did_you_mean(source, folders)
 
 
 def require_on_hub(model: Model, missing: Sequence[str]) -> None:
@@ -248,30 +238,31 @@ def offered(
     """How many of the revisions have which weights, by their lists of files, and what to do about
     the others: the ``setting`` that allows pickled weights, if it is not set.
     """
-    kinds: dict[str, list[str]] = {"safetensors": [], "only pickled weights": [], "no weights": []}
+    kinds: dict[str, list[str]] = {
+        "safetensors": [],
+        "with only pickled weights": [],
+        "without weights": [],
+    }
     for name, listing in listings.items():
         suffixes = {Path(file).suffix for file in listing if "/" not in file}
-        kind = "no weights"
+        kind = "without weights"
         if ".safetensors" in suffixes:
             kind = "safetensors"
         elif ".bin" in suffixes:
-            kind = "only pickled weights"
+            kind = "with only pickled weights"
         kinds[kind].append(name)
     if not listings:
         return "", ""
     safe = kinds.pop("safetensors")
-    only_pickled, empty = kinds.values()
-    texts = [f"{len(safe)} {'has' if len(safe) == 1 else 'have'} safetensors"]
+    texts = [f"{len(safe)} with safetensors"]
     texts += [f"{len(names)} {kind} ({shortened(names)})" for kind, names in kinds.items() if names]
     remedies = []
-    if only_pickled and not pickled:
+    if kinds["with only pickled weights"] and not pickled:
         remedies.append(f"set {setting} (no code in them is run)")
-    if remedies or empty:
+    if remedies or kinds["without weights"]:
         remedies.append("leave them out of 'revisions'")
-    remedy = ""
-    if remedies:
-        remedy = f": {', or '.join(remedies)}"
-    return f"of {plural(len(listings), 'revision')} of {source} {', '.join(texts)}", remedy
+    revisions = plural(len(listings), "revision")
+    return f"of {revisions} of {source} {', '.join(texts)}", ", or ".join(remedies)
 
 
 def _place(*names: str) -> Path:

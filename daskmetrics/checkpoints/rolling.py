@@ -177,8 +177,6 @@ def download(
     that nobody uses. ``pause`` is called between steps and may raise to stop.
     """
     entry = _CheckpointFiles(Path(rolling.folder))
-    if not wait and not _has_room(entry, rolling.limit):
-        return False
     mode = fcntl.LOCK_EX
     if not wait:
         mode |= fcntl.LOCK_NB
@@ -201,13 +199,14 @@ def _fetch(rolling: Rolling, pause: Callable[[float], None]) -> None:
     it.
     """
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.utils import tqdm
+    from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
 
-    class Progress(tqdm):  # type: ignore[misc,type-arg]
+    class Progress(tqdm):
         """Shows nothing; it is called with every block of a file."""
 
         def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **{**options, "disable": True})
+            options["disable"] = True
+            super().__init__(*args, **options)  # type: ignore[no-untyped-call]
 
         def update(self, n: float | None = 1) -> None:
             pause(0)
@@ -239,20 +238,15 @@ def _fetch(rolling: Rolling, pause: Callable[[float], None]) -> None:
             )
 
 
-def _has_room(entry: _CheckpointFiles, limit: int) -> bool:
-    """Whether some space would be free once the checkpoints that were used are removed; nothing is
-    removed.
-    """
-    unused = [other for other in _others(entry) if not other.used.is_file()]
-    return sum(other.bytes for other in unused) < limit
-
-
 def _reserve(entry: _CheckpointFiles, limit: int, size: int, wanted: bool) -> bool:
     """Reserve space for a download, and remove checkpoints to make room for it."""
     with _locked(entry.lock.with_name("space.lock"), fcntl.LOCK_EX):
         others = _others(entry)
         free = limit - size - sum(other.bytes for other in others)
-        for victim in _removable(others, wanted):
+        victims = _removable(others, wanted)
+        if free + sum(victim.bytes for victim in victims) < 0:
+            return False
+        for victim in victims:
             if free >= 0:
                 break
             freed = victim.bytes
@@ -280,13 +274,10 @@ def _removable(entries: Sequence[_CheckpointFiles], wanted: bool) -> list[_Check
     used.sort(key=lambda entry: _written(entry.used))
     if not wanted:
         return used
+    # the latest of those that were downloaded ahead is needed last; interrupted downloads, which
+    # were never complete, are at the end, since they may go on
     unused = [entry for entry in entries if not entry.used.is_file()]
-    # the latest of those that were downloaded ahead is needed last; an interrupted download may be
-    # resumed
-    ahead = [entry for entry in unused if entry.complete.is_file()]
-    ahead.sort(key=lambda entry: -_written(entry.complete))
-    interrupted = [entry for entry in unused if not entry.complete.is_file()]
-    return [*used, *ahead, *interrupted]
+    return used + sorted(unused, key=lambda entry: -_written(entry.complete))
 
 
 def _written(path: Path) -> float:

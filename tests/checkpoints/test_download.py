@@ -20,7 +20,7 @@ from daskmetrics.models import LoadedModel
 from daskmetrics.models._networks import NetworkPool
 from tests.checkpoints.weights import files as made_up
 from tests.hub import Fault, serve, use
-from tests.models.architectures import TEXTS, build
+from tests.models.architectures import TEXTS, build, encode
 
 REPOSITORY = "org/suite"
 
@@ -115,7 +115,7 @@ def test_a_loaded_network_keeps_no_file_that_is_removed_later(tmp_path, monkeypa
 
     def states(location: Location) -> np.ndarray:
         with LoadedModel(location, Protocol(pooling="mean")) as model:
-            return model.encode(TEXTS, range(4), "mean")
+            return encode(model, TEXTS, range(4), "mean")
 
     with serve({REPOSITORY: {"main": {path.name: path for path in folder.iterdir()}}}) as hub:
         use(hub, tmp_path, monkeypatch)

@@ -168,15 +168,16 @@ def test_a_worker_gets_the_reason_of_a_failed_download_and_can_ask_again(hub, mo
 
 
 def test_a_worker_gets_the_reason_of_a_download_that_began_before_it_asked(hub, monkeypatch):
-    location, has_room, begun = located()[0], rolling._has_room, threading.Event()
+    location, download, begun = located()[0], rolling.download, threading.Event()
+    wanted = Path(location.folder).parent / ".state" / f"{Path(location.folder).name}.wanted"
 
-    def slow(entry, limit):  # the driver has no lock yet
+    def slow(*given):  # the driver has no lock yet
         begun.set()
-        while not entry.wanted.is_file():
+        while not wanted.is_file():
             time.sleep(0.01)
-        return has_room(entry, limit)
+        return download(*given)
 
-    monkeypatch.setattr(rolling, "_has_room", slow)
+    monkeypatch.setattr(rolling, "download", slow)
     hub.faults.append(Fault("resolve", 99, status=404))
     with rolling.Downloads([location], print) as downloads:
         downloads.expect([location])
@@ -283,7 +284,7 @@ def test_all_models_that_need_the_setting_are_named_at_once(hub, tmp_path):
 
 def test_the_preview_says_what_the_hub_has_and_that_the_disk_is_limited(hub, tmp_path):
     rows = dict(preview(prepared(disk="1GB"), RunFolder(tmp_path / "run")).rows)
-    assert rows["weights"] == "of 6 revisions of org/suite 6 have safetensors"
+    assert rows["weights"] == "of 6 revisions of org/suite 6 with safetensors"
     assert rows["download"].endswith("m through 1GB of disk")
 
 
