@@ -2,7 +2,6 @@
 
 python benchmarks/rolling.py            40 checkpoints of about 50 MB through 300 MB of disk; about six minutes
 python benchmarks/rolling.py --small    6 checkpoints of 2 MB, as a test of correctness
-python benchmarks/rolling.py --workers  workers download, in place of the driver
 python benchmarks/rolling.py --checkpoints 10 --rate 2    a network that is slower than the work
 
 A server on this machine speaks the model hub's routes, asks for a token, and sends 25 MB/s on each
@@ -46,7 +45,6 @@ class Size:
     rate: float  # bytes per second of one connection
     prompts: int
     tasks: tuple[str, ...] = ()
-    downloads: str = "driver"
 
 
 FULL = Size(40, 192, 4, "300MB", 25e6, 200)
@@ -103,7 +101,7 @@ def configured(folder: Path, size: Size, rolling: bool) -> Path:
         "corpus": {"prompts": size.prompts},
         "metrics": ["prompt_entropy", "effective_rank"],
         "tasks": list(size.tasks),
-        "cluster": {"workers": WORKERS, "downloads": size.downloads},
+        "cluster": {"workers": WORKERS},
     }
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(about), encoding="utf-8")
@@ -256,14 +254,12 @@ def main(words: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--workers", action="store_true")
     parser.add_argument("--checkpoints", type=int, help="how many, by default 40")
     parser.add_argument("--rate", type=float, help="MB/s of one connection, by default 25")
     given = parser.parse_args(words)
     os.environ["HF_HUB_OFFLINE"] = "1"  # of this process; the runs have their own
     with tempfile.TemporaryDirectory() as folder:
         size = SMALL if given.small else FULL
-        size = replace(size, downloads="workers" if given.workers else "driver")
         size = replace(size, checkpoints=given.checkpoints or size.checkpoints)
         compare(Path(folder), replace(size, rate=given.rate * 1e6 if given.rate else size.rate))
 

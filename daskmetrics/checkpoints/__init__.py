@@ -6,8 +6,7 @@
 `content`   digests of these files
 `shipped`   how the texts of one checkpoint become vectors, by its folder and the configuration
 `arrivals`  those of a suite that grows: which can be read, and whether more will come
-`hub`       branches and files of a hub repository; checkpoints that are here only while needed
-`download`  the download of one checkpoint: only what is needed, resumed and checked
+`hub`       branches and files of a hub repository; requests that are made again
 `rolling`   checkpoints on a disk that is smaller than the suite
 =========== ==============================================================================================
 """

@@ -67,9 +67,11 @@ class Follower:
             source = model.source or ""
             # without a slash it is a folder that the training has not made yet
             if "/" in source and is_hub_id(source):
-                names, faults = self._of_hub(model.source or "", now)
+                names, faults = self._of_hub(source, now)
             else:
-                names, faults = self._of_folder(model, now)
+                reasons = {path.name: self._fault(path, now) for path in _checkpoints(model)}
+                faults = {name: reason for name, reason in reasons.items() if reason}
+                names = tuple(reasons.keys() - faults.keys())
             revisions[model.name], waiting[model.name] = _selected(model, names), faults
         changed = max((since for _, since in self._seen.values()), default=0.0)
         return Arrivals(revisions, waiting, all(map(_is_finished, self._models)), changed)
@@ -85,19 +87,12 @@ class Follower:
             self._branches[source] = names, now, faults
         return names, faults
 
-    def _of_folder(self, model: Model, now: float) -> tuple[tuple[str, ...], dict[str, str]]:
-        complete, waiting = [], {}
-        for folder in _checkpoints(model):
-            reason = self._fault(folder, now)
-            if reason:
-                waiting[folder.name] = reason
-            else:
-                complete.append(folder.name)
-        return tuple(complete), waiting
-
     def _fault(self, folder: Path, now: float) -> str:
         """Why a checkpoint cannot be read yet; empty if it can."""
-        stamps = _stamps(transformer_folder(folder))
+        stamps: Stamps = ()
+        with suppress(OSError):  # a trainer removes old checkpoints at any time
+            files = [(file, file.stat()) for file in os.scandir(transformer_folder(folder))]
+            stamps = tuple(sorted((f.name, s.st_size, s.st_mtime_ns) for f, s in files))
         before, since = self._seen.get(folder, (None, now))
         if stamps != before:
             since = now
@@ -126,15 +121,6 @@ def _checkpoints(model: Model) -> Iterator[Path]:
         for path in sorted(Path(model.source or "").expanduser().glob(pattern)):
             if step_of(path.name) is not None and path.is_dir():
                 yield path
-
-
-def _stamps(folder: Path) -> Stamps:
-    stamps = []
-    with suppress(OSError):  # a trainer removes old checkpoints at any time
-        for entry in os.scandir(folder):
-            status = entry.stat()
-            stamps.append((entry.name, status.st_size, status.st_mtime_ns))
-    return tuple(sorted(stamps))
 
 
 def _selected(model: Model, names: Sequence[str]) -> tuple[str, ...]:

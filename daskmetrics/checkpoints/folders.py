@@ -156,12 +156,10 @@ def transformer_folder(folder: Path) -> Path:
 
 def root_of(folder: Path) -> Path | None:
     """The sentence-transformers folder of a network: its own folder, the one around it, or None."""
-    roots = (
-        root
-        for root in (folder, folder.parent)
-        if modules_of(root) and transformer_folder(root) == folder
-    )
-    return next(roots, None)
+    for root in (folder, folder.parent):
+        if modules_of(root) and transformer_folder(root) == folder:
+            return root
+    return None
 
 
 def modules_of(folder: Path) -> list[dict[str, Any]]:
@@ -378,22 +376,17 @@ def fault(folder: Path) -> str:
     It is complete if its configuration can be read, every weight file that its index names is there
     and has the size that its header says, and the trainer has written the file that it writes last.
     """
-    network = transformer_folder(folder)
+    network, last = transformer_folder(folder), ""
+    # others, which somebody copied without the files of the trainer, need none
+    beside = folder.parent.glob(f"checkpoint-*/{STATE}")
     try:
-        name = "config.json"
-        if is_adapter(network):
-            name = CONFIG
-        _check_json(network / name)
+        _check_json(network / (CONFIG if is_adapter(network) else "config.json"))
         weight_headers(network)
-        try:
+        if any(chain(*map(folder.glob, _OF_A_TRAINER), beside)):
+            last = ", which the trainer writes last"
             _check_json(folder / STATE)
-        except Incomplete as problem:
-            # others, which somebody copied without the files of the trainer, need none
-            beside = folder.parent.glob(f"checkpoint-*/{STATE}")
-            if any(chain(*map(folder.glob, _OF_A_TRAINER), beside)):
-                raise Incomplete(f"{problem}, which the trainer writes last") from None
     except Incomplete as problem:
-        return str(problem)
+        return f"{problem}{last}"
     except OSError:  # a trainer removes old checkpoints at any time
         return "it cannot be read"
     return ""
@@ -484,10 +477,9 @@ def require_agreement(folder: Path, headers: Mapping[str, TensorHeader]) -> None
     problem = ""
     if headers:
         problem = _disagreement(config, depth, width, headers)
-    tokenizer = tokenizer_folder(folder)
-    if not problem and type(rows) is int and tokenizer and (tokenizer / "tokenizer.json").is_file():
-        status = (tokenizer / "tokenizer.json").stat()
-        greatest = _greatest_token(tokenizer / "tokenizer.json", status.st_size, status.st_mtime_ns)
+    file = (tokenizer_folder(folder) or folder) / "tokenizer.json"
+    if not problem and type(rows) is int and file.is_file():
+        greatest = _greatest_token(file, file.stat().st_size, file.stat().st_mtime_ns)
         if greatest >= rows:
             problem = (
                 f"its tokenizer has the token number {greatest:,}, and the embedding has {rows:,} "

@@ -1,27 +1,34 @@
 """What the hub says of a model's repository, kept in the cache folder for machines without a
-network.
-
-A checkpoint whose space is limited is on this machine only while it is needed: where, and which
-files.
+network; and downloads that are tried again.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
-from daskmetrics.checkpoints.content import Content, keep, recall
+from daskmetrics.checkpoints.content import keep, recall
 from daskmetrics.config.schema import Model
-from daskmetrics.core.errors import ConfigError, DaskmetricsError, did_you_mean
+from daskmetrics.core.errors import NO_ROOM, ConfigError, DaskmetricsError, DataError, did_you_mean
 from daskmetrics.core.files import cache_folder
-from daskmetrics.core.names import Key, content_key, select_revisions, training_order
-from daskmetrics.core.text import plural, shortened, size_text
+from daskmetrics.core.names import content_key, select_revisions, training_order
+from daskmetrics.core.retry import Fault, GiveUp, RetryPolicy
+from daskmetrics.core.text import plural, shortened
 
 REQUESTS = 8  # at once
+TRIES = RetryPolicy(exceptions=4, delay=1.0, longest_delay=60.0)  # beside those of the client
+_PASSING = (408, 425, 429)  # the server is busy
+_REMEDIES = dict.fromkeys(
+    (401, 403),
+    "Accept its terms on the hub's page, and log in with 'hf auth login' or set HF_TOKEN where the"
+    " downloads run",
+)
 
 Listing = Mapping[str, tuple[str, int]]
 """Digest and bytes of every file, by path.
@@ -32,20 +39,52 @@ hub's cache.
 
 
 class HubUnreachable(ConfigError):
-    """The hub does not answer, or must not be asked; the message says why."""
+    """The hub does not answer, refuses, or must not be asked; the message says why."""
+
+    def __init__(self, reason: str, status: int = 0) -> None:
+        super().__init__(reason)
+        self.status = status  # of the answer; 0 without one
 
 
 @contextmanager
 def client_errors() -> Iterator[None]:
     """Turn what the hub's client raises into `HubUnreachable`: versions of it take their errors
-    from different libraries, and a proxy or a firewall can raise anything. Our own errors stay.
+    from different libraries, and a proxy or a firewall can raise anything. Our own errors, and that
+    of a full disk, stay.
     """
     try:
         yield
-    except DaskmetricsError:
-        raise
     except Exception as error:
+        if isinstance(error, DaskmetricsError) or getattr(error, "errno", None) in NO_ROOM:
+            raise
+        # the client wraps an answer that it did not expect
+        answer = getattr(error.__cause__ or error, "response", None)
+        if answer is not None:
+            status = int(answer.status_code)
+            raise HubUnreachable(f"the hub answers {status}", status) from None
         raise HubUnreachable(f"the hub cannot be reached ({type(error).__name__})") from None
+
+
+def persist(
+    request: Callable[[], object], what: str, pause: Callable[[float], None] = time.sleep
+) -> None:
+    """Make a request of the hub's client for ``what``, again after errors of the network and the
+    server; a `DataError` if the hub refuses, or several attempts fail.
+    """
+    for failures in count(1):
+        try:
+            with client_errors():
+                request()
+            return
+        except HubUnreachable as error:
+            fault = Fault.EXCEPTION
+            if 400 <= error.status < 500 and error.status not in _PASSING:
+                fault = Fault.PERMANENT
+            decision = TRIES.after(fault, failures)
+            if isinstance(decision, GiveUp):
+                remedy = _REMEDIES.get(error.status, "Run the same command again later")
+                raise DataError(f"{what} could not be downloaded: {error}. {remedy}.") from None
+            pause(decision.delay)
 
 
 @dataclass(frozen=True)
@@ -74,7 +113,7 @@ def ask_refs(source: str) -> Refs:
     if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
         raise HubUnreachable("the hub cannot be reached (HF_HUB_OFFLINE is set)")
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+    from huggingface_hub.errors import RepositoryNotFoundError
 
     with client_errors():
         try:
@@ -84,8 +123,6 @@ def ask_refs(source: str) -> Refs:
                 f"The hub has no repository '{source}', or shows it to members only: log in with"
                 " 'hf auth login' or set HF_TOKEN."
             ) from None
-        except HfHubHTTPError as error:
-            raise HubUnreachable(f"the hub answers {error.response.status_code}") from None
     branches = {ref.name: ref.target_commit for ref in listed.branches}
     tags = {ref.name: ref.target_commit for ref in listed.tags}
     keep(_place("refs", source), {"branches": branches, "tags": tags})
@@ -113,20 +150,12 @@ def refs_of(model: Model) -> tuple[Refs | None, str]:
         pass
     listed, silence = refs(model.source)
     if listed is None:
-        from huggingface_hub import constants
-        from huggingface_hub.file_download import repo_folder_name
-
-        cached = repo_folder_name(repo_id=model.source, repo_type="model")
-        if not Path(constants.HF_HUB_CACHE, cached).is_dir():
-            error = not_here(model.source, silence)
-            raise ConfigError(f"{error}; all of 'revisions': daskmetrics runs prefetch CONFIG")
         raise ConfigError(
             f"Model '{model.name}': 'revisions: {model.revisions}' needs the list of branches of"
-            f" {model.source}, which is not on this machine, and {silence}."
-            " 'daskmetrics runs prefetch CONFIG' on a machine with a network keeps the list in"
-            f" '{cache_folder()}'."
-            " Or name the revisions: 'main', a list, or a range with an end such as 'every 1000 to"
-            " 143000'."
+            f" '{model.source}', which is not on this machine, and {silence}."
+            f"{_similar_folders(model.source)} 'daskmetrics runs prefetch CONFIG' on a machine with"
+            f" a network keeps the list in '{cache_folder()}'. Or name the revisions: 'main', a"
+            " list, or a range with an end such as 'every 1000 to 143000'."
         )
     return listed, silence
 
@@ -136,18 +165,16 @@ def require_answer(source: str) -> None:
     try:
         ask_refs(source)
     except HubUnreachable as error:
-        raise not_here(source, str(error)) from None
+        raise ConfigError(
+            f"'{source}' is not in the cache and {error}.{_similar_folders(source)} Give a folder"
+            f" of a model, or fetch it on a machine with a network: hf download {source}"
+        ) from None
 
 
-def not_here(source: str, silence: str) -> ConfigError:
-    """The error for a hub id of which nothing is here, given why the hub did not answer; folders of
-    this machine with a similar name are named.
-    """
+def _similar_folders(source: str) -> str:
+    """A hint at folders of this machine with a name like that of a hub id."""
     folders = [str(path) for path in Path(source).parent.glob("*") if path.is_dir()]
-    return ConfigError(
-        f"'{source}' is not in the cache and {silence}.{did_you_mean(source, folders)} Give a"
-        f" folder of a model, or fetch it on a machine with a network: hf download {source}"
-    )
+    return did_you_mean(source, folders)
 
 
 def require_on_hub(model: Model, missing: Sequence[str]) -> None:
@@ -211,83 +238,32 @@ def offered(
     """How many of the revisions have which weights, by their lists of files, and what to do about
     the others: the ``setting`` that allows pickled weights, if it is not set.
     """
-    kinds: dict[str, list[str]] = {"safetensors": [], "only pickled weights": [], "no weights": []}
+    kinds: dict[str, list[str]] = {
+        "safetensors": [],
+        "with only pickled weights": [],
+        "without weights": [],
+    }
     for name, listing in listings.items():
         suffixes = {Path(file).suffix for file in listing if "/" not in file}
-        kind = "no weights"
+        kind = "without weights"
         if ".safetensors" in suffixes:
             kind = "safetensors"
         elif ".bin" in suffixes:
-            kind = "only pickled weights"
+            kind = "with only pickled weights"
         kinds[kind].append(name)
     if not listings:
         return "", ""
     safe = kinds.pop("safetensors")
-    only_pickled, empty = kinds.values()
-    texts = [f"{len(safe)} {'has' if len(safe) == 1 else 'have'} safetensors"]
+    texts = [f"{len(safe)} with safetensors"]
     texts += [f"{len(names)} {kind} ({shortened(names)})" for kind, names in kinds.items() if names]
     remedies = []
-    if only_pickled and not pickled:
+    if kinds["with only pickled weights"] and not pickled:
         remedies.append(f"set {setting} (no code in them is run)")
-    if remedies or empty:
+    if remedies or kinds["without weights"]:
         remedies.append("leave them out of 'revisions'")
-    remedy = ""
-    if remedies:
-        remedy = f": {', or '.join(remedies)}"
-    return f"of {plural(len(listings), 'revision')} of {source} {', '.join(texts)}", remedy
+    revisions = plural(len(listings), "revision")
+    return f"of {revisions} of {source} {', '.join(texts)}", ", or ".join(remedies)
 
 
 def _place(*names: str) -> Path:
     return cache_folder() / "hub" / f"{content_key(*names)}.json"
-
-
-@dataclass(frozen=True)
-class Rolling:
-    """A checkpoint of the hub that is on this machine only while it is needed."""
-
-    folder: str  # its files while they are here, beside those of other checkpoints of the model
-    commit: str
-    files: tuple[tuple[str, str, int], ...]  # name, digest and bytes
-    limit: int  # bytes of all checkpoints of the model
-    whole: bool = False  # whether also tensors that no layer needs are downloaded
-    by: str = "driver"  # who downloads: the driver or the workers
-
-    @property
-    def bytes(self) -> int:
-        """Of all files at the hub."""
-        return sum(size for _, _, size in self.files)
-
-    @property
-    def complete(self) -> Path:
-        """The file that says that all files are here."""
-        return Path(self.folder, ".complete")
-
-
-def rolling(
-    model: Model,
-    identity: Key,
-    commit: str,
-    content: Content | None,
-    listing: Listing | None,
-) -> Rolling:
-    """The files of a checkpoint whose space is limited; a `ConfigError` if they are not known, or
-    too large.
-    """
-    from dask.utils import parse_bytes
-
-    source, limit = str(model.source), int(parse_bytes(model.disk))
-    if content is None or listing is None:
-        raise ConfigError(
-            f"Model '{model.name}': the hub did not list the files of {source} at {commit[:7]}, so"
-            " that their size is not known. Run the same command again later, or leave out 'disk'."
-        )
-    files = tuple((name, *listing[name]) for name in sorted(content.digests))
-    needed = sum(size for _, _, size in files)
-    if needed > limit:
-        raise ConfigError(
-            f"Model '{model.name}': 'disk: {model.disk}' is less than one checkpoint: {source} at"
-            f" {commit[:7]} has {size_text(needed)}. Give at least twice that, so that the next one"
-            " is downloaded meanwhile."
-        )
-    folder = cache_folder() / "checkpoints" / source.replace("/", "--") / identity
-    return Rolling(str(folder.absolute()), commit, files, limit, model.tensors == "all")

@@ -24,7 +24,7 @@ from daskmetrics.checkpoints.folders import (
     tokenizer_folder,
     weight_headers,
 )
-from daskmetrics.checkpoints.hub import Rolling, rolling
+from daskmetrics.checkpoints.rolling import Rolling, rolling
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import (
@@ -56,12 +56,6 @@ class Location:
     # of the model to which the weights in the folder, of an adapter, are added
     base: Location | None = None
 
-    def downloaded_by(self, who: str) -> Location:
-        """The same, to be downloaded by the driver or the workers, as named, when it is needed."""
-        if self.rolling is None:
-            return self
-        return replace(self, rolling=replace(self.rolling, by=who))
-
 
 @dataclass(frozen=True)
 class LocatedSuite:
@@ -82,12 +76,6 @@ class LocatedSuite:
     checkpoints that are not complete and left out."""
     offered: str = ""
     """What kinds of weights the hub has, in words; empty for a folder, or if the hub's lists of files are not known."""
-
-    @property
-    def to_fetch(self) -> tuple[str, ...]:
-        """The missing revisions that the run does not download itself when it needs them."""
-        rolling = {location.revision for location in self.locations if location.rolling}
-        return tuple(name for name in self.missing if name not in rolling)
 
 
 @dataclass(frozen=True)
@@ -277,34 +265,27 @@ def _bases(model: Model, folders: Sequence[Path]) -> list[Location | None]:
     sources = {(adapter.base, adapter.revision) for adapter in adapters.values()}
     if model.base:
         sources = {(model.base, "main")}
-    if len(sources) > 1:
+    if not adapters:
+        return [None] * len(folders)
+    (source, revision), *others = sorted(sources)
+    if others:
         raise ConfigError(
-            f"Model '{model.name}' has adapters of"
-            f" {listed(sorted(source for source, _ in sources))}, which are several base models."
-            " Give each a suite of its own."
+            f"Model '{model.name}' has adapters of {listed(sorted(source for source, _ in sources))}, which"
+            " are several base models. Give each a suite of its own."
         )
-    base = None
-    for source, revision in sources:
-        base = _base(model, next(iter(adapters)), source, revision)
-    return [base if folder in adapters else None for folder in folders]
-
-
-def _base(model: Model, adapter: Path, source: str, revision: str) -> Location:
-    """The location of the base model of an adapter, which has to be on this machine."""
-    is_here = Path(source or "?").expanduser().is_dir()
-    if not is_here and folder_of(Location(source or "?", revision, "")) is None:
+    if Path(source or "?").expanduser().is_dir():
+        revision = "main"
+    elif folder_of(Location(source or "?", revision, "")) is None:
         remedy = "Write its folder as 'base' of the model"
         if is_hub_id(source):
             remedy += f", or fetch it: hf download {source} --revision {revision}"
         raise ConfigError(
-            f"Model '{model.name}': the base model '{source}' of the adapter in '{adapter}' is not"
-            f" on this machine. {remedy}."
+            f"Model '{model.name}': the base model '{source}' of the adapter in"
+            f" '{next(iter(adapters))}' is not on this machine. {remedy}."
         )
-    if is_here:
-        revision = "main"
-    base_model = Model(name=model.name, source=source, revisions=revision, pickled=model.pickled)
-    (location,) = locate(base_model).locations
-    return location
+    whole = Model(name=model.name, source=source, revisions=revision, pickled=model.pickled)
+    (base,) = locate(whole).locations
+    return [base if folder in adapters else None for folder in folders]
 
 
 def _find_on_hub(model: Model, on_message: OnMessage | None, number: int) -> LocatedSuite:
@@ -314,7 +295,17 @@ def _find_on_hub(model: Model, on_message: OnMessage | None, number: int) -> Loc
     available = training_order(refs.branches) if refs else None
     names = tuple(dict.fromkeys(revisions_of(model, available)))
     cached = {name: folder for name in names if (folder := _cached(source, name))}
-    depth, width = _shape_on_hub(model, cached, names[0])
+    shape = model.depth, model.width
+    if cached:
+        shape = shape_of(next(iter(cached.values())) / "config.json")
+    depth, width = shape
+    if depth is None or width is None:
+        hub.require_answer(source)
+        raise ConfigError(
+            f"Model '{model.name}' ({source}) is not in the hub's cache on this machine, so"
+            " its shape is not known: write 'depth:' and 'width:' into the configuration, or fetch"
+            f" it: hf download {source} --revision {names[0]}"
+        )
     folders = {name: folder for name, folder in cached.items() if files_of(folder, model.pickled)}
     if refs is None and len(folders) < len(names):
         refs, silence = hub.refs(source)
@@ -340,7 +331,7 @@ def _find_on_hub(model: Model, on_message: OnMessage | None, number: int) -> Loc
     empty = [name for name in names if name in by_revision and not by_revision[name].digests]
     offered, remedy = hub.offered(source, listings, model.pickled, f"models.{number}.pickled: true")
     if empty and (not is_open_range or len(empty) == len(names)):
-        raise ConfigError(f"Model '{model.name}': {offered}{remedy}.")
+        raise ConfigError(f"Model '{model.name}': {offered}: {remedy}.")
     checkpoints = []
     for name in names:
         if name in empty:
@@ -356,23 +347,9 @@ def _find_on_hub(model: Model, on_message: OnMessage | None, number: int) -> Loc
         checkpoints.append(_Revision(name, location, content, folders.get(name)))
     warnings = []
     if "pickled:" in remedy:
-        warnings = [offered + remedy]
+        warnings = [f"{offered}: {remedy}"]
     located = _located(model, checkpoints, depth, width, warnings)
     return replace(located, offered=offered)
-
-
-def _shape_on_hub(model: Model, cached: Mapping[str, Path], revision: str) -> tuple[int, int]:
-    """Depth and width, from a cached revision or the configuration."""
-    for folder in cached.values():
-        return shape_of(folder / "config.json")
-    if model.depth is None or model.width is None:
-        hub.require_answer(model.source or "")
-        raise ConfigError(
-            f"Model '{model.name}' ({model.source}) is not in the hub's cache on this machine, so"
-            " its shape is not known: write 'depth:' and 'width:' into the configuration, or fetch"
-            f" it: hf download {model.source} --revision {revision}"
-        )
-    return model.depth, model.width
 
 
 def _hub_contents(
@@ -388,13 +365,13 @@ def _hub_contents(
     key.
     """
     local = contents(tuple(folders.values()), model.pickled, on_message)
-    by_name = dict(zip(folders, local, strict=True))
+    here = dict(zip(folders, local, strict=True))
     by_revision = {}
     for name in {**listings, **folders}:
         listing = listings.get(name, {})
         digests = {file: listing[file][0] for file in relevant(listing, model.pickled)}
-        if name in by_name:
-            digests |= by_name[name].digests
+        if name in here:
+            digests |= here[name].digests
         by_revision[name] = Content.of(digests)
     return by_revision
 

@@ -4,7 +4,7 @@ removed after.
 A checkpoint has a folder beside those of its model, and a file that is locked: shared by who uses
 the checkpoint, and exclusively by who downloads or removes it. The kernel releases the locks of a
 killed process. Space is reserved before a download begins, so that all folders together never
-exceed the limit.
+exceed the limit. The machine that drives the run downloads; its workers ask it by files.
 """
 
 from __future__ import annotations
@@ -17,24 +17,79 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from daskmetrics.checkpoints.download import DownloadStopped, Part, Remote, fetch, parts_of
-from daskmetrics.checkpoints.locations import Location
-from daskmetrics.core.errors import NO_ROOM, DaskmetricsError, DataError
-from daskmetrics.core.files import atomic_write, private
+from dask.utils import parse_bytes
+
+from daskmetrics.checkpoints.content import Content, digest_of
+from daskmetrics.checkpoints.hub import Listing, persist
+from daskmetrics.config import Model
+from daskmetrics.core.errors import NO_ROOM, ConfigError, DaskmetricsError, DataError
+from daskmetrics.core.files import atomic_write, cache_folder, private
 from daskmetrics.core.machine import variable
+from daskmetrics.core.names import Key
 from daskmetrics.core.results import Download
+from daskmetrics.core.text import size_text
 
 POLL = 0.1  # seconds between two looks at files
-AT_ONCE = 2  # downloads of the driver
-LONG = 5.0  # seconds of a pause that the user gets a message about
+AT_ONCE = 2  # downloads at a time
 FULL = 5.0  # seconds after which a full disk is tried again
 
 OnMessage = Callable[[str], None]
 
-_PARTS: dict[Location, tuple[Part, ...]] = {}
+
+@dataclass(frozen=True)
+class Rolling:
+    """A checkpoint of the hub that is on this machine only while it is needed."""
+
+    source: str
+    commit: str
+    folder: str  # its files while they are here, beside those of other checkpoints of the model
+    files: tuple[tuple[str, str, int], ...]  # name, digest and bytes
+    limit: int  # bytes of all checkpoints of the model
+
+    @property
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(size for _, _, size in self.files)
+
+    @property
+    def complete(self) -> Path:
+        """The file that says that all files are here."""
+        return Path(self.folder, ".complete")
+
+
+def rolling(
+    model: Model, identity: Key, commit: str, content: Content | None, listing: Listing | None
+) -> Rolling:
+    """The files of a checkpoint whose space is limited; a `ConfigError` if they are not known, or
+    too large.
+    """
+    source = str(model.source)
+    if content is None or listing is None:
+        raise ConfigError(
+            f"Model '{model.name}': the hub did not list the files of {source} at {commit[:7]}, so"
+            " that their size is not known. Run the same command again later, or leave out 'disk'."
+        )
+    files = tuple((name, *listing[name]) for name in sorted(content.digests))
+    folder = cache_folder() / "checkpoints" / source.replace("/", "--") / identity
+    checkpoint = Rolling(
+        source, commit, str(folder.absolute()), files, int(parse_bytes(model.disk))
+    )
+    if checkpoint.bytes > checkpoint.limit:
+        raise ConfigError(
+            f"Model '{model.name}': 'disk: {model.disk}' is less than one checkpoint: {source} at"
+            f" {commit[:7]} has {size_text(checkpoint.bytes)}. Give at least twice that, so that"
+            " the next one is downloaded meanwhile."
+        )
+    return checkpoint
+
+
+class DownloadStopped(DaskmetricsError):
+    """The run ends: downloads stop where they are."""
 
 
 class _CheckpointFiles:
@@ -47,15 +102,13 @@ class _CheckpointFiles:
         self.reserved = folder / ".reserved"  # bytes of the download that has begun
         beside = folder.parent / ".state"
         self.lock = beside / f"{folder.name}.lock"
-        # written by a worker that waits for the driver
+        # written by a worker that waits for the download
         self.wanted = beside / f"{folder.name}.wanted"
-        self.failed = beside / f"{folder.name}.failed"  # why the driver could not download it
+        self.failed = beside / f"{folder.name}.failed"  # why it could not be downloaded
 
     @property
     def bytes(self) -> int:
         """Bytes of the files, also of those that are not downloaded yet."""
-        with suppress(OSError, ValueError, KeyError):
-            return int(json.loads(self.complete.read_bytes())["bytes"])
         with suppress(OSError, ValueError):
             return int(self.reserved.read_bytes())
         with suppress(OSError):  # it is being removed
@@ -73,47 +126,34 @@ class _CheckpointFiles:
 
 
 @contextmanager
-def held(location: Location, following: Location | None = None) -> Iterator[Download | None]:
+def held(rolling: Rolling | None) -> Iterator[Download | None]:
     """Keep a checkpoint's files on this machine within the block; waits for their download.
 
     Gives what the download took, and the seconds that the caller waited for it; None for a
-    checkpoint whose space is not limited. Workers that download themselves begin with the
-    ``following`` checkpoint meanwhile. A `DataError` says why it cannot be downloaded.
+    checkpoint whose space is not limited. A `DataError` says why it cannot be downloaded.
     """
-    if location.rolling is None:
+    if rolling is None:
         yield None
         return
-    entry = _CheckpointFiles(Path(location.rolling.folder))
+    entry = _CheckpointFiles(Path(rolling.folder))
     began = time.monotonic()
-    with _complete(location, entry):
-        try:
-            waited = round(time.monotonic() - began, 3)
-            taken = Download(**json.loads(entry.complete.read_bytes()), waited=waited)
-            if following and following.rolling and following.rolling.by == "workers":
-                threading.Thread(target=_ahead, args=(following,), daemon=True).start()
-            yield taken
-        finally:
-            with suppress(OSError):
-                entry.used.touch()
-                os.utime(entry.used, ns=(time.time_ns(),) * 2)  # the kernel's own times are coarse
-
-
-@contextmanager
-def _complete(location: Location, entry: _CheckpointFiles) -> Iterator[None]:
-    """Hold the shared lock of a checkpoint that is complete; waits for that."""
-    assert location.rolling is not None
     while True:
         with _locked(entry.lock, fcntl.LOCK_SH):
             if entry.complete.is_file():
-                yield
+                seconds = json.loads(entry.complete.read_bytes())["seconds"]
+                waited = round(time.monotonic() - began, 3)
+                try:
+                    yield Download(rolling.bytes, seconds, waited)
+                finally:
+                    with suppress(OSError):
+                        entry.used.touch()
+                        # the kernel's own times are coarse
+                        os.utime(entry.used, ns=(time.time_ns(),) * 2)
                 return
-        if location.rolling.by == "workers":
-            download(location)
-        else:
-            _ask_driver(location, entry)
+        _ask_driver(entry)
 
 
-def _ask_driver(location: Location, entry: _CheckpointFiles) -> None:
+def _ask_driver(entry: _CheckpointFiles) -> None:
     entry.failed.unlink(missing_ok=True)
     try:
         while not entry.complete.is_file():
@@ -127,70 +167,75 @@ def _ask_driver(location: Location, entry: _CheckpointFiles) -> None:
         entry.wanted.unlink(missing_ok=True)
 
 
-def _ahead(location: Location) -> None:
-    # who needs it tries again and reports what is wrong
-    with suppress(DaskmetricsError, OSError):
-        download(location, wait=False)
-
-
 def download(
-    location: Location,
-    wait: bool = True,
-    on_message: OnMessage = lambda text: None,
-    on_chunk: Callable[[], None] = lambda: None,
-    sleep: Callable[[float], None] = time.sleep,
+    rolling: Rolling, wait: bool = True, pause: Callable[[float], None] = time.sleep
 ) -> bool:
     """Download a checkpoint into its folder; returns False if there is no space for it and ``wait``
     is false.
 
     Checkpoints that were used make room, those used longest ago first. With ``wait`` also others do
-    that nobody uses.
+    that nobody uses. ``pause`` is called between steps and may raise to stop.
     """
-    rolling = location.rolling
-    assert rolling is not None
-
-    def on_wait(reason: str, seconds: float) -> None:
-        if seconds >= LONG:
-            on_message(f"{reason}; trying again in {seconds:.0f} s")
-
     entry = _CheckpointFiles(Path(rolling.folder))
-    if not wait and not _has_room(entry, rolling.limit):
-        return False
     mode = fcntl.LOCK_EX
     if not wait:
         mode |= fcntl.LOCK_NB
     with _locked(entry.lock, mode) as is_free:
         if not is_free or entry.complete.is_file():
             return is_free
-        remote = Remote(location.path, rolling.commit, on_wait, on_chunk, sleep)
-        if location not in _PARTS:  # kept, since what is at a commit does not change
-            _PARTS[location] = parts_of(location, remote)
-        files = _PARTS[location]
-        size = sum(file.size for file in files)
-        while not _reserve(entry, rolling.limit, size, wait):
+        while not _reserve(entry, rolling.limit, rolling.bytes, wait):
             if not wait:
                 return False
-            on_chunk()
-            sleep(POLL)
+            pause(POLL)
         began = time.monotonic()
         with private():
-            for file in files:
-                fetch(file, remote, entry.folder)
-        taken = {
-            "bytes": size,
-            "whole": sum(file.at_hub for file in files),
-            "seconds": time.monotonic() - began,
-        }
-        atomic_write(entry.complete, json.dumps(taken))
+            _fetch(rolling, pause)
+        atomic_write(entry.complete, json.dumps({"seconds": time.monotonic() - began}))
         return True
 
 
-def _has_room(entry: _CheckpointFiles, limit: int) -> bool:
-    """Whether some space would be free once the checkpoints that were used are removed; nothing is
-    removed.
+def _fetch(rolling: Rolling, pause: Callable[[float], None]) -> None:
+    """Download the files that are not here yet, and check each by the hash by which the hub names
+    it.
     """
-    unused = [other for other in _others(entry) if not other.used.is_file()]
-    return sum(other.bytes for other in unused) < limit
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
+
+    class Progress(tqdm):
+        """Shows nothing; it is called with every block of a file."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            options["disable"] = True
+            super().__init__(*args, **options)  # type: ignore[no-untyped-call]
+
+        def update(self, n: float | None = 1) -> None:
+            pause(0)
+
+    where = f"{rolling.source} at {rolling.commit[:7]}"
+    # halves of files, which the client does not continue in another process
+    shutil.rmtree(Path(rolling.folder, ".cache"), ignore_errors=True)
+    for name, digest, _ in rolling.files:
+        path = Path(rolling.folder, name)
+        for _ in range(2):
+            if not path.is_file():
+                request = partial(
+                    hf_hub_download,
+                    rolling.source,
+                    name,
+                    revision=rolling.commit,
+                    local_dir=rolling.folder,
+                    tqdm_class=Progress,
+                )
+                persist(request, f"{name} of {where}", pause)
+            if digest_of(path, digest) == digest:
+                break
+            path.unlink()
+        else:
+            raise DataError(
+                f"{name} of {where} was downloaded twice, and its hash is not the one that the hub"
+                " lists: something between here and the hub changes files. 'daskmetrics runs"
+                " retry' tries again."
+            )
 
 
 def _reserve(entry: _CheckpointFiles, limit: int, size: int, wanted: bool) -> bool:
@@ -198,7 +243,10 @@ def _reserve(entry: _CheckpointFiles, limit: int, size: int, wanted: bool) -> bo
     with _locked(entry.lock.with_name("space.lock"), fcntl.LOCK_EX):
         others = _others(entry)
         free = limit - size - sum(other.bytes for other in others)
-        for victim in _removable(others, wanted):
+        victims = _removable(others, wanted)
+        if free + sum(victim.bytes for victim in victims) < 0:
+            return False
+        for victim in victims:
             if free >= 0:
                 break
             freed = victim.bytes
@@ -226,13 +274,10 @@ def _removable(entries: Sequence[_CheckpointFiles], wanted: bool) -> list[_Check
     used.sort(key=lambda entry: _written(entry.used))
     if not wanted:
         return used
+    # the latest of those that were downloaded ahead is needed last; interrupted downloads, which
+    # were never complete, are at the end, since they may go on
     unused = [entry for entry in entries if not entry.used.is_file()]
-    # the latest of those that were downloaded ahead is needed last; an interrupted download may be
-    # resumed
-    ahead = [entry for entry in unused if entry.complete.is_file()]
-    ahead.sort(key=lambda entry: -_written(entry.complete))
-    interrupted = [entry for entry in unused if not entry.complete.is_file()]
-    return [*used, *ahead, *interrupted]
+    return used + sorted(unused, key=lambda entry: -_written(entry.complete))
 
 
 def _written(path: Path) -> float:
@@ -268,12 +313,8 @@ class Downloads:
     to download.
     """
 
-    def __init__(self, locations: Iterable[Location], on_message: OnMessage) -> None:
-        self._by_folder = {
-            location.rolling.folder: location
-            for location in locations
-            if location.rolling and location.rolling.by == "driver"
-        }
+    def __init__(self, checkpoints: Iterable[Rolling | None], on_message: OnMessage) -> None:
+        self._by_folder = {rolling.folder: rolling for rolling in checkpoints if rolling}
         self._ahead: list[str] = []  # folders
         self._running: set[str] = set()
         self._lock, self._stop, self._on_message = threading.Lock(), threading.Event(), on_message
@@ -296,22 +337,22 @@ class Downloads:
         for thread in self._threads:
             thread.join(FULL)
 
-    def expect(self, locations: Iterable[Location]) -> None:
+    def expect(self, checkpoints: Iterable[Rolling | None]) -> None:
         """Download these next, in this order, as far as there is room."""
         with self._lock:
-            for folder in [location.rolling.folder for location in locations if location.rolling]:
-                if folder in self._by_folder and folder not in self._ahead:
-                    _CheckpointFiles(Path(folder)).used.unlink(missing_ok=True)
-                    self._ahead.append(folder)
+            for rolling in checkpoints:
+                if rolling and rolling.folder not in self._ahead:
+                    _CheckpointFiles(Path(rolling.folder)).used.unlink(missing_ok=True)
+                    self._ahead.append(rolling.folder)
 
     def _work(self) -> None:
         while not self._stop.is_set():
-            location, wanted = self._next()
-            done = location is not None and self._download(location, wanted)
+            rolling, wanted = self._next()
+            done = rolling is not None and self._download(rolling, wanted)
             if not done:
                 self._stop.wait(POLL)
 
-    def _next(self) -> tuple[Location | None, bool]:
+    def _next(self) -> tuple[Rolling | None, bool]:
         """The next checkpoint to download, and whether a worker waits for it."""
         with self._lock:
             for parent in {Path(folder).parent for folder in self._by_folder}:
@@ -321,19 +362,18 @@ class Downloads:
                         self._running.add(folder)
                         return self._by_folder[folder], True
             for folder in list(self._ahead):
-                if (Path(folder) / ".complete").is_file():
+                if self._by_folder[folder].complete.is_file():
                     self._ahead.remove(folder)
                 elif folder not in self._running:
                     self._running.add(folder)
                     return self._by_folder[folder], False
         return None, False
 
-    def _download(self, location: Location, wanted: bool) -> bool:
-        assert location.rolling is not None
-        entry = _CheckpointFiles(Path(location.rolling.folder))
+    def _download(self, rolling: Rolling, wanted: bool) -> bool:
+        entry = _CheckpointFiles(Path(rolling.folder))
         done = True
         try:
-            done = download(location, wanted, self._on_message, self._on_chunk, self._sleep)
+            done = download(rolling, wanted, self._pause)
         except DownloadStopped:
             return False
         except Exception as error:
@@ -348,34 +388,29 @@ class Downloads:
                 atomic_write(entry.failed, " ".join(str(error).split()) or type(error).__name__)
         finally:
             with self._lock:
-                self._running.discard(location.rolling.folder)
-                if done and location.rolling.folder in self._ahead:
-                    self._ahead.remove(location.rolling.folder)
+                self._running.discard(rolling.folder)
+                if done and rolling.folder in self._ahead:
+                    self._ahead.remove(rolling.folder)
         if done:
             entry.wanted.unlink(missing_ok=True)
         return done
 
-    def _on_chunk(self) -> None:
-        if self._stop.is_set():
-            raise DownloadStopped
-
-    def _sleep(self, seconds: float) -> None:
+    def _pause(self, seconds: float) -> None:
         if self._stop.wait(seconds):
             raise DownloadStopped
 
 
-def offline_workers(missing: Iterable[Location]) -> AbstractContextManager[None]:
+def offline_workers(missing: Iterable[Rolling | None]) -> AbstractContextManager[None]:
     """Keep new workers from sending requests to the hub, which can take minutes, unless they
-    download ``missing``.
+    download what is ``missing``.
     """
-    by_driver = all(location.rolling and location.rolling.by == "driver" for location in missing)
-    if by_driver:
+    if all(missing):
         return variable("HF_HUB_OFFLINE", "1")
     return nullcontext()
 
 
-def drop(locations: Iterable[Location]) -> None:
+def drop(checkpoints: Iterable[Rolling | None]) -> None:
     """Remove the downloaded files of these checkpoints, unless another process uses them."""
-    for location in locations:
-        if location.rolling and Path(location.rolling.folder).is_dir():
-            _CheckpointFiles(Path(location.rolling.folder)).remove()
+    for rolling in checkpoints:
+        if rolling and Path(rolling.folder).is_dir():
+            _CheckpointFiles(Path(rolling.folder)).remove()

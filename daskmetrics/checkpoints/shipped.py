@@ -62,9 +62,6 @@ class Dense:
     residual: bool
     width: int = 0  # numbers of a vector after it
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"dense": self.digest, "activation": self.activation, "residual": self.residual}
-
 
 NORMALIZE = "normalize"  # the step that scales a vector to length one
 
@@ -86,10 +83,17 @@ class Shipped:
 
     def as_dict(self) -> dict[str, Any]:
         """What a protocol does not say otherwise, as plain JSON values."""
+        steps: list[object] = []
+        for step in self.steps:
+            if isinstance(step, Dense):
+                named = {"activation": step.activation, "residual": step.residual}
+                steps.append({"dense": step.digest, **named})
+            else:
+                steps.append(step)
         return {
             "pooling": list(self.pooling),
             "include_prompt": self.include_prompt,
-            "steps": [step if isinstance(step, str) else step.as_dict() for step in self.steps],
+            "steps": steps,
             "dimensions": self.dimensions,
             "lower_case": self.lower_case,
             "similarity": self.similarity,
@@ -141,7 +145,14 @@ def read(folder: Path, pickled: bool = False) -> Shipped | None:
 
 
 def _read(root: Path, network: Path, pickled: bool) -> Shipped:
-    (reader, _), (pooler, pooling), *further = _named(root)
+    modules = [(str(module["type"]), str(module.get("path", ""))) for module in modules_of(root)]
+    for kind, _ in modules:
+        if not kind.startswith(_LIBRARY):
+            raise _refused(root, f"its module '{kind}' has code of its own, which is not run")
+    if len(modules) < 2:
+        raise _refused(root, "it has no Pooling module")
+    named = [(kind.rpartition(".")[2], path) for kind, path in modules]
+    (reader, _), (pooler, pooling), *further = named
     if (reader, pooler) != ("Transformer", "Pooling"):
         raise _refused(
             root,
@@ -158,7 +169,15 @@ def _read(root: Path, network: Path, pickled: bool) -> Shipped:
     if similarity not in ("cosine", "dot"):
         raise _refused(root, f"its similarity is {similarity}, where cosine or dot is expected")
     config = _json(root / pooling / "config.json", required=True)
-    modes = _pooling_modes(root, config)
+    modes = config.get("pooling_mode") or [
+        mode for name, mode in _MODES.items() if config.get(name)
+    ]
+    if isinstance(modes, str):
+        modes = [modes]
+    for mode in modes:
+        if mode not in _MODES.values():
+            raise _refused(root, f"its pooling '{mode}' is not known")
+    modes = tuple(modes) or ("mean",)
     width = int(config.get("embedding_dimension") or config.get("word_embedding_dimension") or 0)
     return Shipped(
         pooling=modes,
@@ -172,17 +191,6 @@ def _read(root: Path, network: Path, pickled: bool) -> Shipped:
         prompts={name: text or "" for name, text in prompts.items()},
         default_prompt=settings.get("default_prompt_name"),
     )
-
-
-def _named(root: Path) -> list[tuple[str, str]]:
-    """Class name and sub-folder of each module; only classes of the library are known."""
-    modules = [(str(module["type"]), str(module.get("path", ""))) for module in modules_of(root)]
-    for kind, _ in modules:
-        if not kind.startswith(_LIBRARY):
-            raise _refused(root, f"its module '{kind}' has code of its own, which is not run")
-    if len(modules) < 2:
-        raise _refused(root, "it has no Pooling module")
-    return [(kind.rpartition(".")[2], path) for kind, path in modules]
 
 
 def _check_transformer(root: Path, config: Mapping[str, Any]) -> None:
@@ -211,27 +219,13 @@ def _check_transformer(root: Path, config: Mapping[str, Any]) -> None:
         raise _refused(root, f"its Transformer sets {refused[0]}")
 
 
-def _pooling_modes(root: Path, config: Mapping[str, Any]) -> tuple[str, ...]:
-    modes = config.get("pooling_mode") or [
-        mode for name, mode in _MODES.items() if config.get(name)
-    ]
-    if isinstance(modes, str):
-        modes = (modes,)
-    for mode in modes:
-        if mode not in _MODES.values():
-            raise _refused(root, f"its pooling '{mode}' is not known")
-    return tuple(modes) or ("mean",)
-
-
 def _steps(
     root: Path, modules: Sequence[tuple[str, str]], width: int, pickled: bool
 ) -> Iterator[Dense | str]:
     for kind, path in modules:
         config = _json(root / path / "config.json")
-        if any(
-            config.get(name) not in (None, "sentence_embedding")
-            for name in ("module_input_name", "module_output_name")
-        ):
+        names = {config.get("module_input_name"), config.get("module_output_name")}
+        if not names <= {None, "sentence_embedding"}:
             raise _refused(root, f"its module {kind} does not read or write the vector of the text")
         if kind == "Normalize":
             yield NORMALIZE
@@ -255,15 +249,14 @@ def _dense(root: Path, folder: Path, config: Mapping[str, Any], pickled: bool) -
             root,
             f"the activation '{activation}' of its Dense has code of its own, which is not run",
         )
-    weights = folder / "model.safetensors"
-    if not weights.is_file():
-        weights = folder / "pytorch_model.bin"
-        if not weights.is_file():
-            raise _incomplete(weights.with_name("model.safetensors"))
-        if not pickled:
-            raise ConfigError(
-                f"'{weights}' is pickled, and is loaded only with 'pickled: true' for the model."
-            )
+    files = [folder / name for name in ("model.safetensors", "pytorch_model.bin")]
+    weights = next(filter(Path.is_file, files), None)
+    if weights is None:
+        raise _incomplete(files[0])
+    if weights == files[1] and not pickled:
+        raise ConfigError(
+            f"'{weights}' is pickled, and is loaded only with 'pickled: true' for the model."
+        )
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
     residual, width = bool(config.get("use_residual")), int(config.get("out_features", 0))
     return Dense(str(weights), digest, activation.rpartition(".")[2], residual, width)

@@ -221,14 +221,6 @@ class Cluster(Section):
         ),
         examples=[3600],
     )
-    downloads: Literal["driver", "workers"] = Field(
-        "driver",
-        description=(
-            "Who downloads the checkpoints of models with `disk`: the machine that drives "
-            "the run, such as a login node, or the workers, if they have a network."
-        ),
-        examples=["workers"],
-    )
     unit_minutes: float | None = Field(
         None,
         gt=0,

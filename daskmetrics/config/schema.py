@@ -131,15 +131,6 @@ class Model(Section):
         ),
         examples=["10GB"],
     )
-
-    tensors: Literal["needed", "all"] = Field(
-        "needed",
-        description=(
-            "With `disk`: download only the tensors that a layer needs, which are checked "
-            "by their size, or whole files, which are also checked by the hub's hashes."
-        ),
-        examples=["all"],
-    )
     pooling: Pooling | None = Field(
         None,
         description="In place of the protocol's, for this model.",

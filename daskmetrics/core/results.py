@@ -53,7 +53,6 @@ class Download:
     """What the download of a checkpoint took."""
 
     bytes: float
-    whole: float  # bytes of the files of which only some tensors were needed
     seconds: float
     waited: float = 0.0  # seconds that a worker waited for it
 

@@ -123,14 +123,18 @@ def continue_run(
                 on_record = stack.enter_context(
                     logged_scores(experiment, folder.path, journal.entries, display.say)
                 )
-            stack.enter_context(rolling.offline_workers(experiment.missing_locations))
+            stack.enter_context(
+                rolling.offline_workers(
+                    location.rolling for location in experiment.missing_locations
+                )
+            )
             result = _RunDriver(experiment, folder, journal, display, on_record, grows).drive(
                 client
             )
     finally:
         shutil.rmtree(folder.embeddings, ignore_errors=True)
     journal.append(RunFinished(experiment.key, time.time()))
-    rolling.drop(experiment.locations.values())
+    rolling.drop(location.rolling for location in experiment.locations.values())
     return result
 
 
@@ -274,7 +278,9 @@ class _RunDriver:
         cluster: AbstractContextManager[Client] = nullcontext(given)
         if given is None:
             cluster = started(_sized(self.experiment), self.display)
-        self.downloads = rolling.Downloads(self.experiment.locations.values(), self.display.say)
+        self.downloads = rolling.Downloads(
+            (location.rolling for location in self.experiment.locations.values()), self.display.say
+        )
         with (
             cluster as client,
             Publisher(client, self.journal.entries, self.experiment.task_weights) as publisher,
@@ -357,7 +363,7 @@ class _RunDriver:
         publisher.send(UnitsPlanned(planned))
         waiting = (unit for unit in units if unit.kind == "measure" and unit.key not in recorded)
         specs = (unit.args[0] for unit in waiting)
-        self.downloads.expect(spec.location for spec in specs if spec.missing)
+        self.downloads.expect(spec.location.rolling for spec in specs if spec.missing)
         sweep = Sweep(units)
         self._compute(sweep, self._show)
         for unit in sweep.blocked():
@@ -397,7 +403,7 @@ class _RunDriver:
         def expect(units: Sequence[WorkUnit]) -> None:
             inputs = (unit.input for unit in units if unit.key not in recorded)
             specs = (encode.args[0] for encode in inputs if encode)
-            self.downloads.expect(dict.fromkeys(spec.location for spec in specs))
+            self.downloads.expect(dict.fromkeys(spec.location.rolling for spec in specs))
 
         source = search.SearchSource(experiment, learner, key, scratch, expect)
         share = 100 / learner.budget

@@ -149,7 +149,7 @@ def _reduce(spec: MeasureSpec, metrics: Mapping[Key, Metric]) -> Measured:
         )
     reducer = engine.Reducer(tuple(metrics.values()), spec.layers, len(prompts))
     with (
-        rolling.held(spec.location, spec.following) as download,
+        rolling.held(spec.location.rolling) as download,
         LoadedModel(spec.location, spec.protocol.base, following=spec.following) as model,
     ):
         Encoder(model, spec.protocol, spec.layers).reduce(prompts, reducer, spec.seed)
@@ -179,7 +179,7 @@ def encode(spec: EncodeSpec) -> LayerEmbeddings:
     """A task's texts as vectors of all layers, in one forward pass."""
     from daskmetrics.models import Encoder, LoadedModel
 
-    with rolling.held(spec.location):
+    with rolling.held(spec.location.rolling):
         started = time.perf_counter()  # without the wait for a download
         with LoadedModel(spec.location, spec.protocol.base) as model:
             embeddings = encode_task(Encoder(model, spec.protocol, spec.layers), spec)

@@ -6,21 +6,18 @@ from __future__ import annotations
 
 import math
 import shutil
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskmetrics.checkpoints.download import TRIES
+from daskmetrics.checkpoints.hub import persist
 from daskmetrics.core.costs import DOWNLOAD_RATE
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.events import Record, measured
 from daskmetrics.core.results import Download
-from daskmetrics.core.retry import Fault, GiveUp
 from daskmetrics.core.text import size_text, unsigned
 from daskmetrics.experiment.preparation import Experiment
 from daskmetrics.tasks import Task
@@ -98,29 +95,13 @@ def fetch(
     for download in missing:
         reason = None
         try:
-            _persist(download.fetch)
+            download.fetch()
         # of the network, the hub, the disk or the benchmark: report it and continue
         except Exception as error:
             reason = unsigned(" ".join(str(error).split()))[:400] or type(error).__name__
             failed[download.name] = reason
         done(download, reason)
     return failed
-
-
-def _persist(fetch: Callable[[], object]) -> None:
-    """Call it again after an error of the hub's server, which its client passes on at once."""
-    from huggingface_hub.errors import HfHubHTTPError
-
-    for failures in count(1):
-        try:
-            fetch()
-            return
-        except HfHubHTTPError as error:
-            decision = TRIES.after(Fault.EXCEPTION, failures)
-            status = getattr(error.response, "status_code", 0)
-            if status < 500 or isinstance(decision, GiveUp):
-                raise
-            time.sleep(decision.delay)
 
 
 def cache() -> Path:
@@ -136,7 +117,8 @@ def checkpoint(source: str, revision: str, files: tuple[str, ...]) -> MissingFil
     def fetch() -> None:
         from huggingface_hub import snapshot_download
 
-        snapshot_download(source, revision=revision, allow_patterns=list(files))
+        download = partial(snapshot_download, source, revision=revision, allow_patterns=list(files))
+        persist(download, f"{source}@{revision}")
 
     def about() -> Iterable[RepoSibling]:
         from huggingface_hub import HfApi
@@ -170,12 +152,8 @@ def spared(records: Iterable[Record]) -> str | None:
     downloads = _downloads_of(records)
     if not downloads:
         return None
-    downloaded = sum(download.bytes for download in downloads)
-    full_size = sum(download.whole for download in downloads)
+    size = size_text(sum(download.bytes for download in downloads))
     waited = sum(download.waited for download in downloads)
-    size = size_text(downloaded)
-    if downloaded < full_size:
-        size += f" of {size_text(full_size)}: only the tensors that are needed"
     return f"Downloaded {size}. Workers waited {waited:,.0f} s for downloads."
 
 

@@ -244,10 +244,10 @@ def prepare(
         located_suite = located[model.name]
         names = located_suite.suite.checkpoints()
         for checkpoint, location in zip(names, located_suite.locations, strict=True):
-            locations[checkpoint] = location.downloaded_by(config.cluster.downloads)
+            locations[checkpoint] = location
             folder = None
             if model.source:
-                folder = checkpoints.shipped_folder(locations[checkpoint])
+                folder = checkpoints.shipped_folder(location)
             protocols[checkpoint] = protocol_of(config.protocol, model, folder)
         for revision, equal in located_suite.aliases.items():
             aliases[Checkpoint(model.name, revision)] = equal

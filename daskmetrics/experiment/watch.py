@@ -263,7 +263,8 @@ class _Watcher:
         is_done = start and start.key == experiment.key and is_finished(entries, experiment.key)
         if not is_done:
             require_inputs(experiment)
-            with rolling.offline_workers(experiment.missing_locations):  # also while they start
+            missing = (location.rolling for location in experiment.missing_locations)
+            with rolling.offline_workers(missing):  # also while they start
                 if self.client is None:
                     self.client = self.stack.enter_context(started(self.config, self.display))
                 continue_run(

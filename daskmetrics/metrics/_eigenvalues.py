@@ -1,21 +1,14 @@
-"""Eigenvalues of many matrices at once: the library that computes them, and a check of what it
-returns.
-"""
+"""Eigenvalues of many matrices at once: what computes them, and a check of what it returns."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-Solver = Literal["torch", "cupy", "lapack"]
 _AT_ONCE = 32  # rows up to which torch before 2.12 solves a batch on a GPU in one call
 
 
@@ -40,8 +33,7 @@ def unchecked(matrix: Tensor) -> tuple[Tensor, Tensor]:
     finite = matrix.abs().amax((-2, -1), keepdim=True).isfinite()
     if is_queued(matrix):
         matrix = matrix.where(finite, 0)
-        solve = SOLVERS[solver(matrix.shape[-1], torch.__version__, has_cupy())]
-        return matrix, solve(matrix)
+        return matrix, solver(matrix.shape[-1], torch.__version__)(matrix)
     if not finite.all():
         matrix = matrix.where(finite, 0)
     return matrix, by_torch(matrix)
@@ -63,26 +55,21 @@ def by_torch(matrix: Tensor) -> Tensor:
     return values.to(matrix.dtype)
 
 
-@cache
-def has_cupy() -> bool:
-    """Whether CuPy is installed; the search of all folders takes as long as a spectrum."""
-    return find_spec("cupy") is not None
+Solve = Callable[[Tensor], Tensor]
 
 
-def solver(size: int, version: str, has_cupy: bool) -> Solver:
-    """The library for a batch of matrices of this size on a GPU, with this version of torch.
+def solver(size: int, version: str) -> Solve:
+    """What solves a batch of matrices of this size on a GPU fastest, with this version of torch.
 
     Before 2.12 torch solves matrices of more than 32 rows one after the other, in about 2 ms each:
-    CuPy solves them in one call, and without it this machine's processors are faster.
+    this machine's processors are faster.
 
-    >>> solver(256, "2.11.0+cu130", has_cupy=True), solver(256, "2.12.0", has_cupy=False)
-    ('cupy', 'torch')
+    >>> solver(256, "2.11.0+cu130") is by_lapack, solver(256, "2.12.0") is by_torch
+    (True, True)
     """
     if size <= _AT_ONCE or tuple(map(int, version.split(".")[:2])) >= (2, 12):
-        return "torch"
-    if has_cupy:
-        return "cupy"
-    return "lapack"
+        return by_torch
+    return by_lapack
 
 
 def processors() -> int:
@@ -92,32 +79,12 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
-def by_cupy(matrix: Tensor) -> Tensor:
-    """By CuPy, in the memory and the stream of torch."""
-    try:
-        cupy = import_module("cupy")
-    except ImportError:  # made for another version of CUDA
-        return by_lapack(matrix)
-    with cupy.cuda.ExternalStream(torch.cuda.current_stream(matrix.device).cuda_stream):
-        values: Tensor = torch.utils.dlpack.from_dlpack(
-            cupy.linalg.eigvalsh(cupy.from_dlpack(matrix.contiguous()))
-        )
-    return values.sort().values
-
-
 def by_lapack(matrix: Tensor) -> Tensor:
     """By LAPACK on all processors, each with a part of the batch; on the device of the matrices."""
     flat = matrix.reshape(-1, *matrix.shape[-2:]).cpu()
     with ThreadPoolExecutor(processors()) as pool:
         values = torch.cat(list(pool.map(by_torch, flat.chunk(processors()))))
     return values.reshape(matrix.shape[:-1]).to(matrix.device)
-
-
-SOLVERS: Mapping[Solver, Callable[[Tensor], Tensor]] = {
-    "torch": by_torch,
-    "cupy": by_cupy,
-    "lapack": by_lapack,
-}
 
 
 def checked(matrix: Tensor, values: Tensor) -> Tensor:

@@ -24,15 +24,12 @@ from daskmetrics.core.main_module import restore_state, state_with_main_object
 
 @dataclass(frozen=True, eq=False)
 class Reduced:
-    """Metrics of every layer of one checkpoint; L layers, M metrics."""
+    """Metrics of every layer of one checkpoint; L layers in the order asked for, M metrics."""
 
-    layers: tuple[int, ...]  # of the rows
     metrics: tuple[str, ...]  # names of the columns
     values: NDArray[np.float64]  # (L, M), in the units of the metric; NaN if there is no value
     # (L, M), over prompts; NaN for functions of a spectrum and a single prompt
     stderr: NDArray[np.float64]
-    # (L, M), prompts in the value: a prompt of one token has no curvature
-    counts: NDArray[np.int64]
     # (L, M), of `Status`: OK, NAN, or NOT_APPLICABLE without a next layer
     status: NDArray[np.uint8]
     reasons: Mapping[tuple[int, str], str]  # by layer and metric: why a value is NaN

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from daskmetrics.metrics._spectra import (
     Spectra,
-    blocks,
-    entropy,
     matrix_entropy,
     normalised,
     of_pooled,
     published_entropy,
-    unit_rows,
 )
 
 __all__ = ["dataset_entropy"]
@@ -26,7 +22,6 @@ def dataset_entropy(
     centred: bool = True,
     norm: str = "none",
     variant: str = "corrected",
-    bins: int = 50,
 ) -> Tensor:
     r"""Von Neumann entropy of the covariance of prompts, in nats.
 
@@ -45,11 +40,9 @@ def dataset_entropy(
         Subtract the mean of the directions.
     norm : {"none", "logN", "logD", "logNlogD", "maxEntropy"}
         Divides by ln P, ln D, ln P ln D or ln min(P, D).
-    variant : {"corrected", "paper", "histogram"}
-        ``paper`` computes what the published code does with the vectors it is given, ``histogram``
-        an older definition (see Notes); ``centred`` has no part in them.
-    bins : int
-        Of the histogram, from -1 to 1.
+    variant : {"corrected", "paper"}
+        ``paper`` computes what the published code does with the vectors it is given (see Notes);
+        ``centred`` has no part in it.
 
     Returns
     -------
@@ -64,38 +57,19 @@ def dataset_entropy(
     of tokens that were centred before, which are zero up to the scaling of tokens; here every
     variant gets the vectors of the protocol.
 
-    ``histogram`` is the entropy of the histogram of the cosines between two prompts, once given the
-    same name. It says how the cosines are distributed, not over how many directions prompts spread,
-    and it depends on the number of bins.
-
     References
     ----------
     Skean et al. (2025), *Layer by Layer*, dataset entropy; centring as in Wei et al. (2024).
 
     Examples
     --------
+    >>> import torch
     >>> round(dataset_entropy(torch.eye(4)).exp().item(), 6)
     3.0
     """
     spectra = of_pooled(vectors)
     if variant == "paper":
         value = published_entropy(spectra.rows, alpha)
-    elif variant == "histogram":
-        value = _of_histogram(spectra.rows, alpha, bins)
     else:
         value = matrix_entropy(spectra, ("unit", "centred") if centred else ("unit",), alpha)
     return normalised(value, norm, spectra.keep, spectra.width)
-
-
-def _of_histogram(rows: Tensor, alpha: float, bins: int) -> Tensor:
-    units = unit_rows(rows)
-    units = units[(units != 0).any(-1)]
-    if len(units) < 2 or not units.isfinite().all():
-        return rows.new_full((), torch.nan)
-    counts = units.new_zeros(bins)
-    for block in blocks(len(units), len(units)):
-        # of the pairs whose first prompt is in the block
-        cosines = units[block] @ units[block.start :].mT
-        earlier, later = torch.triu_indices(len(cosines), cosines.shape[1], 1, device=units.device)
-        counts += torch.histc(cosines[earlier, later].clamp(-1, 1), bins, -1, 1)
-    return entropy(counts, alpha)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice, product
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -52,15 +53,13 @@ class _Batch:
     unsolved: list[str]  # token metrics that need eigenvalues
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     """One value of the result."""
 
     value: float = math.nan
     stderr: float = math.nan
-    count: int = 0
-    reason: str = ""
     status: Status = Status.OK
+    reason: str = ""
 
 
 class Reducer:
@@ -154,10 +153,10 @@ class Reducer:
         off = torch.zeros((), dtype=torch.bool, device=batches[0].vectors.device)
         if unsolved:
             off = self._solve(unsolved)
-        off, *columns = _on_host([off, *chain.from_iterable(map(self._columns, batches))])
+        off, *columns = _on_host([off, *_columns(batches)])
         if off:
             self._solve(unsolved, again=True)
-            columns = _on_host(list(chain.from_iterable(map(self._columns, batches))))
+            columns = _on_host(_columns(batches))
         remaining = iter(columns)
         for batch in batches:
             rows, finite, vectors = islice(remaining, 3)
@@ -175,9 +174,6 @@ class Reducer:
                 batch.values[name] = self._functions[name](batch.spectra)
         return off
 
-    def _columns(self, batch: _Batch) -> list[Tensor]:
-        return [batch.rows, batch.finite, batch.vectors, *batch.values.values()]
-
     def finish(self) -> Reduced:
         """Compute the metrics of all layers; of states on a GPU, on all processors of this machine.
 
@@ -193,22 +189,13 @@ class Reducer:
             by_layer = [self._entries(layer) for layer in self._layers]
         entries = list(chain.from_iterable(by_layer))
         names = tuple(metric.name for metric in self._metrics)
-        shape = (len(self._layers), len(names))
-        return Reduced(
-            layers=self._layers,
-            metrics=names,
-            values=np.array([entry.value for entry in entries], np.float64).reshape(shape),
-            stderr=np.array([entry.stderr for entry in entries], np.float64).reshape(shape),
-            counts=np.array([entry.count for entry in entries], np.int64).reshape(shape),
-            status=np.array([entry.status for entry in entries], np.uint8).reshape(shape),
-            reasons={
-                layer_and_metric: entry.reason
-                for layer_and_metric, entry in zip(
-                    product(self._layers, names), entries, strict=True
-                )
-                if entry.reason
-            },
+        numbers = np.array([entry[:3] for entry in entries], np.float64)
+        values, stderr, status = numbers.reshape(len(self._layers), len(names), 3).transpose(
+            2, 0, 1
         )
+        cells = zip(product(self._layers, names), entries, strict=True)
+        reasons = {cell: entry.reason for cell, entry in cells if entry.reason}
+        return Reduced(names, values, stderr, status.astype(np.uint8), reasons)
 
     def _start(self, layer: int, pooled: Tensor) -> _Layer:
         flags = (self.views, self._prompts)
@@ -242,25 +229,30 @@ class Reducer:
                 return _Entry(status=Status.NOT_APPLICABLE)
         for number in layers:
             if problem := self._problem(number, metric):
-                return _undefined(number, problem)
+                return _Entry(status=Status.NAN, reason=f"layer {number}: {problem}")
         kept = [self._kept[number] for number in layers]
         function = self._functions[metric.name]
         if metric.takes == "tokens":
-            entry = _mean(kept[0].values[metric.name])
+            values = kept[0].values[metric.name]
+            values = values[~values.isnan()]
+            stderr = math.nan
+            if len(values) > 1:
+                stderr = float(values.std()) / math.sqrt(len(values))
+            entry = _Entry(float(values.mean()), stderr)
         elif metric.takes == "layers":
-            vectors = [states.vectors[0] for states in kept]
-            entry = _Entry(float(function(*vectors)), count=self._prompts)
+            entry = _Entry(float(function(*(states.vectors[0] for states in kept))))
         elif metric.spectral:
-            entry = _Entry(float(function(spectra)), count=self._prompts)
+            entry = _Entry(float(function(spectra)))
         else:
             views = kept[0].vectors[: metric.views]
             stderr = math.nan
             if metric.jackknife:
                 stderr = _jackknife(function(*views, leave_one_out=True))
-            entry = _Entry(float(function(*views)), stderr, self._prompts)
+            entry = _Entry(float(function(*views)), stderr)
         if math.isfinite(entry.value):
             return entry
-        return _undefined(layer, f"{metric.name} is not defined for these states")
+        reason = f"layer {layer}: {metric.name} is not defined for these states"
+        return _Entry(status=Status.NAN, reason=reason)
 
     def _problem(self, layer: int, metric: Metric) -> str:
         """Why a metric has no value at a layer; empty if it has."""
@@ -281,6 +273,13 @@ class Reducer:
             if metric.takes != "tokens" and _are_equal(kept.vectors[view]):
                 return f"the vectors{which} of all {self._prompts} prompts are equal"
         return ""
+
+
+def _columns(batches: Iterable[_Batch]) -> list[Tensor]:
+    columns: list[Tensor] = []
+    for batch in batches:
+        columns += [batch.rows, batch.finite, batch.vectors, *batch.values.values()]
+    return columns
 
 
 def _on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -308,10 +307,6 @@ def _are_equal(vectors: Tensor) -> bool:
     return len(vectors) > 1 and bool(span <= EQUAL * vectors.abs().max())
 
 
-def _undefined(layer: int, reason: str) -> _Entry:
-    return _Entry(reason=f"layer {layer}: {reason}", status=Status.NAN)
-
-
 def _jackknife(leave_one_out: Tensor) -> float:
     """Standard error from the values (P,) without each prompt in turn (Efron & Stein, 1981,
     equation 1.2).
@@ -319,15 +314,3 @@ def _jackknife(leave_one_out: Tensor) -> float:
     deviations = leave_one_out - leave_one_out.mean()
     count = len(deviations)
     return float(((count - 1) / count * deviations.square().sum()).sqrt())
-
-
-def _mean(values: Tensor) -> _Entry:
-    """Mean and standard error of the values that are defined."""
-    defined = values[~values.isnan()]
-    count = len(defined)
-    if count == 0:
-        return _Entry()
-    stderr = math.nan
-    if count > 1:
-        stderr = float(defined.std()) / math.sqrt(count)
-    return _Entry(float(defined.mean()), stderr, count)

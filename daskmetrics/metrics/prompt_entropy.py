@@ -8,8 +8,6 @@ from torch import Tensor
 from daskmetrics.metrics._spectra import (
     Spectra,
     Step,
-    entropy,
-    gram,
     later,
     matrix_entropy,
     normalised,
@@ -30,7 +28,6 @@ def prompt_entropy(
     centred: bool = True,
     norm: str = "none",
     variant: str = "corrected",
-    bins: int = 50,
     first: bool = True,
 ) -> Tensor:
     r"""Von Neumann entropy of the token covariance of each prompt, in nats.
@@ -53,11 +50,8 @@ def prompt_entropy(
         Subtract the mean of the tokens first.
     norm : {"none", "logN", "logD", "logNlogD", "maxEntropy"}
         Divides by ln T, ln D, ln T ln D or ln min(T, D), T being the tokens that count.
-    variant : {"corrected", "paper", "histogram"}
-        ``paper`` computes what the published code does, ``histogram`` an older definition (see
-        Notes).
-    bins : int
-        Of the histogram, from the smallest to the largest projection.
+    variant : {"corrected", "paper"}
+        ``paper`` computes what the published code does (see Notes).
     first : bool
         Count the first token. Many language models give it a huge norm, which hides the others
         (see Notes).
@@ -78,10 +72,6 @@ def prompt_entropy(
     Layer* sets negative entries of the Gram matrix to zero, which adds about 0.3 nats, and takes
     order 2 by a shortcut that is wrong where T > D: published numbers reach 21 where ln 1000 = 6.9.
     It divides by zero where a token is the mean.
-
-    ``histogram`` is the entropy of the histogram of the tokens' projections on their first
-    principal direction, once given the same name. It says how one coordinate is distributed, not
-    over how many directions tokens spread, and it depends on the number of bins.
 
     References
     ----------
@@ -112,23 +102,7 @@ def prompt_entropy(
     values = []
     for rows, counted in zip(spectra.rows, keep, strict=True):
         tokens = rows[counted]
-        if variant == "histogram":
-            values.append(_of_histogram(tokens, alpha, bins))
-            continue
         if centred and len(tokens):
             tokens = less_mean(tokens)
         values.append(published_entropy(unit_rows(tokens), alpha))
     return normalised(torch.stack(values), norm, keep, spectra.width)
-
-
-def _of_histogram(rows: Tensor, alpha: float, bins: int) -> Tensor:
-    if not len(rows):
-        return rows.new_full((), torch.nan)
-    rows = less_mean(rows)
-    rows = rows / rows.abs().max()  # no square may overflow
-    if not rows.isfinite().all():
-        return rows.new_full((), torch.nan)
-    along = torch.linalg.eigh(gram(rows)).eigenvectors[:, -1]
-    if len(rows) > rows.shape[1]:
-        along = rows @ along  # up to a factor, which no histogram shows
-    return entropy(torch.histc(along, bins, along.min().item(), along.max().item()), alpha)

@@ -24,8 +24,7 @@ _ENTROPY = (
     _ALPHA,
     _CENTRED,
     Parameter("norm", "none", ("none", "logN", "logD", "logNlogD", "maxEntropy")),
-    Parameter("variant", "corrected", ("corrected", "paper", "histogram")),
-    Parameter("bins", 50, least=2),
+    _VARIANT,
 )
 _SPECTRUM = "2 P D m + 4 m³/3, shared"
 # metrics that can leave out each prompt in turn at nearly no cost

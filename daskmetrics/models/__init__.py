@@ -8,7 +8,7 @@
 `_networks` networks of this process, into which the weights of the next checkpoint are copied
 `_weights`  the tensors of safetensors files, and what LoRA adapters make of those of their base
 `_parts`    blocks, final norm and positions of a network; a pass that hands out each layer's states
-`_tokens`   texts as token ids, cached by tokenizer; batches, padding and pooling
+`_tokens`   texts as token ids, cached by tokenizer; batches and padding
 `_pooler`   states as vectors: pooling, prompts, and the modules of a sentence-transformers folder
 =========== ===========================================================================================
 
@@ -20,8 +20,8 @@ from __future__ import annotations
 from daskmetrics.models._encoder import Encoder
 from daskmetrics.models._hooks import HookedModel
 from daskmetrics.models._model import LoadedModel
-from daskmetrics.models._pooler import Pooler
-from daskmetrics.models._tokens import InMemory, pad_batch, plan_batches, pool
+from daskmetrics.models._pooler import Pooler, pool
+from daskmetrics.models._tokens import InMemory, pad_batch, plan_batches
 
 __all__ = [
     "Encoder",

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from daskmetrics.checkpoints import shipped as shipped
+from daskmetrics.checkpoints import shipped
 from daskmetrics.checkpoints.locations import Location, shipped_folder
 from daskmetrics.checkpoints.shipped import ModelProtocol
 from daskmetrics.config import Protocol
@@ -26,13 +26,12 @@ from daskmetrics.core.fitted import Fitted, fit, joined
 from daskmetrics.core.names import seed_of
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.text import plural
-from daskmetrics.metrics import Metric
-from daskmetrics.metrics import views as views
+from daskmetrics.metrics import Metric, views
 from daskmetrics.metrics.engine import Reducer
 from daskmetrics.models._hooks import HookedModel
 from daskmetrics.models._model import LoadedModel
 from daskmetrics.models._pooler import Pooler
-from daskmetrics.models._save import check_readout, save
+from daskmetrics.models._save import save
 
 if TYPE_CHECKING:
     import xarray
@@ -122,7 +121,12 @@ class Encoder:
         parsed = Readout.parse(readout)
         texts: Sequence[str] = ()
         if parsed.principal:
-            texts = _corpus_of(corpus, parsed)
+            if corpus is None or not corpus.is_file():
+                raise DataError(
+                    f"Readout '{parsed}' is fitted on the prompts of the run, but there is no file"
+                    f" of them ({corpus}). Run again."
+                )
+            texts = json.loads(corpus.read_text(encoding="utf-8"))
         return cls(
             LoadedModel(location, read_by),
             read,
@@ -296,7 +300,6 @@ class Encoder:
                 "Only models of transformers can be saved; this network is read by hooks on its"
                 " modules."
             )
-        check_readout(self.readout)
         return save(self.model, self.protocol, self.layers[-1], Path(folder), card, self.fitted)
 
     def _vectors(
@@ -313,18 +316,6 @@ class Encoder:
         if name is None:
             return prompts.of(None)
         return prompts.texts[name]
-
-
-def _corpus_of(path: Path | None, readout: Readout) -> list[str]:
-    """The prompts of a run, of which a readout takes what it is fitted on."""
-    if path is None or not path.is_file():
-        where = "no file of them is given"
-        if path:
-            where = f"'{path}' is missing"
-        raise DataError(
-            f"Readout '{readout}' is fitted on the prompts of the run, but {where}. Run again."
-        )
-    return list(json.loads(path.read_text(encoding="utf-8")))
 
 
 def _checked(texts: Sequence[Any], fewest: int) -> Sequence[Any]:

@@ -6,11 +6,10 @@ A network that already has the weights of the requested checkpoint is reused wit
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -18,21 +17,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from daskmetrics.checkpoints.folders import read_adapter
+from daskmetrics.checkpoints.folders import read_adapter, read_json
 from daskmetrics.checkpoints.locations import Location, folder_of, source_of
 from daskmetrics.core.errors import ConfigError, DataError
-from daskmetrics.core.serialization import parse
+from daskmetrics.core.names import content_key
 from daskmetrics.models._parts import NetworkParts, numbering, parts_of
 from daskmetrics.models._tokens import InMemory, import_transformers
 from daskmetrics.models._weights import Prefetch, Weights, changes, loading, open_weights
 
 # do not change a network
-_VOLATILE = (
-    "_name_or_path",
-    "transformers_version",
-    "dtype",
-    "torch_dtype",
-)
+_VOLATILE = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")
 _IDLE = 2  # networks kept while not in use
 SAFE_UNPICKLING = (2, 10)  # earlier torch has known holes in weights_only
 
@@ -94,10 +88,7 @@ class Network:
         parameters = dict(self.module.named_parameters())
         with torch.no_grad():
             # subtracting an adapter would leave errors of rounding
-            for (
-                name,
-                tensor,
-            ) in self._of_base.items():
+            for name, tensor in self._of_base.items():
                 parameters[name].copy_(tensor)
             for name, change in changed.items():
                 tensor = self._of_base.setdefault(name, parameters[name].clone())
@@ -140,33 +131,18 @@ class NetworkPool:
         if read_ahead:
             weights = self.prefetch.take(location)
         weights = weights or open_weights(location)
-        if location.base is not None:
-            return self._adapted(idle, location, weights, dtype, device)
-        if idle is not None and weights is not None and idle.swap(location, weights):
-            return idle
-        return load(location, dtype, device, key, weights)
-
-    def _adapted(
-        self,
-        idle: Network | None,
-        location: Location,
-        weights: Weights | None,
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> Network:
-        """A network with the weights of an adapter's base, which are loaded if it has others, and
-        the adapter.
-        """
+        if location.base is None:
+            if idle is not None and weights is not None and idle.swap(location, weights):
+                return idle
+            return load(location, dtype, device, key, weights)
         if weights is None:
             raise DataError(
                 f"Cannot load the adapter in '{location.path}': its weights cannot be read."
             )
-        base = location.base
-        assert base is not None
-        if idle is None or base not in (idle.base, idle.location):
+        if idle is None or location.base not in (idle.base, idle.location):
             if idle is not None:
                 self.give_back(idle)
-            idle = self.borrow(base, dtype, device, read_ahead=False)
+            idle = self.borrow(location.base, dtype, device, read_ahead=False)
         try:
             idle.adapt(location, weights)
         except DataError:
@@ -192,17 +168,12 @@ def key_of(location: Location, dtype: torch.dtype, device: torch.device) -> str:
     """Key of an architecture: a digest of its configuration, the dtype and the device."""
     location = location.base or location
     folder = folder_of(location)
-    description: object = location.path
-    if folder is not None and (folder / "config.json").is_file():
-        try:
-            description = parse((folder / "config.json").read_text("utf-8"))
-        except ValueError:
-            description = str(folder)  # loading it will fail and report why
-    if isinstance(description, dict):
-        description = {name: value for name, value in description.items() if name not in _VOLATILE}
-    return sha256(
-        json.dumps([description, str(dtype), str(device)], sort_keys=True).encode()
-    ).hexdigest()
+    config = {"": location.path}
+    # a file that cannot be read: loading it will fail and report why
+    with suppress(DataError):
+        config = read_json((folder or Path(location.path)) / "config.json", dict)
+    settings = {name: value for name, value in config.items() if name not in _VOLATILE}
+    return content_key(settings, str(dtype), str(device))
 
 
 def load(

@@ -5,8 +5,8 @@ deepest requested one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from inspect import signature
 from itertools import chain, cycle, islice, pairwise
@@ -122,46 +122,36 @@ class _Call:
     returned: Any
 
 
-def _copied(states: object) -> Tensor | None:
-    """A copy, since the network may change its tensors; None for what is no tensor."""
-    if isinstance(states, Tensor):
-        return states.clone()
-    return None
-
-
-class _Trace:
-    """The calls of all modules outside lists, and of the members of each outermost list, in one
-    forward pass.
+@contextmanager
+def _traced(network: nn.Module) -> Iterator[tuple[list[_Call], list[list[_Call]]]]:
+    """The calls, within the block, of all modules outside lists, and of the members of each
+    outermost list.
     """
+    outside: list[_Call] = []
+    lists: list[list[_Call]] = []
 
-    def __init__(self, network: nn.Module) -> None:
-        self.outside: list[_Call] = []
-        self.lists: list[list[_Call]] = []
-        self._hooks = ExitStack()
-        self._watch(network)
+    def record(module: nn.Module, calls: list[_Call]) -> None:
+        def after(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            states = states_given(args, kwargs), states_returned(output)
+            # copies, since the network may change its tensors
+            copies = (s.clone() if isinstance(s, Tensor) else None for s in states)
+            calls.append(_Call(module, *copies))
 
-    def _watch(self, module: nn.Module) -> None:
+        hooks.callback(module.register_forward_hook(after, with_kwargs=True).remove)
+
+    def watch(module: nn.Module) -> None:
         for child in module.children():
             if isinstance(child, nn.ModuleList):
-                self.lists.append([])
+                lists.append([])
                 for member in child:
-                    self._record(member, self.lists[-1])
+                    record(member, lists[-1])
             else:
-                self._record(child, self.outside)
-                self._watch(child)
+                record(child, outside)
+                watch(child)
 
-    def _record(self, module: nn.Module, calls: list[_Call]) -> None:
-        def after(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-            given, returned = states_given(args, kwargs), states_returned(output)
-            calls.append(_Call(module, _copied(given), _copied(returned)))
-
-        self._hooks.callback(module.register_forward_hook(after, with_kwargs=True).remove)
-
-    def __enter__(self) -> _Trace:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._hooks.close()
+    with ExitStack() as hooks:
+        watch(network)
+        yield outside, lists
 
 
 @torch.inference_mode()
@@ -179,9 +169,9 @@ def parts_of(model: Any) -> NetworkParts:
         reader = model.get_encoder()
     depth = int(reader.config.num_hidden_layers)
     network = NetworkParts(reader, depth, (), None)
-    with _Trace(reader) as trace:
+    with _traced(reader) as (outside, lists):
         last_states = _read_probe(network).last_hidden_state
-    lists = [calls for calls in trace.lists if len(calls) == depth]
+    lists = [calls for calls in lists if len(calls) == depth]
     chained = next(filter(_chains, lists), [])
     blocks = tuple(call.module for call in chained)
     if not all(call.returned.shape[:2] == (1, TOKENS) for call in chained):
@@ -189,10 +179,8 @@ def parts_of(model: Any) -> NetworkParts:
     if not blocks:
         _check_outputs(network, lists)
     ends = [calls[-1].returned for calls in ([chained] if chained else lists)]
-    norm, problem = _final_norm(trace.outside, ends, last_states)
-    return NetworkParts(
-        reader, depth, blocks, norm, problem, *_positions(reader.config, trace.outside)
-    )
+    norm, problem = _final_norm(outside, ends, last_states)
+    return NetworkParts(reader, depth, blocks, norm, problem, *_positions(reader.config, outside))
 
 
 def _read_probe(parts: NetworkParts, **options: bool) -> Any:
@@ -221,14 +209,11 @@ def probe(network: Any, tokens: int) -> Tensor:
 def _chains(calls: Sequence[_Call]) -> bool:
     """Whether each call is given what the one before returned, in states of one width."""
     states = list(chain.from_iterable((call.given, call.returned) for call in calls))
-    if not all(
-        isinstance(state, Tensor) and state.is_floating_point() and state.dim() > 1
-        for state in states
-    ):
-        return False
-    return len({state.shape for state in states}) == 1 and all(
-        _same(a.returned, b.given) for a, b in pairwise(calls)
-    )
+    for state in states:
+        if not isinstance(state, Tensor) or not state.is_floating_point() or state.dim() < 2:
+            return False
+    alike = len({state.shape for state in states}) == 1
+    return alike and all(_same(a.returned, b.given) for a, b in pairwise(calls))
 
 
 def _check_outputs(parts: NetworkParts, lists: Sequence[Sequence[_Call]]) -> None:
@@ -282,15 +267,12 @@ def _final_norm(
         if isinstance(end, Tensor) and end.dim() > 1 and end.shape[-1] == width
     ]
     for call in outside:
-        given = any(_are_states(call.given, end) for end in raw)
+        if not _are_states(call.returned, wanted):
+            continue
         # a dropout changes nothing; a norm may do so by chance, but it has parameters
-        changes = not _are_states(call.given, wanted) or any(True for _ in call.module.parameters())
-        if (
-            given
-            and changes
-            and _are_states(call.returned, wanted)
-            and _acts_on_tokens(call, width)
-        ):
+        if _are_states(call.given, wanted) and not any(True for _ in call.module.parameters()):
+            continue
+        if any(_are_states(call.given, end) for end in raw) and _acts_on_tokens(call, width):
             return call.module, ""
     if any(_same(end, wanted) for end in raw):
         return None, ""

@@ -12,18 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from daskmetrics.checkpoints.shipped import NORMALIZE, Dense, ModelProtocol
+from daskmetrics.checkpoints.shipped import Dense, ModelProtocol
 from daskmetrics.core.errors import DataError
+from daskmetrics.core.text import listed
 from daskmetrics.models._hooks import HookedModel
 from daskmetrics.models._model import LoadedModel
-from daskmetrics.models._tokens import pool
 from daskmetrics.models._weights import loading
 
 OnVectors = Callable[[NDArray[np.intp], Sequence[NDArray[np.float32]], NDArray[np.int64]], None]
 """Receives rows (B,), for each pooling the vectors (L, B, D) of these texts, and their numbers of tokens (B,)."""
-
-Pooled = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""From states (B, T, D) of float32, the mask (B, T) of tokens that count and that of all tokens to vectors (B, D)."""
 
 
 class Pooler:
@@ -59,20 +56,18 @@ class Pooler:
             raise DataError(
                 "This model ships no pooling: it is no folder of sentence-transformers."
             )
-        self._shipped = None
-        if "as_shipped" in self._poolings:
-            self._shipped = shipped
+        self._shipped = shipped
         self._steps: list[Callable[[Tensor], Tensor]] = []
         # tokens at the beginning of each text that are not pooled
         self._skipped: Tensor | None = None
-        if self._shipped:
-            self._steps = [_step(step, model.device) for step in self._shipped.steps]
-        if self._shipped and not self._shipped.include_prompt:
-            assert isinstance(model, LoadedModel)  # a network that is read by hooks ships nothing
-            lengths = {prompt: model.tokenizer.prompt_length(prompt) for prompt in set(prompts)}
-            self._skipped = torch.tensor(
-                [lengths[prompt] for prompt in prompts], device=model.device
-            )
+        if shipped and "as_shipped" in self._poolings:
+            self._steps = [_step(step, model.device) for step in shipped.steps]
+            if not shipped.include_prompt:
+                # a network that is read by hooks ships nothing
+                assert isinstance(model, LoadedModel)
+                lengths = {prompt: model.tokenizer.prompt_length(prompt) for prompt in set(prompts)}
+                skipped = [lengths[prompt] for prompt in prompts]
+                self._skipped = torch.tensor(skipped, device=model.device)
 
     @property
     def widths(self) -> list[int]:
@@ -98,7 +93,13 @@ class Pooler:
                     vectors.clear()  # a batch that did not fit into memory is repeated
                 vectors.append(self._pooled(name, rows, states, mask))
             if layer == layers[-1]:  # one transfer from the device per batch, not per layer
-                _check_widths(layers, batch[0])
+                widths = {states.shape[1] for states in batch[0]}
+                if len(widths) > 1:
+                    raise DataError(
+                        f"The vectors of these {len(layers)} layers have different numbers of"
+                        f" dimensions: {listed([*map(str, sorted(widths))])}. Embed layers of one"
+                        " width at a time."
+                    )
                 pooled = [torch.stack(vectors).cpu().numpy() for vectors in batch]
                 on_vectors(rows.cpu().numpy(), pooled, mask.sum(1).cpu().numpy())
 
@@ -133,25 +134,16 @@ class Pooler:
     @torch.inference_mode()
     def _pooled(self, pooling: str, rows: Tensor, states: Tensor, mask: Tensor) -> Tensor:
         if self._shipped is None or pooling != "as_shipped":
-            return POOLINGS[NAMES[pooling]](states, mask, mask).float()
+            return pool(states, mask, pooling).float()
         counted = mask
         if self._skipped is not None:
             counted = mask & (mask.cumsum(1) > self._skipped[rows][:, None])
         wide = states.float()
-        pooled = [POOLINGS[mode](wide, counted, mask) for mode in self._shipped.pooling]
+        pooled = [pool(wide, counted, mode, mask) for mode in self._shipped.pooling]
         vectors = torch.cat(pooled, dim=1)
         for step in self._steps:
             vectors = step(vectors)
         return vectors[:, : self._shipped.dimensions]
-
-
-def _check_widths(layers: Sequence[int], vectors: Sequence[Tensor]) -> None:
-    widths = {layer_vectors.shape[1] for layer_vectors in vectors}
-    if len(widths) > 1:
-        raise DataError(
-            f"The vectors of these {len(layers)} layers have different numbers of dimensions: "
-            f"{', '.join(map(str, sorted(widths)))}. Embed layers of one width at a time."
-        )
 
 
 def lower(text: str) -> str:
@@ -163,46 +155,50 @@ def lower(text: str) -> str:
     return "".join(map(str.lower, text))
 
 
-def _mean_sqrt(states: Tensor, counted: Tensor, _: Tensor) -> Tensor:
-    return pool(states, counted, "mean") * counted.sum(1, keepdim=True).clamp(min=1).sqrt()
-
-
-def _weighted(states: Tensor, counted: Tensor, mask: Tensor) -> Tensor:
-    """A mean in which the n-th token of a text has weight n (Muennighoff, 2022)."""
-    weights = (mask.cumsum(1) * counted).unsqueeze(-1).float()
-    return (states.float() * weights).sum(1) / weights.sum(1).clamp(min=1)
-
-
-POOLINGS: dict[str, Pooled] = {
-    "mean": lambda states, counted, _: pool(states, counted, "mean"),
-    "cls": lambda states, counted, _: pool(states, counted, "cls"),
-    "lasttoken": lambda states, counted, _: pool(states, counted, "last"),
-    "max": (
-        lambda states, counted, _: states.masked_fill(~counted.unsqueeze(-1), -torch.inf).amax(1)
-    ),
-    "mean_sqrt_len_tokens": _mean_sqrt,
-    "weightedmean": _weighted,
-}
-"""The poolings of sentence-transformers."""
-
-NAMES = {
+MODES = {
     "mean": "mean",
-    "last": "lasttoken",
     "cls": "cls",
-    "weighted": "weightedmean",
+    "last": "lasttoken",
     "max": "max",
+    "weighted": "weightedmean",
+    "mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
 }
-"""Their names for our own poolings."""
+"""The poolings of sentence-transformers, by our names for them."""
+
+
+def pool(states: Tensor, counted: Tensor, pooling: str, mask: Tensor | None = None) -> Tensor:
+    """One vector per text, (B, D), from states (B, T, D) and which tokens count (B, T).
+
+    In a weighted mean the n-th token of the ``mask`` (B, T), by default of those that count, has
+    weight n (Muennighoff, 2022).
+
+    >>> pool(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]]), "mean")
+    tensor([[2.]])
+    """
+    mode = MODES.get(pooling, pooling)
+    if mode not in MODES.values():
+        raise ValueError(f"Unknown pooling '{pooling}'. Valid: {', '.join(MODES)}.")
+    if mode == "max":
+        return states.masked_fill(~counted.unsqueeze(-1), -torch.inf).amax(1)
+    texts = torch.arange(len(states), device=states.device)
+    if mode == "cls":
+        return states[texts, counted.float().argmax(1)]
+    if mode == "lasttoken":
+        positions = torch.arange(counted.shape[1], device=counted.device)
+        return states[texts, torch.where(counted, positions, -1).argmax(1)]
+    weights = counted.unsqueeze(1).float()
+    if mode == "weightedmean":
+        weights *= (counted if mask is None else mask).cumsum(1).unsqueeze(1)
+    mean = ((weights @ states.float()) / weights.sum(-1, keepdim=True).clamp(min=1)).squeeze(1)
+    if mode == "mean_sqrt_len_tokens":
+        mean *= counted.sum(1, keepdim=True).clamp(min=1).sqrt()
+    return mean
 
 
 def _step(step: Dense | str, device: torch.device) -> Callable[[Tensor], Tensor]:
-    if step == NORMALIZE:
+    """What a module after the pooling does to vectors."""
+    if not isinstance(step, Dense):
         return lambda vectors: functional.normalize(vectors, dim=1)
-    assert isinstance(step, Dense)
-    return _dense(step, device)
-
-
-def _dense(step: Dense, device: torch.device) -> Callable[[Tensor], Tensor]:
     activation = getattr(nn, step.activation, None)
     if not (isinstance(activation, type) and issubclass(activation, nn.Module)):
         raise DataError(

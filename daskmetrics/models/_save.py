@@ -13,14 +13,14 @@ import torch
 
 from daskmetrics.checkpoints.folders import MODULES
 from daskmetrics.checkpoints.locations import Location
-from daskmetrics.checkpoints.shipped import NORMALIZE, Dense, ModelProtocol, Shipped
+from daskmetrics.checkpoints.shipped import NORMALIZE, Dense, ModelProtocol
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.files import atomic_folder, require_new
 from daskmetrics.core.fitted import Fitted
 from daskmetrics.core.readouts import Readout
 from daskmetrics.models._model import LoadedModel
 from daskmetrics.models._networks import load_module
-from daskmetrics.models._pooler import Pooler, load_dense
+from daskmetrics.models._pooler import MODES, Pooler, load_dense
 
 #: of the saved model's vectors, relative to the greatest number in them; half precision has its own
 TOLERANCE = 1e-5
@@ -30,27 +30,8 @@ PROBE = (
 )
 PLAIN = Fitted(Readout())
 IDENTITY = Dense("", "", "Identity", residual=False)
-_OF_ALL_BLOCKS = (  # ESM's, which no layer reads; its size is that of all blocks together
-    "contact_head"
-)
+_OF_ALL_BLOCKS = "contact_head"  # ESM's, which no layer reads, of the size of all blocks together
 _LIBRARY = "sentence_transformers.models."  # the names that all versions of the library read
-_MODES = {
-    "mean": "mean_tokens",
-    "cls": "cls_token",
-    "last": "lasttoken",
-    "max": "max_tokens",
-    "weighted": "weightedmean_tokens",
-}
-
-
-def check_readout(readout: Readout) -> None:
-    """Refuse layers that are read together, which sentence-transformers cannot."""
-    if readout.together:
-        raise DataError(
-            f"Readout '{readout}' reads layers {', '.join(map(str, readout.together))} together,"
-            " which a model of sentence-transformers cannot. Use `run.best().load()`, or save a"
-            " candidate of one layer."
-        )
 
 
 def save(
@@ -61,33 +42,37 @@ def save(
     card: str,
     fitted: Fitted = PLAIN,
 ) -> Path:
-    """Save the network up to a layer, and what makes vectors of its states."""
+    """Save the network up to a layer, and what makes vectors of its states; a `DataError` if
+    sentence-transformers cannot give the same vectors.
+    """
     require_new(folder)
-    _check_norm(model, layer)
+    if fitted.readout.together:
+        raise DataError(
+            f"Readout '{fitted.readout}' reads several layers together, which a model of"
+            " sentence-transformers cannot. Use `run.best().load()`, or save a candidate of one"
+            " layer."
+        )
+    # the saved model ends with its final norm
+    if model.network.parts.final_norm is not None and not model.is_normed(layer):
+        raise DataError(
+            f"Layer {layer} was read with 'state_norm: {model.protocol.state_norm}', before the"
+            " final norm of the model, which a saved model applies. Run with 'state_norm: final_ln'"
+            " to save a layer, or read it with `run.best().load()`."
+        )
     with atomic_folder(folder) as building:
-        network = _cut(model.network.module, layer, model.depth)
-        network.save_pretrained(building)
-        _save_tokenizer(model, building)
+        _cut(model.network.module, layer, model.depth).save_pretrained(building)
+        tokenizer = deepcopy(model.tokenizer.of_transformers)
+        # positions then count from the first token, also without a mask
+        tokenizer.padding_side = "right"
+        tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token or tokenizer.bos_token
+        tokenizer.model_max_length = model.max_length
+        tokenizer.save_pretrained(building)
         _save_modules(model, protocol, fitted, building)
         (building / "README.md").write_text(
-            _card(model, protocol, layer, network, card, fitted), encoding="utf-8"
+            _card(model, protocol, layer, card, fitted), encoding="utf-8"
         )
         _check_equal(model, protocol, layer, building, fitted.readout.pooling)
     return folder
-
-
-def _check_norm(model: LoadedModel, layer: int) -> None:
-    """The saved model ends with its final norm, so a layer that was read without it cannot be
-    saved.
-    """
-    mode = model.protocol.state_norm
-    is_normed = mode == "final_ln" or (mode == "hidden_states" and layer == model.depth)
-    if model.network.parts.final_norm is not None and not is_normed:
-        raise DataError(
-            f"Layer {layer} was read with 'state_norm: {mode}', before the final norm of the model,"
-            " which a saved model applies. Run with 'state_norm: final_ln' to save a layer, or"
-            " read it with `run.best().load()`."
-        )
 
 
 def _cut(module: Any, layer: int, depth: int) -> Any:
@@ -109,16 +94,6 @@ def _cut(module: Any, layer: int, depth: int) -> Any:
             f"A {config.model_type} cannot be cut after layer {layer}: it would lack {missing[0]}."
         )
     return network
-
-
-def _save_tokenizer(model: LoadedModel, folder: Path) -> None:
-    tokenizer = deepcopy(model.tokenizer.of_transformers)
-    tokenizer.padding_side = (  # positions then count from the first token, also without a mask
-        "right"
-    )
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token or tokenizer.bos_token
-    tokenizer.model_max_length = model.max_length
-    tokenizer.save_pretrained(folder)
 
 
 def _save_modules(
@@ -145,7 +120,13 @@ def _save_modules(
     )
     _write(folder / "config_sentence_transformers.json", settings)
     pooling = fitted.readout.pooling or protocol.base.pooling
-    _write(folder / "1_Pooling" / "config.json", _pooling(model, shipped, pooling))
+    modes = shipped.pooling if shipped else (MODES[pooling],)
+    pooled = {
+        "word_embedding_dimension": model.width,
+        "pooling_mode": modes[0] if len(modes) == 1 else modes,
+        "include_prompt": shipped is None or shipped.include_prompt,
+    }
+    _write(folder / "1_Pooling" / "config.json", pooled)
     steps = list(shipped.steps) if shipped else []
     weights = [load_dense(step) if isinstance(step, Dense) else {} for step in steps]
     if fitted.basis is not None:
@@ -183,20 +164,6 @@ def _projection(fitted: Fitted, width: int) -> dict[str, torch.Tensor]:
         "linear.weight": torch.tensor(weight, dtype=torch.float32),
         "linear.bias": torch.tensor(-(mean @ basis), dtype=torch.float32),
     }
-
-
-def _pooling(model: LoadedModel, shipped: Shipped | None, pooling: str) -> dict[str, object]:
-    config: dict[str, object] = {"word_embedding_dimension": model.width}
-    if shipped is None:
-        config[f"pooling_mode_{_MODES[pooling]}"] = True
-        config.setdefault("pooling_mode_mean_tokens", False)
-        return config
-    config["pooling_mode"] = list(shipped.pooling)
-    if len(shipped.pooling) == 1:
-        config["pooling_mode"] = shipped.pooling[0]
-    if not shipped.include_prompt:
-        config["include_prompt"] = False
-    return config
 
 
 def _save_dense(step: Dense, weights: dict[str, torch.Tensor], folder: Path) -> None:
@@ -245,18 +212,11 @@ def _check_equal(
 
 
 def _card(
-    model: LoadedModel, protocol: ModelProtocol, layer: int, network: Any, text: str, fitted: Fitted
+    model: LoadedModel, protocol: ModelProtocol, layer: int, text: str, fitted: Fitted
 ) -> str:
-    total = sum(weights.numel() for weights in model.network.module.parameters())
-    kept = sum(weights.numel() for weights in network.parameters())
     source = model.network.location
     origin = source.path if isinstance(source, Location) else source.name
-    dimensions = fitted.readout.width(
-        Pooler(model, protocol, [], "", [fitted.readout.pooling]).widths[0]
-    )
-    read = ""
-    if str(fitted.readout):
-        read = f"; readout: {fitted.readout}"
+    readout = str(fitted.readout) or "the layer"
     revision = ""
     if isinstance(source, Location) and source.revision:
         revision = f" (revision {source.revision})"
@@ -270,8 +230,7 @@ tags:
 
 # {Path(origin).name}, cut after layer {layer}
 
-The first {layer} of {model.depth} blocks of `{origin}`{revision}: {kept:,} of {total:,} parameters. Vectors have
-{dimensions} dimensions; texts are read as: {protocol.summary}{read}.
+The first {layer} of {model.depth} blocks of `{origin}`{revision}. Texts are read as: {protocol.summary}; readout: {readout}.
 
 ```python
 from sentence_transformers import SentenceTransformer

@@ -9,10 +9,11 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from daskmetrics.checkpoints.folders import TOKENIZER
@@ -57,16 +58,8 @@ class LRUCache(Generic[V]):
         return value
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """Token ids of N texts, end to end; each text has at least one."""
-
-    ids: np.ndarray  # (sum of lengths,) of int32
-    lengths: tuple[int, ...]
-    starts: np.ndarray  # (N,) of int64
-
-    def __getitem__(self, row: int) -> np.ndarray:
-        return self.ids[self.starts[row] : self.starts[row] + self.lengths[row]]
+Tokens: TypeAlias = NDArray[np.int32]
+"""Token ids of a text, at least one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +72,7 @@ class InMemory:
 
 
 _TOKENIZERS: LRUCache[Any] = LRUCache(4)
-_TOKENS: LRUCache[Tokens] = LRUCache(8)
+_TOKENS: LRUCache[list[Tokens]] = LRUCache(8)
 
 
 class Tokenizer:
@@ -111,7 +104,7 @@ class Tokenizer:
             return int(limit)
         return None
 
-    def __call__(self, texts: Sequence[str], max_length: int) -> Tokens:
+    def __call__(self, texts: Sequence[str], max_length: int) -> list[Tokens]:
         """The first ``max_length`` tokens of each text."""
         key = (self._key, digest(texts), max_length)
         return _TOKENS.get(key, lambda: self._tokenize(list(texts), max_length))
@@ -125,8 +118,8 @@ class Tokenizer:
             ids = self.of_transformers(prompt)["input_ids"]
         return len(ids) - (bool(ids) and ids[-1] in self.of_transformers.all_special_ids)
 
-    def _tokenize(self, texts: list[str], max_length: int) -> Tokens:
-        rows: list[np.ndarray] = []
+    def _tokenize(self, texts: list[str], max_length: int) -> list[Tokens]:
+        rows: list[Tokens] = []
         for start in range(0, len(texts), _CHUNK):
             chunk = texts[start : start + _CHUNK]
             encoded = self.of_transformers(
@@ -135,9 +128,7 @@ class Tokenizer:
             # a text without tokens becomes one padding token, so that it has a vector
             rows += [np.array(row or [self.pad], np.int32) for row in encoded]
         _check_distinct(texts, rows, max_length)
-        lengths = tuple(map(len, rows))
-        starts = np.cumsum([0, *lengths], dtype=np.int64)[:-1]
-        return Tokens(np.concatenate(rows) if rows else np.empty(0, np.int32), lengths, starts)
+        return rows
 
 
 def _content_key(location: Location) -> Hashable:
@@ -180,7 +171,7 @@ def _check_vocabulary(tokenizer: Any, which: str) -> None:
         )
 
 
-def _check_distinct(texts: Sequence[str], rows: Sequence[np.ndarray], max_length: int) -> None:
+def _check_distinct(texts: Sequence[str], rows: Sequence[Tokens], max_length: int) -> None:
     """Check that distinct texts become distinct tokens; a `DataError` that names two of them
     otherwise.
 
@@ -191,13 +182,21 @@ def _check_distinct(texts: Sequence[str], rows: Sequence[np.ndarray], max_length
     another one, or if all have the same tokens. A few coincidences are healthy: a vocabulary
     without emoji makes the same unknown token of each.
     """
-    by_tokens: dict[bytes, dict[str, bool]] = {}
+    by_tokens: dict[bytes, dict[str, int]] = {}
     for text, row in zip(texts, rows, strict=True):
-        by_tokens.setdefault(row.tobytes(), {})[text] = len(row) >= max_length
-    distinct = [
-        _distinct(list(group), max_length if any(group.values()) else None)
-        for group in by_tokens.values()
-    ]
+        by_tokens.setdefault(row.tobytes(), {})[text] = len(row)
+    distinct = [list(group) for group in by_tokens.values()]
+    for number, group in enumerate(by_tokens.values()):
+        if len(group) == 1:
+            continue
+        cut = length = None
+        if max(group.values()) >= max_length:
+            # up to four tokens are special, and up to four are one character
+            cut = max(0, max_length - 4) // 4
+        plain = {_plain(text[:cut]): text for text in group}
+        if cut is not None:
+            length = min(map(len, plain))
+        distinct[number] = list({form[:length]: text for form, text in plain.items()}.values())
     total = sum(map(len, distinct))
     lost = total - len(distinct)
     if lost and (len(distinct) == 1 or lost > max(1, _LOST * total)):
@@ -208,21 +207,6 @@ def _check_distinct(texts: Sequence[str], rows: Sequence[np.ndarray], max_length
             " not the one of this model: copy tokenizer.json and tokenizer_config.json of the base"
             " model, or choose texts in a language that it reads."
         )
-
-
-def _distinct(texts: list[str], max_length: int | None) -> list[str]:
-    """The distinct ones among texts of equal tokens, which were cut at so many tokens, or not cut."""
-    if len(texts) == 1:
-        return texts
-    if max_length is None:
-        length = None
-        plain = list(map(_plain, texts))
-    else:
-        # up to four tokens are special, and up to four are one character
-        cut = max(0, max_length - 4) // 4
-        plain = [_plain(text[:cut]) for text in texts]
-        length = min(map(len, plain))
-    return list({form[:length]: text for form, text in zip(plain, texts, strict=True)}.values())
 
 
 def _plain(text: str) -> str:
@@ -311,24 +295,3 @@ def pad_batch(tokens: Sequence[Any], pad: int, side: str) -> tuple[Tensor, Tenso
         ids[i, span] = torch.as_tensor(row)
         mask[i, span] = True
     return ids, mask
-
-
-def pool(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
-    """One vector per text, (B, D), from states (B, T, D) and mask (B, T).
-
-    ``mean`` over real tokens, the ``last`` real token, or the first (``cls``).
-
-    >>> pool(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]]), "mean")
-    tensor([[2.]])
-    """
-    if pooling not in ("mean", "last", "cls"):
-        raise ValueError(f"Unknown pooling '{pooling}': mean, last or cls is expected.")
-    if pooling == "mean":
-        weights = mask.unsqueeze(1).to(torch.float32)
-        return ((weights @ states.float()) / weights.sum(-1, keepdim=True).clamp(min=1)).squeeze(1)
-    if pooling == "last":
-        positions = torch.arange(mask.shape[1], device=mask.device)
-        index = torch.where(mask, positions, -1).argmax(1)
-    else:
-        index = mask.float().argmax(1)
-    return states[torch.arange(states.shape[0], device=states.device), index]

@@ -165,61 +165,49 @@ def changes(
 
     parameters = dict(module.named_parameters())
     by_parameter: defaultdict[str, Change] = defaultdict(Change)
-    for name, tensor in _replaced(weights).items():
-        target = _target(name, module, parameters, path)
-        if target:
-            by_parameter[target].replaced = _fitting(tensor, parameters[target], name, path)
-    for trained, factors in _factors(weights).items():
+    whole: dict[str, Tensor] = {}  # trained as a whole, by their names in the trained model
+    # A (r, in), B (out, r) and perhaps the bias (out,) of each module
+    factors_of: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
+    for name_in_file, tensor in weights.items():
+        name = name_in_file.removeprefix(_PREFIX)
+        if match := _FACTOR.fullmatch(name):
+            kind = "bias" if match["of"] == "bias" else match["factor"]
+            factors_of[match["module"]][kind] = tensor
+        elif ".modules_to_save." in name:
+            name = name.replace(".base_layer.", ".")
+            whole[name.replace(".modules_to_save.", ".")] = tensor
+        elif ".lora_" not in name and ".original_module." not in name:
+            whole.setdefault(name.replace(".base_layer.", "."), tensor)
+    trained = [(name, tensor, False) for name, tensor in whole.items()]
+    for name, factors in factors_of.items():
         down, up = factors["A"].float(), factors["B"].float()
-        scale = adapter.scale(trained, down.shape[0])
-        deltas = {"weight": up @ down * scale}
+        scale = adapter.scale(name, down.shape[0])
+        trained.append((f"{name}.weight", up @ down * scale, True))
         if "bias" in factors:
-            deltas["bias"] = factors["bias"].float() * scale
-        for kind, delta in deltas.items():
-            target = _target(f"{trained}.{kind}", module, parameters, path)
-            if not target:
-                continue
-            delta = delta.to(parameters[target].device)
-            layer = module.get_submodule(target.rpartition(".")[0])
-            # embeddings keep weights as (in, out), and what GPT-2 has for linear layers
-            if kind == "weight" and isinstance(layer, nn.Embedding | Conv1D):
-                delta = delta.T
-            by_parameter[target].added = _fitting(delta, parameters[target], trained, path)
+            trained.append((f"{name}.bias", factors["bias"].float() * scale, True))
+    for name, tensor, is_added in trained:
+        target = _target(name, module, parameters, path)
+        if target is None:
+            continue
+        layer, parameter = module.get_submodule(target.rpartition(".")[0]), parameters[target]
+        # embeddings keep weights as (in, out), and what GPT-2 has for linear layers
+        if is_added and tensor.dim() > 1 and isinstance(layer, nn.Embedding | Conv1D):
+            tensor = tensor.T
+        if tensor.shape != parameter.shape:
+            actual, wanted = (" x ".join(map(str, t.shape)) for t in (tensor, parameter))
+            raise DataError(
+                f"The adapter in '{path}' has {actual} numbers for {name}, and its base model"
+                f" {wanted}."
+            )
+        if is_added:
+            by_parameter[target].added = tensor.to(parameter.device)
+        else:
+            by_parameter[target].replaced = tensor
     if not by_parameter:
         raise DataError(
             f"The adapter in '{path}' changes no parameter that a {type(module).__name__} has."
         )
     return by_parameter
-
-
-def _replaced(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Parameters that were trained as a whole, by their names in the model that was trained."""
-    outside: dict[str, Tensor] = {}
-    saved: dict[str, Tensor] = {}
-    for name_in_file, tensor in weights.items():
-        name = name_in_file.removeprefix(_PREFIX).replace(".base_layer.", ".")
-        if ".lora_" in name:
-            continue
-        if ".modules_to_save." in name:
-            saved[name.replace(".modules_to_save.", ".")] = tensor
-        elif ".original_module." not in name:
-            outside[name] = tensor
-    return outside | saved
-
-
-def _factors(weights: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """A (r, in), B (out, r) and perhaps the bias (out,) of each module, by its name in the model
-    that was trained.
-    """
-    by_module: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
-    for name, tensor in weights.items():
-        match = _FACTOR.fullmatch(name.removeprefix(_PREFIX))
-        if match:
-            kind = match["factor"]
-            if match["of"] == "bias":
-                kind = "bias"
-            by_module[match["module"]][kind] = tensor
-    return by_module
 
 
 def _target(
@@ -239,12 +227,3 @@ def _target(
             " have."
         )
     return None
-
-
-def _fitting(tensor: Tensor, parameter: Tensor, name: str, path: str) -> Tensor:
-    if tensor.shape != parameter.shape:
-        wanted, actual = (" x ".join(map(str, shape)) for shape in (parameter.shape, tensor.shape))
-        raise DataError(
-            f"The adapter in '{path}' has {actual} numbers for {name}, and its base model {wanted}."
-        )
-    return tensor

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints.folders import fault
-from daskmetrics.config import Model, parse
+from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError
 
 
@@ -133,9 +133,3 @@ def test_checkpoints_that_were_copied_without_the_files_of_the_trainer_are_compl
         (folder / "optimizer.pt").unlink()
         (folder / "trainer_state.json").unlink()
     assert located(out).suite.revisions == ("checkpoint-500", "checkpoint-1000", "checkpoint-1500")
-
-
-@pytest.mark.parametrize("given", ["my out", {"source": "my out"}])
-def test_a_source_alone_names_the_model(given):
-    (model,) = parse({"name": "x", "models": [given]}).models
-    assert (model.name, model.source) == ("my-out", "my out")

@@ -5,7 +5,6 @@ offline.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import huggingface_hub
 import pytest
@@ -77,13 +76,8 @@ def test_ranges_without_an_end_are_of_the_branches(hub):
 def test_a_range_without_a_list_is_refused_offline_with_the_remedy(hub, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(
-        ConfigError, match=r"'org/suite' is not in the cache.*hf download org/suite"
-    ):
-        locate()
-    Path(huggingface_hub.constants.HF_HUB_CACHE, "models--org--suite").mkdir(parents=True)
-    with pytest.raises(
         ConfigError,
-        match=r"'revisions: all' needs the list of branches of org/suite.*HF_HUB_OFFLINE is set.*runs prefetch.*'main'",
+        match=r"'revisions: all' needs the list of branches of 'org/suite'.*HF_HUB_OFFLINE is set.*runs prefetch.*'main'",
     ):
         locate()
     assert hub.requests == []
@@ -97,9 +91,7 @@ def test_a_hub_that_does_not_answer_is_refused_with_the_reason(tmp_path, monkeyp
     # nothing listens there; connections to the server may still be open
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     for revisions in ("all", "main"):
-        with pytest.raises(
-            ConfigError, match="'gpt2' is not in the cache and the hub cannot be reached"
-        ):
+        with pytest.raises(ConfigError, match=r"'gpt2'.* the hub cannot be reached"):
             checkpoints.locate(Model(name="m", source="gpt2", revisions=revisions))
 
 
@@ -154,7 +146,7 @@ def test_pickled_weights_in_the_cache_are_refused_offline_with_the_reason(tmp_pa
 def test_a_named_revision_without_weights_is_refused(hub):
     with pytest.raises(
         ConfigError,
-        match=r"of 2 revisions of org/suite 1 has safetensors, 1 no weights \(onnx\): leave them out of 'revisions'",
+        match=r"of 2 revisions of org/suite 1 with safetensors, 1 without weights \(onnx\): leave them out of 'revisions'",
     ):
         locate(revisions=["step0", "onnx"])
 
@@ -184,7 +176,9 @@ def test_what_the_hub_has_of_each_revision_is_known_before_anything_is_fetched(
         partly = checkpoints.locate(Model(**{**about, "revisions": "all"}), number=3)
         assert not any("resolve" in path for path in hub.requests)
     names = "step0, step1, step2, step3, step4 and 2 more"
-    offered = f"of 9 revisions of org/suite 2 have safetensors, 7 only pickled weights ({names})"
+    offered = (
+        f"of 9 revisions of org/suite 2 with safetensors, 7 with only pickled weights ({names})"
+    )
     remedy = "set models.3.pickled: true (no code in them is run), or leave them out of 'revisions'"
     assert str(refused.value) == f"Model 'm': {offered}: {remedy}."
     assert len(allowed.locations) == 9 and allowed.offered == offered and not allowed.warnings
@@ -206,18 +200,12 @@ def test_the_sizes_of_files_are_kept_with_their_digests(tmp_path, monkeypatch):
     }
 
 
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        (Fault("refs", 9, status=500), "the hub answers 500"),
-        (Fault("refs", 9, status=403), "the hub answers 403"),
-    ],
-)
+@pytest.mark.parametrize("status", [500, 403])
 def test_a_hub_that_refuses_to_list_branches_is_named_with_its_answer(
-    tmp_path, monkeypatch, fault, message
+    tmp_path, monkeypatch, status
 ):
     with serve({REPOSITORY: {"main": files(0)}}) as hub:
         use(hub, tmp_path, monkeypatch)
-        hub.faults.append(fault)
-        with pytest.raises(ConfigError, match=message):
-            checkpoints.locate(Model(name="m", source=REPOSITORY, revisions="all", **SHAPE))
+        hub.faults.append(Fault("refs", 9, status=status))
+        with pytest.raises(ConfigError, match=f"the hub answers {status}"):
+            locate(revisions="all")

@@ -4,7 +4,6 @@ leaves.
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from daskmetrics import config, experiment
-from daskmetrics.checkpoints import download as download
+from daskmetrics.checkpoints import hub as client
 from daskmetrics.checkpoints import locations as checkpoints
 from daskmetrics.checkpoints import rolling
 from daskmetrics.config import Model
@@ -44,7 +43,7 @@ def hub(tmp_path, monkeypatch):
         yield hub
 
 
-def located(by="driver", **options):
+def located(**options):
     """The places of the suite's checkpoints, with room for two of them."""
     about = {
         "name": "m",
@@ -54,8 +53,7 @@ def located(by="driver", **options):
         "width": 8,
         **options,
     }
-    found = checkpoints.locate(Model(**about)).locations
-    return [replace(each, rolling=replace(each.rolling, by=by)) for each in found]
+    return [location.rolling for location in checkpoints.locate(Model(**about)).locations]
 
 
 @contextmanager
@@ -84,22 +82,24 @@ def sizes(folder: Path) -> dict[Path, int]:
     return found
 
 
-def work(locations, seconds=0.02):
+def work(checkpoints, seconds=0.02):
     """What a worker does: use one checkpoint after the other; returns what each download took."""
     taken = []
-    for location, following in zip(locations, [*locations[1:], None], strict=True):
-        with rolling.held(location, following) as each:
-            assert (checkpoints.folder_of(location) / "model.safetensors").stat().st_size > 80_000
+    for checkpoint in checkpoints:
+        with rolling.held(checkpoint) as download:
+            assert Path(checkpoint.folder, "model.safetensors").stat().st_size > 80_000
             time.sleep(seconds)
-        taken.append(each)
+        taken.append(download)
     return taken
 
 
-@pytest.mark.parametrize("by", ["driver", "workers"])
-def test_all_checkpoints_are_used_once_each_and_the_limit_holds(hub, tmp_path, by):
-    locations, done = located(by), []
+def test_all_checkpoints_are_used_once_each_and_the_limit_holds(hub, tmp_path):
+    mine = tmp_path / "hub" / "models--org--suite" / "blobs" / "mine"
+    mine.parent.mkdir(parents=True)
+    mine.write_bytes(b"x" * LIMIT)
+    locations, done = located(), []
     with (
-        watched(Path(locations[0].rolling.folder).parent) as most,
+        watched(Path(locations[0].folder).parent) as most,
         rolling.Downloads(locations, print) as downloads,
     ):
         downloads.expect(locations)
@@ -109,12 +109,12 @@ def test_all_checkpoints_are_used_once_each_and_the_limit_holds(hub, tmp_path, b
         ]
         [thread.start() for thread in threads]
         [thread.join(60) for thread in threads]
-    assert len(done) == STEPS and all(download.bytes <= ONE for download in done)
+    assert len(done) == STEPS and all(download.bytes == ONE for download in done)
     assert 0 < max(most) <= LIMIT
     weights = [path for path in hub.requests if path.endswith("safetensors")]
     assert len(set(weights)) == STEPS
     rolling.drop(locations)
-    assert sizes(Path(locations[0].rolling.folder).parent) == {}
+    assert sizes(Path(locations[0].folder).parent) == {} and mine.stat().st_size == LIMIT
 
 
 def test_what_was_used_makes_room_first_and_what_is_in_use_never_does(hub):
@@ -125,87 +125,75 @@ def test_what_was_used_makes_room_first_and_what_is_in_use_never_does(hub):
     with rolling.held(second), rolling.held(first):  # the first is given back first
         assert not rolling.download(third, wait=False)
     assert rolling.download(third, wait=False)
-    assert checkpoints.folder_of(first) is None and checkpoints.folder_of(second)
+    assert not first.complete.exists() and second.complete.exists()
     # a worker waits for the fourth: the third is removed, although nobody has used it
     with rolling.held(second):
         assert rolling.download(fourth)
-    assert checkpoints.folder_of(third) is None
-
-
-def test_other_files_are_never_removed(hub, tmp_path):
-    mine = tmp_path / "hub" / "models--org--suite" / "blobs" / "mine"
-    mine.parent.mkdir(parents=True)
-    mine.write_bytes(b"x" * LIMIT)
-    locations = located("workers")
-    work(locations)
-    rolling.drop(locations)
-    assert mine.stat().st_size == LIMIT
+    assert not third.complete.exists()
 
 
 KILLED = """
-import sys
 from tests.checkpoints.test_rolling import located, rolling
-location = located("workers", tensors="all")[0]
-rolling.download(location)
+rolling.download(located()[0])
 """
 
 
-def test_a_killed_download_is_resumed_and_its_lock_is_released(hub, tmp_path):
+def test_a_killed_download_leaves_no_lock_and_no_half_of_a_file(hub, tmp_path):
     hub.rate = 10_000  # it pauses for six seconds after the first block
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED],
         env={**hub.environment(tmp_path), "PYTHONPATH": str(Path.cwd())},
     )
-    location = located("workers", tensors="all")[0]
-    partial = Path(location.rolling.folder) / "model.safetensors.part"
-    while not (partial.is_file() and partial.stat().st_size > 20_000):
+    checkpoint = located()[0]
+    while not list(Path(checkpoint.folder).rglob("*.incomplete")):
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    have, hub.rate = partial.stat().st_size, None
-    with rolling.held(location) as taken:
-        assert taken.bytes == taken.whole == ONE
-    last = len(files(0)["model.safetensors"]) - 1
-    assert f"bytes={have}-{last}" in [headers.get("Range") for _, _, headers in hub.seen]
+    hub.rate = None
+    assert rolling.download(checkpoint)
+    with rolling.held(checkpoint) as taken:
+        assert taken.bytes == ONE
+    assert not list(Path(checkpoint.folder).rglob("*.incomplete"))
 
 
 def test_a_worker_gets_the_reason_of_a_failed_download_and_can_ask_again(hub, monkeypatch):
-    location = located()[0]
-    monkeypatch.setattr(download, "TRIES", replace(download.TRIES, delay=0.01))
-    hub.faults.append(Fault("resolve", 7, status=503))
-    with rolling.Downloads([location], print):
-        with pytest.raises(
-            DataError, match="7 attempts in a row failed, the last because the hub answers 503"
-        ):
-            work([location])
-        assert len(work([location])) == 1
+    checkpoint = located()[0]
+    monkeypatch.setattr(client, "TRIES", replace(client.TRIES, exceptions=1))
+    hub.faults.append(Fault("GET /org/suite/resolve", 1, status=503))
+    with rolling.Downloads([checkpoint], print):
+        with pytest.raises(DataError, match="could not be downloaded: the hub answers 503"):
+            work([checkpoint])
+        assert len(work([checkpoint])) == 1
 
 
 def test_a_worker_gets_the_reason_of_a_download_that_began_before_it_asked(hub, monkeypatch):
-    location, has_room, begun = located()[0], rolling._has_room, threading.Event()
+    location, download, begun = located()[0], rolling.download, threading.Event()
+    wanted = Path(location.folder).parent / ".state" / f"{Path(location.folder).name}.wanted"
 
-    def slow(entry, limit):  # the driver has no lock yet
+    def slow(*given):  # the driver has no lock yet
         begun.set()
-        while not entry.wanted.is_file():
+        while not wanted.is_file():
             time.sleep(0.01)
-        return has_room(entry, limit)
+        return download(*given)
 
-    monkeypatch.setattr(rolling, "_has_room", slow)
+    monkeypatch.setattr(rolling, "download", slow)
     hub.faults.append(Fault("resolve", 99, status=404))
     with rolling.Downloads([location], print) as downloads:
         downloads.expect([location])
         assert begun.wait(60)
-        with pytest.raises(DataError, match="The hub has no"):
+        with pytest.raises(DataError, match="the hub answers 404"):
             work([location])
 
 
-def test_the_user_is_told_of_long_pauses(hub, monkeypatch):
-    location, messages = located()[0], []
-    hub.faults.append(Fault("resolve", status=429, headers={"Retry-After": "61"}))
-    rolling.download(location, on_message=messages.append, sleep=lambda seconds: None)
-    (message,) = messages
-    assert message.endswith("the hub answers 429; trying again in 61 s")
+def test_a_download_stops_with_the_run(hub):
+    checkpoint, hub.rate = located()[0], 10_000
+    with rolling.Downloads([checkpoint], print) as downloads:
+        downloads.expect([checkpoint])
+        while not list(Path(checkpoint.folder).rglob("*.incomplete")):
+            time.sleep(0.01)
+    assert not any(thread.is_alive() for thread in downloads._threads)
+    assert not checkpoint.complete.exists()
 
 
 def test_a_limit_below_one_checkpoint_is_refused_before_anything_is_fetched(hub):
@@ -236,22 +224,20 @@ def record(**download):
 
 def test_the_measured_rate_is_a_power_of_two_and_assumed_without_downloads():
     assert prefetch.rate([record()]) == DOWNLOAD_RATE
-    slow, fast = ({"bytes": 30_000_000, "whole": 1, "seconds": s, "waited": 0} for s in (2.0, 1.6))
+    slow, fast = ({"bytes": 30_000_000, "seconds": s, "waited": 0} for s in (2.0, 1.6))
     assert prefetch.rate([record(**slow)]) == prefetch.rate([record(**fast)]) == 2.0**24
     assert CostModel("cpu", 2.0**23).download_seconds(2.0**24) == 2.0
 
 
-def test_what_was_spared_is_said_in_words():
+def test_what_was_downloaded_is_said_in_words():
     assert prefetch.spared([record()]) is None
-    text = prefetch.spared([record(bytes=117e9, whole=163e9, seconds=1.0, waited=12.0)])
-    assert text.startswith(
-        "Downloaded 117.0 GB of 163.0 GB: only the tensors that are needed. Workers waited 12 s"
-    )
+    text = prefetch.spared([record(bytes=117e9, seconds=1.0, waited=12.0)])
+    assert text == "Downloaded 117.0 GB. Workers waited 12 s for downloads."
 
 
 def test_a_checkpoint_is_named_by_its_content_so_that_a_resumed_run_finds_it(hub):
     before, after = located(), located()
-    assert before == after and json.dumps([each.identity for each in before])
+    assert before == after
 
 
 # an experiment whose disk is limited
@@ -298,20 +284,15 @@ def test_all_models_that_need_the_setting_are_named_at_once(hub, tmp_path):
 
 def test_the_preview_says_what_the_hub_has_and_that_the_disk_is_limited(hub, tmp_path):
     rows = dict(preview(prepared(disk="1GB"), RunFolder(tmp_path / "run")).rows)
-    assert rows["weights"] == "of 6 revisions of org/suite 6 have safetensors"
+    assert rows["weights"] == "of 6 revisions of org/suite 6 with safetensors"
     assert rows["download"].endswith("m through 1GB of disk")
 
 
 def test_a_download_before_a_run_is_tried_again_after_an_error_of_the_server(hub, monkeypatch):
-    monkeypatch.setattr(prefetch, "TRIES", replace(prefetch.TRIES, delay=0.01))
-    started = []
+    monkeypatch.setattr(client, "TRIES", replace(client.TRIES, delay=0.01))
     hub.faults.append(Fault("GET /org/suite/resolve", 2, status=503))
     wanted = prefetch.checkpoint("org/suite", "step0", prefetch.FILES)
-    counted = replace(wanted, fetch=lambda: (started.append("step0"), wanted.fetch()))
-    assert prefetch.fetch([counted], lambda download, reason: None) == {}
-    assert len(started) in (2, 3)  # the client fetches several files at once
+    assert prefetch.fetch([wanted], lambda download, reason: None) == {}
     hub.faults.append(Fault("GET /org/suite/resolve", 9, status=404))
-    other = prefetch.checkpoint("org/suite", "step1", prefetch.FILES)
-    counted = replace(other, fetch=lambda: (started.append("step1"), other.fetch()))
-    assert prefetch.fetch([counted], lambda *done: None).keys() == {"org/suite@step1"}
-    assert started.count("step1") == 1
+    wanted = prefetch.checkpoint("org/suite", "step1", prefetch.FILES)
+    assert prefetch.fetch([wanted], lambda *done: None).keys() == {"org/suite@step1"}

@@ -189,7 +189,7 @@ def test_any_network_is_read_at_the_modules_that_are_named() -> None:
         measured.effective_rank.sel(layer="out") < 3.001
         and measured.effective_rank.sel(layer="hidden") < 8.001
     )
-    with pytest.raises(DataError, match="different numbers of dimensions: 3, 8"):
+    with pytest.raises(DataError, match="different numbers of dimensions: 3 and 8"):
         dm.embed(network, items, {"hidden": network[1], "out": network[2]})
     with pytest.raises(
         DataError, match=r"infonce.* compare views of a text, but the items are of type Tensor"

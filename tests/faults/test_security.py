@@ -33,6 +33,7 @@ from daskmetrics.core.machine import workers
 from daskmetrics.execution.journal import read
 from daskmetrics.experiment import maintenance as maintain
 from daskmetrics.models import LoadedModel
+from tests.models.architectures import encode
 
 PREFIX = re.compile(r"http://127\.0\.0\.1:\d+(/[\w-]{20,})/(?:status|individual-daskmetrics)")
 
@@ -246,7 +247,7 @@ def test_pickled_weights_are_refused_unless_they_are_allowed_and_then_run_no_cod
     model = config.Model(name="a", source=str(place), pickled=True)
     # safetensors first
     with LoadedModel(checkpoints.locate(model).locations[0], protocol) as loaded:
-        expected = loaded.encode(["some text"], [1], "mean")
+        expected = encode(loaded, ["some text"], [1], "mean")
     (place / "model.safetensors").unlink()
     with pytest.raises(ConfigError, match="pickled: true"):
         checkpoints.locate(config.Model(name="a", source=str(place)))
@@ -258,7 +259,7 @@ def test_pickled_weights_are_refused_unless_they_are_allowed_and_then_run_no_cod
     assert not victim.exists()
     torch.save(good, place / "pytorch_model.bin")
     with LoadedModel(checkpoints.locate(model).locations[0], protocol) as loaded:
-        assert (loaded.encode(["some text"], [1], "mean") == expected).all()
+        assert (encode(loaded, ["some text"], [1], "mean") == expected).all()
 
 
 def test_code_that_comes_with_a_model_is_not_run(tmp_path):

@@ -105,8 +105,3 @@ def test_steps_k_apart_and_the_published_angle_of_states_agree_with_loops(tokens
     assert one(rows, k=k, variant="paper") == pytest.approx(
         mean_angle(states - states.mean(0)), abs=1e-7
     )
-
-
-def test_a_hexagon_two_steps_apart():
-    assert one(polygon(6), k=2) == pytest.approx(2 * math.pi / 3)
-    assert math.isnan(one(torch.eye(3), k=2)) and math.isnan(one(torch.eye(3), k=9))

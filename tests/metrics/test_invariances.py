@@ -12,7 +12,6 @@ from daskmetrics.metrics import Metric, resolve
 
 OF_ENTROPIES = """
 alpha=2|alpha=0.5|centred=false|norm=logN|norm=logNlogD|norm=maxEntropy|variant=paper
-variant=histogram, bins=5
 """
 OTHERS = """
 dataset_entropy(variant=paper, alpha=2)|curvature(k=2)|curvature(variant=paper)
@@ -45,7 +44,6 @@ TURNED = {"prompt_entropy(variant=paper)", "dataset_entropy(variant=paper)", "di
 TURNED |= {"dataset_entropy(alpha=2, variant=paper)"}
 # what counts each prompt as another one, or the prompts themselves
 COUNTED = {"infonce", "anisotropy", "uniformity", "dime", "cka_next(debiased=true)", "rankme"}
-COUNTED |= {"dataset_entropy(variant=histogram, bins=5)"}
 
 
 def parametrized(metrics: Iterable[Metric]) -> pytest.MarkDecorator:

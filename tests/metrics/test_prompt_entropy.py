@@ -128,29 +128,3 @@ def test_published_vectors():
     assert one(rows, centred=False, alpha=2.0) == pytest.approx(0.826679, abs=1e-6)
     assert one(torch.eye(4), centred=False) == pytest.approx(math.log(4), abs=1e-6)
     assert one(torch.ones(4, 3), centred=False) == pytest.approx(0, abs=1e-5)
-
-
-@given(
-    tokens=st.integers(3, 20),
-    width=st.integers(2, 20),
-    seed=st.integers(0, 999),
-    bins=st.integers(2, 60),
-)
-def test_histogram_is_the_loop_over_projections(tokens, width, seed, bins):
-    states = np.random.default_rng(seed).normal(1, 1, size=(tokens, width))
-    rest = states - states.mean(0)
-    along = rest @ np.linalg.svd(rest)[2][0]
-    # a direction has no sign
-    flipped = [np.histogram(sign * along, bins)[0] / tokens for sign in (1, -1)]
-    expected = [
-        -sum(share * math.log(share) for share in shares if share > 0) for shares in flipped
-    ]
-    value = one(torch.from_numpy(states), variant="histogram", bins=bins)
-    assert min(abs(value - each) for each in expected) < 1e-9
-
-
-@pytest.mark.parametrize(
-    "tokens", [torch.ones(1, 4), torch.ones(3, 4), torch.full((3, 4), torch.nan)]
-)
-def test_a_histogram_of_nothing_is_undefined(tokens):
-    assert math.isnan(one(tokens, variant="histogram"))

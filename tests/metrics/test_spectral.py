@@ -140,13 +140,6 @@ def test_power_law_of_one_and_a_half():
     assert value("alpha_req", rows_with(*rank.pow(-0.75).tolist())) == pytest.approx(1.5)
 
 
-def test_scale_enters_as_the_definitions_say():
-    rows = rows_with(3, 1)
-    assert value("spectral_norm", 10 * rows) == pytest.approx(100 * value("spectral_norm", rows))
-    wanted = value("logdet_covariance", rows) + 2 * math.log(100)
-    assert value("logdet_covariance", 10 * rows) == pytest.approx(wanted, abs=1e-5)
-
-
 @pytest.mark.parametrize("naive", LOOPS, ids=lambda naive: naive.__name__)
 def test_one_prompt_and_equal_prompts_have_no_covariance(naive):
     for rows in (torch.ones(1, 4), torch.full((5, 3), 0.1), torch.zeros(3, 3)):

@@ -27,7 +27,7 @@ from transformers import (
 
 from daskmetrics.checkpoints.locations import Location
 from daskmetrics.config import Protocol
-from daskmetrics.models import LoadedModel
+from daskmetrics.models import LoadedModel, pool
 from daskmetrics.models._networks import NETWORKS
 
 SMALL = {
@@ -154,6 +154,18 @@ DEPTH = 3
 NORMS = ("raw", "final_ln", "hidden_states")
 
 
+def encode(model: LoadedModel, texts: list[str], layers: Any, pooling: str) -> np.ndarray:
+    """Vectors (layers, texts, width) of all texts, pooled as the model reads them."""
+    layers = list(layers)
+    vectors = torch.empty((len(layers), len(texts), model.width), device=model.device)
+
+    def on_batch(layer: int, rows: Any, states: torch.Tensor, mask: torch.Tensor) -> None:
+        vectors[layers.index(layer), rows] = pool(states, mask, pooling).float()
+
+    model.read(texts, layers, on_batch)
+    return vectors.cpu().numpy()
+
+
 def at(folder: Path) -> Location:
     return Location(str(folder), None, "identity")
 
@@ -232,7 +244,7 @@ def largest_difference(folder: Path) -> float:
             with LoadedModel(
                 at(folder), Protocol(state_norm=state_norm, padding=padding), "cpu"
             ) as model:
-                vectors = model.encode(TEXTS, range(DEPTH + 1), "mean")
+                vectors = encode(model, TEXTS, range(DEPTH + 1), "mean")
             largest = max(
                 largest, (abs(vectors - wanted).max((1, 2)) / abs(wanted).max((1, 2))).max()
             )
@@ -248,7 +260,7 @@ def change_by_order(folder: Path, other: Path) -> float:
         NETWORKS._idle.clear()
         for path, texts in (before, (folder, TEXTS)):
             with LoadedModel(at(path), Protocol(), "cpu") as model:
-                vectors = model.encode(texts, range(DEPTH + 1), "mean")
+                vectors = encode(model, texts, range(DEPTH + 1), "mean")
         readings.append(vectors)
     alone = readings[0]
     return max(abs(vectors - alone).max() / abs(alone).max() for vectors in readings[1:])

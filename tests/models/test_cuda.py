@@ -15,6 +15,7 @@ import torch
 from benchmarks.metrics import Shape, build, long_texts
 from daskmetrics.config import Protocol
 from daskmetrics.models import LoadedModel
+from tests.models.architectures import encode
 
 pytestmark = pytest.mark.cuda
 LAYERS = [0, 1, 2]
@@ -27,7 +28,7 @@ def suite(tmp_path_factory):
 
 def vectors(location, texts, device="cuda", **protocol):
     with LoadedModel(location, Protocol(**protocol), device) as model:
-        return model.encode(texts, LAYERS, "mean")
+        return encode(model, texts, LAYERS, "mean")
 
 
 @pytest.mark.parametrize(

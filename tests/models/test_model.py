@@ -17,7 +17,7 @@ from daskmetrics.config import Protocol
 from daskmetrics.core.results import NetworkSize
 from daskmetrics.models import LoadedModel, pad_batch, plan_batches, pool
 
-from .architectures import at, build
+from .architectures import at, build, encode
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def neox(tmp_path_factory, minilm):
 
 
 def test_an_empty_text_has_a_finite_vector(neox):
-    assert np.isfinite(LoadedModel(at(neox), Protocol()).encode(["", "x"], range(4), "mean")).all()
+    assert np.isfinite(encode(LoadedModel(at(neox), Protocol()), ["", "x"], range(4), "mean")).all()
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(1, 200))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 import torch
@@ -61,21 +60,6 @@ def test_swapped_weights_equal_loaded_ones(tmp_path, minilm, kind, head, dtype):
     second = borrowed(pool, folders[1], dtype)
     assert second is first
     assert_equal_to_transformers(second, folders[1], dtype)
-
-
-def test_minilm_after_other_weights(tmp_path, minilm):
-    shutil.copytree(minilm, tmp_path / "other")
-    weights = load_file(minilm / "model.safetensors")
-    save_file(
-        {k: v * 2 if v.is_floating_point() else v for k, v in weights.items()},
-        tmp_path / "other" / "model.safetensors",
-    )
-    pool = networks.NetworkPool()
-    first = borrowed(pool, tmp_path / "other")
-    pool.give_back(first)
-    again = borrowed(pool, minilm)
-    assert again is first
-    assert_equal_to_transformers(again, minilm)
 
 
 def test_prefetched_weights_are_the_same(tmp_path, minilm):

@@ -6,7 +6,7 @@ from daskmetrics.config import Protocol
 from daskmetrics.models import LoadedModel
 from daskmetrics.models._weights import Prefetch, open_weights
 
-from .architectures import at, build
+from .architectures import at, build, encode
 
 
 def test_no_more_than_one_checkpoint_is_held(tmp_path, minilm):
@@ -62,7 +62,7 @@ def test_tensors_that_no_parameter_needs_are_not_read_ahead(
         fresh_pool.prefetch._thread.join()
         assert len(copied) == len(model.network.names) == len(open_weights(at(folders[1]))) - 1
     with LoadedModel(at(folders[1]), protocol, "cpu") as model:
-        vectors = model.encode(texts, [3], "mean")
+        vectors = encode(model, texts, [3], "mean")
     fresh_pool._idle.clear()
     with LoadedModel(at(folders[1]), protocol, "cpu") as model:
-        assert (vectors == model.encode(texts, [3], "mean")).all()
+        assert (vectors == encode(model, texts, [3], "mean")).all()

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from daskmetrics.checkpoints.locations import LocatedSuite, is_hub_id, locate
+from daskmetrics.checkpoints.locations import LocatedSuite, locate
 from daskmetrics.cluster.slurm import partitions
 from daskmetrics.cluster.slurm.commands import rehearse
 from daskmetrics.cluster.slurm.partitions import Partition
@@ -211,8 +211,10 @@ def models(config: Config) -> ModelFacts:
             problems.append(str(error))
             continue
         located.append(suite)
-        if is_hub_id(model.source):
-            missing += [f"{model.source}@{revision}" for revision in suite.to_fetch]
+        # those that the run does not download itself when it needs them
+        rolling = {location.revision for location in suite.locations if location.rolling}
+        names = [revision for revision in suite.missing if revision not in rolling]
+        missing += [f"{model.source}@{name}" for name in names]
     hub = folder("hub", Path(constants.HF_HUB_CACHE))
     offline = constants.HF_HUB_OFFLINE
     return ModelFacts(tuple(located), tuple(problems), hub, tuple(missing), offline)
