@@ -70,22 +70,23 @@ def _map_status(run: Path, workers: Capacity | None) -> Output:
     from daskmetrics.execution.map.folder import read_map
     from daskmetrics.execution.map.result_table import summary_text
 
-    recorded = read_map(run)
+    _, _, tracker = read_map(run)
+    results, items = tracker.results(), len(tracker.states)
     idle = idle_now(RunFolder(run))
 
     def document() -> dict[str, Any]:
         return {
             "folder": run,
-            "finished": len(recorded.results) == len(recorded.items),
-            "items": len(recorded.items),
-            "counts": Counter(result.status for result in recorded.results),
+            "finished": len(results) == items,
+            "items": items,
+            "counts": Counter(result.status for result in results),
             "idle_gpus": idle,
             "workers": workers,
         }
 
     def show() -> None:
-        say(summary_text(recorded.results, len(recorded.items)))
-        if len(recorded.results) < len(recorded.items):
+        say(summary_text(results, items))
+        if len(results) < items:
             _show_dead_driver(run)
         _show_workers(workers)
         for worker, reason in idle.items():
@@ -128,10 +129,10 @@ def _run_status(run: Path, workers: Capacity | None) -> Output:
 
 def _show_dead_driver(run: Path) -> None:
     from daskmetrics import report
-    from daskmetrics.execution.journal import dead_holder
+    from daskmetrics.execution.journal import holder
 
-    if holder := dead_holder(RunFolder(run).lock):
-        text = f"{holder} has died; run the same command again to resume"
+    if dead := holder(RunFolder(run).lock, dead=True):
+        text = f"{dead} has died; run the same command again to resume"
         say("\n".join(report.fact("driver", text)))
 
 

@@ -76,6 +76,12 @@ class WorkerState:
     strays: list[Begun] = field(default_factory=list)
 
     @property
+    def kind(self) -> str:
+        """The kind of the unit that runs; between two units of the next one, which is on its way."""
+        items = filter(None, (*self.running(), *self.placed))
+        return next((item.unit.kind for item in items), "")
+
+    @property
     def drained(self) -> bool:
         """Whether it will leave after its running units."""
         return bool(self.resources) and not any(self.resources.values())

@@ -61,7 +61,7 @@ SETTLE = 0.3  # seconds for the last message of a lost worker to arrive
 ANSWER_WITHIN = 120.0
 
 log = logging.getLogger(__name__)
-Incoming: TypeAlias = Message | BaseException | tuple[TaskId, Future]
+Incoming: TypeAlias = Message | BaseException | tuple[Submit, Future]
 
 
 def run(
@@ -99,12 +99,12 @@ def run(
     KeyboardInterrupt
         If the user stopped it.
     """
-    scratch = (settings.scratch or journal.path.parent / "scratch").absolute()
+    # driver and workers share it, for tracebacks of stopped units
+    scratch = (journal.path.parent / "scratch").absolute()
     backend = _DaskBackend(client, scratch, settings, say)
-    event_log = _PausingJournal(journal, lambda: backend.stopping, settings.pause, say)
     try:
         with stop_signals(backend.on_signal), backend.listening():
-            loop = Loop(source, event_log, settings, on_record)
+            loop = Loop(source, _PausingJournal(journal, backend), settings, on_record)
             backend.drive(loop, RunFolder(journal.path.parent))
     finally:
         shutil.rmtree(backend.scratch, ignore_errors=True)
@@ -119,15 +119,8 @@ class _PausingJournal:
     cannot be written.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        stop_requested: Callable[[], bool],
-        pause: float,
-        say: Callable[[str], None],
-    ) -> None:
-        self._journal, self._pause, self._say = journal, pause, say
-        self._stop_requested = stop_requested
+    def __init__(self, journal: Journal, backend: _DaskBackend) -> None:
+        self._journal, self._backend = journal, backend
         self.entries = journal.entries
 
     def append(self, *entries: Event, wait: bool = True) -> None:
@@ -140,16 +133,14 @@ class _PausingJournal:
                 self._journal.append(*entries, wait=wait)
                 break
             except StorageError as error:
-                if self._stop_requested():
+                if self._backend.stopping:
                     raise KeyboardInterrupt from error
                 if not paused:
-                    self._say(
-                        f"The run pauses until '{self._journal.path}' can be written. {error}"
-                    )
+                    self._backend.say(f"The run pauses until the journal can be written. {error}")
                 paused = True
-                time.sleep(self._pause)
+                time.sleep(self._backend.settings.pause)
         if paused:
-            self._say("The journal can be written again: the run continues.")
+            self._backend.say("The journal can be written again: the run continues.")
 
 
 class _DaskBackend:
@@ -167,7 +158,6 @@ class _DaskBackend:
         self.topic = f"daskmetrics-{self.nonce}"
         self.events: queue.SimpleQueue[Incoming] = queue.SimpleQueue()
         self.futures: dict[TaskId, Future | None] = {}
-        self.shared: set[TaskId] = set()  # attempts whose result stays on its worker
         # attempts whose short result came with the report of their end
         self.reported: set[TaskId] = set()
         # resources of the workers by address; only the event loop of the client uses it
@@ -224,7 +214,6 @@ class _DaskBackend:
                         if future := self.futures.pop(task, None):
                             future.release()
                         self.reported.discard(task)
-                        self.shared.discard(task)
                     case Kill(address):
                         self._post(self._kill(address))
                     case Notice(text):
@@ -235,15 +224,10 @@ class _DaskBackend:
                 return
             if time.monotonic() >= looked + LOOK_EVERY:
                 looked = time.monotonic()
-                states = loop.workers.values()
-                doing = {}
-                for state in states:
-                    # between two units the kind of the next one, which is on its way
-                    items = filter(None, (*state.running(), *state.placed))
-                    doing[state.name] = next((item.unit.kind for item in items), "")
+                states, waiting = loop.workers.values(), loop.unplaced.values()
+                doing = {state.name: state.kind for state in states}
                 telemetry.add(time.time(), self.metrics, doing)
                 self._post(self._look())
-                waiting = loop.unplaced.values()
                 with suppress(OSError):  # a full disk pauses the run elsewhere
                     Capacity.of(states, waiting, loop.now, loop.stopping).write(folder)
             messages = self._receive(min(loop.wake, looked + LOOK_EVERY))
@@ -257,13 +241,14 @@ class _DaskBackend:
                 events.append(self.events.get_nowait())
         if self.client.status != "running":
             raise ClusterLostError(LOST)
-        messages = []
+        messages: list[Message] = []
         for event in events:
             if isinstance(event, BaseException):
                 raise event
-            message = self._on_end(*event) if isinstance(event, tuple) else event
-            if message is not None:
-                messages.append(message)
+            if isinstance(event, tuple):
+                messages += self._on_end(*event)
+            else:
+                messages.append(event)
         return messages
 
     # actions
@@ -282,9 +267,7 @@ class _DaskBackend:
         resources = dict(unit.resources)
         if submit.worker in self.plain:
             resources = {name: need for name, need in resources.items() if name not in PLAIN}
-        given = []
-        if submit.given:
-            given = [self.futures[submit.given]]
+        given = [self.futures[submit.given]] if submit.given else []
         future = self.client.submit(
             worker.perform,
             submit.task,
@@ -300,9 +283,7 @@ class _DaskBackend:
             pure=False,
         )
         self.futures[submit.task] = future
-        if submit.shared:
-            self.shared.add(submit.task)
-        future.add_done_callback(lambda future, task=submit.task: self.events.put((task, future)))
+        future.add_done_callback(lambda future: self.events.put((submit, future)))
 
     async def _kill(self, address: str) -> None:
         # it may be gone, or have no nanny: the loop no longer uses it
@@ -323,28 +304,26 @@ class _DaskBackend:
             case task:
                 self.events.put(Started(task))
 
-    def _on_end(self, task: TaskId, future: Future) -> Message | None:
+    def _on_end(self, submit: Submit, future: Future) -> Iterator[Message]:
+        """What the end of an attempt means; nothing if it lost its worker, which is reported, too,
+        and decides.
+        """
+        task = submit.task
         if task not in self.futures or task in self.reported:
-            return None
-        match future.status:
-            case "finished" if task in self.shared:
-                return Finished(task)
-            case "finished":
-                self._post(self._fetch(task, future))
-                return None
-            case "cancelled":
-                # by another client: this one forgets the futures that it releases
-                return Vanished(task)
-            case status if status != "error":
-                # its worker was lost before its result was fetched, which is reported, too, and
-                # decides
-                return None
-        error = future.exception()  # this waits for the end of an attempt that has none
-        if isinstance(error, worker.AttemptError):
-            return Failed(task, error.fault, error.reason, error.trace)
-        if isinstance(error, KilledWorker):
-            return None  # the loss of its worker is reported, too, and decides
-        return Failed(task, worker.blame(error), worker.describe(error))
+            return
+        if future.status == "finished" and submit.shared:
+            yield Finished(task)
+        elif future.status == "finished":
+            self._post(self._fetch(task, future))
+        elif future.status == "cancelled":
+            # by another client: this one forgets the futures that it releases
+            yield Vanished(task)
+        elif future.status == "error":
+            error = future.exception()  # this waits for the end of an attempt that has none
+            if isinstance(error, worker.AttemptError):
+                yield Failed(task, error.fault, error.reason, error.trace)
+            elif not isinstance(error, KilledWorker):
+                yield Failed(task, worker.blame(error), worker.describe(error))
 
     async def _fetch(self, task: TaskId, future: Future) -> None:
         message: Message = Vanished(task)  # its worker died, or it was released meanwhile
@@ -459,18 +438,15 @@ def client_of(given: Any, what: str = "client") -> Iterator[Client]:
             raise ConfigError(f"{what}: {error}.") from None
     else:
         raise ConfigError(
-            f"{what}: got a {type(given).__name__}; pass a distributed.Client, or a cluster of Dask"
-            " such as LocalCluster."
+            f"{what}: got a {type(given).__name__}; pass a client or a cluster of Dask."
         )
     if "://" not in address:
-        raise ConfigError(
-            f"{what}: it is not connected. Await it if it is asynchronous, or make another one."
-        )
+        raise ConfigError(f"{what}: it is not connected. Await it if it is asynchronous.")
     running = [worker for worker in Worker._instances if worker.status is Status.running]
     if any(worker.scheduler.address == address for worker in running):
         raise ConfigError(
-            f"{what}: its workers are threads of this process, so a failing unit would end it, too."
-            " Use LocalCluster(...) with processes=True."
+            f"{what}: its workers are threads of this process, which a failing unit would end."
+            " Use LocalCluster(..., processes=True)."
         )
     if isinstance(given, Client) and not given._asynchronous:
         yield given

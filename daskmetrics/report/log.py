@@ -17,10 +17,11 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Key
 from daskmetrics.core.results import Measured
 from daskmetrics.core.table import printable
-from daskmetrics.execution.journal import numbered
+from daskmetrics.execution.journal import read
 
 LAST_LINES = 40  #: shown of a worker's log
 LONGEST = 300  #: characters shown of an entry as JSON
+FIRST_LINE = 2  #: of the journal that holds an entry; the first holds its format
 
 Numbered = tuple[int, events.Event]
 NAMED = events.UnitAsked | events.Record | events.AttemptFailed | events.InputRecovered
@@ -36,7 +37,7 @@ def journal_lines(
     for name in types:
         if name not in kinds():
             raise unknown("type of entry", name, kinds())
-    entries = numbered(folder.must_exist().journal)
+    entries = list(enumerate(read(folder.must_exist().journal), FIRST_LINE))
     if types:
         entries = [(number, entry) for number, entry in entries if kind_of(entry) in types]
     if tail is None:
@@ -108,7 +109,7 @@ def log_text(folder: RunFolder, query: str) -> str:
 
     ``query`` is the key or name of a unit, or the beginning of one, such as ``tiny@step8``.
     """
-    entries = numbered(folder.must_exist().journal)
+    entries = list(enumerate(read(folder.must_exist().journal), FIRST_LINE))
     named = [entry for _, entry in entries if isinstance(entry, NAMED)]
     units = dict.fromkeys(UnitLog(entry.key, entry.name) for entry in named)
     return "\n\n".join(_history(folder, unit, entries) for unit in find(query, units))

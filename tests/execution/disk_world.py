@@ -261,9 +261,8 @@ class _Log:
 
     def __init__(self, world: DiskWorld, opened: journal.Journal) -> None:
         self.world, self.opened, self.crash = world, opened, None
-        self.pausing = world.used.runner._PausingJournal(
-            opened, lambda: False, 0.0, lambda text: None
-        )
+        backend = SimpleNamespace(stopping=False, settings=world.settings, say=lambda text: None)
+        self.pausing = world.used.runner._PausingJournal(opened, backend)
         self.waiting: list[Event] = []
 
     @property

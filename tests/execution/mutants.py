@@ -75,7 +75,7 @@ def mutants() -> Iterator[Mutant]:
 LOOP = (
     # what is known
     ("if record := self._recorded.get(unit.key):", "if False:"),
-    ("            self.source.tell(record)\n            return\n", "            return\n"),
+    ("                    self.source.tell(record)\n                    continue\n", "                    continue\n"),
     ("self._faults = faults_so_far(journal.entries)", "self._faults = {}"),
     ("                self._faults.pop(item.unit.key, None)\n", ""),
     ("QueuedUnit(unit, shared, Counter(faults), tried,", "QueuedUnit(unit, shared, Counter(faults), 0,"),
@@ -109,9 +109,9 @@ LOOP = (
     ("item.avoid, item.not_before = item.where, self.now + decision.delay", "item.avoid = item.where"),
     ("item.avoid, item.not_before = item.where, self.now", "item.not_before = self.now"),
     # inputs
-    ("                self._invalidate_input(item)\n", "                self._unassign(item)\n"),
-    ("                self._invalidate_input(item)\n", "                pass\n"),
-    ("item.unit.input.key == shared.unit.key and item.begun is None", "item.unit.input.key == shared.unit.key"),
+    ("if self._input_of(item) is shared and item.begun is None:", "if False:"),
+    ("if shared.held and shared.worker == worker.address:", "if False:"),
+    ("if self._input_of(item) is shared and item.begun is None:", "if self._input_of(item) is shared:"),
     ("            if shared and not shared.held:\n", "            if False:\n"),
     ("sorted(self.unplaced.values(),", "sorted(self.units.values(),"),
     ("            item.begun, item.held = None, True\n", "            item.begun, item.held = None, False\n"),
@@ -125,8 +125,8 @@ LOOP = (
     ("        elif now >= self._paused_until:\n", "        else:\n"),
     ("case Failed(fault=Fault.DISK):", "case Failed(fault=Fault.DISK) if False:"),
     ("self._stop_at = self.now + grace", "self._stop_at = self.now"),
-    ("over = self._stop_at is not None and self.now >= self._stop_at", "over = False"),
-    ("        if self.stopping:\n            self._wind_down()\n        elif", "        if"),
+    ("over = self.now >= self._stop_at", "over = False"),
+    ("        if self._stop_at is not None:\n            # let", "        if False:\n            # let"),
     ("if item.shared or item.begun is None:", "if True:"),
     ("if item.shared or item.begun is None:", "if False:"),
     ("over or not self._is_busy()", "over"),
@@ -135,7 +135,7 @@ LOOP = (
     ("if item.not_before <= self.now}", "}"),
     ("            self.done = not self.units\n", "            self.done = False\n"),
     ("            self.done = not self.units\n", "            self.done = True\n"),
-    ("self.settings.margin * self._longest[unit.kind]", "0.0"),
+    ("MARGIN * self._longest[unit.kind]", "0.0"),
     # group commit
     ("        self.journal.append(*entries,", "        _ = dict(entries=entries,"),
     ("= self._not_durable >=", "= self._not_durable >"),
