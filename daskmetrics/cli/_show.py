@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -26,10 +26,10 @@ from daskmetrics.core.files import RunFolder
 
 if TYPE_CHECKING:
     from daskmetrics.core.names import Cell
-    from daskmetrics.execution.placement import Capacity
     from daskmetrics.experiment.score_tables import KnownScore
     from daskmetrics.report import Run
 
+Workers: TypeAlias = Mapping[str, float]  # their numbers
 FORMATS = ("html", "csv", "parquet", "netcdf")
 #: the environment variable with the folder of the published table
 DATA = "DASKMETRICS_PUBLISHED_DATA"
@@ -49,13 +49,12 @@ def status(run: Path, follows: bool) -> Output:
     case the end of the driver's log is shown.
     """
     from daskmetrics.execution.map.folder import is_map
-    from daskmetrics.execution.placement import Capacity
 
     if follows:
         from daskmetrics.cli._follow import follow
 
         return Output(no_document, lambda: follow(run))
-    workers = Capacity.read(RunFolder(run))
+    workers = _workers(RunFolder(run))
     if not RunFolder(run).journal.exists() and (job := _driver_job(run)):
         # the job has not started the run
         return Output(lambda: {"folder": run, "finished": False, "job": job}, lambda: say(job))
@@ -64,7 +63,7 @@ def status(run: Path, follows: bool) -> Output:
     return _run_status(run, workers)
 
 
-def _map_status(run: Path, workers: Capacity | None) -> Output:
+def _map_status(run: Path, workers: Workers | None) -> Output:
     """The progress of a map."""
     from daskmetrics.answer.status import idle_now
     from daskmetrics.execution.map.folder import read_map
@@ -95,7 +94,7 @@ def _map_status(run: Path, workers: Capacity | None) -> Output:
     return Output(document, show)
 
 
-def _run_status(run: Path, workers: Capacity | None) -> Output:
+def _run_status(run: Path, workers: Workers | None) -> Output:
     """The progress of an experiment."""
     from daskmetrics import report
     from daskmetrics.answer import status_of
@@ -136,11 +135,26 @@ def _show_dead_driver(run: Path) -> None:
         say("\n".join(report.fact("driver", text)))
 
 
-def _show_workers(workers: Capacity | None) -> None:
+def _workers(folder: RunFolder) -> Workers | None:
+    """How many workers the driver of a run has, how many of them compute, and when that was."""
+    from daskmetrics.core.telemetry import read_samples
+    from daskmetrics.execution.journal import holder
+
+    samples = read_samples(folder.telemetry)
+    if not samples or holder(folder.lock) is None:
+        return None
+    doing = samples[-1].doing.values()
+    return {"known": len(doing), "busy": sum(map(bool, doing)), "at": samples[-1].at}
+
+
+def _show_workers(workers: Workers | None) -> None:
     from daskmetrics import report
+    from daskmetrics.core.text import duration
 
     if workers:
-        say("\n".join(report.fact("workers", workers.text(time.time()))))
+        age = duration(time.time() - workers["at"])
+        text = f"{workers['known']:,} known: {workers['busy']:,} busy, {age} ago"
+        say("\n".join(report.fact("workers", text)))
 
 
 def _driver_job(run: Path) -> str | None:

@@ -49,7 +49,6 @@ from daskmetrics.execution.loop import (
     Submit,
     Vanished,
 )
-from daskmetrics.execution.placement import Capacity
 from daskmetrics.execution.stopping import stop_signals
 
 LOOK_EVERY = 5.0  # seconds between polls of the workers, in case an event was missed
@@ -105,7 +104,7 @@ def run(
     try:
         with stop_signals(backend.on_signal), backend.listening():
             loop = Loop(source, _PausingJournal(journal, backend), settings, on_record)
-            backend.drive(loop, RunFolder(journal.path.parent))
+            backend.drive(loop, TelemetryFile(RunFolder(journal.path.parent).telemetry))
     finally:
         shutil.rmtree(backend.scratch, ignore_errors=True)
         with suppress(OSError):  # another run uses it
@@ -198,11 +197,10 @@ class _DaskBackend:
                 for topic in handlers:
                     self.client.unsubscribe_topic(topic)
 
-    def drive(self, loop: Loop, folder: RunFolder) -> None:
-        """Carry messages to the loop and its actions to Dask until it is done; the folder's files
-        say who is idle.
+    def drive(self, loop: Loop, telemetry: TelemetryFile) -> None:
+        """Carry messages to the loop and its actions to Dask until it is done; the file tells what
+        each worker does.
         """
-        telemetry = TelemetryFile(folder.telemetry)
         messages: list[Message] = []
         looked = -math.inf
         while True:
@@ -219,17 +217,12 @@ class _DaskBackend:
                     case Notice(text):
                         self.say(text)
             if loop.done:
-                with suppress(OSError):
-                    folder.workers.unlink()
                 return
             if time.monotonic() >= looked + LOOK_EVERY:
                 looked = time.monotonic()
-                states, waiting = loop.workers.values(), loop.unplaced.values()
-                doing = {state.name: state.kind for state in states}
+                doing = {state.name: state.kind for state in loop.workers.values()}
                 telemetry.add(time.time(), self.metrics, doing)
                 self._post(self._look())
-                with suppress(OSError):  # a full disk pauses the run elsewhere
-                    Capacity.of(states, waiting, loop.now, loop.stopping).write(folder)
             messages = self._receive(min(loop.wake, looked + LOOK_EVERY))
 
     def _receive(self, until: float) -> list[Message]:

@@ -68,15 +68,6 @@ def test_items_that_are_deleted_or_changed_are_refused_until_the_same_map_runs_a
         mapped(folder, step, range(30))
 
 
-def test_a_flipped_byte_is_found(folder):
-    path = folder / "journal.jsonl"
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(DataError, match="damaged"):
-        verify(folder, sample=0)
-
-
 def test_another_function_is_refused_unless_the_user_stated_its_version(folder, tmp_path):
     with pytest.raises(ConfigError, match=r"source .* has changed"):
         verify(folder, function=other)
