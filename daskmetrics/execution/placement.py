@@ -180,16 +180,12 @@ def movable(workers: Collection[WorkerState], now: float) -> list[QueuedUnit]:
     worker.
     """
     idle = [worker for worker in workers if not worker.placed]
-    wanted: list[QueuedUnit] = []
-
-    def is_wanted(item: QueuedUnit) -> bool:
+    wanted = []
+    for item in (item for worker in workers if len(worker.placed) > 1 for item in worker.placed):
         # otherwise its start may not have been reported
         is_settled = item.begun is None and now - item.placed >= SETTLED_AFTER
-        return is_settled and any(worker.offers(item.unit) for worker in idle)
-
-    for worker in workers:
-        if len(worker.placed) > 1:
-            wanted += filter(is_wanted, worker.placed)
+        if is_settled and any(worker.offers(item.unit) for worker in idle):
+            wanted.append(item)
     return wanted[: len(idle)]
 
 

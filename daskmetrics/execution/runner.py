@@ -361,9 +361,9 @@ class _DaskBackend:
         )
         try:
             answer = (await asyncio.wait_for(asked, ANSWER_WITHIN))[address]
-        except (OSError, TimeoutError, KeyError) as error:
-            answer = error
-        if isinstance(answer, OSError | TimeoutError | KeyError):
+            if isinstance(answer, OSError | TimeoutError | KeyError):
+                raise answer
+        except (OSError, TimeoutError, KeyError):
             # it is gone or too busy; if it is still there, it is asked again
             self.resources.pop(address, None)
             return
@@ -401,12 +401,13 @@ class _DaskBackend:
         """Run a coroutine on the event loop of the client, so that the driver never waits for a
         worker.
         """
-        posted = asyncio.run_coroutine_threadsafe(work, self.client.loop.asyncio_loop)
-        posted.add_done_callback(self._on_posted)
 
-    def _on_posted(self, posted: concurrent.futures.Future[None]) -> None:
-        if not posted.cancelled() and (error := posted.exception()):
-            self.events.put(error)
+        def on_end(posted: concurrent.futures.Future[None]) -> None:
+            if not posted.cancelled() and (error := posted.exception()):
+                self.events.put(error)
+
+        loop = self.client.loop.asyncio_loop
+        asyncio.run_coroutine_threadsafe(work, loop).add_done_callback(on_end)
 
 
 @contextmanager

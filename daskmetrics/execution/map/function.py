@@ -229,8 +229,7 @@ def prepare(function: Callable[..., Any], version: str | None = None) -> Prepare
         ) from None
     if len(payload) > LARGEST_PAYLOAD:
         raise ConfigError(
-            f"{name} carries {len(payload) / 2**20:.0f} MiB, which every batch would send; the"
-            f" limit is {LARGEST_PAYLOAD // 2**20} MiB. Read the data from a file on the workers."
+            f"{name} carries {len(payload) / 2**20:.0f} MiB to every batch: read a file instead."
         )
     keywords = _keywords(function)
     return PreparedFunction(
