@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Protocol, TypeAlias
 
-from daskmetrics.core.errors import ClusterLostError
+from daskmetrics.core.errors import ClusterLostError, StorageError
 from daskmetrics.core.events import (
     AttemptFailed,
     Event,
@@ -171,7 +171,9 @@ class EventLog(Protocol):
         """All entries so far."""
 
     def append(self, *entries: Event, wait: bool = True) -> None:
-        """Commit entries together; without waiting, with the next ones that wait."""
+        """Commit entries together; without waiting, with the next ones that wait. A StorageError
+        pauses the run until they can be appended.
+        """
 
 
 class Loop:
@@ -185,6 +187,8 @@ class Loop:
     settings : Settings
     on_record : callable
         Called with each new record, after it was journaled.
+    wall_clock : callable
+        Seconds since 1970, for records; it decides nothing.
 
     Examples
     --------
@@ -206,9 +210,10 @@ class Loop:
         journal: EventLog,
         settings: Settings,
         on_record: Callable[[Record], None] = lambda record: None,
+        wall_clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.source, self.journal, self.settings = source, journal, settings
-        self.on_record = on_record
+        self.on_record, self._wall_clock = on_record, wall_clock
         self.done = False
         self.now = 0.0
         self.workers: dict[str, WorkerState] = {}
@@ -220,6 +225,7 @@ class Loop:
         # what waits for the next append: one append writes the entries of a step, and only then
         # does the source receive its records
         self._entries: list[Event] = []
+        self._is_blocked = False  # the last append failed
         self._not_durable = 0  # entries since the last append that waited for the disk
         self._once = {
             content_key(to_json(entry))
@@ -279,9 +285,10 @@ class Loop:
             self.done = over or not self._is_busy()
         elif now >= self._paused_until:
             self._ask()
-            self._place_due()
-            self._balance()
-            self.done = not self.units
+            if not self._is_blocked:
+                self._place_due()
+                self._balance()
+            self.done = not (self.units or self._entries)
             self._watch_patience()
         return self._actions
 
@@ -453,7 +460,8 @@ class Loop:
 
     def _commit(self, item: QueuedUnit, status: str, **result: Any) -> None:
         unit = item.unit
-        self._add(Record(unit.key, unit.name, unit.kind, status, worker=item.where, **result))
+        result |= {"worker": item.where, "at": round(self._wall_clock(), 2)}
+        self._add(Record(unit.key, unit.name, unit.kind, status, **result))
         self._unassign(item)
         del self.units[unit.key], self.unplaced[unit.key]
 
@@ -485,23 +493,34 @@ class Loop:
             self._add(entry)
 
     def _flush(self) -> None:
-        """Commit what was added, and pass the records on.
+        """Commit what was added, and pass the records on; the run pauses while the journal cannot be
+        written.
 
         An append waits for the disk after `Settings.commit_every` results; the earlier ones are
         committed with it.
         """
         if not self._entries:
             return
-        entries, self._entries = self._entries, []
         # a lost decision is made again, and a lost worker answers again: these do not wait for the
         # disk
-        self._not_durable += sum(
-            not isinstance(entry, UnitAsked | WorkerJoined) for entry in entries
+        not_durable = self._not_durable + sum(
+            not isinstance(entry, UnitAsked | WorkerJoined) for entry in self._entries
         )
-        wait = self._not_durable >= self.settings.commit_every
-        self.journal.append(*entries, wait=wait)
-        if wait:
-            self._not_durable = 0
+        wait = not_durable >= self.settings.commit_every
+        try:
+            self.journal.append(*self._entries, wait=wait)
+        except StorageError as error:
+            if not self._is_blocked:
+                text = f"The run pauses until the journal can be written. {error}"
+                self._actions.append(Notice(text))
+            self._paused_until = self.now + self.settings.pause
+            self._is_blocked, self._stuck_since = True, None
+            return
+        if self._is_blocked:
+            self._actions.append(Notice("The journal can be written again: the run continues."))
+        self._is_blocked = False
+        self._not_durable = 0 if wait else not_durable
+        entries, self._entries = self._entries, []
         finished = [entry for entry in entries if isinstance(entry, Record)]
         for record in finished:
             self.source.tell(record)

@@ -16,7 +16,6 @@ import shutil
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,8 +23,8 @@ from distributed import Client, Future, Worker
 from distributed.core import Status
 from distributed.scheduler import KilledWorker
 
-from daskmetrics.core.errors import ClusterLostError, ConfigError, StorageError
-from daskmetrics.core.events import REFUSED, Event, Record, WorkerJoined
+from daskmetrics.core.errors import ClusterLostError, ConfigError
+from daskmetrics.core.events import REFUSED, Record, WorkerJoined
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.retry import Fault
 from daskmetrics.core.telemetry import TelemetryFile
@@ -103,7 +102,7 @@ def run(
     backend = _DaskBackend(client, scratch, settings, say)
     try:
         with stop_signals(backend.on_signal), backend.listening():
-            loop = Loop(source, _PausingJournal(journal, backend), settings, on_record)
+            loop = Loop(source, journal, settings, on_record, time.time)
             backend.drive(loop, TelemetryFile(RunFolder(journal.path.parent).telemetry))
     finally:
         shutil.rmtree(backend.scratch, ignore_errors=True)
@@ -111,35 +110,6 @@ def run(
             scratch.rmdir()
     if backend.stopping:  # also if the signal arrived after the last unit
         raise KeyboardInterrupt
-
-
-class _PausingJournal:
-    """A journal that states when it got each record; the run pauses while its disk is full or
-    cannot be written.
-    """
-
-    def __init__(self, journal: Journal, backend: _DaskBackend) -> None:
-        self._journal, self._backend = journal, backend
-        self.entries = journal.entries
-
-    def append(self, *entries: Event, wait: bool = True) -> None:
-        at, paused = round(time.time(), 2), False
-        entries = tuple(
-            replace(entry, at=at) if isinstance(entry, Record) else entry for entry in entries
-        )
-        while True:
-            try:
-                self._journal.append(*entries, wait=wait)
-                break
-            except StorageError as error:
-                if self._backend.stopping:
-                    raise KeyboardInterrupt from error
-                if not paused:
-                    self._backend.say(f"The run pauses until the journal can be written. {error}")
-                paused = True
-                time.sleep(self._backend.settings.pause)
-        if paused:
-            self._backend.say("The journal can be written again: the run continues.")
 
 
 class _DaskBackend:

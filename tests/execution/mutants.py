@@ -133,12 +133,12 @@ LOOP = (
     # the window
     ("(room := slots - len(self.units)) > 0", "(room := 99)"),
     ("if item.not_before <= self.now}", "}"),
-    ("            self.done = not self.units\n", "            self.done = False\n"),
-    ("            self.done = not self.units\n", "            self.done = True\n"),
+    ("            self.done = not (self.units or self._entries)\n", "            self.done = False\n"),
+    ("            self.done = not (self.units or self._entries)\n", "            self.done = True\n"),
     ("MARGIN * self._longest[unit.kind]", "0.0"),
     # group commit
-    ("        self.journal.append(*entries,", "        _ = dict(entries=entries,"),
-    ("= self._not_durable >=", "= self._not_durable >"),
+    ("            self.journal.append(*self._entries,", "            _ = dict(entries=self._entries,"),
+    ("= not_durable >=", "= not_durable >"),
     ("sum(\n            not isinstance(entry", "0 * sum(\n            not isinstance(entry"),
     ("        for record in finished:\n            self.source.tell(record)\n", "        for record in finished:\n"),
     # what workers offer, and what they still run
