@@ -175,8 +175,7 @@ class Deadlines:
         self._clock = clock
         self._lock = threading.Lock()
         self._open: dict[TaskId, tuple[float, Path]] = {}
-        self._file = -1  # the file at this path
-        self._path: Path | None = None
+        self._file = -1  # for the traceback
 
     @contextmanager
     def within(self, task: TaskId, seconds: float | None, path: Path) -> Iterator[None]:
@@ -196,18 +195,16 @@ class Deadlines:
 
     def _arm(self) -> None:
         faulthandler.cancel_dump_traceback_later()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
         if not self._open:
             return
         task = min(self._open, key=lambda task: self._open[task][0])
         deadline, path = self._open[task]
-        if path != self._path:
-            if self._path is not None:
-                os.close(self._file)
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._file, self._path = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), path
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"{json.dumps(task)}\n".encode(), 0)
-        os.lseek(self._file, 0, os.SEEK_END)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.write(self._file, f"{json.dumps(task)}\n".encode())
         seconds = max(0.001, deadline - self._clock())
         faulthandler.dump_traceback_later(seconds, exit=True, file=self._file)
 

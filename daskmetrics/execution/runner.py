@@ -105,9 +105,7 @@ def run(
             loop = Loop(source, journal, settings, on_record, time.time)
             backend.drive(loop, TelemetryFile(RunFolder(journal.path.parent).telemetry))
     finally:
-        shutil.rmtree(backend.scratch, ignore_errors=True)
-        with suppress(OSError):  # another run uses it
-            scratch.rmdir()
+        shutil.rmtree(scratch, ignore_errors=True)
     if backend.stopping:  # also if the signal arrived after the last unit
         raise KeyboardInterrupt
 
@@ -118,12 +116,10 @@ class _DaskBackend:
     def __init__(
         self, client: Client, scratch: Path, settings: Settings, say: Callable[[str], None]
     ) -> None:
-        self.client, self.settings, self.say = client, settings, say
+        self.client, self.scratch, self.settings, self.say = client, scratch, settings, say
         # on a shared scheduler, an old future with the same key would return the result of another
         # function
         self.nonce = secrets.token_hex(4)
-        # a worker keeps the file of its traceback open: another one for each run
-        self.scratch = scratch / self.nonce
         self.topic = f"daskmetrics-{self.nonce}"
         self.events: queue.SimpleQueue[Incoming] = queue.SimpleQueue()
         self.futures: dict[TaskId, Future | None] = {}
