@@ -1,5 +1,5 @@
-"""Chooses the worker for each unit, from what runs where, and says why a worker has none; it does
-not know Dask.
+"""Chooses the worker for each unit, from what runs where, and says why none takes it; it does not
+know Dask.
 """
 
 from __future__ import annotations
