@@ -4,6 +4,7 @@ sections.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -264,6 +265,8 @@ class Sections(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Read the words and run the command; errors of the reading, too, are printed as messages."""
+        # the entries of a long journal stay: to look for garbage among them takes as long as to read
+        gc.set_threshold(50_000, 20, 100)
         return friendly(super().main)(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:

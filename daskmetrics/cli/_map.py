@@ -109,7 +109,7 @@ def map_(**options: Any) -> None:
 
 
 def _spec(given: SimpleNamespace) -> MapSpec:
-    from daskmetrics.execution.map.function import load, numeric_columns, read_items
+    from daskmetrics.execution.map.function import load, read_items
     from daskmetrics.execution.map.source import MapOptions, make_spec
 
     if (given.iterations is None) == (given.items is None):
@@ -131,8 +131,6 @@ def _spec(given: SimpleNamespace) -> MapSpec:
                 "rate=float,steps=int."
             ) from None
         values = read_items(given.items, types)
-        for column in numeric_columns(values):
-            say(f"Column '{column}' holds texts. For numbers add --types {column}=float.", err=True)
     return make_spec(
         function,
         values,
@@ -278,7 +276,7 @@ def _preview(
 
     journal = folder.journal
     size = spec.options.batch_size
-    entries = tuple(read(journal)) if journal.exists() else ()
+    entries = tuple(read(journal))
     if given.resume_from:
         entries = entries[: earlier_state(spec, entries, given.resume_from)]
     tracker = ItemTracker(spec.items, spec.options.retries, entries)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from daskmetrics.cluster.slurm.commands import JobState
     from daskmetrics.cluster.slurm.driver_job import Submitted
     from daskmetrics.core.names import Cell
-    from daskmetrics.execution.placement import Capacity
     from daskmetrics.experiment.score_tables import KnownScore
     from daskmetrics.report import Run
 
 WIDTH, TABLE_WIDTH = 100, 132  # columns of tables; a row of trade-offs has nine cells
+Workers: TypeAlias = Mapping[str, float]  # their numbers
 FORMATS = ("html", "csv", "parquet", "netcdf")
 #: the environment variable with the folder of the published table
 DATA = "DASKMETRICS_PUBLISHED_DATA"
@@ -61,11 +61,10 @@ def status(run: Path, follows: bool) -> Output:
     case the end of the driver's log is shown.
     """
     from daskmetrics.execution.map.folder import is_map
-    from daskmetrics.execution.placement import Capacity
 
     if follows:
         return Output(no_document, lambda: _follow(run))
-    workers = Capacity.read(RunFolder(run))
+    workers = _workers(RunFolder(run))
     if not RunFolder(run).journal.exists() and (job := _driver_job(run)):
         # the job has not started the run
         return Output(lambda: {"folder": run, "finished": False, "job": job}, lambda: say(job))
@@ -74,28 +73,29 @@ def status(run: Path, follows: bool) -> Output:
     return _run_status(run, workers)
 
 
-def _map_status(run: Path, workers: Capacity | None) -> Output:
+def _map_status(run: Path, workers: Workers | None) -> Output:
     """The progress of a map."""
     from daskmetrics.answer.status import idle_now
     from daskmetrics.execution.map.folder import read_map
     from daskmetrics.execution.map.result_table import summary_text
 
-    recorded = read_map(run)
+    _, _, tracker = read_map(run)
+    results, items = tracker.results(), len(tracker.states)
     idle = idle_now(RunFolder(run))
-    is_finished = len(recorded.results) == len(recorded.items)
+    is_finished = len(results) == items
 
     def document() -> dict[str, Any]:
         return {
             "folder": run,
             "finished": is_finished,
-            "items": len(recorded.items),
-            "counts": Counter(result.status for result in recorded.results),
+            "items": items,
+            "counts": Counter(result.status for result in results),
             "idle_gpus": idle,
             "workers": workers,
         }
 
     def show() -> None:
-        say(summary_text(recorded.results, len(recorded.items)))
+        say(summary_text(results, items))
         _show_driver(run, workers, is_finished)
         for worker, reason in idle.items():
             say(f"Worker {worker}: {reason}.")
@@ -103,7 +103,7 @@ def _map_status(run: Path, workers: Capacity | None) -> Output:
     return Output(document, show)
 
 
-def _run_status(run: Path, workers: Capacity | None) -> Output:
+def _run_status(run: Path, workers: Workers | None) -> Output:
     """The progress of an experiment."""
     from daskmetrics import report
     from daskmetrics.answer import status_of
@@ -133,16 +133,31 @@ def _run_status(run: Path, workers: Capacity | None) -> Output:
     return Output(document, show)
 
 
-def _show_driver(run: Path, workers: Capacity | None, is_finished: bool) -> None:
+def _show_driver(run: Path, workers: Workers | None, is_finished: bool) -> None:
     """Say that the driver of an unfinished run has died, and what the workers of one do."""
     from daskmetrics import report
-    from daskmetrics.execution.journal import dead_holder
+    from daskmetrics.core.text import duration
+    from daskmetrics.execution.journal import holder
 
-    if not is_finished and (holder := dead_holder(RunFolder(run).lock)):
-        text = f"{holder} has died; run the same command again to resume"
+    if not is_finished and (dead := holder(RunFolder(run).lock, dead=True)):
+        text = f"{dead} has died; run the same command again to resume"
         say("\n".join(report.fact("driver", text)))
     if workers:
-        say("\n".join(report.fact("workers", workers.text(time.time()))))
+        age = duration(time.time() - workers["at"])
+        text = f"{workers['known']:,} known: {workers['busy']:,} busy, {age} ago"
+        say("\n".join(report.fact("workers", text)))
+
+
+def _workers(folder: RunFolder) -> Workers | None:
+    """How many workers the driver of a run has, how many of them compute, and when that was."""
+    from daskmetrics.core.telemetry import read_samples
+    from daskmetrics.execution.journal import holder
+
+    samples = read_samples(folder.telemetry)
+    if not samples or holder(folder.lock) is None:
+        return None
+    doing = samples[-1].doing.values()
+    return {"known": len(doing), "busy": sum(map(bool, doing)), "at": samples[-1].at}
 
 
 def _driver_job(run: Path) -> str | None:

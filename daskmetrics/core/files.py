@@ -51,7 +51,6 @@ class RunFolder:
     telemetry = _Inside("telemetry.jsonl")
     plan = _Inside("plan.json")  # the prediction for the run, if it was planned
     driver = _Inside("driver")  # files of the Slurm job that drives the run, if it was submitted
-    workers = _Inside("workers.json")  # while a process drives the run: how many workers have work
     # locked by the kernel while a process drives the run; ``lock.owner`` beside it names the
     # process
     lock = _Inside("lock")

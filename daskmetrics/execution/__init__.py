@@ -7,7 +7,7 @@ continues.
 
 =========== =================================================================
 `loop`      the loop as a state machine: messages in, actions out
-`placement` chooses the worker for each unit, and says why a worker has none
+`placement` chooses the worker for each unit, and says why none takes it
 `_units`    work units, the sources that ask for them, and settings
 `runner`    runs the loop on Dask, with any client or cluster of the user
 `_worker`   runs one attempt on a worker, and stops it at its deadline

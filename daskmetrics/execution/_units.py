@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import cloudpickle
@@ -149,9 +148,6 @@ class Settings:
     grace : float
         How long after a deadline the driver waits for the timer of the worker before it kills the
         worker: a stopped process has no timer.
-    margin : float
-        A unit starts on a worker with a walltime only if ``margin`` times the longest unit of its
-        kind still fits.
     patience : float
         How long no unit may run because no worker can take one, before `run` raises an error.
     pause : float
@@ -159,9 +155,6 @@ class Settings:
     stop_grace : float
         How long running units may continue after SIGTERM or SIGHUP. The first Ctrl-C at a terminal
         waits for all.
-    scratch : Path or None
-        A folder that driver and workers share, for tracebacks of stopped units; None for one beside
-        the journal.
     most_memory : float
         Bytes that a worker can have in this run. A unit that was killed for memory on one with less
         waits for more.
@@ -178,11 +171,9 @@ class Settings:
     spare_inputs: int = 4
     ahead: int = 1
     grace: float = 5.0
-    margin: float = 1.5
     patience: float = 600.0
     pause: float = 5.0
     stop_grace: float = 2.0
-    scratch: Path | None = None
     alone: bool = False
     most_memory: float = 0.0
     commit_every: int = 1

@@ -22,9 +22,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from distributed import get_worker
-from distributed.utils import sync
-
 from daskmetrics.core.errors import (
     NO_ROOM,
     ConfigError,
@@ -86,6 +83,10 @@ def perform(
     *given : object
         The result of the unit's input, if it has one.
     """
+    # readers of results need no Dask
+    from distributed import get_worker
+    from distributed.utils import sync
+
     worker = get_worker()
     path = trace_file(Path(scratch), worker.address)
     with DEADLINES.within(task, timeout, path):
@@ -97,13 +98,17 @@ def perform(
             try:
                 function, args = pickle.loads(packed)
             except ImportError as error:
-                text = f"The worker cannot import what it is to run ({describe(error)})."
-                raise ConfigError(text) from error
+                raise ConfigError(f"The worker cannot import it ({describe(error)}).") from error
             result = function(*given, *args)
             seconds = time.perf_counter() - started
             if shared:
                 return result
-            value = _as_json(result)
+            try:
+                value = json.dumps(result_as_json(result), allow_nan=False)
+            except TypeError as error:
+                raise ConfigError(f"A unit must return what JSON can hold: {error}.") from None
+            except ValueError as error:
+                raise UndefinedError(f"The value is not a number: {error}.") from None
             if len(value) > SHORT:
                 return value, seconds
             return worker.log_event(topic, [task, value, seconds])
@@ -124,15 +129,6 @@ def _has_room(folder: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def _as_json(value: object) -> str:
-    try:
-        return json.dumps(result_as_json(value), allow_nan=False)
-    except TypeError as error:
-        raise ConfigError(f"A unit must return what JSON can hold: {error}.") from None
-    except ValueError as error:
-        raise UndefinedError(f"The value holds what is not a number: {error}.") from None
 
 
 def blame(error: BaseException) -> Fault:
@@ -179,8 +175,7 @@ class Deadlines:
         self._clock = clock
         self._lock = threading.Lock()
         self._open: dict[TaskId, tuple[float, Path]] = {}
-        self._file = -1  # the file at this path
-        self._path: Path | None = None
+        self._file = -1  # for the traceback
 
     @contextmanager
     def within(self, task: TaskId, seconds: float | None, path: Path) -> Iterator[None]:
@@ -200,18 +195,16 @@ class Deadlines:
 
     def _arm(self) -> None:
         faulthandler.cancel_dump_traceback_later()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
         if not self._open:
             return
         task = min(self._open, key=lambda task: self._open[task][0])
         deadline, path = self._open[task]
-        if path != self._path:
-            if self._path is not None:
-                os.close(self._file)
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._file, self._path = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), path
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"{json.dumps(task)}\n".encode(), 0)
-        os.lseek(self._file, 0, os.SEEK_END)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.write(self._file, f"{json.dumps(task)}\n".encode())
         seconds = max(0.001, deadline - self._clock())
         faulthandler.dump_traceback_later(seconds, exit=True, file=self._file)
 

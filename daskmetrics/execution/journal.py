@@ -30,7 +30,7 @@ import secrets
 import socket
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -77,21 +77,6 @@ def decode(line: bytes, before: int = 0) -> dict[str, Any] | None:
         return None
 
 
-def _lines(entries: Iterable[Event], checksum: int = 0, begins: bool = True) -> tuple[bytes, int]:
-    """The lines of entries, after the line with the format where they begin a journal; and the
-    checksum of the last.
-    """
-    objects = [to_json(entry) for entry in entries]
-    if begins:
-        objects.insert(0, {"type": "format", "number": FORMAT})
-    lines = []
-    for plain in objects:
-        line = encode(plain, checksum)
-        checksum = int(line[:8], 16)
-        lines.append(line)
-    return b"".join(lines), checksum
-
-
 @dataclass(frozen=True)
 class Contents:
     """What a journal holds."""
@@ -105,26 +90,30 @@ class Contents:
 def read(path: Path) -> Iterator[Event]:
     """The entries of a journal, oldest first; safe while a run is writing.
 
-    Raises DataError for a damaged line, with its number; for missing committed lines; and for a
-    format or a kind of entry that this version does not know. Half a line at the very end is what a
+    Raises DataError for a damaged line, with its number; for missing committed lines; for a mark
+    without a journal; and for a format or a kind of entry that this version does not know. Half a line at the very end is what a
     killed writer leaves: it was never committed and is passed over.
     """
     return iter(scan(path).entries)
 
 
-def numbered(path: Path) -> list[tuple[int, Event]]:
-    """The entries of a journal with the numbers of their lines in the file."""
-    return list(enumerate(read(path), start=2))
-
-
 def scan(path: Path) -> Contents:
-    """Everything that a journal holds; errors as for `read`."""
+    """Everything that a journal holds, nothing if it is new; errors as for `read`."""
     require_regular(path)
     require_regular(mark_of(path))
     committed, mark_checksum = _read_mark(path)  # before the lines: a writer may add some meanwhile
     entries: list[Event] = []
     length = checksum = torn = 0
-    with path.open("rb") as file:
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        if not committed:
+            return Contents(entries)
+        raise DataError(
+            f"'{path}' is missing, but {committed} bytes were committed to it. {PUT_BACK} To "
+            f"compute everything again, delete '{mark_of(path)}'."
+        ) from None
+    with file:
         for number, line in enumerate(file, start=1):
             plain = decode(line, checksum)
             if not line.endswith(b"\n"):
@@ -212,8 +201,8 @@ class Journal:
         self.path = path
         with room_for(f"the journal '{path}'"), ExitStack() as stack:
             self._run_lock = RunLock(lock)
-            stack.callback(self._run_lock.release)
-            contents = _contents(path)
+            stack.callback(self._run_lock.close)
+            contents = scan(path)
             self._file = _open_at(path, contents)
             opened = os.fstat(self._file)
             self._mark = os.open(mark_of(path), os.O_WRONLY | os.O_CREAT, 0o600)
@@ -253,7 +242,14 @@ class Journal:
         LockedError
             If the run was taken from this process.
         """
-        text, checksum = _lines(entries, self._checksum, begins=not (self._safe or self._tail))
+        objects = [to_json(entry) for entry in entries]
+        if not (self._safe or self._tail):
+            objects.insert(0, {"type": "format", "number": FORMAT})
+        checksum, lines = self._checksum, []
+        for plain in objects:
+            lines.append(encode(plain, checksum))
+            checksum = int(lines[-1][:8], 16)
+        text = b"".join(lines)
         with room_for(f"the journal '{self.path}'"):
             size = self._require_in_place()
             unwritten = text
@@ -320,7 +316,7 @@ class Journal:
                 self._commit_tail()
         os.close(self._mark)
         os.close(self._file)
-        self._run_lock.release()
+        self._run_lock.close()
 
     def __enter__(self) -> Journal:
         return self
@@ -331,21 +327,6 @@ class Journal:
                 self._require_in_place()
         finally:
             self.close()
-
-
-def _contents(path: Path) -> Contents:
-    """What the journal holds, nothing if it is new; raises DataError if a mark says that there was
-    one.
-    """
-    with suppress(FileNotFoundError):
-        return scan(path)
-    committed, _ = _read_mark(path)
-    if not committed:
-        return Contents([])
-    raise DataError(
-        f"'{path}' is missing, but {committed} bytes were committed to it. {PUT_BACK} To compute "
-        f"everything again, delete '{mark_of(path)}'."
-    )
 
 
 def mark_of(path: Path) -> Path:
@@ -418,10 +399,7 @@ class Holder:
         except PermissionError:
             pass  # a process of another user has this number
         start = _born(self.pid)
-        return start == _ENDED or (None not in (start, self.born) and start != self.born)
-
-
-_ENDED = "ended"  # a killed process that its parent has not reaped yet
+        return None not in (start, self.born) and start != self.born
 
 
 def _born(pid: int) -> str | None:
@@ -432,7 +410,7 @@ def _born(pid: int) -> str | None:
     except OSError:
         return None
     if state in "ZX":
-        return _ENDED
+        return "ended"  # it was killed, and its parent has not waited for it yet
     return f"{boot} {fields[18]}"
 
 
@@ -475,7 +453,7 @@ class RunLock:
                 f"The lock '{self.path}' {by}. This process stops, so that only one process writes."
             )
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Release the lock for the next driver."""
         # this process ends, so its lock does not count any more
         with suppress(LockedError, OSError):
@@ -489,18 +467,13 @@ def owner_file(lock: Path) -> Path:
     return lock.with_name(lock.name + ".owner")
 
 
-def holder(lock: Path) -> str | None:
-    """The process that drives the run, or None. A process of another machine may have ended."""
-    owner = _read(owner_file(lock))
-    if owner is None or owner.is_dead:
-        return None
-    return str(owner)
+def holder(lock: Path, dead: bool = False) -> str | None:
+    """The process that drives the run, or None; it may have ended if it is of another machine.
 
-
-def dead_holder(lock: Path) -> str | None:
-    """The process that drove the run last, if it ended without releasing it, as a killed one does."""
+    With ``dead``, the one that drove it last and ended without releasing it, as a killed one does.
+    """
     owner = _read(owner_file(lock))
-    if owner is None or not owner.is_dead:
+    if owner is None or owner.is_dead != dead:
         return None
     return str(owner)
 

@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Protocol, TypeAlias
 
-from daskmetrics.core.errors import ClusterLostError
+from daskmetrics.core.errors import ClusterLostError, StorageError
 from daskmetrics.core.events import (
     AttemptFailed,
     Event,
@@ -41,7 +41,10 @@ from daskmetrics.execution.placement import (
 
 LONGEST_SLEEP = 1.0  # seconds until the next step although nothing is due
 BALANCE_EVERY = 0.25  # seconds between looks at all workers for units to move
+RESUME = "No recorded result is lost: run the same command to resume."
 MORE_TIME = "Raise cluster.walltime, or limit a unit with cluster.unit_minutes."
+# a unit starts on a worker with a walltime only if so many times the longest of its kind still fit
+MARGIN = 1.5
 REPORT_IDLE_AFTER = 10.0  # seconds without a worker before the user gets a message
 
 # messages: what happened
@@ -168,7 +171,9 @@ class EventLog(Protocol):
         """All entries so far."""
 
     def append(self, *entries: Event, wait: bool = True) -> None:
-        """Commit entries together; without waiting, with the next ones that wait."""
+        """Commit entries together; without waiting, with the next ones that wait. A StorageError
+        pauses the run until they can be appended.
+        """
 
 
 class Loop:
@@ -182,6 +187,8 @@ class Loop:
     settings : Settings
     on_record : callable
         Called with each new record, after it was journaled.
+    wall_clock : callable
+        Seconds since 1970, for records; it decides nothing.
 
     Examples
     --------
@@ -203,9 +210,10 @@ class Loop:
         journal: EventLog,
         settings: Settings,
         on_record: Callable[[Record], None] = lambda record: None,
+        wall_clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.source, self.journal, self.settings = source, journal, settings
-        self.on_record = on_record
+        self.on_record, self._wall_clock = on_record, wall_clock
         self.done = False
         self.now = 0.0
         self.workers: dict[str, WorkerState] = {}
@@ -217,6 +225,7 @@ class Loop:
         # what waits for the next append: one append writes the entries of a step, and only then
         # does the source receive its records
         self._entries: list[Event] = []
+        self._is_blocked = False  # the last append failed
         self._not_durable = 0  # entries since the last append that waited for the disk
         self._once = {
             content_key(to_json(entry))
@@ -226,7 +235,7 @@ class Loop:
         self._faults = faults_so_far(journal.entries)
         self._longest: defaultdict[str, float] = defaultdict(float)  # seconds, by kind of unit
         for record in self._recorded.values():
-            self._note_duration(record.kind, record.seconds)
+            self._longest[record.kind] = max(self._longest[record.kind], record.seconds)
         self._tasks: dict[TaskId, QueuedUnit] = {}
         # when the driver stops waiting for each running attempt; one that ended stays until then
         self._deadlines: list[tuple[float, int, QueuedUnit]] = []
@@ -266,13 +275,20 @@ class Loop:
             self._receive(message)
         self._expire()
         self._flush()
-        if self.stopping:
-            self._wind_down()
+        if self._stop_at is not None:
+            # let running units finish, and nothing else; inputs are not recorded
+            for worker in self.workers.values():
+                for item in worker.placed[:]:
+                    if item.shared or item.begun is None:
+                        self._unassign(item)
+            over = self.now >= self._stop_at
+            self.done = over or not self._is_busy()
         elif now >= self._paused_until:
             self._ask()
-            self._place_due()
-            self._balance()
-            self.done = not self.units
+            if not self._is_blocked:
+                self._place_due()
+                self._balance()
+            self.done = not (self.units or self._entries)
             self._watch_patience()
         return self._actions
 
@@ -308,7 +324,8 @@ class Loop:
                         if task in worker.removed:
                             worker.strays.append(begun)
 
-    def _update(self, item: QueuedUnit, message: Started | Finished | Failed | Vanished) -> None:
+    def _update(self, item: QueuedUnit, message: Message) -> None:
+        """Handle what is reported of an attempt."""
         match message:
             case Started():
                 item.begun = self.now, next(self._numbers)
@@ -325,63 +342,46 @@ class Loop:
                 self._unassign(item)
 
     def _leave(self, left: Left) -> None:
+        """Handle the units of a lost worker; only one that was running can be blamed."""
         worker = self.workers.pop(left.worker, None)
         if worker is None:
             return
         running = worker.running()
         for item in worker.placed[:]:
-            self._lose(worker, item, running, left)
-        for item in self.inputs.values():
-            if item.held and item.worker == worker.address:
-                self._invalidate_input(item)
-
-    def _lose(
-        self,
-        worker: WorkerState,
-        item: QueuedUnit,
-        running: Sequence[QueuedUnit | None],
-        left: Left,
-    ) -> None:
-        """Handle a unit whose worker is lost; only a unit that was running can be blamed."""
-        task, alone = item.task or "", len(running) == 1
-        if task in left.expired or (item in running and item.deadline <= self.now):
-            limit = (item.unit.timeout or 0.0) - item.unit.delay
-            reason = f"It was stopped after its {limit:.4g} s."
-            self._fault(item, Fault.TIMEOUT, reason, left.expired.get(task, ""))
-        elif item not in running or left.expired or self.now >= worker.ends or self.stopping:
-            if item in running and self.now >= worker.ends:
-                self._learn_from_cut_off(item)
-            self._unassign(item)
-        elif left.memory:
-            blamed = alone
-            if alone and worker.memory < self.settings.most_memory:
-                # another worker has more
-                blamed, item.outgrown = False, worker.memory
-            reason = "The worker took more memory than it may."
-            self._fault(item, Fault.MEMORY, reason, blamed=blamed)
-        else:
-            self._fault(item, Fault.DEATH, "The worker died while it was running.", blamed=alone)
+            task, alone = item.task or "", len(running) == 1
+            if task in left.expired or (item in running and item.deadline <= self.now):
+                limit = (item.unit.timeout or 0.0) - item.unit.delay
+                reason = f"It was stopped after its {limit:.4g} s."
+                self._fault(item, Fault.TIMEOUT, reason, left.expired.get(task, ""))
+            elif item not in running or left.expired or self.now >= worker.ends or self.stopping:
+                if item in running and self.now >= worker.ends:
+                    self._learn_from_cut_off(item)
+                self._unassign(item)
+            elif left.memory:
+                if alone and worker.memory < self.settings.most_memory:
+                    # another worker has more
+                    alone, item.outgrown = False, worker.memory
+                reason = "The worker took more memory than it may."
+                self._fault(item, Fault.MEMORY, reason, blamed=alone)
+            else:
+                reason = "The worker died while it was running."
+                self._fault(item, Fault.DEATH, reason, blamed=alone)
+        for shared in self.inputs.values():
+            if shared.held and shared.worker == worker.address:
+                self._unassign(shared)
+                for item in self.units.values():
+                    # running units have it already
+                    if self._input_of(item) is shared and item.begun is None:
+                        self._unassign(item)
 
     def _learn_from_cut_off(self, item: QueuedUnit) -> None:
         """A unit that the walltime of its job ended takes longer than it ran."""
         unit, began = item.unit, item.begun or (self.now, 0)
         seconds = self.now - began[0]
         if seconds > self._longest[unit.kind]:
-            self._note_duration(unit.kind, seconds)
-            text = (
-                f"{unit.kind} {unit.name} was cut off after {seconds:.0f} s by the walltime of"
-                " its job"
-            )
-            self._actions.append(Notice(f"{text}. It needs a job with more time. {MORE_TIME}"))
-
-    def _invalidate_input(self, shared: QueuedUnit) -> None:
-        """The result of an input is lost: units that wait for it are placed again; running units
-        have it already.
-        """
-        self._unassign(shared)
-        for item in self.units.values():
-            if item.unit.input and item.unit.input.key == shared.unit.key and item.begun is None:
-                self._unassign(item)
+            self._longest[unit.kind] = seconds
+            text = f"{unit.kind} {unit.name} was cut off after {seconds:.0f} s by the walltime"
+            self._actions.append(Notice(f"{text} of its job. {MORE_TIME}"))
 
     def _expire(self) -> None:
         """Kill workers that miss a deadline: a stopped process cannot end itself."""
@@ -398,7 +398,8 @@ class Loop:
     # the end of an attempt
 
     def _finish(self, item: QueuedUnit, finished: Finished) -> None:
-        self._note_duration(item.unit.kind, finished.seconds)
+        kind = item.unit.kind
+        self._longest[kind] = max(self._longest[kind], finished.seconds)
         if item.shared:
             self.workers[item.worker or ""].placed.remove(item)
             item.begun, item.held = None, True
@@ -408,15 +409,15 @@ class Loop:
                 self._faults.pop(item.unit.key, None)
                 self._add(InputRecovered(item.unit.key, item.unit.name))
             return
-        value = result_of(item.unit.kind, finished.value)
+        value = result_of(kind, finished.value)
         self._commit(item, "ok", value=value, attempts=item.tried + 1, seconds=finished.seconds)
 
     def _pause(self, item: QueuedUnit, reason: str) -> None:
         """Wait until the disk of a worker has room; nothing is blamed."""
         pause = self.settings.pause
         self._paused_until = self.now + pause
-        text = f"the run pauses and tries again every {pause:g} s. ({reason})"
-        self._actions.append(Notice(f"Worker {item.where} has no room on its disk; {text}"))
+        text = f"Worker {item.where} has no room on its disk: the run pauses for {pause:g} s."
+        self._actions.append(Notice(f"{text} ({reason})"))
         self._unassign(item)
 
     def _fault(
@@ -434,22 +435,17 @@ class Loop:
         decision: Retry | GiveUp = Retry(policy.delay)
         if blamed:
             decision = policy.after(fault, item.faults[fault])
-        if isinstance(decision, GiveUp):
-            self._give_up(item, decision.status, reason)
-        else:
+        if isinstance(decision, Retry):
             item.avoid, item.not_before = item.where, self.now + decision.delay
             self._unassign(item)
-
-    def _give_up(self, item: QueuedUnit, status: str, reason: str) -> None:
-        if not item.shared:
-            self._commit(item, status, reason=reason, attempts=item.tried)
-            return
-        unit = item.unit
-        self._failed_inputs[unit.key] = Record(
-            unit.key, unit.name, unit.kind, status, None, reason, item.tried
-        )
-        self._unassign(item)
-        del self.inputs[unit.key]
+        elif item.shared:
+            self._failed_inputs[unit.key] = Record(
+                unit.key, unit.name, unit.kind, decision.status, None, reason, item.tried
+            )
+            self._unassign(item)
+            del self.inputs[unit.key]
+        else:
+            self._commit(item, decision.status, reason=reason, attempts=item.tried)
 
     def _fail_dependents(self) -> None:
         """Give up units that wait for an input that failed permanently; running units have it
@@ -464,7 +460,8 @@ class Loop:
 
     def _commit(self, item: QueuedUnit, status: str, **result: Any) -> None:
         unit = item.unit
-        self._add(Record(unit.key, unit.name, unit.kind, status, worker=item.where, **result))
+        result |= {"worker": item.where, "at": round(self._wall_clock(), 2)}
+        self._add(Record(unit.key, unit.name, unit.kind, status, **result))
         self._unassign(item)
         del self.units[unit.key], self.unplaced[unit.key]
 
@@ -496,23 +493,34 @@ class Loop:
             self._add(entry)
 
     def _flush(self) -> None:
-        """Commit what was added, and pass the records on.
+        """Commit what was added, and pass the records on; the run pauses while the journal cannot be
+        written.
 
         An append waits for the disk after `Settings.commit_every` results; the earlier ones are
         committed with it.
         """
         if not self._entries:
             return
-        entries, self._entries = self._entries, []
         # a lost decision is made again, and a lost worker answers again: these do not wait for the
         # disk
-        self._not_durable += sum(
-            not isinstance(entry, UnitAsked | WorkerJoined) for entry in entries
+        not_durable = self._not_durable + sum(
+            not isinstance(entry, UnitAsked | WorkerJoined) for entry in self._entries
         )
-        wait = self._not_durable >= self.settings.commit_every
-        self.journal.append(*entries, wait=wait)
-        if wait:
-            self._not_durable = 0
+        wait = not_durable >= self.settings.commit_every
+        try:
+            self.journal.append(*self._entries, wait=wait)
+        except StorageError as error:
+            if not self._is_blocked:
+                text = f"The run pauses until the journal can be written. {error}"
+                self._actions.append(Notice(text))
+            self._paused_until = self.now + self.settings.pause
+            self._is_blocked, self._stuck_since = True, None
+            return
+        if self._is_blocked:
+            self._actions.append(Notice("The journal can be written again: the run continues."))
+        self._is_blocked = False
+        self._not_durable = 0 if wait else not_durable
+        entries, self._entries = self._entries, []
         finished = [entry for entry in entries if isinstance(entry, Record)]
         for record in finished:
             self.source.tell(record)
@@ -539,18 +547,15 @@ class Loop:
             slots = max(1, sum(worker.threads + ahead for worker in self.workers.values()))
         while (room := slots - len(self.units)) > 0 and (units := self.source.ask(room)):
             for unit in units:
-                self._accept(unit)
+                self._add_once(UnitAsked(unit.key, unit.name, dict(unit.note)))
+                if record := self._recorded.get(unit.key):
+                    self.source.tell(record)
+                    continue
+                self.units[unit.key] = self.unplaced[unit.key] = self._queued(unit)
+                if unit.input and unit.input.key not in (*self.inputs, *self._failed_inputs):
+                    self.inputs[unit.input.key] = self._queued(unit.input, shared=True)
             self._fail_dependents()
         self._flush()
-
-    def _accept(self, unit: WorkUnit) -> None:
-        self._add_once(UnitAsked(unit.key, unit.name, dict(unit.note)))
-        if record := self._recorded.get(unit.key):
-            self.source.tell(record)
-            return
-        self.units[unit.key] = self.unplaced[unit.key] = self._queued(unit)
-        if unit.input and unit.input.key not in (*self.inputs, *self._failed_inputs):
-            self.inputs[unit.input.key] = self._queued(unit.input, shared=True)
 
     def _queued(self, unit: WorkUnit, shared: bool = False) -> QueuedUnit:
         faults, tried = self._faults.get(unit.key, (Counter(), 0))
@@ -590,10 +595,9 @@ class Loop:
         if self.now < self._balanced + BALANCE_EVERY:
             return
         self._balanced = self.now
-        if moved := movable(self.workers.values(), self.now):
-            for item in moved:
-                self._unassign(item)
-            self._place_due()
+        for item in movable(self.workers.values(), self.now):
+            self._unassign(item)
+        self._place_due()
 
     def _submit(self, item: QueuedUnit, worker: WorkerState, shared: QueuedUnit | None) -> None:
         item.task = f"{item.unit.kind}-{item.unit.key}-{next(self._numbers)}"
@@ -607,23 +611,11 @@ class Loop:
         given = shared.task if shared else None
         self._actions.append(Submit(item.task, item.unit, worker.address, item.shared, given))
 
-    def _note_duration(self, kind: str, seconds: float) -> None:
-        self._longest[kind] = max(self._longest[kind], seconds)
-
     def _expected_seconds(self, unit: WorkUnit) -> float:
         """From the longest unit of its kind so far; 0 before there is one."""
-        return min(self.settings.margin * self._longest[unit.kind], unit.timeout or math.inf)
+        return min(MARGIN * self._longest[unit.kind], unit.timeout or math.inf)
 
     # the end of the run
-
-    def _wind_down(self) -> None:
-        """Let running units finish, and nothing else; inputs are not recorded."""
-        for worker in self.workers.values():
-            for item in worker.placed[:]:
-                if item.shared or item.begun is None:
-                    self._unassign(item)
-        over = self._stop_at is not None and self.now >= self._stop_at
-        self.done = over or not self._is_busy()
 
     def _is_busy(self) -> bool:
         return any(worker.placed for worker in self.workers.values())
@@ -641,16 +633,14 @@ class Loop:
             raise ClusterLostError(
                 f"{waiting[0].unit.kind} {waiting[0].unit.name} may take {seconds:.0f} s, and no "
                 f"worker had more than {self._most_time:.0f} s until the walltime of its job. "
-                f"{MORE_TIME} No recorded result is lost: the same command resumes."
+                f"{MORE_TIME} {RESUME}"
             )
         idle, patience = self.now - self._stuck_since, self.settings.patience
         if idle < min(REPORT_IDLE_AFTER, patience) or (self._reported_stuck and idle < patience):
             return
-        item = next(self._waiting())
-        why = shortage(self.workers.values(), item, self._expected_seconds(item.unit))
+        seconds = self._expected_seconds(waiting[0].unit)
+        why = shortage(self.workers.values(), waiting[0], seconds)
         if idle >= patience:
-            raise ClusterLostError(
-                f"{why} No recorded result is lost: run the same command to resume."
-            )
+            raise ClusterLostError(f"{why} {RESUME}")
         self._reported_stuck = True
         self._actions.append(Notice(f"{why} Waiting for {patience:.0f} s."))

@@ -1,26 +1,18 @@
-"""Chooses the worker for each unit, from what runs where, and says why a worker has none; it does
-not know Dask.
+"""Chooses the worker for each unit, from what runs where, and says why none takes it; it does not
+know Dask.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from daskmetrics.core.files import RunFolder, atomic_write
 from daskmetrics.core.retry import Fault
-from daskmetrics.core.serialization import build, parse
-from daskmetrics.core.text import duration
 from daskmetrics.execution._units import TaskId, WorkUnit
-from daskmetrics.execution.journal import holder
 
-OLD = 60.0  # seconds after which the age of the file with the capacity is shown
 # seconds after which a waiting unit may be moved; before, its start may not have been reported
 SETTLED_AFTER = 1.0
 Begun: TypeAlias = tuple[float, int]  #: when an attempt began, and the number of the report of it
@@ -74,6 +66,12 @@ class WorkerState:
     # nevertheless: each of these occupies a thread
     removed: set[TaskId] = field(default_factory=set)
     strays: list[Begun] = field(default_factory=list)
+
+    @property
+    def kind(self) -> str:
+        """The kind of the unit that runs; between two units of the next one, which is on its way."""
+        items = filter(None, (*self.running(), *self.placed))
+        return next((item.unit.kind for item in items), "")
 
     @property
     def drained(self) -> bool:
@@ -182,16 +180,12 @@ def movable(workers: Collection[WorkerState], now: float) -> list[QueuedUnit]:
     worker.
     """
     idle = [worker for worker in workers if not worker.placed]
-    wanted: list[QueuedUnit] = []
-
-    def is_wanted(item: QueuedUnit) -> bool:
+    wanted = []
+    for item in (item for worker in workers if len(worker.placed) > 1 for item in worker.placed):
         # otherwise its start may not have been reported
         is_settled = item.begun is None and now - item.placed >= SETTLED_AFTER
-        return is_settled and any(worker.offers(item.unit) for worker in idle)
-
-    for worker in workers:
-        if len(worker.placed) > 1:
-            wanted += filter(is_wanted, worker.placed)
+        if is_settled and any(worker.offers(item.unit) for worker in idle):
+            wanted.append(item)
     return wanted[: len(idle)]
 
 
@@ -221,77 +215,3 @@ def _rank(
 
 def _load(worker: WorkerState) -> tuple[int, str]:
     return len(worker.placed), worker.address
-
-
-@dataclass(frozen=True)
-class Capacity:
-    """The workers of a run at one moment."""
-
-    known: int  # workers that have joined and not left
-    busy: int  # of these, with at least one unit
-    waiting: int  # units without a worker
-    idle: Mapping[str, int] = field(default_factory=dict)  # the number of idle workers by reason
-    at: float = 0.0  # seconds since 1970
-
-    def text(self, now: float) -> str:
-        """In one sentence.
-
-        >>> Capacity(8, 5, 0, {"no unit is ready": 3}, at=100.0).text(now=300.0)
-        '8 known: 5 busy, 3 idle (no unit is ready), 3.3 min ago'
-        """
-        facts = [f"{self.known:,} known: {self.busy:,} busy"]
-        facts += [f"{number:,} idle ({reason})" for reason, number in self.idle.items()]
-        if self.waiting:
-            facts.append(f"{self.waiting:,} waiting")
-        if now - self.at > OLD:
-            facts.append(f"{duration(now - self.at)} ago")
-        return ", ".join(facts)
-
-    @classmethod
-    def of(
-        cls,
-        workers: Collection[WorkerState],
-        waiting: Collection[QueuedUnit],
-        now: float,
-        stopping: bool,
-    ) -> Capacity:
-        """Of the workers of a loop and of the units that wait for one, at a time of its clock."""
-        idle = [worker for worker in workers if not worker.placed]
-        # units of equal needs are alike
-        ready = {
-            (frozenset(item.unit.resources.items()), item.outgrown): item
-            for item in waiting
-            if item.not_before <= now
-        }
-        reasons = Counter(_reason(worker, ready.values(), stopping) for worker in idle)
-        busy = len(workers) - len(idle)
-        return cls(len(workers), busy, len(waiting), dict(reasons.most_common()), time.time())
-
-    @classmethod
-    def read(cls, folder: RunFolder) -> Capacity | None:
-        """What the process that drives a run has written last; None if there is no such process, or
-        nothing to read.
-        """
-        # a damaged file is replaced in a moment
-        with suppress(FileNotFoundError, ValueError, AttributeError):
-            if holder(folder.lock):
-                return build(cls, parse(folder.workers.read_bytes()))
-        return None
-
-    def write(self, folder: RunFolder) -> None:
-        """Replace the file that `status` reads; it is written again in a moment."""
-        atomic_write(folder.workers, json.dumps(asdict(self)), wait=False)
-
-
-def _reason(worker: WorkerState, ready: Collection[QueuedUnit], stopping: bool) -> str:
-    """Why a worker has no unit."""
-    if stopping:
-        return "the run stops"
-    if worker.drained:
-        return "they get no more work"
-    if not ready:
-        return "no unit is ready"
-    fitting = [item for item in ready if worker.offers(item.unit) and worker.memory > item.outgrown]
-    if not fitting or worker.ends < math.inf:
-        return "no unit that is ready fits what they offer"
-    return "they get a unit in a moment"

@@ -16,7 +16,6 @@ import shutil
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,8 +23,8 @@ from distributed import Client, Future, Worker
 from distributed.core import Status
 from distributed.scheduler import KilledWorker
 
-from daskmetrics.core.errors import ClusterLostError, ConfigError, StorageError
-from daskmetrics.core.events import REFUSED, Event, Record, WorkerJoined
+from daskmetrics.core.errors import ClusterLostError, ConfigError
+from daskmetrics.core.events import REFUSED, Record, WorkerJoined
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.retry import Fault
 from daskmetrics.core.telemetry import TelemetryFile
@@ -49,7 +48,6 @@ from daskmetrics.execution.loop import (
     Submit,
     Vanished,
 )
-from daskmetrics.execution.placement import Capacity
 from daskmetrics.execution.stopping import stop_signals
 
 LOOK_EVERY = 5.0  # seconds between polls of the workers, in case an event was missed
@@ -61,7 +59,7 @@ SETTLE = 0.3  # seconds for the last message of a lost worker to arrive
 ANSWER_WITHIN = 120.0
 
 log = logging.getLogger(__name__)
-Incoming: TypeAlias = Message | BaseException | tuple[TaskId, Future]
+Incoming: TypeAlias = Message | BaseException | tuple[Submit, Future]
 
 
 def run(
@@ -99,57 +97,17 @@ def run(
     KeyboardInterrupt
         If the user stopped it.
     """
-    scratch = (settings.scratch or journal.path.parent / "scratch").absolute()
+    # driver and workers share it, for tracebacks of stopped units
+    scratch = (journal.path.parent / "scratch").absolute()
     backend = _DaskBackend(client, scratch, settings, say)
-    event_log = _PausingJournal(journal, lambda: backend.stopping, settings.pause, say)
     try:
         with stop_signals(backend.on_signal), backend.listening():
-            loop = Loop(source, event_log, settings, on_record)
-            backend.drive(loop, RunFolder(journal.path.parent))
+            loop = Loop(source, journal, settings, on_record, time.time)
+            backend.drive(loop, TelemetryFile(RunFolder(journal.path.parent).telemetry))
     finally:
-        shutil.rmtree(backend.scratch, ignore_errors=True)
-        with suppress(OSError):  # another run uses it
-            scratch.rmdir()
+        shutil.rmtree(scratch, ignore_errors=True)
     if backend.stopping:  # also if the signal arrived after the last unit
         raise KeyboardInterrupt
-
-
-class _PausingJournal:
-    """A journal that states when it got each record; the run pauses while its disk is full or
-    cannot be written.
-    """
-
-    def __init__(
-        self,
-        journal: Journal,
-        stop_requested: Callable[[], bool],
-        pause: float,
-        say: Callable[[str], None],
-    ) -> None:
-        self._journal, self._pause, self._say = journal, pause, say
-        self._stop_requested = stop_requested
-        self.entries = journal.entries
-
-    def append(self, *entries: Event, wait: bool = True) -> None:
-        at, paused = round(time.time(), 2), False
-        entries = tuple(
-            replace(entry, at=at) if isinstance(entry, Record) else entry for entry in entries
-        )
-        while True:
-            try:
-                self._journal.append(*entries, wait=wait)
-                break
-            except StorageError as error:
-                if self._stop_requested():
-                    raise KeyboardInterrupt from error
-                if not paused:
-                    self._say(
-                        f"The run pauses until '{self._journal.path}' can be written. {error}"
-                    )
-                paused = True
-                time.sleep(self._pause)
-        if paused:
-            self._say("The journal can be written again: the run continues.")
 
 
 class _DaskBackend:
@@ -158,16 +116,13 @@ class _DaskBackend:
     def __init__(
         self, client: Client, scratch: Path, settings: Settings, say: Callable[[str], None]
     ) -> None:
-        self.client, self.settings, self.say = client, settings, say
+        self.client, self.scratch, self.settings, self.say = client, scratch, settings, say
         # on a shared scheduler, an old future with the same key would return the result of another
         # function
         self.nonce = secrets.token_hex(4)
-        # a worker keeps the file of its traceback open: another one for each run
-        self.scratch = scratch / self.nonce
         self.topic = f"daskmetrics-{self.nonce}"
         self.events: queue.SimpleQueue[Incoming] = queue.SimpleQueue()
         self.futures: dict[TaskId, Future | None] = {}
-        self.shared: set[TaskId] = set()  # attempts whose result stays on its worker
         # attempts whose short result came with the report of their end
         self.reported: set[TaskId] = set()
         # resources of the workers by address; only the event loop of the client uses it
@@ -208,11 +163,10 @@ class _DaskBackend:
                 for topic in handlers:
                     self.client.unsubscribe_topic(topic)
 
-    def drive(self, loop: Loop, folder: RunFolder) -> None:
-        """Carry messages to the loop and its actions to Dask until it is done; the folder's files
-        say who is idle.
+    def drive(self, loop: Loop, telemetry: TelemetryFile) -> None:
+        """Carry messages to the loop and its actions to Dask until it is done; the file tells what
+        each worker does.
         """
-        telemetry = TelemetryFile(folder.telemetry)
         messages: list[Message] = []
         looked = -math.inf
         while True:
@@ -224,28 +178,17 @@ class _DaskBackend:
                         if future := self.futures.pop(task, None):
                             future.release()
                         self.reported.discard(task)
-                        self.shared.discard(task)
                     case Kill(address):
                         self._post(self._kill(address))
                     case Notice(text):
                         self.say(text)
             if loop.done:
-                with suppress(OSError):
-                    folder.workers.unlink()
                 return
             if time.monotonic() >= looked + LOOK_EVERY:
                 looked = time.monotonic()
-                states = loop.workers.values()
-                doing = {}
-                for state in states:
-                    # between two units the kind of the next one, which is on its way
-                    items = filter(None, (*state.running(), *state.placed))
-                    doing[state.name] = next((item.unit.kind for item in items), "")
+                doing = {state.name: state.kind for state in loop.workers.values()}
                 telemetry.add(time.time(), self.metrics, doing)
                 self._post(self._look())
-                waiting = loop.unplaced.values()
-                with suppress(OSError):  # a full disk pauses the run elsewhere
-                    Capacity.of(states, waiting, loop.now, loop.stopping).write(folder)
             messages = self._receive(min(loop.wake, looked + LOOK_EVERY))
 
     def _receive(self, until: float) -> list[Message]:
@@ -257,13 +200,14 @@ class _DaskBackend:
                 events.append(self.events.get_nowait())
         if self.client.status != "running":
             raise ClusterLostError(LOST)
-        messages = []
+        messages: list[Message] = []
         for event in events:
             if isinstance(event, BaseException):
                 raise event
-            message = self._on_end(*event) if isinstance(event, tuple) else event
-            if message is not None:
-                messages.append(message)
+            if isinstance(event, tuple):
+                messages += self._on_end(*event)
+            else:
+                messages.append(event)
         return messages
 
     # actions
@@ -282,9 +226,7 @@ class _DaskBackend:
         resources = dict(unit.resources)
         if submit.worker in self.plain:
             resources = {name: need for name, need in resources.items() if name not in PLAIN}
-        given = []
-        if submit.given:
-            given = [self.futures[submit.given]]
+        given = [self.futures[submit.given]] if submit.given else []
         future = self.client.submit(
             worker.perform,
             submit.task,
@@ -300,9 +242,7 @@ class _DaskBackend:
             pure=False,
         )
         self.futures[submit.task] = future
-        if submit.shared:
-            self.shared.add(submit.task)
-        future.add_done_callback(lambda future, task=submit.task: self.events.put((task, future)))
+        future.add_done_callback(lambda future: self.events.put((submit, future)))
 
     async def _kill(self, address: str) -> None:
         # it may be gone, or have no nanny: the loop no longer uses it
@@ -323,28 +263,26 @@ class _DaskBackend:
             case task:
                 self.events.put(Started(task))
 
-    def _on_end(self, task: TaskId, future: Future) -> Message | None:
+    def _on_end(self, submit: Submit, future: Future) -> Iterator[Message]:
+        """What the end of an attempt means; nothing if it lost its worker, which is reported, too,
+        and decides.
+        """
+        task = submit.task
         if task not in self.futures or task in self.reported:
-            return None
-        match future.status:
-            case "finished" if task in self.shared:
-                return Finished(task)
-            case "finished":
-                self._post(self._fetch(task, future))
-                return None
-            case "cancelled":
-                # by another client: this one forgets the futures that it releases
-                return Vanished(task)
-            case status if status != "error":
-                # its worker was lost before its result was fetched, which is reported, too, and
-                # decides
-                return None
-        error = future.exception()  # this waits for the end of an attempt that has none
-        if isinstance(error, worker.AttemptError):
-            return Failed(task, error.fault, error.reason, error.trace)
-        if isinstance(error, KilledWorker):
-            return None  # the loss of its worker is reported, too, and decides
-        return Failed(task, worker.blame(error), worker.describe(error))
+            return
+        if future.status == "finished" and submit.shared:
+            yield Finished(task)
+        elif future.status == "finished":
+            self._post(self._fetch(task, future))
+        elif future.status == "cancelled":
+            # by another client: this one forgets the futures that it releases
+            yield Vanished(task)
+        elif future.status == "error":
+            error = future.exception()  # this waits for the end of an attempt that has none
+            if isinstance(error, worker.AttemptError):
+                yield Failed(task, error.fault, error.reason, error.trace)
+            elif not isinstance(error, KilledWorker):
+                yield Failed(task, worker.blame(error), worker.describe(error))
 
     async def _fetch(self, task: TaskId, future: Future) -> None:
         message: Message = Vanished(task)  # its worker died, or it was released meanwhile
@@ -389,9 +327,9 @@ class _DaskBackend:
         )
         try:
             answer = (await asyncio.wait_for(asked, ANSWER_WITHIN))[address]
-        except (OSError, TimeoutError, KeyError) as error:
-            answer = error
-        if isinstance(answer, OSError | TimeoutError | KeyError):
+            if isinstance(answer, OSError | TimeoutError | KeyError):
+                raise answer
+        except (OSError, TimeoutError, KeyError):
             # it is gone or too busy; if it is still there, it is asked again
             self.resources.pop(address, None)
             return
@@ -429,12 +367,13 @@ class _DaskBackend:
         """Run a coroutine on the event loop of the client, so that the driver never waits for a
         worker.
         """
-        posted = asyncio.run_coroutine_threadsafe(work, self.client.loop.asyncio_loop)
-        posted.add_done_callback(self._on_posted)
 
-    def _on_posted(self, posted: concurrent.futures.Future[None]) -> None:
-        if not posted.cancelled() and (error := posted.exception()):
-            self.events.put(error)
+        def on_end(posted: concurrent.futures.Future[None]) -> None:
+            if not posted.cancelled() and (error := posted.exception()):
+                self.events.put(error)
+
+        loop = self.client.loop.asyncio_loop
+        asyncio.run_coroutine_threadsafe(work, loop).add_done_callback(on_end)
 
 
 @contextmanager
@@ -459,18 +398,15 @@ def client_of(given: Any, what: str = "client") -> Iterator[Client]:
             raise ConfigError(f"{what}: {error}.") from None
     else:
         raise ConfigError(
-            f"{what}: got a {type(given).__name__}; pass a distributed.Client, or a cluster of Dask"
-            " such as LocalCluster."
+            f"{what}: got a {type(given).__name__}; pass a client or a cluster of Dask."
         )
     if "://" not in address:
-        raise ConfigError(
-            f"{what}: it is not connected. Await it if it is asynchronous, or make another one."
-        )
+        raise ConfigError(f"{what}: it is not connected. Await it if it is asynchronous.")
     running = [worker for worker in Worker._instances if worker.status is Status.running]
     if any(worker.scheduler.address == address for worker in running):
         raise ConfigError(
-            f"{what}: its workers are threads of this process, so a failing unit would end it, too."
-            " Use LocalCluster(...) with processes=True."
+            f"{what}: its workers are threads of this process, which a failing unit would end."
+            " Use LocalCluster(..., processes=True)."
         )
     if isinstance(given, Client) and not given._asynchronous:
         yield given

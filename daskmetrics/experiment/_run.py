@@ -82,7 +82,7 @@ def run(
     After a `DiskFullError` or a `ClusterLostError` the same call resumes; a `DaskmetricsError` says
     that no checkpoint could be measured.
     """
-    entries = list(read(folder.journal)) if folder.journal.exists() else []
+    entries = list(read(folder.journal))
     if is_finished(entries, experiment.key):
         start = latest(entries, RunStarted)
         if start and start.config and any(maintain.check_files(folder, entries)):

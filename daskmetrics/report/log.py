@@ -18,11 +18,12 @@ from daskmetrics.core.names import Key
 from daskmetrics.core.results import Measured
 from daskmetrics.core.table import printable
 from daskmetrics.core.text import shortened
-from daskmetrics.execution.journal import numbered
+from daskmetrics.execution.journal import read
 
 LAST_LINES = 40  #: shown of a worker's log
 LONGEST = 300  #: characters shown of an entry
 HIDDEN = ("key", "type", "value", "trace", "config")  #: fields of an entry that are long
+FIRST_LINE = 2  #: of the journal that holds an entry; the first holds its format
 
 Numbered = tuple[int, events.Event]
 NAMED = events.UnitAsked | events.Record | events.AttemptFailed | events.InputRecovered
@@ -38,7 +39,7 @@ def journal_lines(
     for name in types:
         if name not in JOURNAL:
             raise unknown("type of entry", name, JOURNAL)
-    entries = numbered(folder.must_exist().journal)
+    entries = list(enumerate(read(folder.must_exist().journal), FIRST_LINE))
     if types:
         entries = [(number, entry) for number, entry in entries if kind_of(entry) in types]
     if tail is None:
@@ -71,7 +72,7 @@ def log_text(folder: RunFolder, query: str) -> str:
 
     ``query`` is the key or name of a unit, or the beginning of one, such as ``tiny@step8``.
     """
-    entries = numbered(folder.must_exist().journal)
+    entries = list(enumerate(read(folder.must_exist().journal), FIRST_LINE))
     named = [entry for _, entry in entries if isinstance(entry, NAMED)]
     lines = []
     for key, name in find(query, {entry.key: entry.name for entry in named}).items():

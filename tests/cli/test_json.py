@@ -19,8 +19,8 @@ from click.testing import CliRunner, Result
 from daskmetrics.cli import main
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.serialization import as_json, plain
+from daskmetrics.core.telemetry import TelemetryFile
 from daskmetrics.execution import Journal
-from daskmetrics.execution.placement import Capacity
 from tests.faults.test_files import make
 from tests.report.conftest import Story, make_run
 
@@ -140,7 +140,8 @@ def test_a_run_without_an_answer_has_null(here, monkeypatch):
 
 def test_status_shows_a_driver_that_died_and_the_workers_of_one_that_lives(here, monkeypatch):
     folder = RunFolder(here / "runs" / "killed")
-    Capacity(8, 5, 0, {"no unit is ready": 3}, at=time.time()).write(folder)
+    doing = {"a": "score", "b": ""}
+    TelemetryFile(folder.telemetry).add(time.time() - 120, {name: {} for name in doing}, doing)
     assert (
         json.loads(invoke(here, monkeypatch, "status", "killed", "--json").stdout)["workers"]
         is None
@@ -159,9 +160,9 @@ def test_status_shows_a_driver_that_died_and_the_workers_of_one_that_lives(here,
             "workers"
         ]
         shown = invoke(here, monkeypatch, "status", "killed").stdout
-    folder.workers.unlink()
-    assert workers["known"] == 8 and workers["idle"] == {"no unit is ready": 3}
-    assert "workers     8 known: 5 busy, 3 idle (no unit is ready)" in shown
+    folder.telemetry.unlink()
+    assert (workers["known"], workers["busy"]) == (2, 1)
+    assert "workers     2 known: 1 busy, 2.0 min ago" in shown
 
 
 @pytest.mark.parametrize(

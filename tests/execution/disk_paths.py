@@ -80,8 +80,11 @@ class _Reader:
     def __init__(self, lines: list[bytes]) -> None:
         self.lines = lines
 
-    def __enter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[bytes]:
         return iter(self.lines)
+
+    def __enter__(self) -> None:
+        pass
 
     def __exit__(self, *_: object) -> None:
         pass

@@ -15,10 +15,9 @@ from types import ModuleType, SimpleNamespace
 
 from daskmetrics.core import files as files
 from daskmetrics.core.errors import DaskmetricsError, DataError, LockedError, StorageError, room_for
-from daskmetrics.core.events import Event, Record, StoreRepaired, to_json
+from daskmetrics.core.events import AttemptFailed, Event, Record, StoreRepaired, to_json
 from daskmetrics.execution import journal as journal
-from daskmetrics.execution import runner as runner
-from daskmetrics.execution.loop import Loop
+from daskmetrics.execution import loop as loop
 from tests.execution import truths
 from tests.execution.disk import Disk, Inode
 from tests.execution.disk_paths import SimPath
@@ -37,14 +36,14 @@ class DiskWorld(World):
     ----------
     seed : int
     **mutants : module
-        Modules with a planted fault, in place of ``journal``, ``files`` or ``runner``.
+        Modules with a planted fault, in place of ``journal``, ``files`` or ``loop``.
     """
 
     def __init__(self, seed: int, **mutants: ModuleType) -> None:
-        super().__init__(seed, Loop)
-        self.settings = replace(self.settings, commit_every=self.random.choice([1, 1, 4]))
-        under_test = {"journal": journal, "files": files, "runner": runner, **mutants}
+        under_test = {"journal": journal, "files": files, "loop": loop, **mutants}
         self.used = SimpleNamespace(**under_test)
+        super().__init__(seed, self.used.loop.Loop)
+        self.settings = replace(self.settings, commit_every=self.random.choice([1, 1, 4]))
         self.disk = Disk(self.random, self.random.randint(0, 7))
         self.disk.actors = (
             self._delete, self._replace, self._cut, self._delete_mark, self._other_driver, self._unlock,
@@ -59,7 +58,7 @@ class DiskWorld(World):
         self.said: Counter[str] = Counter()
 
     def play(self) -> None:
-        with self.disk.installed(self.used.journal, self.used.files, self.used.runner):
+        with self.disk.installed(self.used.journal, self.used.files):
             self._play()
 
     def _play(self) -> None:
@@ -100,7 +99,10 @@ class DiskWorld(World):
             self.journal = _Log(self, self.opened)
             left = Counter(entry.key for entry in truths.attempts_of(self))
             self.forgiven &= left  # what did not wait for the disk may be lost
-            self._live(crash=False, stop=stop)
+            try:
+                self._live(crash=False, stop=stop)
+            except StorageError as error:
+                raise AssertionError("it did not pause") from error
 
     def commit(self, entries: Iterable[Event]) -> None:
         """Note what the journal says is on the disk, and that a power failure would not lose it.
@@ -257,13 +259,10 @@ class DiskWorld(World):
 
 
 class _Log:
-    """The journal as the loop sees it: it pauses while the disk fails."""
+    """The journal as the loop sees it, and what the world has to know of it."""
 
     def __init__(self, world: DiskWorld, opened: journal.Journal) -> None:
         self.world, self.opened, self.crash = world, opened, None
-        self.pausing = world.used.runner._PausingJournal(
-            opened, lambda: False, 0.0, lambda text: None
-        )
         self.waiting: list[Event] = []
 
     @property
@@ -272,15 +271,15 @@ class _Log:
 
     def append(self, *entries: Event, wait: bool = True) -> None:
         gone, taken = self.world.gone, self.world.taken
-        try:
-            self.pausing.append(*entries, wait=wait)
-        except StorageError as error:
-            raise AssertionError("it did not pause") from error
+        for entry in entries:
+            if isinstance(entry, AttemptFailed):
+                self.world.tried_at.setdefault(entry, self.world.now)
+        self.opened.append(*entries, wait=wait)
         assert not taken, "it wrote although its lock was removed"
         assert not gone or self.world.disk.is_network, (
             "it wrote although its journal was taken away"
         )
-        self.waiting += self.opened.entries[-len(entries) :]  # with the time
+        self.waiting += entries
         if wait:
             self.world.commit(self.waiting)
             self.waiting = []

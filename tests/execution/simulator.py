@@ -112,6 +112,8 @@ class World:
         self.freezing = self.random.random() < 0.3
         self.nature: dict[str, str] = {}
         self.forgiven: Counter[str] = Counter()  # of a unit's faults, so many came before a success
+        # when an attempt failed that waits for the journal
+        self.tried_at: dict[AttemptFailed, float] = {}
         self.calls: Counter[str] = Counter()  # of each unit, over all lives of the driver
         self.hurt: Counter[str] = Counter()  # kills from outside while it was running
         self.there: Counter[str] = Counter()  # deaths of a worker while it was running there

@@ -13,15 +13,15 @@ import pytest
 
 from daskmetrics.core import files as files
 from daskmetrics.execution import journal as journal
-from daskmetrics.execution import runner as runner
+from daskmetrics.execution import loop as loop
 from tests.execution.disk_world import DiskWorld
-from tests.execution.mutants import module_of, source_of
+from tests.execution.mutants import MESSAGES, module_of, source_of
 
 HISTORIES = int(os.environ.get("DASKMETRICS_SEEDS", "100"))
 FOR_MUTANTS = 400
-# a file system shows old attributes twice; a driver is killed after a failed `fsync`, and the power
-# fails later
-RARE = (457, 3143)
+# a journal is cut that no driver has written to since it was opened after a mark that lagged behind;
+# a file system shows old attributes twice
+RARE = (447, 780)
 
 #: what is planted: the module, its text, and what stands there instead
 PLANTED = (
@@ -45,8 +45,8 @@ PLANTED = (
     (journal, "    if length < committed:", "    if False:"),
     # errors of the place
     (journal, "        with room_for(f\"the journal '{path}'\"), ExitStack()", "        with ExitStack()"),
-    (runner, "except StorageError as error", "except KeyError as error"),
-    (runner, "                paused = True\n", "                break\n"),
+    (loop, "except StorageError as error", "except KeyError as error"),
+    (loop, "self._stuck_since = True, None\n            return\n", "self._stuck_since = True, None\n"),
     # the lock
     (journal, "                    if not before.is_dead:\n                        raise _locked(self.path, before)\n", ""),
     (journal, "        if holder is None or holder.nonce != self.holder.nonce:", "        if False:"),
@@ -89,6 +89,8 @@ def noticed(module: ModuleType, old: str, new: str) -> int | None:
     assert source.count(old) == 1, f"{old!r} stands {source.count(old)} times in {module.__name__}"
     changed = module_of(module, source.replace(old, new))
     modules = {module.__name__.rpartition(".")[2]: changed}
+    if module is loop:
+        vars(changed).update(MESSAGES)
     if module is files:  # the journal with these files
         modules["journal"] = bound = module_of(journal, source_of(journal))
         vars(bound).update(atomic_write=vars(changed)["atomic_write"])

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from daskmetrics.core.errors import LockedError
-from daskmetrics.execution.journal import Holder, RunLock, holder, owner_file, unlock
+from daskmetrics.execution.journal import Holder, RunLock, _born, holder, owner_file, unlock
 
 SLEEP = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
@@ -36,29 +36,29 @@ def test_the_owner_file_is_private_and_removed_on_release_and_unlock_refuses_whi
     with pytest.raises(LockedError, match="is alive"):
         unlock(lock)
     run_lock.check()
-    run_lock.release()
+    run_lock.close()
     assert holder(lock) is None and not owner_file(lock).exists()
 
 
 def test_the_lock_of_a_dead_process_is_taken_over_with_a_notice(lock):
     """Also of one that was killed and not yet waited for."""
     process = subprocess.Popen(SLEEP, stdin=subprocess.PIPE)
-    left = leave(lock, pid=process.pid, born=None)
+    leave(lock, pid=process.pid, born=_born(process.pid))
     with pytest.raises(LockedError):
         RunLock(lock)
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended and stays a zombie
-    RunLock(lock).release()
+    RunLock(lock).close()
     process.communicate()
     left = leave(lock, pid=process.pid)
     run_lock = RunLock(lock)
     assert run_lock.notice == f"Took the run over from {left}, which has ended."
-    run_lock.release()
+    run_lock.close()
 
 
 def test_a_later_process_of_the_same_number_is_not_the_holder(lock):
     leave(lock, born="another boot 17")
-    RunLock(lock).release()
+    RunLock(lock).close()
 
 
 @pytest.mark.parametrize("readable", [True, False])
@@ -73,7 +73,7 @@ def test_the_lock_of_another_machine_is_refused_until_unlock_removes_it(lock, re
         RunLock(lock)
     assert name in str(holder(lock)) and name in str(unlock(lock))
     assert unlock(lock) is None
-    RunLock(lock).release()
+    RunLock(lock).close()
 
 
 def refuse(number: int):
@@ -88,15 +88,15 @@ def test_without_flock_the_owner_file_alone_keeps_others_out(lock, monkeypatch):
     run_lock = RunLock(lock)
     with pytest.raises(LockedError, match=f"process {os.getpid()} on"):
         RunLock(lock)
-    run_lock.release()
-    RunLock(lock).release()
+    run_lock.close()
+    RunLock(lock).close()
 
 
 def test_the_owner_file_is_created_without_hard_links(lock, monkeypatch):
     monkeypatch.setattr(os, "link", refuse(errno.EPERM))
     run_lock = RunLock(lock)
     run_lock.check()
-    run_lock.release()
+    run_lock.close()
     assert [path.name for path in lock.parent.iterdir()] == ["lock"]
 
 
@@ -108,5 +108,5 @@ def test_a_process_that_lost_its_lock_stops_and_keeps_the_new_one(lock):
     other = leave(lock, host="login2", nonce="other")
     with pytest.raises(LockedError, match="is held by"):
         run_lock.check()
-    run_lock.release()
+    run_lock.close()
     assert holder(lock) == str(other)

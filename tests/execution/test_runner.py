@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from distributed import Client, wait
@@ -244,4 +245,5 @@ def test_a_result_that_is_lost_with_its_worker_before_it_is_fetched_stalls_nothi
         backend = _DaskBackend(client, tmp_path, SETTINGS, print)
         backend.futures["square"] = future
         assert future.status not in ("finished", "error")
-        assert backend._on_end("square", future) is None
+        ended = SimpleNamespace(task="square", shared=False)
+        assert list(backend._on_end(ended, future)) == []

@@ -107,7 +107,7 @@ def submission(world: World, submit: Submit) -> None:
 
 def step(world: World, messages: list, attempts: list[AttemptFailed]) -> None:
     for entry in attempts:
-        world.faulted[entry.key] = world.now, entry.worker
+        world.faulted[entry.key] = world.tried_at.pop(entry, world.now), entry.worker
     match messages:
         case [Left(_, expired)] if expired:
             keys = {task.split("-")[1] for task in expired}

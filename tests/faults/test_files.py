@@ -10,10 +10,8 @@ import itertools
 import os
 import random
 import re
-import resource
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -291,19 +289,6 @@ def test_a_full_disk_takes_nothing_and_the_journal_goes_on_once_there_is_room(sm
     assert len(list(read(path))) == committed + 1
 
 
-def test_a_disk_that_is_full_from_the_start_is_named_and_leaves_nothing_that_locks(small_disk):
-    ballast = small_disk / "ballast"
-    with pytest.raises(OSError, match="No space"), ballast.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
-    full = pytest.raises(DiskFullError, match="No room for the journal")
-    with full, Journal(small_disk / "journal.jsonl", small_disk / "lock") as journal:
-        journal.append(NOTE)
-    ballast.unlink()
-    with Journal(small_disk / "journal.jsonl", small_disk / "lock") as journal:
-        journal.append(NOTE)
-
-
 def test_a_store_that_finds_no_room_is_whole_after_a_repair(small_disk):
     folder = (
         make(RunFolder(small_disk / "run"), ends=False)
@@ -325,32 +310,6 @@ def test_a_store_that_finds_no_room_is_whole_after_a_repair(small_disk):
 def _fits(place: Path) -> bool:
     """The store has some 100 small files, each of which takes a page."""
     return subprocess.run(["mount", "-o", "remount,size=4m", place]).returncode == 0
-
-
-def test_a_limit_on_the_size_of_files_is_a_full_disk(tmp_path):
-    code = (
-        "import sys; from pathlib import Path; from daskmetrics.core.errors import DiskFullError\n"
-        "from daskmetrics.core.events import StoreRepaired\n"
-        "from daskmetrics.execution import Journal\n"
-        f"with Journal(Path({str(tmp_path / 'journal.jsonl')!r}), Path({str(tmp_path / 'lock')!r})) as journal:\n"
-        "    try:\n"
-        f"        for i in range(100): journal.append({NOTE!r})\n"
-        "    except DiskFullError as error: print(len(journal.entries), error)\n"
-    )
-    limit = 20_500  # in the middle of a line
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-        check=True,
-    )
-    committed = int(done.stdout.split()[0])
-    assert "File too large" in done.stdout
-    assert len(list(read(tmp_path / "journal.jsonl"))) == committed
-    with Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal:
-        journal.append(NOTE)
-    assert len(list(read(tmp_path / "journal.jsonl"))) == committed + 1
 
 
 def test_the_verbs_name_what_is_damaged_and_rebuild_it(folder):

@@ -196,20 +196,3 @@ def test_a_draining_worker_gets_only_what_fits_and_finishes_it(tmp_path, journal
     assert [record.status for record in journal.records()] == ["ok"] * 17
     assert not [entry for entry in journal.entries if isinstance(entry, AttemptFailed)]
     assert finished["first"] < end < finished["second"]
-
-
-def test_clocks_that_jump_change_nothing():
-    """What waits and what expires is counted on a clock that only runs: of the time of day the loop
-    hears nothing.
-    """
-    execution = ROOT / "daskmetrics" / "execution"
-    for name in ("loop", "placement", "runner", "_worker"):
-        source = (execution / f"{name}.py").read_text(encoding="utf-8")
-        # read by people, and by no decision
-        for stamp in (
-            "round(time.time(), 2)",
-            "telemetry.add(time.time(),",
-            "dict(reasons.most_common()), time.time()",
-        ):
-            source = source.replace(stamp, "")
-        assert "time.time(" not in source and "datetime" not in source, name

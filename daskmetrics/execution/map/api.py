@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def map(
     iterable: Iterable[Any],
     *,
     client: Any,
-    journal: Journal | str | Path,
+    journal: str | Path,
     batch_size: int = MapOptions.batch_size,
     retries: int = MapOptions.retries,
     timeout: float | str | None = MapOptions.timeout,
@@ -72,8 +72,8 @@ def map(
     client : distributed.Client or cluster of Dask
         Of any class, also an asynchronous one; it stays open. Its workers are other processes, and
         should have one thread each.
-    journal : Journal, str or Path
-        An open journal, or a folder, which is created if it does not exist.
+    journal : str or Path
+        The folder of the journal, which is created if it does not exist.
     batch_size : int
         Items per Dask task; each task costs a few milliseconds.
     retries : int
@@ -121,12 +121,16 @@ def map(
     return _stream(spec, client, journal)
 
 
-def _stream(spec: MapSpec, given: object, folder: Journal | str | Path) -> Iterator[ItemResult]:
+def _stream(spec: MapSpec, given: object, folder: str | Path) -> Iterator[ItemResult]:
     """Recorded results, and then those of a thread that runs the loop: results wait for a slow
     caller, and the loop does not.
     """
-    results: queue.SimpleQueue[ItemResult | None] = queue.SimpleQueue()
-    errors: list[BaseException] = []
+    results: queue.SimpleQueue[ItemResult | BaseException | None] = queue.SimpleQueue()
+
+    def end(kind: object, error: BaseException | None, trace: object) -> bool:
+        results.put(error)  # raised again in the caller's thread
+        return True
+
     with client_of(given) as client, ExitStack() as stack:
         journal = stack.enter_context(open_journal(folder))
         source = MapSource(spec, journal.entries)
@@ -138,25 +142,22 @@ def _stream(spec: MapSpec, given: object, folder: Journal | str | Path) -> Itera
         until_the_end = stack.pop_all()
 
         def work() -> None:
-            try:
+            with ExitStack() as stack:
+                stack.push(end)
                 # the loop closes the journal: after a second Ctrl-C it may outlive the caller
-                with until_the_end:
-                    _run_on(client, source, journal)
-            except BaseException as error:  # raised again in the caller's thread
-                errors.append(error)
-            finally:
-                results.put(None)
+                stack.enter_context(until_the_end)
+                _run_on(client, source, journal)
 
         loop = threading.Thread(target=work, name="daskmetrics-map", daemon=True)
         loop.start()
         try:
-            while (result := results.get()) is not None:
+            while isinstance(result := results.get(), ItemResult):
                 yield result
         finally:
             source.stop()
             loop.join()
-        for error in errors:
-            raise error
+        if result is not None:
+            raise result
 
 
 def run(
@@ -239,15 +240,10 @@ def _run_on(
     publish()
 
 
-@contextmanager
-def open_journal(journal: Journal | str | Path) -> Iterator[Journal]:
-    """An open journal as it is; for a folder, which is created if it does not exist, its journal."""
-    if isinstance(journal, Journal):
-        yield journal
-        return
-    folder = RunFolder(Path(journal)).create()
-    with Journal(folder.journal, folder.lock) as opened:
-        yield opened
+def open_journal(path: str | Path) -> Journal:
+    """The journal of a folder, which is created if it does not exist."""
+    folder = RunFolder(Path(path)).create()
+    return Journal(folder.journal, folder.lock)
 
 
 def _check_function(spec: MapSpec, client: Client) -> None:
@@ -262,11 +258,8 @@ def _check_function(spec: MapSpec, client: Client) -> None:
         try:
             error = future.exception(timeout=PROBE_SECONDS)
         except TimeoutError:
-            offered = ""
-            if resources:
-                offered = f" that offers {resources}"
             raise ConfigError(
-                f"No worker{offered} answered within {PROBE_SECONDS:.0f} s."
+                f"No worker answered within {PROBE_SECONDS:.0f} s (resources: {resources})."
             ) from None
         except OSError:
             raise ClusterLostError(LOST) from None
@@ -278,7 +271,6 @@ def _check_function(spec: MapSpec, client: Client) -> None:
     if error is not None:
         raise ConfigError(
             f"The workers cannot load {name}: {describe(error)}. Install '{name.partition(':')[0]}'"
-            " on the workers, or refer to the function by its file (module.py:function); in"
-            " Python, cloudpickle.register_pickle_by_value(module) sends the module to the"
-            " workers."
+            " there, or send it: name its file (module.py:function), or in Python use"
+            " cloudpickle.register_pickle_by_value(module)."
         )

@@ -14,7 +14,7 @@ import tempfile
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count, islice
@@ -25,7 +25,6 @@ from daskmetrics.core.errors import ConfigError, DataError, room_for
 from daskmetrics.core.events import Event, ItemsRetried, MapStarted, RunStarted, latest, records
 from daskmetrics.core.files import RunFolder, atomic_write
 from daskmetrics.core.machine import environment
-from daskmetrics.core.names import Key
 from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.core.serialization import readable
 from daskmetrics.execution import Journal, Record
@@ -59,9 +58,7 @@ def begin(source: MapSource, journal: Journal) -> None:
             atomic_write(folder.items, text)
         return
     if latest(journal.entries, RunStarted):
-        raise ConfigError(
-            f"'{folder.path}' holds an experiment: choose another folder for the map."
-        )
+        raise ConfigError(f"'{folder.path}' holds an experiment: choose another folder.")
     atomic_write(folder.items, text)
     journal.append(
         MapStarted(
@@ -105,12 +102,15 @@ def earlier_state(spec: MapSpec, entries: Sequence[Event], state: str) -> int:
     ConfigError
         If it is neither, or nothing was recorded later.
     """
+    times = {i: entry.at for i, entry in enumerate(entries) if isinstance(entry, Record)}
+    recorded = list(times)
     if state.isdigit():
 
-        def finished(length: int) -> int:
-            return len(ItemTracker(spec.items, spec.options.retries, entries[:length]).results())
+        def finished(last: int) -> int:
+            kept = entries[: last + 1]
+            return len(ItemTracker(spec.items, spec.options.retries, kept).results())
 
-        keep = bisect_right(range(len(entries) + 1), int(state), key=finished) - 1
+        later = recorded[bisect_right(recorded, int(state), key=finished) :]
     else:
         try:
             until = datetime.fromisoformat(state).timestamp()
@@ -119,15 +119,10 @@ def earlier_state(spec: MapSpec, entries: Sequence[Event], state: str) -> int:
                 f"'--resume-from {state}' is neither a number of items (100) nor a time"
                 " (2026-05-01T16:30)."
             ) from None
-        later = (
-            i for i, entry in enumerate(entries) if isinstance(entry, Record) and entry.at > until
-        )
-        keep = next(later, len(entries))
-    if not any(isinstance(entry, Record) for entry in entries[keep:]):
-        raise ConfigError(
-            f"Nothing was recorded after '{state}': leave out --resume-from to continue."
-        )
-    return keep
+        later = [i for i in recorded if times[i] > until]
+    if not later:
+        raise ConfigError(f"Nothing was recorded after '{state}': leave out --resume-from.")
+    return later[0]
 
 
 def set_aside(path: Path, lock: Path, keep: int) -> Path:
@@ -136,18 +131,14 @@ def set_aside(path: Path, lock: Path, keep: int) -> Path:
     The whole journal stays beside it, under the name that is returned. Raises LockedError if a
     driver has the run.
     """
-    with room_for(f"the journal '{path}'"):
-        run_lock = RunLock(lock)
-        try:
-            names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(1))
-            aside = next(name for name in names if not name.exists())
-            lines = path.read_bytes().splitlines(keepends=True)
-            os.link(path, aside)
-            if mark_of(path).exists():  # it states the length of the whole journal
-                mark_of(path).replace(mark_of(aside))
-            atomic_write(path, b"".join(lines[: keep + 1]))  # the first holds the format
-        finally:
-            run_lock.release()
+    with room_for(f"the journal '{path}'"), closing(RunLock(lock)):
+        names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(1))
+        aside = next(name for name in names if not name.exists())
+        lines = path.read_bytes().splitlines(keepends=True)
+        os.link(path, aside)
+        with suppress(FileNotFoundError):  # it states the length of the whole journal
+            mark_of(path).replace(mark_of(aside))
+        atomic_write(path, b"".join(lines[: keep + 1]))  # the first holds the format
     return aside
 
 
@@ -161,28 +152,17 @@ def is_map(folder: str | Path) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class RecordedMap:
-    """A map read from its folder: the header of its last start, its items, and the results so far."""
+def read_map(folder: str | Path) -> tuple[MapStarted, Sequence[Event], ItemTracker]:
+    """The header of the last start of a map, all entries, and its items with the results so far.
 
-    header: MapStarted
-    items: tuple[Item, ...]
-    results: tuple[ItemResult, ...]
-
-
-def read_map(folder: str | Path) -> RecordedMap:
-    """Read a map from its folder; raises ConfigError if there is none.
-
-    Raises DataError if a line is damaged, or the items are missing or were changed.
+    Raises ConfigError if there is no map in the folder, and DataError if a line is damaged, or the
+    items are missing or were changed.
     """
     run = RunFolder(Path(folder)).must_exist()
     entries = list(read(run.journal))
     header = latest(entries, MapStarted)
     if header is None:
-        raise ConfigError(
-            f"The run in '{run.path}' is not a map. Start one with: daskmetrics map"
-            " module.py:function"
-        )
+        raise ConfigError(f"The run in '{run.path}' is no map. Start one with: daskmetrics map")
     if not run.items.is_file():
         raise DataError(f"'{run.items}' is missing. {REMEDY}")
     text = run.items.read_bytes()
@@ -194,9 +174,8 @@ def read_map(folder: str | Path) -> RecordedMap:
             key, name, value = json.loads(line)
         except ValueError:
             raise DataError(f"Line {index + 1} of '{run.items}' is damaged. {REMEDY}") from None
-        items.append(Item(key, index, value, name, seed=0))
-    tracker = ItemTracker(items, header.retries, entries)
-    return RecordedMap(header, tuple(items), tuple(tracker.results()))
+        items.append(Item(key, index, value, name))
+    return header, entries, ItemTracker(items, header.retries, entries)
 
 
 def results(folder: str | Path) -> list[ItemResult]:
@@ -209,7 +188,8 @@ def results(folder: str | Path) -> list[ItemResult]:
     DataError
         If a line is damaged.
     """
-    return list(read_map(folder).results)
+    *_, tracker = read_map(folder)
+    return tracker.results()
 
 
 @dataclass(frozen=True)
@@ -253,10 +233,8 @@ class Verification:
         fields = Counter(difference.field for difference in self.differences)
         differing = {difference.item for difference in self.differences}
         lines = [
-            (
-                f"{self.lines} lines of the journal are intact; {self.results} of {self.items}"
-                " items are finished."
-            ),
+            f"{self.lines} lines of the journal are intact.",
+            f"{self.results} of {self.items} items are finished.",
             f"Items recorded more than once: {', '.join(self.duplicates) or 'none'}.",
             f"Run again: {self.sampled} items, {len(differing)} differ.",
             *(f"  {name}: differs in {n} of {self.sampled}" for name, n in fields.most_common()),
@@ -304,47 +282,40 @@ def verify(
         If there is no map, if the function or the items are not available, or if the function has
         changed.
     """
-    recorded = read_map(folder)
-    header, entries = recorded.header, list(read(RunFolder(Path(folder)).journal))
+    header, entries, tracker = read_map(folder)
+    recorded = tracker.results()
     if values is None:
-        values = [item.value for item in recorded.items]
+        values = [state.item.value for state in tracker.states.values()]
     remade = make_items(values, header.function, header.version, header.seed)
     items = {item.key: item for item in remade}
-    if any(item.key not in items for item in recorded.items):
+    if tracker.states.keys() - items.keys():
         raise ConfigError(
-            "These are not the items of the map. Its folder does not contain what JSON cannot "
-            "store: give the items as values=."
+            "These are not the items of the map; those that JSON cannot hold are not in its "
+            "folder. Give the items as values=."
         )
-    succeeded = [result for result in recorded.results if result.ok]
+    succeeded = [result for result in recorded if result.ok]
     chosen = random.Random(seed).sample(succeeded, min(sample, len(succeeded)))
     if chosen and function is None:
         if not header.reference:
-            raise ConfigError(
-                f"The journal does not record which module defines {header.function}: give it as"
-                " function=."
-            )
+            raise ConfigError(f"The journal names no module: give {header.function} as function=.")
         function = load(header.reference)
     differences: list[ResultDifference] = []
     if function is not None:
         prepared = prepare(function)
         if prepared.version != header.version and not header.stated:
-            raise ConfigError(
-                f"The source of {prepared.name} has changed since the run. Restore it to compare."
-            )
+            raise ConfigError(f"The source of {prepared.name} has changed: restore it to compare.")
         for result in chosen:
             item = items[result.key]
             outcome = run_call(function, item.key, item.value, prepared.keywords(item.seed, 1))
             differences += _value_differences(result, outcome, ignore, tolerance)
-    successes: Counter[Key] = Counter()
-    for record in records(entries):
-        if isinstance(record.value, Mapped):
-            outcomes = record.value.items
-            successes.update(outcome.key for outcome in outcomes if outcome.status == "ok")
+    batches = [record.value for record in records(entries) if isinstance(record.value, Mapped)]
+    outcomes = (outcome for batch in batches for outcome in batch.items)
+    successes = Counter(outcome.key for outcome in outcomes if outcome.status == "ok")
     return Verification(
         len(entries),
-        len(recorded.results),
-        len(recorded.items),
-        tuple(item.name for item in recorded.items if successes[item.key] > 1),
+        len(recorded),
+        len(items),
+        tuple(item.name for key, item in items.items() if successes[key] > 1),
         len(chosen),
         tuple(differences),
     )
@@ -422,21 +393,20 @@ def _read_table(path: Path) -> pd.DataFrame:
 
     try:
         with readable("The results file", path):
-            match path.suffix:
-                case ".parquet":
-                    table = pd.read_parquet(path)
-                case ".csv":
-                    table = pd.read_csv(path)
-                case ".json":
-                    table = pd.json_normalize(json.loads(path.read_bytes()))
-                case _:
-                    lines = path.read_text("utf-8").splitlines()
-                    table = pd.json_normalize(list(map(json.loads, lines)))
+            if path.suffix == ".parquet":
+                table = pd.read_parquet(path)
+            elif path.suffix == ".csv":
+                table = pd.read_csv(path)
+            else:
+                text = path.read_text("utf-8")
+                if path.suffix == ".jsonl":
+                    text = f"[{','.join(text.splitlines())}]"
+                table = pd.json_normalize(json.loads(text))
     except DataError as error:
         raise DataError(f"{error} {REMEDY}") from error
     if "index" not in table:
         raise DataError(
-            f"'{path}' is not a results file of a map: it has no column 'index'. Its columns: "
+            f"'{path}' is not a results file of a map: it has no column 'index', but "
             f"{', '.join(map(str, table))}."
         )
     return table.set_index("index")
@@ -445,11 +415,9 @@ def _read_table(path: Path) -> pd.DataFrame:
 def _table_differences(table: pd.DataFrame, expected: pd.DataFrame) -> Iterator[ResultDifference]:
     for index in table.index[table.index.duplicated()]:
         yield ResultDifference(str(index), "row", "twice", "once")
-    tables = [table[~table.index.duplicated()].astype(object), expected.astype(object)]
-    rows, columns = (
-        table.index.union(expected.index).unique(),
-        table.columns.union(expected.columns),
-    )
+    tables = table[~table.index.duplicated()].astype(object), expected.astype(object)
+    rows = table.index.union(expected.index).unique()
+    columns = table.columns.union(expected.columns)
     # what only one of them has is absent in the other
     before, after = (
         frame.reindex(rows, fill_value=ABSENT).reindex(columns=columns, fill_value=ABSENT)

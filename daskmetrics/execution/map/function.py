@@ -14,12 +14,11 @@ import inspect
 import json
 import math
 import pickle
-import re
 import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CellType, CodeType, MappingProxyType, ModuleType
@@ -30,16 +29,16 @@ import cloudpickle
 from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Key, content_key, seed_of
 from daskmetrics.core.results import ItemOutcome, Mapped
+from daskmetrics.core.retry import Fault
 from daskmetrics.core.rows import READERS, format_of, read_json_lines, read_lines, read_rows
 from daskmetrics.execution._units import pickled
+from daskmetrics.execution._worker import blame, describe, trace_of
 
 LARGEST_PAYLOAD = 32 * 2**20  # bytes; the pickled function travels with every batch
 LARGEST_VALUE = 2**20  # characters of JSON that one call may return
-STATUSES = {"undefined": "nan", "memory": "oom", "permanent": "error", "exception": "error"}
-"""The status of a failed item, by the kind of its fault."""
+STATUSES = {Fault.UNDEFINED: "nan", Fault.MEMORY: "oom"}  #: of a failed item; others: error
 
 _LONGEST_NAME = 60
-_NUMBER = re.compile(r"-?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 TYPES: Mapping[str, type[int] | type[float]] = {"int": int, "float": float}  #: of a column of texts
 
 
@@ -53,7 +52,11 @@ class Item:
     index: int
     value: Any
     name: str  # short text for tables
-    seed: int  # 32 bits that follow from the key, so that numpy.random.seed accepts them
+
+    @property
+    def seed(self) -> int:
+        """32 bits that follow from the key, so that numpy.random.seed accepts them."""
+        return seed_of(self.key) >> 31
 
 
 def make_items(
@@ -75,7 +78,7 @@ def make_items(
         content = content_hash(value)
         key = content_key("item", function, version, content, counts[content], seed)
         counts[content] += 1
-        items.append(Item(key, index, value, _short_text(value), seed_of(key) >> 31))
+        items.append(Item(key, index, value, _short_text(value)))
     return tuple(items)
 
 
@@ -142,17 +145,15 @@ def read_items(path: Path, types: Mapping[str, str] = MappingProxyType({})) -> l
         raise ConfigError(f"File '{path}' does not exist.")
     if types and suffix not in (".csv", ".tsv"):
         raise ConfigError(
-            f"'{path}' has no columns of texts: --types is for CSV and TSV files. Remove the"
-            " option."
+            f"'{path}' has no columns of texts: --types is for CSV and TSV files. Remove it."
         )
     values: list[Any]
-    match suffix:
-        case ".txt":
-            values = read_lines(path)
-        case ".jsonl" | ".ndjson":
-            values = [value for _, value in read_json_lines(path)]
-        case _:
-            values = [_typed(path, line, row, types) for line, row in read_rows(path)]
+    if suffix == ".txt":
+        values = read_lines(path)
+    elif suffix in (".jsonl", ".ndjson"):
+        values = [value for _, value in read_json_lines(path)]
+    else:
+        values = [_typed(path, line, row, types) for line, row in read_rows(path)]
     if not values:
         raise ConfigError(f"'{path}' contains no items.")
     return values
@@ -179,22 +180,6 @@ def _typed(
                 f" {kind}."
             )
     return values
-
-
-def numeric_columns(rows: Sequence[Any]) -> Sequence[str]:
-    """The columns of texts that all look like numbers.
-
-    >>> numeric_columns([{"rate": "1e-3", "zip": "007", "name": "a"}, {"rate": "2", "zip": "12", "name": "b"}])
-    ['rate']
-    """
-
-    def is_numeric(column: str) -> bool:
-        texts = (row.get(column) for row in rows)
-        return all(isinstance(text, str) and _NUMBER.fullmatch(text) for text in texts)
-
-    if not all(isinstance(row, dict) for row in rows):
-        return []
-    return list(filter(is_numeric, rows[0]))
 
 
 @dataclass(frozen=True)
@@ -239,14 +224,12 @@ def prepare(function: Callable[..., Any], version: str | None = None) -> Prepare
         payload = pickled(function)
     except pickle.PicklingError as error:
         raise ConfigError(
-            f"{name} cannot be sent to workers: {error}. Create the objects that "
-            "it captures (open files, locks, connections) inside the function."
+            f"{name} cannot be sent to workers: {error}. Create open files, locks and connections "
+            "inside the function."
         ) from None
     if len(payload) > LARGEST_PAYLOAD:
         raise ConfigError(
-            f"{name} carries {len(payload) / 2**20:.0f} MiB; the limit is"
-            f" {LARGEST_PAYLOAD // 2**20} MiB, since it is sent with every batch. Read the data"
-            " from a file, once per worker (functools.cache)."
+            f"{name} carries {len(payload) / 2**20:.0f} MiB to every batch: read a file instead."
         )
     keywords = _keywords(function)
     return PreparedFunction(
@@ -274,10 +257,9 @@ def name_of(function: Any) -> str:
     """``module:function``; for a partial, the name of the wrapped function."""
     while isinstance(function, functools.partial):
         function = function.func
-    named = type(function)
-    if hasattr(function, "__qualname__"):
-        named = function
-    return f"{named.__module__}:{named.__qualname__}"
+    if not hasattr(function, "__qualname__"):
+        function = type(function)
+    return f"{function.__module__}:{function.__qualname__}"
 
 
 def version_of(function: Callable[..., Any]) -> Key:
@@ -294,9 +276,8 @@ def version_of(function: Callable[..., Any]) -> Key:
     if not hasattr(function, "__code__"):  # a callable object
         return content_key(_source(type(function)), _captured(getattr(function, "__dict__", None)))
     names = ("__defaults__", "__kwdefaults__", "__self__", "__closure__")
-    return content_key(
-        _source(function), [_captured(getattr(function, name, None)) for name in names]
-    )
+    captured = [_captured(getattr(function, name, None)) for name in names]
+    return content_key(_source(function), captured)
 
 
 def _captured(value: Any) -> Key:
@@ -339,11 +320,11 @@ def _bytecode(code: Any) -> str:
 
 
 def load(reference: str) -> Callable[..., Any]:
-    """The function that ``module.py:function`` or ``package.module:function`` refers to.
+    """The function that ``module.py:function`` or ``package.module:function`` refers to; raises
+    ConfigError if the file, the module or the function does not exist.
 
     A module given as a file is sent to the workers by value, together with the modules that it
-    imports from its folder: workers do not need the file. Raises ConfigError if the file, the
-    module or the function does not exist.
+    imports from its folder: workers do not need the file.
     """
     source, _, name = reference.rpartition(":")
     if not source or not name:
@@ -362,29 +343,22 @@ def load(reference: str) -> Callable[..., Any]:
 
 def _import(source: str) -> ModuleType:
     """The module of a file, or of this name."""
-    path = Path(source).resolve()
-    is_file = source.endswith(".py")
-    if is_file and not path.is_file():
-        raise ConfigError(f"File '{path}' does not exist.")
-    if is_file:
+    path, folder, name = Path(source).resolve(), Path.cwd(), source
+    remedy = f" For a file, add its suffix: {source}.py:..."
+    if is_file := source.endswith(".py"):
         folder, name, remedy = path.parent, path.stem, ""
-    else:
-        folder, name = Path.cwd(), source
-        remedy = f" For a file, add its suffix: {source}.py:..."
+        if not path.is_file():
+            raise ConfigError(f"File '{path}' does not exist.")
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))  # as Python does for a script
     before = set(sys.modules)
     try:
         module = importlib.import_module(name)
     except Exception as error:  # this runs the user's code
-        text = f"Cannot import '{source}': {type(error).__name__}: {error}.{remedy}"
-        raise ConfigError(text) from error
+        raise ConfigError(f"Cannot import '{source}': {describe(error)}.{remedy}") from error
     if is_file:
         if _file_of(module) != path:
-            raise ConfigError(
-                f"'{path.name}' has the name of a module that is already loaded ('{name}'):"
-                " rename it."
-            )
+            raise ConfigError(f"A module '{name}' is already loaded: rename '{path.name}'.")
         for other in set(sys.modules) - before:
             if _file_of(sys.modules[other]).parent == path.parent:
                 cloudpickle.register_pickle_by_value(sys.modules[other])
@@ -421,27 +395,21 @@ def run_call(
     """Call the function with an item and return the outcome, with a value that JSON can store."""
     started = time.perf_counter()
     status, reason, trace, permanent = "ok", None, None, False
-    result = None
     not_finite: list[str] = []
     try:
         result = to_json(function(value, **keywords), "", not_finite)
         if len(json.dumps(result)) > LARGEST_VALUE:
             raise DataError(
-                f"The function returned more than {LARGEST_VALUE:,} characters. Write them to a"
-                " file and return its name."
+                f"The function returned more than {LARGEST_VALUE:,} characters: write a file."
             )
         if not_finite:
             status, reason = "nan", f"not finite: {', '.join(not_finite[:8])}"
     except (Exception, SystemExit) as error:  # a user's function can raise anything
-        # these import Dask, which readers of results do not need
-        from daskmetrics.core.retry import Fault
-        from daskmetrics.execution._worker import blame, describe, trace_of
-
         fault = blame(error)
         if fault is Fault.DISK:
             raise  # not the item's fault: the loop pauses until there is space
         result, permanent = None, fault is Fault.PERMANENT
-        status, reason, trace = STATUSES[fault.value], describe(error), trace_of(error)
+        status, reason, trace = STATUSES.get(fault, "error"), describe(error), trace_of(error)
     if status == "oom":
         gc.collect()  # what the failed call held
         torch = sys.modules.get("torch")  # only if the user's function uses it
@@ -475,7 +443,6 @@ def to_json(value: Any, place: str, not_finite: list[str]) -> Any:
             for name, content in value.items()
         }
     raise DataError(
-        f"The function returned {type(value).__name__} in {place or 'the value'}. The journal "
-        "stores numbers, text, None, lists, and dicts with text as keys: return those, or write a "
-        "file and return its name."
+        f"The function returned {type(value).__name__} in {place or 'the value'}. Return numbers, "
+        "text, None, lists, dicts with text as keys, or the name of a file."
     )

@@ -7,6 +7,7 @@ import json
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".parquet", ".csv", ".jsonl", ".json")
 SHOWN_ITEMS = 8  # of each cause of failure
 _ATTRIBUTES = ("status", "reason", "attempts", "seconds", "worker", "key")
+_INDEX = attrgetter("index")
 
 
 def frame(results: Sequence[ItemResult]) -> pd.DataFrame:
@@ -33,11 +35,7 @@ def frame(results: Sequence[ItemResult]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    return pd.DataFrame([_row(result) for result in _in_order(results)])
-
-
-def _in_order(results: Sequence[ItemResult]) -> list[ItemResult]:
-    return sorted(results, key=lambda result: result.index)
+    return pd.DataFrame([_row(result) for result in sorted(results, key=_INDEX)])
 
 
 def _row(result: ItemResult) -> dict[str, Any]:
@@ -74,10 +72,7 @@ def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def check_output(path: Path) -> None:
     """Check before the run that results can be written to a path; raises ConfigError if not."""
     if path.suffix not in SUFFIXES:
-        raise ConfigError(
-            f"Cannot write results to '{path.name}': the suffix must be one of"
-            f" {', '.join(SUFFIXES)}."
-        )
+        raise ConfigError(f"'{path.name}': the suffix must be one of {', '.join(SUFFIXES)}.")
     if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise ConfigError(
             "Parquet needs pyarrow: pip install 'daskmetrics[table]', or write results.csv."
@@ -129,25 +124,22 @@ def write(results: Sequence[ItemResult], path: str | Path) -> Path:
 
 
 def _write(results: Sequence[ItemResult], path: Path) -> None:
+    if path.suffix in (".parquet", ".csv"):
+        table = frame(results)
+        if names := _beyond_64_bits(table):
+            raise OverflowError(f"integers of more than 64 bits in {listed(names)}")
+    else:
+        rows = [vars(result) for result in sorted(results, key=_INDEX)]
+        rows = [{**row, "item": row["item"] if is_json(row["item"]) else None} for row in rows]
     with atomic_file(path) as file:
-        match path.suffix:
-            case ".parquet":
-                _checked(results).to_parquet(file, index=False)
-            case ".csv":
-                spreadsheet_frame(_checked(results)).to_csv(file, index=False)
-            case ".json":
-                file.write(as_json([_line(result) for result in _in_order(results)]).encode())
-            case _:
-                for result in _in_order(results):
-                    file.write(json.dumps(plain(_line(result))).encode() + b"\n")
-
-
-def _checked(results: Sequence[ItemResult]) -> pd.DataFrame:
-    """The results as a table; raises OverflowError for integers that no column of numbers holds."""
-    table = frame(results)
-    if names := _beyond_64_bits(table):
-        raise OverflowError(f"integers of more than 64 bits in {listed(names)}")
-    return table
+        if path.suffix == ".parquet":
+            table.to_parquet(file, index=False)
+        elif path.suffix == ".csv":
+            spreadsheet_frame(table).to_csv(file, index=False)
+        elif path.suffix == ".json":
+            file.write(as_json(rows).encode())
+        else:
+            file.writelines(json.dumps(plain(row)).encode() + b"\n" for row in rows)
 
 
 def _beyond_64_bits(table: pd.DataFrame) -> list[str]:
@@ -160,10 +152,6 @@ def _beyond_64_bits(table: pd.DataFrame) -> list[str]:
     return [str(name) for name in objects if table[name].map(is_larger).any()]
 
 
-def _line(result: ItemResult) -> dict[str, Any]:
-    return {**vars(result), "item": result.item if is_json(result.item) else None}
-
-
 def aggregates(results: Sequence[ItemResult]) -> pd.DataFrame:
     """Statistics of each numeric field and of the duration, over the items that are ok: a row per
     field whose values are all numbers; ``std`` is that of a sample (n - 1), NaN for one number.
@@ -174,12 +162,13 @@ def aggregates(results: Sequence[ItemResult]) -> pd.DataFrame:
     >>> aggregates(done).loc["value", "p95"]
     np.float64(3.8)
     """
-    import pandas as pd
+    return _statistics(frame([result for result in results if result.ok]))
 
-    ok = [result for result in results if result.ok]
-    if not ok:
-        return pd.DataFrame()
-    table = frame(ok).drop(columns=["index", "item", "attempts"])
+
+def _statistics(table: pd.DataFrame) -> pd.DataFrame:
+    if table.empty:
+        return table
+    table = table.drop(columns=["index", "item", "attempts"])
     table["seconds per item"] = table.pop("seconds")  # behind the fields
     numbers = table.convert_dtypes().select_dtypes(["number", "boolean"]).astype(float)
     numbers = numbers.dropna(axis="columns", how="all")
@@ -221,17 +210,15 @@ def summary_text(results: Sequence[ItemResult], total: int) -> str:
     if total > len(results):
         counts += f", {total - len(results)} to do"
     lines = [f"{counts}."]
-    if names := _beyond_64_bits(frame(results)):
-        lines.append(
-            f"  no statistics of {listed(names)}: integers of more than 64 bits; JSON Lines holds"
-            " them"
-        )
+    table = frame([result for result in results if result.ok])
+    if names := _beyond_64_bits(table):
+        lines.append(f"  no statistics of {listed(names)}: integers of more than 64 bits")
     for status, reason, names in causes(results).to_numpy():
         lines.append(f"  {len(names)} x {status}: {reason}")
         lines.append(f"      items {', '.join(names[:SHOWN_ITEMS])}")
         if len(names) > SHOWN_ITEMS:
             lines[-1] += ", ..."
-    statistics = aggregates(results)
+    statistics = _statistics(table)
     if statistics.empty:
         return "\n".join(lines)
     shown = statistics.map("{:.4g}".format).replace("nan", "")

@@ -143,8 +143,7 @@ class ItemTracker:
 
     def __init__(self, items: Sequence[Item], retries: int, entries: Iterable[Event] = ()) -> None:
         self.states = {item.key: ItemState(item) for item in items}
-        self._budgets = {"timeout": min(2, 1 + retries), "oom": min(2, 1 + retries)}
-        self._budget = 1 + retries
+        self._retries = retries
         asked: dict[Key, Sequence[Key]] = {}
         seen: set[Key] = set()
         for entry in entries:
@@ -205,13 +204,25 @@ class ItemTracker:
         if status not in ("ok", "nan"):
             state.attempts = attempts
             state.failures[status] += 1
-            allowed = self._budgets.get(status, self._budget)
-            if not outcome.permanent and state.failures[status] < allowed:
+            retries = self._retries
+            if status in ("timeout", "oom"):
+                retries = min(1, retries)
+            if not outcome.permanent and state.failures[status] <= retries:
                 return state
-        item, fields = state.item, dict(vars(outcome))
-        del fields["permanent"]
-        identity = {"index": item.index, "name": item.name, "item": item.value}
-        state.result = ItemResult(**identity, **fields, attempts=attempts, worker=worker)
+        item = state.item
+        state.result = ItemResult(
+            item.key,
+            item.index,
+            item.name,
+            item.value,
+            status,
+            outcome.value,
+            outcome.reason,
+            outcome.traceback,
+            attempts,
+            outcome.seconds,
+            worker,
+        )
         return state
 
     def _retry(self, keys: Iterable[Key]) -> None:
@@ -267,7 +278,7 @@ class MapSource:
             self._fresh.append(item)
             return
         batch = self._suspects[-1] if self._suspects else ()
-        if 0 < len(batch) < limit and all(self._limit(other) == limit for other in batch):
+        if 0 < len(batch) < limit == self._limit(batch[0]):
             self._suspects[-1] += (item,)
         else:
             self._suspects.append((item,))
@@ -321,16 +332,15 @@ class MapSource:
         batch = self._running.pop(record.key)
         states, suspects = self.tracker.update(record, [item.key for item in batch])
         self._suspects.extend(suspects)
-        retried = [state for state in states if state.result is None]
-        for state in retried:
-            pause = min(RETRY.longest_delay, RETRY.delay * 2 ** (state.attempts - 1))
-            self._due[state.item.key] = self.clock() + pause
-            self._queue(state.item)
         for state in states:
             if result := state.result:
                 if result.seconds is not None:
                     self._longest = max(self._longest or 0.0, result.seconds)
                 self.on_result(result)
+            else:
+                pause = min(RETRY.longest_delay, RETRY.delay * 2 ** (state.attempts - 1))
+                self._due[state.item.key] = self.clock() + pause
+                self._queue(state.item)
 
     def stop(self) -> None:
         """Ask for no more batches: running ones finish and are recorded."""

@@ -130,5 +130,5 @@ def test_a_file_that_fails_on_import_is_reported(tmp_path):
     with pytest.raises(ConfigError, match="ZeroDivisionError"):
         load(f"{tmp_path / 'broken_here.py'}:step")
     (tmp_path / "json.py").write_text("def step(item): ...")
-    with pytest.raises(ConfigError, match="name of a module that is already loaded"):
+    with pytest.raises(ConfigError, match="A module 'json' is already loaded"):
         load(f"{tmp_path / 'json.py'}:step")

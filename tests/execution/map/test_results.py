@@ -32,22 +32,6 @@ def test_a_frame_has_one_row_per_item_in_order():
     assert table["value.status"].dropna().tolist() == [8, 7]  # a field does not hide a column
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
-def test_results_are_read_back(tmp_path, suffix):
-    path = tmp_path / "deep" / f"results{suffix}"
-    for _ in range(2):  # an older one is replaced
-        write(RESULTS, path)
-    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
-    if suffix == ".jsonl":
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        assert [line["item"] for line in lines] == ["a", {"b": 1}, "c"]
-        assert lines[1]["traceback"] == "Trace"
-        return
-    table = pd.read_parquet(path) if suffix == ".parquet" else pd.read_csv(path)
-    pd.testing.assert_series_equal(table["loss"], frame(RESULTS)["loss"])
-    assert list(table["status"]) == ["ok", "error", "ok"]
-
-
 def test_an_output_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     (tmp_path / "results.csv").mkdir()
     for path in ("/proc/results.csv", "/dev/null/results.csv", "results.csv/"):

@@ -11,7 +11,6 @@ from collections import Counter
 
 import pytest
 
-from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.events import Event, ItemsRetried, UnitAsked, UnitsRetried
 from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.execution import Record
@@ -199,9 +198,3 @@ def test_a_stopped_source_asks_for_nothing():
     assert len(source.ask(3)) == 3
     source.stop()
     assert source.ask(3) == []
-
-
-@pytest.mark.parametrize("options", [{"batch_size": 0}, {"retries": -1}])
-def test_options_are_checked(options):
-    with pytest.raises(ConfigError):
-        MapOptions(**options)

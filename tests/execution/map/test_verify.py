@@ -43,7 +43,7 @@ def test_an_intact_map_passes_and_differences_are_counted_by_field(folder, monke
     again = {"function": step, "sample": 10}
     found = verify(folder, **again, ignore=["clock"])
     assert found.ok and (found.results, found.items, found.sampled) == (30, 30, 10)
-    assert "30 of 30 items" in found.text()
+    assert "30 of 30 items are finished" in found.text()
     found = verify(folder, **again)
     assert not found.ok and {difference.field for difference in found.differences} == {"clock"}
     assert "clock: differs in 10 of 10" in found.text()
@@ -68,19 +68,10 @@ def test_items_that_are_deleted_or_changed_are_refused_until_the_same_map_runs_a
         mapped(folder, step, range(30))
 
 
-def test_a_flipped_byte_is_found(folder):
-    path = folder / "journal.jsonl"
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(DataError, match="damaged"):
-        verify(folder, sample=0)
-
-
 def test_another_function_is_refused_unless_the_user_stated_its_version(folder, tmp_path):
     with pytest.raises(ConfigError, match=r"source .* has changed"):
         verify(folder, function=other)
-    with pytest.raises(ConfigError, match="give it as function="):
+    with pytest.raises(ConfigError, match="as function="):
         verify(folder)
     mapped(tmp_path / "stated", step, range(5), version="one")
     found = verify(tmp_path / "stated", function=other, sample=5)
@@ -92,14 +83,14 @@ def test_items_that_the_folder_does_not_contain_must_be_given(tmp_path):
     mapped(tmp_path, sum, values)
     assert verify(tmp_path, function=sum, values=values).ok
     for wrong in (None, [(1, 2), (3, 5)]):
-        with pytest.raises(ConfigError, match="give the items as values="):
+        with pytest.raises(ConfigError, match="Give the items as values="):
             verify(tmp_path, function=sum, values=wrong)
 
 
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
-        ("runs verify", 2, "The journal does not record which module"),
+        ("runs verify", 2, "The journal names no module"),
         ("status", 0, "30"),
         ("best", 2, "contains a map, not an experiment"),
         ("runs retry", 2, "--retry-failed"),
