@@ -68,8 +68,7 @@ def replay(
 ) -> Output:
     """Search the known SCORES, to see what a policy would have found and at what cost.
 
-    SCORES is a CSV file, the folder of a run, or a folder of mteb results. The searches run the
-    code of a live search.
+    SCORES is a CSV file or the folder of a run. The searches run the code of a live search.
     """
     from daskmetrics.bandit.replay import (
         COST_SHARES,
