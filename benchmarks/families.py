@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from replays import confidence_table, success_table
 from rivals import sixty_percent_depth
 
@@ -25,7 +26,7 @@ from daskmetrics.bandit.tables import ScoreRow, ScoreTable, score_table
 from daskmetrics.core.errors import ConfigError, UndefinedError
 from daskmetrics.core.names import Arm
 from daskmetrics.core.table import Table
-from daskmetrics.experiment.score_tables import read, read_metrics
+from daskmetrics.experiment.score_tables import read
 
 FILES = ("published", "other_families")
 DEPTH = 0.6  # the rule of thumb, as a share of the layers
@@ -108,11 +109,16 @@ def tables(folder: Path) -> dict[str, ScoreTable]:
 
 
 def metrics_of(folder: Path) -> dict[Arm, dict[str, float]]:
-    return {
-        arm: values
-        for name in FILES
-        for arm, values in read_metrics(folder / f"{name}_metrics.csv.gz").items()
-    }
+    """The published metrics of the arms of both files, by name, normalisation, data set and split."""
+    metrics: dict[Arm, dict[str, float]] = {}
+    for file in FILES:
+        table = pd.read_csv(folder / f"{file}_metrics.csv.gz", dtype=str, keep_default_na=False)
+        for row in table[table["value"] != ""].to_dict("records"):
+            model = "-".join(filter(None, (row["family"], row["size"])))
+            arm = Arm(model, row["revision"], int(row["layer"]))
+            words = (row.get(column) for column in ("metric", "norm", "dataset", "split"))
+            metrics.setdefault(arm, {})[" ".join(filter(None, words))] = float(row["value"])
+    return metrics
 
 
 def made_up() -> tuple[dict[str, ScoreTable], dict[Arm, dict[str, float]]]:

@@ -28,7 +28,6 @@ tasks: ["stdlib:order", "stdlib:package"]
 corpus: {prompts: 16}
 search: {budget: 0.5}
 cluster: {workers: 1}
-watch: {keep: best(3)}
 """
 
 

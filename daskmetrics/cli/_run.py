@@ -38,7 +38,6 @@ SECTIONS = {
     "policy": "search",
     "budget": "search",
     "until_idle": "watch",
-    "keep": "watch",
 }
 
 cluster_option = text_option(
@@ -199,7 +198,7 @@ def _submit(config: Config, run_folder: RunFolder) -> None:
 @click.command(
     epilog=example(
         "daskmetrics watch mine.yaml",
-        "daskmetrics watch mine.yaml --until-idle 10m --keep 'best(3)'",
+        "daskmetrics watch mine.yaml --until-idle 10m",
     )
 )
 @click.argument("config", type=PATH)
@@ -208,7 +207,6 @@ def _submit(config: Config, run_folder: RunFolder) -> None:
 @workers_option
 @budget_option
 @text_option("--until-idle", "TIME", "End without a new checkpoint for this time, such as 10m.")
-@text_option("--keep", "best(N)", "Name checkpoints that may be deleted. Nothing is deleted.")
 @folder_option
 def watch(
     config: Path,

@@ -341,33 +341,22 @@ def _download(missing: list[MissingFiles]) -> dict[str, str]:
         return dict(downloading.fetch(missing, done))
 
 
-@runs.command(epilog=example("daskmetrics runs export demo --output scores.csv"))
+@runs.command(epilog=example("daskmetrics runs export demo"))
 @run_folder
-@click.option(
-    "--format",
-    "kind",
-    type=click.Choice(["mteb", "csv"]),
-    default="csv",
-    help="Layout of the scores.",
-)
-@path_option("--output", "[default: export-mteb or scores.csv in RUN]")
-def export(run: Path, kind: str, output: Path | None) -> None:
-    """Write the scores of RUN as CSV for `replay`, or as files of mteb.
+@path_option("--output", "[default: export-mteb in RUN]")
+def export(run: Path, output: Path | None) -> None:
+    """Write the scores of RUN as files of mteb.
 
-    The files are those of mteb's ResultCache, with one experiment per layer.
+    The files are those of mteb's ResultCache, with one experiment per layer. All numbers in one
+    table: `report --format csv`.
     """
     from daskmetrics.experiment import transfer
 
-    folder = RunFolder(run).must_exist()
-    if kind == "csv":
-        path = output or run / "scores.csv"
-        say(f"{transfer.to_csv(folder, path)} scores: {path}")
-        return
     path = output or run / "export-mteb"
-    written, others = transfer.to_mteb(folder, path)
+    written, others = transfer.to_mteb(RunFolder(run), path)
     say(f"{written} scores: {path}")
     if others:
-        say(f"{others} scores are of tasks that mteb does not have; --format csv exports them.")
+        say(f"{others} scores are of tasks that mteb does not have; report --format csv has them.")
 
 
 @runs.command("import-results", epilog=example("daskmetrics runs import-results results mine.yaml"))
@@ -446,8 +435,7 @@ def replay(
 ) -> Output:
     """Search the known SCORES, to see what a policy would have found and at what cost.
 
-    SCORES is a CSV file, the folder of a run, or a folder of mteb results. The searches run the
-    code of a live search.
+    SCORES is a CSV file or the folder of a run. The searches run the code of a live search.
     """
     from rich.console import Console
     from rich.progress import track

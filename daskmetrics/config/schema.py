@@ -24,7 +24,6 @@ from daskmetrics.config.section import (
     Seed,
     Size,
     Source,
-    matching,
 )
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.text import parse_duration
@@ -387,9 +386,6 @@ def _check_duration(text: str) -> str:
 
 Duration = Annotated[Line, AfterValidator(_check_duration)]
 Trackers = Annotated[tuple[Literal["mlflow", "wandb"], ...], WORD_AS_LIST]
-Keep = Annotated[
-    str, matching(r"best\([1-9]\d{0,3}\)", "best(N) with a number of checkpoints, such as best(3)")
-]
 
 
 class Watch(Section):
@@ -400,18 +396,6 @@ class Watch(Section):
         description="End when no new checkpoint appeared for this long. `none` does not end.",
         examples=["10m"],
     )
-    keep: Keep | None = Field(
-        None,
-        description="Name the other checkpoints as those that may be deleted; nothing is deleted.",
-        examples=["best(3)"],
-    )
-
-    @property
-    def kept(self) -> int | None:
-        """The number of checkpoints to keep; None to name none that may be deleted."""
-        if not self.keep:
-            return None
-        return int(re.sub(r"\D", "", self.keep))
 
 
 class Config(Section):
@@ -478,7 +462,7 @@ class Config(Section):
     watch: Watch = Field(
         Watch(),
         description="How a suite that grows is followed; for `daskmetrics watch`.",
-        examples=[{"keep": "best(3)"}],
+        examples=[{"until_idle": "10m"}],
     )
     log_to: Trackers = Field(
         (),

@@ -11,15 +11,14 @@ recommendation.
 | `_fresh` | finalists on items that were kept back from the search |
 | `_worker`, `_embeddings` | the functions that run on workers, and what they return |
 | `watch` | a run whose grid grows |
-| `_watch_rounds` | what each of its rounds finds: for the terminal, other programs, MLflow and W&B |
+| `_trackers` | scores in MLflow and W&B |
 | `watch_process` | a watch beside a training loop, and beside a `Trainer` |
 | `train` | what is trained by process groups: suites, and programs of the user's own |
 | `direct` | one model in this process: its vectors, metrics and scores |
-| `_open` | what a user calls a model, as an encoder |
 | `remaining` | what is left of a run: units, and scores of the search |
 | `prefetch` | downloads before a run, and what those beside it took |
 | `transfer` | export and import of scores |
-| `score_tables` | known scores from a file, results of mteb, or a run |
+| `score_tables` | known scores from a table or a run |
 | `maintenance` | verify, repair, retry and unlock a run |
 """
 

@@ -8,7 +8,7 @@ them are unbiased by it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,12 +28,8 @@ from daskmetrics.experiment.preparation import Experiment
 #: arms that are scored at most: the leader, arms that are within its error, and the default arm
 FINALISTS = 5
 RESERVED = 0.25  #: share of the budget that is reserved for them, unless two arms cost more
-TIED = (
-    2.0  #: standard errors of a paired difference, within which an arm counts as good as the leader
-)
-
-Scores = Mapping[Arm, Mapping[str, Scored]]
-"""Recorded scores by arm and task."""
+#: standard errors of a paired difference, within which an arm counts as good as the leader
+TIED = 2.0
 
 
 @dataclass(frozen=True)
@@ -110,17 +106,28 @@ def _dearest(fresh: Problem, arms: int) -> float:
 
 
 def finalists(
-    best: Recommendation, scores: Scores, fresh: Problem, remaining: float
+    best: Recommendation,
+    scores: Mapping[Arm, Mapping[str, Scored]],
+    fresh: Problem,
+    remaining: float,
 ) -> tuple[tuple[Arm, ...], float]:
     """The arms to score on fresh items, the recommended one first, and what they cost.
 
-    The others are the arms that the posterior cannot tell from it, most likely first; those that
+    ``scores`` are the recorded ones by arm and task. The others are the arms that the posterior cannot tell from it, most likely first; those that
     paired differences of the scores cannot tell from it; the runner-up if there are none; and the
     default arm. At least two arms are chosen, and as many others as the remaining cost allows.
     """
     tasks = np.flatnonzero(fresh.in_objective)
     named = [fresh.tasks[task] for task in tasks]
-    tied = [arm for arm in (*best.credible, *_tied(best.arm, scores, named)) if arm != best.arm]
+    leader = scores.get(best.arm, {})
+    behind: dict[Arm, float] = {}  # arms within `TIED` standard errors of the leader
+    for arm, by_task in scores.items():
+        if leader.keys() & by_task.keys() >= set(named):
+            mean = mean_difference([difference(leader[task], by_task[task]) for task in named])
+            if mean and mean.value <= TIED * mean.stderr:
+                behind[arm] = mean.value
+    ranked_arms = [*best.credible, *sorted(behind, key=behind.__getitem__)]
+    tied = [arm for arm in ranked_arms if arm != best.arm]
     tied = tied or [summary.arm for summary in best.top if summary.arm != best.arm][:1]
     ranked = dict.fromkeys([best.arm, *tied[:1], best.default.arm, *tied])
     costs = PaidCosts(fresh)
@@ -133,20 +140,6 @@ def finalists(
             for task in tasks:
                 costs.charge(row, int(task))
     return tuple(chosen), costs.spent
-
-
-def _tied(leader: Arm, scores: Scores, tasks: Sequence[str]) -> list[Arm]:
-    """Arms with all scores whose mean is within `TIED` standard errors of the leader's, best first."""
-    complete = {arm: by_task for arm, by_task in scores.items() if by_task.keys() >= set(tasks)}
-    leader_scores = complete.pop(leader, None)
-    if leader_scores is None:
-        return []
-    behind: dict[Arm, float] = {}
-    for arm, by_task in complete.items():
-        mean = mean_difference([difference(leader_scores[task], by_task[task]) for task in tasks])
-        if mean and mean.value <= TIED * mean.stderr:
-            behind[arm] = mean.value
-    return sorted(behind, key=behind.__getitem__)
 
 
 def units(

@@ -45,10 +45,9 @@ from daskmetrics.execution.journal import read
 from daskmetrics.experiment import _fresh as fresh
 from daskmetrics.experiment import maintenance as maintain
 from daskmetrics.experiment import measure as measure
-from daskmetrics.experiment import prefetch as prefetch
 from daskmetrics.experiment import search as search
 from daskmetrics.experiment import train as train
-from daskmetrics.experiment._watch_rounds import logged_scores, require_trackers
+from daskmetrics.experiment._trackers import logged_scores, require_trackers
 from daskmetrics.experiment._worker import record_text
 from daskmetrics.experiment.clients import require_workers
 from daskmetrics.experiment.preparation import VERSION, Experiment
@@ -370,8 +369,6 @@ class _RunDriver:
             self.display.message(
                 f"[yellow]{unit.name} was not measured: the training of its suite failed[/]"
             )
-        if text := prefetch.spared(self.journal.records()):
-            self.display.say(text)
 
     def _search(self, publisher: Publisher) -> None:
         experiment, config = self.experiment, self.experiment.config.search

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -101,11 +101,12 @@ def repair(folder: RunFolder) -> CheckResult:
 def check_files(folder: RunFolder, entries: Sequence[Event]) -> Iterator[Damage]:
     """The configuration and the prompts of a run, if they are not those that the journal names."""
     start, key = latest(entries, RunStarted), _prompts_key(entries)
-    if start and start.config and _text(folder.config) != _as_yaml(start.config):
+    config = _as_yaml(start.config) if start and start.config else None
+    if config and not _holds(folder.config, lambda text: text == config):
         yield store.Damage(
             store.DamageKind.FILE, folder.config.name, "it is not the configuration of the journal"
         )
-    if key and _digest(_text(folder.corpus)) != key:
+    if key and not _holds(folder.corpus, lambda text: digest(json.loads(text)) == key):
         yield store.Damage(
             store.DamageKind.FILE, folder.corpus.name, "it does not hold the prompts of the run"
         )
@@ -146,18 +147,12 @@ def _as_yaml(config: Plain) -> str:
     return yaml.safe_dump(dict(config), sort_keys=False)
 
 
-def _text(path: Path) -> str | None:
+def _holds(path: Path, expected: Callable[[str], bool]) -> bool:
+    """Whether the text of a file can be read and is what is expected."""
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
-
-
-def _digest(text: str | None) -> Key | None:
-    try:
-        return digest(json.loads(text or ""))
-    except (ValueError, TypeError):
-        return None
+        return expected(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def retry(folder: RunFolder, keys: Iterable[Key]) -> int:

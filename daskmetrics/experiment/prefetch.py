@@ -1,5 +1,5 @@
 """Downloads that a configuration needs: checkpoints and data sets that are not on this machine yet;
-and what the downloads of a run took.
+and the rate of those of a run.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskmetrics.checkpoints.hub import persist
+from daskmetrics.checkpoints.hub import client_errors, persist
 from daskmetrics.core.costs import DOWNLOAD_RATE
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.events import Record, measured
-from daskmetrics.core.results import Download
-from daskmetrics.core.text import size_text, unsigned
+from daskmetrics.core.text import unsigned
 from daskmetrics.experiment.preparation import Experiment
 from daskmetrics.tasks import Task
 from daskmetrics.tasks.mteb import MtebTask
@@ -43,9 +42,9 @@ class MissingFiles:
     def size(self) -> int | None:
         """Bytes to download; None if the hub does not report them."""
         try:
-            return sum(file.size or 0 for file in self.about())
-        # a proxy, a firewall or the client may raise anything when there is no network
-        except Exception:
+            with client_errors():
+                return sum(file.size or 0 for file in self.about())
+        except ConfigError:
             return None
 
 
@@ -147,27 +146,12 @@ def _data_files(task: MtebTask) -> Iterable[RepoSibling]:
     return info.siblings or ()
 
 
-def spared(records: Iterable[Record]) -> str | None:
-    """What was downloaded for measuring, in words; None if nothing was."""
-    downloads = _downloads_of(records)
-    if not downloads:
-        return None
-    size = size_text(sum(download.bytes for download in downloads))
-    waited = sum(download.waited for download in downloads)
-    return f"Downloaded {size}. Workers waited {waited:,.0f} s for downloads."
-
-
 def rate(records: Iterable[Record]) -> float:
     """Bytes per second of the recorded downloads, as a power of two so that equal networks decide
     alike.
     """
-    downloads = _downloads_of(records)
+    downloads = [result.download for _, result in measured(records) if result.download]
     seconds = sum(download.seconds for download in downloads)
     if not seconds:
         return DOWNLOAD_RATE
     return 2.0 ** round(math.log2(sum(download.bytes for download in downloads) / seconds))
-
-
-def _downloads_of(records: Iterable[Record]) -> list[Download]:
-    """The downloads of measured checkpoints."""
-    return [result.download for _, result in measured(records) if result.download]

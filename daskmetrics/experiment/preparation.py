@@ -127,15 +127,11 @@ class Experiment:
         return corpus.digest(self.prompts)
 
     @cached_property
-    def measuring_key(self) -> Key:
-        """Content key of everything that determines the metrics."""
-        return content_key("measuring", list(self.measure_keys.values()))
-
-    @cached_property
     def numbers_key(self) -> Key:
         """Content key of everything that determines metrics and scores."""
+        measuring = content_key("measuring", list(self.measure_keys.values()))
         return content_key(
-            "numbers", self.measuring_key, [task.key for task in self.tasks], self.config.seed
+            "numbers", measuring, [task.key for task in self.tasks], self.config.seed
         )
 
     @cached_property

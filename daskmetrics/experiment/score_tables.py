@@ -1,13 +1,11 @@
-"""Known scores from a table, a folder of mteb results or the folder of a run."""
+"""Known scores from a table or the folder of a run."""
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +20,6 @@ from daskmetrics.core.rows import check_names, read_rows
 from daskmetrics.core.serialization import readable
 from daskmetrics.execution.journal import read as read_journal
 from daskmetrics.tasks import mteb_results as results
-from daskmetrics.tasks import mteb_run as benchmark
-from daskmetrics.tasks.mteb import LAYER_BY_LAYER, MtebTask
-from daskmetrics.tasks.mteb_results import BenchmarkResult
 
 METRIC = "metric:"  #: prefix of the columns of metrics
 KNOWN = (
@@ -41,10 +36,6 @@ KNOWN = (
     "kind",
     "n",
     "encode_seconds",
-    "metric",
-    "value",
-    "norm",
-    "dataset",
     "split",
     "n_en",
     "n_subsets",
@@ -100,81 +91,41 @@ def published(path: str | Path) -> dict[Cell, KnownScore]:
     Columns of a table: ``split``, and ``n_en`` or ``n_subsets``.
     """
     path = Path(path)
+    if not path.is_file():
+        return {cell: KnownScore(score) for cell, score in read(path).cells().items()}
     scores: dict[Cell, KnownScore] = {}
-    if path.is_file():
-        for position, line, row in _score_rows(path):
-            with _errors_at(path, position):
-                subsets = int(line.get("n_en") or line.get("n_subsets") or 0)
-            if math.isfinite(row.score):
-                scores[Cell(row.arm, row.task)] = KnownScore(
-                    row.score, None, line.get("split", ""), subsets
-                )
-    elif not (path / "journal.jsonl").is_file():
-        for arm, result in _mteb_results(path):
-            scores[Cell(arm, result.task)] = KnownScore(math.nan, result.content)
-    if not scores:  # of a run; of another path, the error says what is missing
-        scores = {cell: KnownScore(score) for cell, score in read(path).cells().items()}
+    for position, line, row in _score_rows(path):
+        with _errors_at(path, position):
+            subsets = int(line.get("n_en") or line.get("n_subsets") or 0)
+        if math.isfinite(row.score):
+            known = KnownScore(row.score, None, line.get("split", ""), subsets)
+            scores[Cell(row.arm, row.task)] = known
     return scores
 
 
-def read(
-    path: str | Path | Sequence[str | Path],
-    models: Sequence[str] = (),
-    metrics: str | Path | Sequence[str | Path] | None = None,
-) -> ScoreTable:
-    """Read a table of known scores, or several as one.
+def read(path: str | Path, models: Sequence[str] = ()) -> ScoreTable:
+    """Read a table of known scores.
 
     Parameters
     ----------
-    path : str or Path, or a sequence of them
-        A table (CSV, TSV, JSON Lines, Parquet; also ``.csv.gz``), the folder of a run, or a folder
-        of mteb results; several are joined.
+    path : str or Path
+        A table (CSV, TSV, JSON Lines, Parquet; also ``.csv.gz``), or the folder of a run.
     models : sequence of str
         Models to keep; all by default.
-    metrics : str or Path, or a sequence of them, optional
-        Tables of label-free metrics, one value per line; see `read_metrics`. By default the metrics
-        of the table.
 
     Raises
     ------
     ConfigError
-        If a path contains no scores, a column is missing, or a model is not in the table.
+        If the path contains no scores, a column is missing, or a model is not in the table.
     DataError
         If a value cannot be read, or a cell has two different scores.
     """
-    sources = {source: _source(source) for source in _paths(path)}
-    metric_tables = [read_metrics(table) for table in _paths(metrics)]
-    if not metric_tables:
-        metric_tables = [by_arm for _, by_arm in sources.values()]
-    merged: dict[Arm, dict[str, float]] = {}
-    for arm, values in chain.from_iterable(by_arm.items() for by_arm in metric_tables):
-        merged.setdefault(arm, {}).update(values)
-    origin: dict[Cell, tuple[float, Path]] = {}
-    rows = []
-    for source, (source_rows, _) in sources.items():
-        for row in source_rows:
-            cell = Cell(row.arm, row.task)
-            score, earlier = origin.setdefault(cell, (row.score, source))
-            if earlier == source:
-                rows.append(row)
-            elif score != row.score:
-                raise DataError(
-                    f"{cell} has the score {score:g} in '{earlier}' and {row.score:g} in"
-                    f" '{source}'. Remove one of them, or give the model another name in one of the"
-                    " tables."
-                )
+    rows, metrics = _source(Path(path))
     models_of_rows = dict.fromkeys(row.arm.model for row in rows)
     for model in models:
         if model not in models_of_rows:
             raise unknown("model", model, models_of_rows)
-    return score_table((row for row in rows if not models or row.arm.model in models), merged)
-
-
-def _paths(given: str | Path | Sequence[str | Path] | None) -> list[Path]:
-    """One or several paths, each once."""
-    if isinstance(given, str | Path):
-        return [Path(given)]
-    return list(dict.fromkeys(map(Path, given or ())))
+    return score_table((row for row in rows if not models or row.arm.model in models), metrics)
 
 
 def _source(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
@@ -182,30 +133,46 @@ def _source(path: Path) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
     if (path / "journal.jsonl").is_file():
         with readable("The scores of the run", path):
             return _from_run(RunFolder(path))
-    metrics: dict[Arm, dict[str, float]] = {}
     if not path.is_file():
-        if rows := list(_from_mteb(path)):
-            return rows, metrics
         raise ConfigError(
-            f"No scores at '{path}': it is neither a table, nor the folder of a run, nor a folder"
-            " of mteb results (results/MODEL/REVISION/experiments/layer_N.../TASK.json)."
+            f"No scores at '{path}': it is neither a table nor the folder of a run. Results of mteb"
+            " are read into a run by: daskmetrics runs import-results"
         )
+    metrics: dict[Arm, dict[str, float]] = {}
     rows = []
     for position, line, row in _score_rows(path):
         of_arm = metrics.setdefault(row.arm, {})
         for name, text in line.items():
             if name.startswith(METRIC):
                 with _errors_at(path, position):
-                    of_arm |= _finite(name.removeprefix(METRIC), text)
+                    value = _number(text)
+                if math.isfinite(value):
+                    of_arm[name.removeprefix(METRIC)] = value
         if math.isfinite(row.score):
             rows.append(row)
     return rows, metrics
 
 
 def _score_rows(path: Path) -> Iterator[tuple[str, Mapping[str, str], ScoreRow]]:
-    """The position, the columns and the score of each row; a score is NaN where the table has none."""
+    """The position, the texts by column and the score of each row; a score is NaN where the table
+    has none. Columns of the published table have our names.
+    """
     seen: dict[Cell, tuple[str, float]] = {}
-    for position, line in _lines(path, ("layer", "task", "score")):
+    checked: set[tuple[str, ...]] = set()
+    for position, values in read_rows(path):
+        columns = tuple(values)
+        if columns not in checked:
+            check_names(path, [name for name in columns if not name.startswith(METRIC)], KNOWN)
+            checked.add(columns)
+        line = {name: "" if value is None else str(value) for name, value in values.items()}
+        for ours, theirs in ALIASES.items():
+            if ours not in line and theirs in line:
+                line[ours] = line.pop(theirs)
+        for column in ("layer", "task", "score"):
+            if column not in line:
+                raise ConfigError(
+                    f"'{path}' has no column '{column}'. Its columns: {', '.join(columns)}."
+                )
         with _errors_at(path, position):
             row = ScoreRow(
                 arm=_arm(line),
@@ -264,55 +231,6 @@ def _size(text: str) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _finite(name: str, text: str) -> dict[str, float]:
-    """A metric with its number, if it has one."""
-    value = _number(text)
-    return {name: value} if math.isfinite(value) else {}
-
-
-def read_metrics(path: str | Path) -> dict[Arm, dict[str, float]]:
-    """Label-free metrics by arm, from a CSV file with a value per line.
-
-    Columns: model (or family and size), revision, layer, metric, value, and optionally norm and
-    dataset, which become part of the metric's name. The published metrics of "Layer by Layer" have
-    this layout.
-    """
-    path = Path(path)
-    metrics: dict[Arm, dict[str, float]] = {}
-    for position, line in _lines(path, ("layer", "metric", "value")):
-        words = (line.get(column) for column in ("metric", "norm", "dataset", "split"))
-        with _errors_at(path, position):
-            arm, value = _arm(line), _finite(" ".join(filter(None, words)), line["value"])
-        if value:
-            metrics.setdefault(arm, {}).update(value)
-    return metrics
-
-
-def _lines(path: Path, needed: Iterable[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """The rows of a table as texts by column, with our names for the columns of the published
-    table.
-    """
-    checked: set[tuple[str, ...]] = set()
-    for position, row in read_rows(path):
-        columns = tuple(row)
-        if columns not in checked:
-            check_names(path, [name for name in columns if not name.startswith(METRIC)], KNOWN)
-            checked.add(columns)
-        names = {name: name for name in columns}
-        names |= {
-            theirs: ours for ours, theirs in ALIASES.items() if ours not in row and theirs in row
-        }
-        for column in needed:
-            if column not in names.values():
-                raise ConfigError(
-                    f"'{path}' has no column '{column}'. Its columns: {', '.join(names)}."
-                )
-        texts = {}
-        for name, value in row.items():
-            texts[names[name]] = "" if value is None else str(value)
-        yield position, texts
-
-
 def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, float]]]:
     """Scores and metrics of a run, with the latest score of each cell and models in the order of
     the run.
@@ -355,47 +273,3 @@ def _from_run(folder: RunFolder) -> tuple[list[ScoreRow], dict[Arm, dict[str, fl
         if layer_arm in metrics:  # readouts of a layer share its metrics
             metrics[row.arm] = metrics[layer_arm]
     return scores, metrics
-
-
-def _from_mteb(folder: Path) -> Iterator[ScoreRow]:
-    """The scores of each task over its default splits and subsets; a result that lacks one of them,
-    or whose score is not finite, is left out.
-    """
-    left_out = []
-    for arm, result in _mteb_results(folder):
-        task = result.task
-        try:
-            if task in LAYER_BY_LAYER or benchmark.declared(task):
-                selection = MtebTask(task).selection
-            else:
-                selection = results.usual(result.content)
-            score = results.mean(results.select(result.content, selection))
-        except DataError as error:
-            left_out.append(f"'{result.path}': {error}")
-            continue
-        seconds = result.content.get("evaluation_time")
-        kind = LAYER_BY_LAYER.get(task, "")
-        yield ScoreRow(arm, task, score, seconds=seconds and float(seconds), kind=kind)
-    if left_out:
-        warnings.warn(
-            f"{len(left_out)} results are left out; for example {left_out[0]}.", stacklevel=2
-        )
-
-
-def _mteb_results(folder: Path) -> Iterator[tuple[Arm, BenchmarkResult]]:
-    """Results as mteb 2.26 and later stores them: each layer is a separate experiment."""
-    origin: dict[Cell, Path] = {}
-    for path in results.result_files(folder):
-        result = results.read_result(path)
-        if result is None:
-            raise DataError(f"The layer of '{path.parent}' is unknown: its name has no 'layer_N'.")
-        arm = Arm(
-            result.model, result.revision, result.layer, str(result.settings.get("readout", ""))
-        )
-        earlier = origin.setdefault(Cell(arm, result.task), path)
-        if earlier != path:
-            raise DataError(
-                f"{arm} has two scores of {result.task}: '{earlier}' and '{path}'. Remove one of"
-                " them."
-            )
-        yield arm, result

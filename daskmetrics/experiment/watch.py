@@ -8,6 +8,7 @@ recorded, and one cluster.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -15,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from types import FrameType
@@ -24,14 +25,25 @@ from typing import Any
 from distributed import Client
 
 from daskmetrics import metrics, tasks
+from daskmetrics.bandit import Outcome
+from daskmetrics.bandit.recommend import rise_forecast
 from daskmetrics.checkpoints import rolling
 from daskmetrics.checkpoints.arrivals import AT_REST, Arrivals, Follower
 from daskmetrics.config import Config
-from daskmetrics.core.errors import DaskmetricsError
-from daskmetrics.core.events import RunStarted, SearchEnded, is_finished, latest, measures_nothing
+from daskmetrics.core.errors import DaskmetricsError, room_for
+from daskmetrics.core.events import (
+    RunStarted,
+    SearchEnded,
+    is_finished,
+    latest,
+    measured,
+    measures_nothing,
+    scored,
+)
 from daskmetrics.core.files import RunFolder, private
 from daskmetrics.core.machine import workers
-from daskmetrics.core.names import Cell, Checkpoint
+from daskmetrics.core.names import Cell, Checkpoint, training_order
+from daskmetrics.core.outcomes import mean_score
 from daskmetrics.core.results import Scored
 from daskmetrics.core.text import duration, parse_duration, plural
 from daskmetrics.execution import Journal, Record
@@ -39,14 +51,7 @@ from daskmetrics.execution.display import Display
 from daskmetrics.execution.stopping import SIGNALS
 from daskmetrics.experiment import train as training
 from daskmetrics.experiment._run import continue_run, require_inputs, started
-from daskmetrics.experiment._watch_rounds import (
-    Log,
-    WatchLog,
-    numbers_of,
-    require_trackers,
-    round_fields,
-    trackers,
-)
+from daskmetrics.experiment._trackers import Log, require_trackers, trackers
 from daskmetrics.experiment.preparation import Experiment, prepare
 from daskmetrics.training.ddp.ranks import Program
 
@@ -54,6 +59,9 @@ from daskmetrics.training.ddp.ranks import Program
 UNFINISHED = 30.0
 POLL = 5.0  # seconds between two looks at the folders
 SETTLE = 3.0  # seconds for which the files of a checkpoint must not have changed
+RISE = 0.01  # the rise of the score that would matter, as a share of the best score
+AHEAD = 3  # future checkpoints for which a rise is predicted
+STOPPED = 0.1  # the score has stopped rising if the probability of such a rise is below this
 
 
 def watch(
@@ -133,7 +141,7 @@ def _noted_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _ending(program: Program) -> dict[str, Any]:
+def _ending(program: Program) -> dict[str, object]:
     """The fields of the event that a program has ended well."""
     return {"model": program.name, "command": list(program.words), "ranks": program.ranks}
 
@@ -180,14 +188,6 @@ class _Watcher:
             training.ProgramsBeside(self.client, tuple(programs.values()), self.display)
         )
 
-    def _training_ended(self, arrivals: Arrivals) -> bool:
-        """Whether no checkpoint follows."""
-        if self.training is None:
-            return arrivals.finished
-        for name in self.training.finished:
-            self.log.write("trained", **_ending(self.programs[name]))
-        return self.training.has_ended
-
     def follow(self, on_round: Callable[[], object], signals: Sequence[int]) -> str:
         """Look, and begin a round where something is new, until there is a reason to end; returns
         the reason.
@@ -230,7 +230,11 @@ class _Watcher:
         if AT_REST in reasons:
             return ""  # it is complete in a moment
         idle = looked - max(self.active, arrivals.changed)
-        finished = self._training_ended(arrivals)
+        finished = arrivals.finished  # no checkpoint follows
+        if self.training:
+            for name in self.training.finished:
+                self.log.write("trained", **_ending(self.programs[name]))
+            finished = self.training.has_ended
         if finished and not reasons:
             return "the training has finished"
         if finished and idle > UNFINISHED:
@@ -329,11 +333,141 @@ class _Watcher:
         if not self.log.write("updated", key=experiment.key, **fields):
             return
         best, rise = fields["best"], fields["rise"] or {}
+        numbers = {
+            "checkpoints": checkpoints,
+            "cells": ended.cells,
+            "best_step": best["step"],
+            "best_layer": best["layer"],
+            "best_score": best["score"],
+            "best_stderr": best["stderr"],
+            "rise_probability": rise.get("probability"),
+        }
         step = max(checkpoint.step or 0 for checkpoint in experiment.checkpoints)
-        self.track(step, numbers_of(fields))
+        self.track(step, {name: float(x) for name, x in numbers.items() if x is not None})
         if (before.get("best") or {}).get("arm") != best["arm"]:
             location = dict(ended.location)
             self.log.write("best", checkpoints=checkpoints, **best, location=location)
         if rise.get("stopped") and not (before.get("rise") or {}).get("stopped"):
             self.log.write("plateau", checkpoints=checkpoints, arm=best["arm"], **rise)
         self.display.say(fields["text"])
+
+
+def round_fields(
+    experiment: Experiment, records: Sequence[Record], ended: SearchEnded
+) -> dict[str, Any]:
+    """What a round found, as the fields of its event ``updated``; docs/watch.md names them."""
+    best, checkpoints = ended.best_arm, len(experiment.checkpoints)
+    counted = {task: weight for task, weight in experiment.task_weights.items() if weight > 0}
+    best_scores = {task: Scored(**score) for task, score in ended.best["scores"].items()}
+    score, stderr = mean_score(best_scores, counted) or (None, None)
+    text = f"{best} is the best of {plural(checkpoints, 'checkpoint')}"
+    if score is not None:
+        text += f", {score:.3f} ± {stderr:.3f}"
+    text += "."
+    # also with the checkpoints that were measured and deleted since
+    revisions = {suite.model: set(suite.revisions) for suite in experiment.suites}
+    for record, _ in measured(records):
+        checkpoint = Checkpoint.parse(record.name)
+        revisions.get(checkpoint.model, set()).add(checkpoint.revision)
+    forecast = rise_forecast(
+        [
+            replace(suite, revisions=training_order(revisions[suite.model]))
+            for suite in experiment.suites
+        ],
+        {
+            Cell.parse(record.name): Outcome(result.score, result.stderr)
+            for record, result in scored(records)
+        },
+        best,
+        tasks=experiment.task_weights,
+        kinds=experiment.kinds,
+        reward=experiment.config.search.reward,
+        share=RISE,
+        ahead=AHEAD,
+        seed=experiment.config.seed,
+    )
+    rise: dict[str, Any] | None = None
+    if forecast:
+        rise = {
+            "layer": best.layer,
+            "probability": round(forecast.probability, 4),
+            "more_than": forecast.more_than,
+            "steps": list(forecast.steps),
+            "stopped": forecast.probability < STOPPED,
+        }
+        state = "has stopped rising" if rise["stopped"] else "may still rise"
+        text += (
+            f" Layer {best.layer} {state}: by step {forecast.steps[-1]:,} it rises by more than "
+            f"{100 * RISE:g} % with probability {forecast.probability:.2f}."
+        )
+    return {
+        "checkpoints": checkpoints,
+        "cells": ended.cells,
+        "best": {
+            "arm": str(best),
+            "checkpoint": str(best.checkpoint),
+            "step": best.checkpoint.step,
+            "layer": best.layer,
+            "score": score,
+            "stderr": stderr,
+        },
+        "rise": rise,
+        "text": text,
+    }
+
+
+class WatchLog:
+    """A file of events that only grows; docs/watch.md lists the events and their fields.
+
+    An event is one write of one line, so that a reader never sees half of one that was committed.
+    An event that the file has already, but for its time, is not written again: a watch that was
+    killed writes what is missing when it goes on.
+
+    >>> import tempfile
+    >>> with WatchLog(Path(tempfile.mkdtemp()) / "events.jsonl") as log:
+    ...     log.write("measured", checkpoint="out@step8"), log.write("measured", checkpoint="out@step8")
+    (True, False)
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        complete, _, torn = path.read_bytes().rpartition(b"\n")
+        if torn:  # a killed writer leaves half a line
+            os.ftruncate(self._file, len(complete) + bool(complete))
+        events = [json.loads(line) for line in complete.splitlines()]
+        self._written = set(map(_content, events))
+        # of each kind
+        self.latest: dict[str, dict[str, Any]] = {event["event"]: event for event in events}
+
+    def write(self, event: str, **fields: Any) -> bool:
+        """Append an event with the present time, unless the file has it; returns whether it was
+        new.
+        """
+        content = _content({"event": event, **fields})
+        if content in self._written:
+            return False
+        line = json.dumps(
+            {"event": event, "at": round(time.time(), 3), **fields}, separators=(",", ":")
+        )
+        with room_for(f"the events '{self.path}'"):
+            os.write(self._file, f"{line}\n".encode())
+        self._written.add(content)
+        self.latest[event] = {"event": event, **fields}
+        return True
+
+    def has(self, event: str, **fields: Any) -> bool:
+        """Whether the file has this event, at any time."""
+        return _content({"event": event, **fields}) in self._written
+
+    def __enter__(self) -> WatchLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+
+def _content(event: Mapping[str, Any]) -> str:
+    return json.dumps(
+        {name: value for name, value in event.items() if name != "at"}, sort_keys=True
+    )

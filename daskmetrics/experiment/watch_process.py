@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ from daskmetrics.checkpoints.arrivals import FINISHED
 from daskmetrics.config import Config
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.files import RunFolder, atomic_write
-from daskmetrics.core.names import step_of
-from daskmetrics.core.text import listed
 from daskmetrics.execution.journal import holder
 from daskmetrics.experiment._arguments import configured
 
@@ -53,9 +50,8 @@ class BackgroundWatch:
     >>> watching = dm.watch(models=["./out"], tasks=["file:reviews.csv"], background=True)  # doctest: +SKIP
     >>> for step in range(0, 10_000, 500):  # doctest: +SKIP
     ...     train(steps=500)
-    ...     model.save_pretrained(f"fast-disk/{step}")
-    ...     tokenizer.save_pretrained(f"fast-disk/{step}")
-    ...     watching.saved(f"fast-disk/{step}", step)  # returns at once
+    ...     model.save_pretrained(f"out/step{step}")
+    ...     tokenizer.save_pretrained(f"out/step{step}")
     >>> watching.finish()  # doctest: +SKIP
     >>> watching.wait()  # doctest: +SKIP
     """
@@ -70,9 +66,8 @@ class BackgroundWatch:
             for source in self._sources:
                 # so that it is a folder and not an id of the hub
                 source.mkdir(parents=True, exist_ok=True)
-            written = atomic_write(
-                folder.path / "watch.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False)
-            )
+            text = yaml.safe_dump(config.as_dict(), sort_keys=False)
+            written = atomic_write(folder.path / "watch.yaml", text)
             # -P: a module of the working folder must not replace one of Python's own
             command = [sys.executable, "-P", "-m", "daskmetrics", "watch", str(written)]
             environment = {
@@ -88,54 +83,12 @@ class BackgroundWatch:
                     start_new_session=True,
                 )
 
-    def __repr__(self) -> str:
-        return f"<BackgroundWatch {self.folder}: {'running' if self.running else 'ended'}>"
-
     @property
     def running(self) -> bool:
         """Whether it goes on, in the process that this object has started or in an earlier one."""
         if self._process is not None:
             return self._process.poll() is None
         return holder(RunFolder(self.folder).lock) is not None
-
-    def saved(self, checkpoint: str | Path, step: int | None = None) -> None:
-        """Hand a saved checkpoint over; it is not copied, and the call returns at once.
-
-        A folder inside the one that is followed, with the step in its name, is found without this
-        call.
-
-        Parameters
-        ----------
-        checkpoint : str or Path
-            Its folder, in the form of ``save_pretrained``, with the tokenizer.
-        step : int, optional
-            By default the one in its name, as in ``step500`` and ``checkpoint-500``.
-
-        Raises
-        ------
-        ConfigError
-            If it is no folder or has no step, if the watch follows several suites, or if another
-            checkpoint of this step was handed over.
-        """
-        path = Path(checkpoint).resolve()
-        if step is None:
-            step = step_of(path.name)
-        if len(self._sources) > 1:
-            raise ConfigError(
-                f"The watch follows {listed(list(map(str, self._sources)))}: save into one of them."
-            )
-        if not path.is_dir():
-            raise ConfigError(f"'{checkpoint}' is no folder.")
-        if step is None:
-            raise ConfigError(f"'{checkpoint}' has no step in its name: pass step=...")
-        source = self._sources[0].resolve()
-        if path.parent == source and step_of(path.name) == step:
-            return
-        link = source / f"step{step}"
-        with suppress(FileExistsError):
-            link.symlink_to(path, target_is_directory=True)
-        if link.resolve() != path:
-            raise ConfigError(f"'{link}' is another checkpoint of step {step} than '{checkpoint}'.")
 
     def finish(self) -> None:
         """Say that no checkpoint follows: the watch ends once all are measured and scored."""
@@ -205,8 +158,8 @@ class WatchCallback:
     wait : bool
         Whether the end of the training waits until all checkpoints are scored.
     **arguments
-        As in `daskmetrics.watch`, such as ``tasks``, ``budget`` or ``watch={"keep": "best(3)"}``;
-        not ``models``, which is the trainer's ``output_dir``.
+        As in `daskmetrics.watch`, such as ``tasks`` or ``budget``; not ``models``, which is the
+        trainer's ``output_dir``.
 
     Attributes
     ----------

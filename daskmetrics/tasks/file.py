@@ -5,17 +5,16 @@ The columns decide what kind of task it is: a text and a label make a classifica
 a label or a grade are pairs, a query and a document are a retrieval. The file is read and checked
 when the task is resolved: an error where a score would say nothing, else warnings.
 
-Formats are CSV and TSV with a header, JSON Lines, Parquet, a folder with one sub-folder of text
-files per class, and a folder in the layout of BEIR (``corpus.jsonl``, ``queries.jsonl``,
-``qrels.tsv``).
+Formats are CSV and TSV with a header, JSON Lines, Parquet, and a folder with one sub-folder of text
+files per class.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import chain, combinations
 from pathlib import Path
@@ -78,10 +77,6 @@ _SHOWN = 40  # characters of a text in a message
 #: texts per label on average, below which the labels may be another column's
 _FEW = 2 * probes.FOLDS
 
-#: Files of a BEIR folder. Its rows: one for each judgement, and one without a query for each
-#: document without one.
-_BEIR = ("corpus.jsonl", "queries.jsonl")
-
 
 @dataclass(frozen=True)
 class FileTask(ExampleTask):
@@ -105,9 +100,7 @@ class FileTask(ExampleTask):
 
     def whole(self) -> Examples:
         """The content of the file; an error if it has changed since the task was resolved."""
-        return self.held or _read_examples(
-            self.path, self.kind, self.columns, self.drop, self.content
-        )
+        return self.held or _read_examples(replace(self, portion=None))
 
 
 def file_task(path: str, options: Mapping[str, str]) -> FileTask:
@@ -166,8 +159,7 @@ def table_task(
             raise unknown("rows to drop", rows_dropped, _DROPS)
     frame = _frame(path, rows)
     columns = _columns(path, frame, options)
-    named = options.keys() & ROLES
-    kind = _kind(path, frame, options.get("kind"), columns, named)
+    kind = _kind(path, frame, options, columns)
     if kind == "retrieval" and "relevance" not in columns:
         check_names(path, frame.columns, ROLES["relevance"])
     probe = options.get("probe", probes.DEFAULT)
@@ -182,6 +174,7 @@ def table_task(
     used = {role: column for role, column in columns.items() if role in roles}
     table = _Table(path, frame, used, drop)
     examples = _EXAMPLES[kind](table)
+    _examine(table, kind)
     if options:
         name += f"({', '.join(map('='.join, options.items()))})"
     question = _QUESTIONS[kind].format(
@@ -200,25 +193,20 @@ def table_task(
         probe=probe,
         content=_content_key(examples),
         description=question,
-        warnings=tuple(_warnings(table, kind)),
+        warnings=tuple(table.warnings),
         held=examples if in_memory else None,
     )
 
 
 @cache
-def _read_examples(
-    path: str,
-    kind: str,
-    columns: tuple[tuple[str, str], ...],
-    drop: tuple[str, ...],
-    content: Key,
-) -> Examples:
+def _read_examples(task: FileTask) -> Examples:
     """Read the examples of a file, once per process; its content must have the same key as when it
     was resolved.
     """
-    table = _Table(Path(path), _frame(Path(path), _read(Path(path))), dict(columns), drop)
-    examples = _EXAMPLES[kind](table)
-    if _content_key(examples) != content:
+    path = Path(task.path)
+    table = _Table(path, _frame(path, _read(path)), dict(task.columns), task.drop)
+    examples = _EXAMPLES[task.kind](table)
+    if _content_key(examples) != task.content:
         raise DataError(
             f"'{path}' has changed since the run began. Restore it, or start a new run."
         )
@@ -234,47 +222,19 @@ def _content_key(examples: Examples) -> Key:
 
 def _read(path: Path) -> list[PlacedRow]:
     """The rows of a file or folder; errors name the line where it is known."""
-    if (path / _BEIR[0]).is_file():
-        rows = list(_beir(path))
-    elif path.is_dir():
-        rows = list(_classes(path))
+    rows: list[PlacedRow] = []
+    if path.is_dir():
+        for file in sorted(path.glob("*/*.txt")):
+            row = {"text": read_text(file), "label": file.parent.name}
+            rows.append((str(file.relative_to(path)), row))
     else:
-        rows = list(read_rows(path))
+        rows += read_rows(path)
     if not rows:
         raise ConfigError(
             f"'{path}' has no rows. It needs a header and rows, or one folder of text files per"
             " class."
         )
     return rows
-
-
-def _classes(folder: Path) -> Iterator[PlacedRow]:
-    """The text files of each sub-folder; the name of the sub-folder is the class."""
-    for path in sorted(folder.glob("*/*.txt")):
-        yield str(path.relative_to(folder)), {"text": read_text(path), "label": path.parent.name}
-
-
-def _beir(folder: Path) -> Iterator[PlacedRow]:
-    documents: dict[str, str] = {}  # texts by their ids, as are the queries
-    queries: dict[str, str] = {}
-    for name, texts in zip(_BEIR, (documents, queries), strict=True):
-        for position, row in read_rows(folder / name):
-            if "_id" not in row:
-                raise ConfigError(f"'{folder / name}', {position} has no '_id'.")
-            texts[str(row["_id"])] = f"{row.get('title') or ''} {row.get('text') or ''}".strip()
-    usual = folder / "qrels.tsv"
-    qrels = next(filter(Path.is_file, (usual, *sorted(folder.glob("qrels/*.tsv")))), usual)
-    unjudged = dict(documents)
-    for position, row in read_rows(qrels):
-        query, document = str(row.get("query-id")), str(row.get("corpus-id"))
-        for identity, texts, name in ((document, documents, _BEIR[0]), (query, queries, _BEIR[1])):
-            if identity not in texts:
-                raise ConfigError(f"'{qrels}', {position}: no _id of {name} is '{identity}'.")
-        unjudged.pop(document, None)
-        judged = {"query": queries[query], "document": documents[document]}
-        yield position, {**judged, "relevance": row.get("score")}
-    for identity, text in unjudged.items():
-        yield f"document {identity}", {"document": text}
 
 
 def _frame(path: Path, placed_rows: Iterable[PlacedRow]) -> pd.DataFrame:
@@ -311,32 +271,22 @@ def _columns(path: Path, frame: pd.DataFrame, options: Mapping[str, str]) -> dic
 
 
 def _kind(
-    path: Path,
-    frame: pd.DataFrame,
-    requested: str | None,
-    columns: Mapping[str, str],
-    named: Set[str],
+    path: Path, frame: pd.DataFrame, options: Mapping[str, str], columns: Mapping[str, str]
 ) -> str:
     """The requested kind, or the first whose columns all exist; if there is one, the first that has
     all the roles that were named.
     """
+    requested = options.get("kind")
     if requested is not None and requested not in REQUIRED:
         raise unknown("kind of task", requested, REQUIRED)
     kinds = [kind for kind in REQUIRED if kind != "clustering"]
     if requested:
         kinds = [requested]
     fitting = [kind for kind in kinds if columns.keys() >= set(REQUIRED[kind])]
+    named = options.keys() & ROLES
     fitting = [kind for kind in fitting if named <= set(REQUIRED[kind])] or fitting
     if not fitting:
-        example = f"{REQUIRED[kinds[-1]][-1]}=COLUMN"
-        if requested in (None, "classification"):
-            example = _proposed(frame)
-        required = "; ".join(f"{kind}: {', '.join(REQUIRED[kind])}" for kind in kinds)
-        raise ConfigError(
-            f"'{path}' has the columns {', '.join(frame.columns)}, which fit no kind of task."
-            f" Required columns: {required}. Name the columns, for instance:"
-            f" file:{path.name}({example})"
-        )
+        raise _unfit(path, frame, kinds)
     if fitting[0] == "reranking" and not requested:
         # candidates of relevance 0 make a reranking; a row without a query, or none that is not
         # relevant, says that each document is a candidate of all queries
@@ -346,17 +296,24 @@ def _kind(
     return fitting[0]
 
 
-def _proposed(frame: pd.DataFrame) -> str:
-    """What may be the columns of texts and labels: the longest values, and the fewest different
-    ones.
+def _unfit(path: Path, frame: pd.DataFrame, kinds: Sequence[str]) -> ConfigError:
+    """The error of columns that fit none of these kinds. It proposes columns of texts and labels:
+    the longest values, and the fewest different ones.
     """
-    values = frame.astype(str)
-    text = values.apply(lambda column: column.str.len().mean()).idxmax()
-    distinct = values.drop(columns=text).nunique()
-    several = distinct[distinct > 1]
-    if several.empty:
-        return f"text={text}, label=COLUMN"
-    return f"text={text}, label={several.idxmin()}"
+    example = f"{REQUIRED[kinds[-1]][-1]}=COLUMN"
+    if "classification" in kinds:
+        values = frame.astype(str)
+        text = values.apply(lambda column: column.str.len().mean()).idxmax()
+        distinct = values.drop(columns=text).nunique()
+        several = distinct[distinct > 1]
+        label = "COLUMN" if several.empty else several.idxmin()
+        example = f"text={text}, label={label}"
+    required = "; ".join(f"{kind}: {', '.join(REQUIRED[kind])}" for kind in kinds)
+    return ConfigError(
+        f"'{path}' has the columns {', '.join(frame.columns)}, which fit no kind of task."
+        f" Required columns: {required}. Name the columns, for instance:"
+        f" file:{path.name}({example})"
+    )
 
 
 # from rows to examples
@@ -373,7 +330,7 @@ class _Table:
         drop: Sequence[str] = (),
     ) -> None:
         self.path, self.columns, self.drop = path, columns, drop
-        self.left_out: list[str] = []
+        self.warnings: list[str] = []
         self.rows = frame[list(columns.values())].set_axis(list(columns), axis=1)
         for role in self.rows.columns.difference([*_TEXTS]):
             self.rows[role] = pd.array([_reading(value) for value in self.rows[role]], dtype=object)
@@ -386,12 +343,12 @@ class _Table:
         """Leave out some of the rows; an error if none is left."""
         if not rows.any():
             return
-        self.left_out.append(
+        self.warnings.append(
             f"{rows.sum():,} of {plural(len(rows), 'row')} {reason} are left out (the first: "
             f"{rows.idxmax()})."
         )
         if rows.all():
-            raise self.error(f" has no row left: {self.left_out[-1]}")
+            raise self.error(f" has no row left: {self.warnings[-1]}")
         self.rows = self.rows[~rows]
 
     def error(self, problem: str) -> ConfigError:
@@ -496,24 +453,7 @@ def _graded(table: _Table, unit: str, fewest: int) -> Examples:
     return Examples(table.pairs(), grades)
 
 
-def _retrieval(table: _Table) -> Examples:
-    examples = _judged(table)
-    if len(examples.texts) - examples.queries < 2:
-        raise table.error(" has only one document; a retrieval needs at least two.")
-    return examples
-
-
-def _reranking(table: _Table) -> Examples:
-    examples = _judged(table)
-    if all(relevance > 0 for _, _, relevance in examples.judgements):
-        raise table.error(
-            " has no candidate of relevance 0, so every order is equally good. Use kind=retrieval"
-            " instead."
-        )
-    return examples
-
-
-def _judged(table: _Table) -> Examples:
+def _judged(table: _Table, kind: str) -> Examples:
     """Queries, documents and judgements; each query has a relevant document."""
     candidates = dict.fromkeys(table.texts(table.rows["document"]))
     documents = {text: i for i, text in enumerate(candidates)}
@@ -521,6 +461,8 @@ def _judged(table: _Table) -> Examples:
     judged = table.rows[[query not in (None, "") for query in table.rows["query"]]]
     if judged.empty:
         raise table.error(" has no query; each row needs a query and a document.")
+    if kind == "retrieval" and len(documents) < 2:
+        raise table.error(" has only one document; a retrieval needs at least two.")
     texts = table.texts(judged["query"])
     relevances = (1.0,) * len(judged)
     if "relevance" in judged:
@@ -534,6 +476,11 @@ def _judged(table: _Table) -> Examples:
     by_pair: dict[tuple[int, int], float] = {}
     for query, document, relevance in zip(texts, judged["document"], relevances, strict=True):
         by_pair[queries[query], documents[document]] = relevance
+    if kind == "reranking" and all(by_pair.values()):
+        raise table.error(
+            " has no candidate of relevance 0, so every order is equally good. Use kind=retrieval"
+            " instead."
+        )
     answered = {query for (query, _), relevance in by_pair.items() if relevance > 0}
     for query, number in queries.items():
         if number not in answered:
@@ -551,8 +498,8 @@ _EXAMPLES: Mapping[str, Callable[[_Table], Examples]] = {
     "pair_classification": _pairs,
     "sts": partial(_graded, unit="pair", fewest=4),
     "regression": partial(_graded, unit="text", fewest=10),
-    "retrieval": _retrieval,
-    "reranking": _reranking,
+    "retrieval": partial(_judged, kind="retrieval"),
+    "reranking": partial(_judged, kind="reranking"),
 }
 
 
@@ -568,8 +515,8 @@ _CONTRADICTIONS = (  # the texts that are equal, the role whose values differ, w
 )
 
 
-def _warnings(table: _Table, kind: str) -> Iterator[str]:
-    """Warnings about the rows of a task of this kind; each names an example.
+def _examine(table: _Table, kind: str) -> None:
+    """Warn of rows of a task of this kind; each warning names an example.
 
     Raises
     ------
@@ -582,23 +529,30 @@ def _warnings(table: _Table, kind: str) -> Iterator[str]:
         lambda value: " ".join(str("" if value is None else value).split()).casefold()
     )
     _check_columns(table, rows)
-    yield from table.left_out
-    yield from _near_empty(table)
-    yield from _skewed(table)
+    _check_texts(table)
+    for role in rows.columns.intersection(["label", "grade"]):
+        counts = table.rows[role].value_counts()
+        if counts.iloc[0] > _MOST * len(rows):
+            table.warnings.append(
+                f"{counts.iloc[0]:,} of {plural(len(rows), 'row')} have the same"
+                f" '{table.columns[role]}', {counts.index[0]}: the score says little about the"
+                " others."
+            )
     if "label" in rows and "text" in rows:
         rows["label"] = table.rows["label"].astype(str).str.strip()
-        yield from _label_warnings(table, rows, kind)
-        yield from _similar_labels(table)
+        _check_labels(table, rows, kind)
     elif "first" in rows:
         texts = rows[["first", "second"]]
         rows = rows.assign(first=texts.min(axis=1), second=texts.max(axis=1))
     elif "query" in rows:
         rows = rows[rows["query"] != ""]
         if rows["query"].nunique() == 1:
-            yield "There is only one query: its score has no error, and differences say nothing."
+            table.warnings.append(
+                "There is only one query: its score has no error, and differences say nothing."
+            )
     for columns, role, unit, effect in _CONTRADICTIONS:
         if {*columns, role} <= set(rows.columns):
-            yield from _contradictions(table, rows, columns, role, unit, effect)
+            _check_contradictions(table, rows, columns, role, unit, effect)
 
 
 def _check_columns(table: _Table, rows: pd.DataFrame) -> None:
@@ -624,8 +578,8 @@ def _check_columns(table: _Table, rows: pd.DataFrame) -> None:
             )
 
 
-def _near_empty(table: _Table) -> Iterator[str]:
-    """A warning for each column that has texts without content."""
+def _check_texts(table: _Table) -> None:
+    """Warn of each column that has texts without content."""
     for role in table.rows.columns.intersection([*_TEXTS]):
         column = table.columns[role]
         texts = table.rows[role].map(lambda value: str(value or ""))
@@ -639,34 +593,10 @@ def _near_empty(table: _Table) -> Iterator[str]:
                 f": no text of the column '{column}' has a letter or digit and is longer than one "
                 f"character ({example}). Name the right column: {role}=COLUMN"
             )
-        yield (
+        table.warnings.append(
             f"{len(empty):,} of {plural(len(texts), 'text')} of the column '{column}' are one "
             f"character or have no letter and no digit ({example}); their vectors say little."
         )
-
-
-def _skewed(table: _Table) -> Iterator[str]:
-    """A warning if almost all labels or grades are equal."""
-    for role in table.rows.columns.intersection(["label", "grade"]):
-        counts = table.rows[role].value_counts()
-        if counts.iloc[0] > _MOST * len(table.rows):
-            yield (
-                f"{counts.iloc[0]:,} of {plural(len(table.rows), 'row')} have the same"
-                f" '{table.columns[role]}', {counts.index[0]}: the score says little about the"
-                " others."
-            )
-
-
-def _similar_labels(table: _Table) -> Iterator[str]:
-    """A warning for labels that differ in their writing alone, which are different labels."""
-    counts = table.rows["label"].value_counts(sort=False)
-    for _, labels in counts.groupby(counts.index.map(_writing), sort=False):
-        if len(labels) > 1:
-            listing = " and ".join(f"{label!a} ({count:,})" for label, count in labels.items())
-            yield (
-                f"'{table.columns['label']}' has labels that differ in their writing alone: "
-                f"{listing}. They count as different labels; write them alike if they are one."
-            )
 
 
 def _writing(label: str) -> str:
@@ -681,11 +611,14 @@ def _writing(label: str) -> str:
     return text
 
 
-def _label_warnings(table: _Table, rows: pd.DataFrame, kind: str) -> Iterator[str]:
-    labels = rows["label"].nunique()
+def _check_labels(table: _Table, rows: pd.DataFrame, kind: str) -> None:
+    """Warn of many labels, of copies, and of labels that differ in their writing alone, which are
+    different labels.
+    """
+    column, labels = table.columns["label"], rows["label"].nunique()
     if len(rows) < _FEW * labels:
-        yield (
-            f"'{table.columns['label']}' has {labels:,} labels for {plural(len(rows), 'text')}, "
+        table.warnings.append(
+            f"'{column}' has {labels:,} labels for {plural(len(rows), 'text')}, "
             f"fewer than {_FEW} texts each on average. Is it the right column?"
         )
     texts = rows.groupby("text", sort=False)["label"]
@@ -696,17 +629,25 @@ def _label_warnings(table: _Table, rows: pd.DataFrame, kind: str) -> Iterator[st
         harm = "count"
         if kind == "classification":
             harm = "are in training and test folds at once, which raises the score"
-        yield (
+        table.warnings.append(
             f"{plural(copies['text'].nunique(), 'text')} with one label in several rows, "
             f"{len(copies):,} rows in all ({places}: {text[:_SHOWN]!r}): copies {harm}. Remove the "
             "copies."
         )
+    counts = table.rows["label"].value_counts(sort=False)
+    for _, alike in counts.groupby(counts.index.map(_writing), sort=False):
+        if len(alike) > 1:
+            listing = " and ".join(f"{label!a} ({count:,})" for label, count in alike.items())
+            table.warnings.append(
+                f"'{column}' has labels that differ in their writing alone: {listing}. They count"
+                " as different labels; write them alike if they are one."
+            )
 
 
-def _contradictions(
+def _check_contradictions(
     table: _Table, rows: pd.DataFrame, texts: list[str], role: str, unit: str, effect: str
-) -> Iterator[str]:
-    """A warning where rows with equal texts have different values of a role."""
+) -> None:
+    """Warn where rows with equal texts have different values of a role."""
     contradictory = rows[rows.groupby(texts)[role].transform("nunique") > 1]
     if contradictory.empty:
         return
@@ -714,7 +655,7 @@ def _contradictions(
     example = contradictory.iloc[0]
     equal_texts = contradictory[(contradictory[texts] == example[texts]).all(axis=1)]
     other = equal_texts[equal_texts[role] != example[role]].iloc[0]
-    yield (
+    table.warnings.append(
         f"{plural(count, unit)} with different values of '{table.columns[role]}' in several rows "
         f"({example.name} has {example[role]}, {other.name} has {other[role]}: "
         f"{example[texts[0]][:_SHOWN]!r}){effect}."

@@ -220,7 +220,7 @@ class MtebTask:
         )
         content = json.loads(result.model_dump_json())
         scored = observer.scored_units(self.kind)
-        score = results.score(results.reduce(content), self.kind, scored)
+        score = results.score(content, self.kind, scored)
         draws = []
         if self.kind == "clustering":
             draws = results.draws(content)

@@ -18,14 +18,13 @@ from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.serialization import parse, readable
 from daskmetrics.core.text import shortened
 from daskmetrics.tasks import mteb_run as benchmark
-from daskmetrics.tasks.mteb_run import LANGUAGE, ONLY, SPLIT, Selection
+from daskmetrics.tasks.mteb_run import LANGUAGE, ONLY, Selection
 from daskmetrics.tasks.task import Score
 
 META = "model_meta.json"
 GREATEST = 1e100  #: a score whose square overflows is none
 #: Numbers of a single run or a single threshold; they would multiply the size of a score.
 _OMITTED = ("nauc", "scores_per_experiment", "v_measures", "ami_scores")
-_HEADER = ("dataset_revision", "task_name", "mteb_version")
 
 
 @dataclass(frozen=True)
@@ -39,15 +38,6 @@ class BenchmarkResult:
     content: Mapping[str, Any]  # of the file
     settings: Mapping[str, Any]  # the keywords of the experiment: ``layer`` and others
     path: Path = Path()  # empty for a result that was not read from a file
-
-
-def result_files(folder: Path) -> list[Path]:
-    """The files of all results by layer, in a folder of the benchmark or in its sub-folder
-    ``results``.
-    """
-    if (folder / "results").is_dir():
-        folder = folder / "results"
-    return [path for path in sorted(folder.glob("*/*/experiments/*/*.json")) if path.name != META]
 
 
 def read_result(path: Path) -> BenchmarkResult | None:
@@ -89,10 +79,13 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def read(folder: Path) -> Iterator[BenchmarkResult]:
-    """Read the results in a folder of the benchmark, layer by layer; results without a layer are
-    skipped.
+    """Read the results in a folder of the benchmark or in its sub-folder ``results``, layer by
+    layer; results without a layer are skipped.
     """
-    files = result_files(folder)
+    if (folder / "results").is_dir():
+        folder = folder / "results"
+    paths = sorted(folder.glob("*/*/experiments/*/*.json"))
+    files = [path for path in paths if path.name != META]
     if not files:
         raise ConfigError(
             f"'{folder}' has no results by layer "
@@ -101,15 +94,14 @@ def read(folder: Path) -> Iterator[BenchmarkResult]:
     yield from filter(None, map(read_result, files))
 
 
-def write(all_results: Iterable[BenchmarkResult], folder: Path) -> int:
-    """Write results with the benchmark's ``ResultCache``; returns their number."""
+def write(results: Iterable[BenchmarkResult], folder: Path) -> None:
+    """Write results with the benchmark's ``ResultCache``."""
     mteb = benchmark.import_mteb()
     from mteb.models import ModelMeta
     from mteb.results import TaskResult
 
     cache = mteb.ResultCache(folder)
-    count = 0
-    for result in all_results:
+    for result in results:
         model = {
             "name": result.model,
             "revision": result.revision,
@@ -118,26 +110,6 @@ def write(all_results: Iterable[BenchmarkResult], folder: Path) -> int:
         cache.save_to_cache(
             TaskResult.model_validate(dict(result.content)), ModelMeta.create_empty(model)
         )
-        count += 1
-    return count
-
-
-def reduce(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a result without the numbers of single draws: the finite scores of each split
-    and subset.
-    """
-    scores: dict[str, list[dict[str, object]]] = {}
-    for split, subsets in content["scores"].items():
-        kept = scores.setdefault(split, [])
-        for subset in subsets:
-            finite = {}
-            for name, value in subset.items():
-                is_number = not isinstance(value, float) or math.isfinite(value)
-                if is_number and value is not None and not name.startswith(_OMITTED):
-                    finite[name] = value
-            kept.append(finite)
-    header = {name: content.get(name) for name in _HEADER}
-    return {**header, "scores": scores, "spread": _spread(content)}
 
 
 def select(content: Mapping[str, Any], wanted: Selection) -> dict[str, Any]:
@@ -152,23 +124,6 @@ def select(content: Mapping[str, Any], wanted: Selection) -> dict[str, Any]:
             raise DataError(f"split '{split}' has no score of {shortened(missing)}")
         scores[split] = [by_subset[name] for name in wanted.subsets]
     return {**content, "scores": scores}
-
-
-def usual(content: Mapping[str, Any]) -> Selection:
-    """What a task is evaluated on by default, as far as a result without the task shows it.
-
-    That is the split ``test`` and the subsets in English; all splits, or all subsets, if there is
-    none.
-    """
-    scores = content.get("scores", {})
-    splits = tuple(scores)
-    if scores.get(SPLIT):
-        splits = (SPLIT,)
-    subsets: dict[str, Mapping[str, Any]] = {}
-    for split in splits:
-        subsets |= _by_subset(scores[split])
-    english = [name for name, subset in subsets.items() if _is_english(subset)]
-    return Selection(splits, tuple(english or subsets))
 
 
 def selection_of(content: Mapping[str, Any]) -> Selection:
@@ -201,7 +156,11 @@ def merge(results: Iterable[BenchmarkResult]) -> list[BenchmarkResult]:
 
 def in_english(content: Mapping[str, Any]) -> bool:
     """Whether all subsets of a result are in English."""
-    return all(map(_is_english, _subsets(content)))
+    for subset in _subsets(content):
+        codes = subset.get("languages") or ()
+        if not codes or any(code.partition("-")[0] != LANGUAGE for code in codes):
+            return False
+    return True
 
 
 def mean(content: Mapping[str, Any]) -> float:
@@ -214,13 +173,18 @@ def mean(content: Mapping[str, Any]) -> float:
 
 
 def score(content: Mapping[str, Any], kind: str, n: int) -> Score:
-    """The main score, a mean over splits and subsets, with an estimate of its error.
+    """The main score, a mean over splits and subsets, with an estimate of its error; its detail is
+    the content with finite scores alone, without the numbers of single draws.
 
-    The content is a whole file, or as `reduce` returns it. ``n`` texts, pairs or queries were
-    scored; 0 if not known.
+    ``n`` texts, pairs or queries were scored; 0 if not known.
     """
     value = mean(content)
-    spread, count = content.get("spread") or _spread(content) or (0.0, 1)
+    runs = draws(content)
+    spread, count = 0.0, 1  # of the main score over the draws of the benchmark, and their number
+    if len(runs) > 1:
+        count = len(runs)
+        middle = sum(runs) / count
+        spread = math.sqrt(sum((run - middle) ** 2 for run in runs) / (count - 1))
     units = max(n, 4)
     if kind in ("sts", "summarization", "regression"):  # correlations
         error = (1 - value**2) * math.sqrt((1 + value**2 / 2) / max(1, units - 3))
@@ -228,8 +192,25 @@ def score(content: Mapping[str, Any], kind: str, n: int) -> Score:
         error = spread
     else:
         error = math.sqrt(max(0.0, value * (1 - value)) / units + spread**2 / count)
-    detail = {name: entry for name, entry in content.items() if name != "spread"}
+    detail = {
+        "dataset_revision": content.get("dataset_revision"),
+        "task_name": content.get("task_name"),
+        "mteb_version": content.get("mteb_version"),
+        "scores": {
+            split: list(map(_finite, subsets)) for split, subsets in content["scores"].items()
+        },
+    }
     return Score(value, float(error), n, detail)
+
+
+def _finite(subset: Mapping[str, Any]) -> dict[str, object]:
+    """The scores of a subset that are finite, without those of single draws."""
+    finite = {}
+    for name, value in subset.items():
+        is_number = not isinstance(value, float) or math.isfinite(value)
+        if is_number and value is not None and not name.startswith(_OMITTED):
+            finite[name] = value
+    return finite
 
 
 def _subsets(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -246,14 +227,8 @@ def _by_subset(scores: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, An
     return by_subset
 
 
-def _is_english(subset: Mapping[str, Any]) -> bool:
-    codes = subset.get("languages") or ()
-    return bool(codes) and all(code.partition("-")[0] == LANGUAGE for code in codes)
-
-
 def draws(content: Mapping[str, Any]) -> list[float]:
-    """The main score of every draw of the benchmark; empty if it does not draw, or in a reduced
-    content.
+    """The main score of every draw of the benchmark; empty if it does not draw.
 
     mteb lists experiments of a classification by the name of the score, which it does not give
     beside the main score.
@@ -270,12 +245,3 @@ def draws(content: Mapping[str, Any]) -> list[float]:
         draws_by_level = levels.values() if isinstance(levels, Mapping) else [levels]
         scores += chain.from_iterable(draws_by_level)
     return scores
-
-
-def _spread(content: Mapping[str, Any]) -> tuple[float, int] | None:
-    """Standard deviation of the main score over the draws of the benchmark, and their number."""
-    runs = draws(content)
-    if len(runs) < 2:
-        return None
-    mean = sum(runs) / len(runs)
-    return math.sqrt(sum((run - mean) ** 2 for run in runs) / (len(runs) - 1)), len(runs)

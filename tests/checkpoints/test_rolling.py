@@ -229,12 +229,6 @@ def test_the_measured_rate_is_a_power_of_two_and_assumed_without_downloads():
     assert CostModel("cpu", 2.0**23).download_seconds(2.0**24) == 2.0
 
 
-def test_what_was_downloaded_is_said_in_words():
-    assert prefetch.spared([record()]) is None
-    text = prefetch.spared([record(bytes=117e9, seconds=1.0, waited=12.0)])
-    assert text == "Downloaded 117.0 GB. Workers waited 12 s for downloads."
-
-
 def test_a_checkpoint_is_named_by_its_content_so_that_a_resumed_run_finds_it(hub):
     before, after = located(), located()
     assert before == after

@@ -5,7 +5,7 @@ import pytest
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.names import Arm, Checkpoint
+from daskmetrics.core.names import Checkpoint
 from daskmetrics.experiment import measure as measure
 from daskmetrics.experiment import search as search
 from daskmetrics.planning.preview import preview
@@ -50,20 +50,7 @@ def test_the_cluster_does_not_change_the_keys(prepared, changes):
 def test_the_budget_changes_the_search_and_not_its_measurements(prepared):
     first, second = prepared(), prepared(search={"budget": 0.9})
     assert first.key != second.key
-    assert first.measuring_key == second.measuring_key
-
-
-def test_cells_of_one_checkpoint_share_their_encoding(prepared):
-    experiment = prepared()
-    order, package = experiment.tasks
-    keys = {experiment.score_key(Arm("a", "step1", layer), order) for layer in (0, 1, 2)}
-    assert len(keys) == 3
-    assert experiment.encode_key(Checkpoint("a", "step1"), order) != experiment.encode_key(
-        Checkpoint("a", "step1"), package
-    )
-    assert experiment.encode_key(Checkpoint("a", "step1"), order) != experiment.encode_key(
-        Checkpoint("a", "step2"), order
-    )
+    assert first.measure_keys == second.measure_keys
 
 
 def test_prompts_may_come_from_a_task(prepared):

@@ -263,14 +263,6 @@ def test_a_function_that_is_no_policy_is_refused_before_anything_starts(prepared
         search.check(prepared(search={"policy": path}))
 
 
-def test_a_search_has_every_configured_limit(prepared):
-    experiment = prepared(search={"cells": 5, "budget": 0.5})
-    limits = search.budget(
-        experiment.config.search, search.build_problem(experiment, experiment.suites)
-    )
-    assert (limits.share, limits.cells) == (0.5, 5)
-
-
 def test_the_window_depends_on_the_workers_until_a_run_has_begun(prepared):
     few, many = (prepared(cluster={"kind": "local", "workers": workers}) for workers in (2, 32))
     assert few.key == many.key

@@ -29,14 +29,6 @@ from daskmetrics.report import Run
 from daskmetrics.tasks import Score
 
 pytestmark = pytest.mark.filterwarnings("ignore", "error:::daskmetrics")  # the benchmark's own
-TASKS = (
-    "LocalClassification",
-    "LocalClustering",
-    "LocalSTS",
-    "LocalPairs",
-    "LocalRetrieval",
-    "LocalReranking",
-)
 PROMPTS = {
     "query": "query: ",
     "document": "passage: ",
@@ -103,7 +95,9 @@ def last_score(prepared: experiment.Experiment, scratch: Path) -> float:
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        *(("e5", name) for name in TASKS),  # with a prompt for each
+        ("e5", "LocalClustering"),  # with a prompt for each
+        ("e5", "LocalSTS"),
+        ("e5", "LocalRetrieval"),
         ("minilm", "LocalClassification"),
         ("minilm", "LocalRetrieval"),
         ("dot", "LocalPairs"),

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from daskmetrics import config, experiment
 from daskmetrics.bandit import Learner, policy_named
+from daskmetrics.core.errors import DataError
 from daskmetrics.core.events import SearchEnded
 from daskmetrics.core.files import RunFolder
 from daskmetrics.execution import Journal, Record, Settings
 from daskmetrics.execution.journal import read
 from daskmetrics.execution.loop import Loop
 from daskmetrics.experiment import Display
-from daskmetrics.experiment import score_tables as score_tables
 from daskmetrics.experiment import search as search
 from daskmetrics.experiment import transfer as transfer
 
@@ -124,37 +124,36 @@ def test_other_results_are_left_out_and_counted(
     assert (counts.new, counts.elsewhere) == (len(LAYERS), len(LAYERS))
 
 
-def published(folder: Path, layer: int, score: float) -> None:
+LANGUAGES = {
+    "default": ["eng-Latn"],
+    "en": ["eng-Latn"],
+    "en-ext": ["eng-Latn"],
+    "de": ["deu-Latn"],
+}
+
+
+def publish(folder: Path, name: str, task: str, **splits: dict[str, float]) -> Path:
     """A result as others publish it: the layer in the folder's name, and bare NaN in the file."""
-    place = (
-        folder
-        / "results"
-        / "local__minilm"
-        / "main"
-        / "experiments"
-        / f"layer_{layer}__pooling_mean"
-    )
-    place.mkdir(parents=True)
-    subset = {
-        "main_score": score,
-        "ap": float("nan"),
-        "hf_subset": "default",
-        "languages": ["eng-Latn"],
+    path = folder / "results" / "local__minilm" / "main" / "experiments" / name / f"{task}.json"
+    path.parent.mkdir(parents=True)
+    parts = {
+        split: [
+            {"main_score": s, "ap": np.nan, "hf_subset": name, "languages": LANGUAGES[name]}
+            for name, s in scores.items()
+        ]
+        for split, scores in splits.items()
     }
-    result = {
-        "task_name": "LocalSTS",
-        "dataset_revision": "r",
-        "mteb_version": "2.0",
-        "evaluation_time": 3.0,
-    }
-    (place / "LocalSTS.json").write_text(json.dumps({**result, "scores": {"test": [subset]}}))
+    header = {"task_name": task, "dataset_revision": "r", "mteb_version": "2.0"}
+    path.write_text(json.dumps({**header, "evaluation_time": 3.0, "scores": parts}))
+    return path
 
 
 def test_published_results_need_no_protocol_and_no_worker(
     local_mteb: ModuleType, minilm: Path, tmp_path: Path
 ) -> None:
     for place, layer in enumerate(LAYERS):
-        published(tmp_path, layer, 0.4 + 0.1 * place)
+        name = f"layer_{layer}__pooling_mean"
+        publish(tmp_path, name, "LocalSTS", test={"default": 0.4 + 0.1 * place})
     only = prepared(
         local_mteb,
         minilm,
@@ -174,36 +173,31 @@ def test_published_results_need_no_protocol_and_no_worker(
     assert learner.recommendation().arm.layer == LAYERS[-1]
 
 
-LANGUAGES = {"en": ["eng-Latn"], "en-ext": ["eng-Latn"], "de": ["deu-Latn"]}
-
-
-def multilingual(folder: Path, layer: int, scores: dict[str, dict[str, float]]) -> None:
-    """A result of several subsets and splits."""
-    place = folder / "results" / "local__minilm" / "main" / "experiments" / f"layer_{layer}"
-    place.mkdir(parents=True)
-    result = {
-        "task_name": "LocalLanguages",
-        "dataset_revision": "r",
-        "mteb_version": "2.0",
-        "evaluation_time": 3.0,
-    }
-    parts = {
-        split: [
-            {"main_score": score, "hf_subset": name, "languages": LANGUAGES[name]}
-            for name, score in each.items()
-        ]
-        for split, each in scores.items()
-    }
-    (place / "LocalLanguages.json").write_text(json.dumps({**result, "scores": parts}))
+def test_a_result_that_is_cut_or_stands_twice_is_named(
+    local_mteb: ModuleType, minilm: Path, tmp_path: Path
+) -> None:
+    publish(tmp_path, "layer_3__pooling_last", "LocalSTS", test={"default": 0.5})
+    twin = publish(tmp_path, "layer_3__pooling_mean", "LocalSTS", test={"default": 0.6})
+    wanted = prepared(local_mteb, minilm, tasks=[f"mteb:{local_mteb.PLACES['LocalSTS']}"])
+    run = RunFolder(tmp_path / "run")
+    with pytest.raises(
+        DataError, match=r"minilm@main/3:mteb:LocalSTS has two scores: 0.5 in .*last"
+    ):
+        transfer.import_results(wanted, run, tmp_path)
+    twin.write_text(twin.read_text()[:40])
+    with pytest.raises(DataError, match="not a complete result"):
+        transfer.import_results(wanted, run, tmp_path)
+    assert not run.path.exists()
 
 
 def test_only_the_splits_and_subsets_of_the_task_are_imported(
     local_mteb: ModuleType, minilm: Path, tmp_path: Path
 ) -> None:
     english = {"en": 0.4, "en-ext": 0.6}
-    multilingual(tmp_path, 0, {"test": english})
-    multilingual(tmp_path, 3, {"test": {**english, "de": 0.9}, "validation": {"en": 0.1}})
-    multilingual(tmp_path, 6, {"test": {"en": 0.4, "de": 0.9}})
+    publish(tmp_path, "layer_0", "LocalLanguages", test=english)
+    more = {"test": {**english, "de": 0.9}, "validation": {"en": 0.1}}
+    publish(tmp_path, "layer_3", "LocalLanguages", **more)
+    publish(tmp_path, "layer_6", "LocalLanguages", test={"en": 0.4, "de": 0.9})
     place = f"mteb:{local_mteb.MULTILINGUAL}"
     wanted = prepared(
         local_mteb, minilm, tasks=[place, f"{place}(languages=deu)"], search={"reward": "mean"}
@@ -228,12 +222,3 @@ def test_only_the_splits_and_subsets_of_the_task_are_imported(
     assert {name: record.value.score for name, record in scores(again).items()} == {
         name: pytest.approx(record.value.score) for name, record in scores(run).items()
     }
-
-
-def test_scores_are_exported_as_csv_for_a_replay(first: RunFolder, tmp_path: Path) -> None:
-    path = tmp_path / "scores.csv"
-    assert transfer.to_csv(first, path) == 3 * len(LAYERS)
-    with path.open(newline="") as text:
-        assert {row["kind"] for row in csv.DictReader(text)} == {"sts", "pair_classification"}
-    table = score_tables.read(path)
-    assert len(table.arms) == len(LAYERS)

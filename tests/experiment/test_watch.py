@@ -21,10 +21,7 @@ import daskmetrics as dm
 from daskmetrics.checkpoints.arrivals import FINISHED, Arrivals, Follower
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.events import Record
-from daskmetrics.core.names import Arm, Cell
-from daskmetrics.core.results import Measured, Scored
 from daskmetrics.execution.journal import read
-from daskmetrics.experiment._watch_rounds import _sorted_out
 from daskmetrics.training.progress import PIPE
 from tests.experiment import loop
 from tests.hub import serve
@@ -38,7 +35,6 @@ CONFIG = {
     "tasks": ["stdlib:package"],
     "search": {"budget": 0.7},
     "cluster": {"workers": 1},
-    "watch": {"keep": "best(2)"},
 }
 
 #: the command, which looks at folders and hub more often
@@ -125,10 +121,6 @@ def test_training_and_watch_are_killed_and_each_checkpoint_is_measured_once(tmp_
         best, ["stdlib:package"]
     )
     assert 0 <= last["rise"]["probability"] <= 1 and last["rise"]["steps"] == [75, 90, 105]
-    assert {*last["keep"]} & {*last["deletable"]} == set() and "out@step60" in last["keep"]
-    scored = {event["arm"].partition("/")[0] for event in events(run, "scored")}
-    assert {*last["deletable"]} == scored - {*last["keep"]}  # one without a score may be the best
-    assert all((tmp_path / "out" / name.partition("@")[2]).is_dir() for name in last["deletable"])
     assert last["text"] in (run / "report" / "index.html").read_text().replace("&#39;", "'")
     assert dm.open(run).finished
     scored = Counter(record.name for record in dm.open(run).records if record.kind == "score")
@@ -157,28 +149,6 @@ def test_a_stopped_watch_goes_on_without_a_deleted_checkpoint(tmp_path):
     assert events(run)[-1]["reason"] == "no new checkpoint for 0.1 s"
     assert [event["checkpoints"] for event in events(run, "updated")] == [3, 2]
     assert dm.open(run).best().arm.revision != "step0"
-
-
-def test_a_checkpoint_without_a_score_is_never_named_as_deletable(prepared):
-    model = {"name": "a", "train": {"width": 16, "depth": 2, "steps": 8}}
-    experiment = prepared(models=[model], tasks=["stdlib:package"], metrics=["prompt_entropy"])
-    first, second, third, *others, last = experiment.checkpoints
-    keys = experiment.measure_keys
-    records = [
-        Record(
-            keys[checkpoint],
-            str(checkpoint),
-            "measure",
-            "ok",
-            Measured((0, 1, 2), ("prompt_entropy",), ((1.0,),) * 3, ((0.0,),) * 3, ((1,),) * 3),
-        )
-        for checkpoint in keys
-    ]
-    for checkpoint, score in ((first, 0.2), (second, 0.5), (third, 0.8)):
-        cell = Cell(Arm("a", checkpoint.revision, 1), "stdlib:package")
-        records.append(Record(str(cell), str(cell), "score", "ok", Scored(score, 0.001)))
-    keep, deletable = _sorted_out(experiment, records, Arm("a", third.revision, 1), 1)
-    assert keep == (third, last) and deletable == (first, second) and others
 
 
 def test_a_stop_signal_is_not_lost_in_a_callback_of_the_garbage_collector(tmp_path, monkeypatch):
@@ -234,30 +204,19 @@ def test_branches_of_a_hub_repository_are_measured_as_they_appear(tmp_path):
     assert len(set(weights)) == 2
 
 
-def test_a_training_loop_hands_checkpoints_over_and_does_not_wait(tmp_path):
+def test_a_training_loop_does_not_wait_for_its_watch(tmp_path):
     given = {name: part for name, part in CONFIG.items() if name != "models"}
-    watching = dm.watch(given, models=[tmp_path / "out"], folder=tmp_path / "run", background=True)
-    model, again = loop.network(), tmp_path / "elsewhere" / "again"
+
+    def begin() -> dm.BackgroundWatch:
+        models = [tmp_path / "out"]
+        return dm.watch(given, models=models, folder=tmp_path / "run", background=True)
+
+    watching, model = begin(), loop.network()
     for step in (10, 20):
-        folder = tmp_path / "elsewhere" / str(step)
-        loop.save(model, folder)
+        loop.save(model, tmp_path / "out" / f"step{step}")
         model.gpt_neox.embed_in.weight.data.mul_(1.1)
-        watching.saved(folder, step)
-        watching.saved(folder, step)
-    again.mkdir()
-    with pytest.raises(ConfigError, match="another checkpoint of step 10"):
-        watching.saved(again, 10)
-    with pytest.raises(ConfigError, match="no step in its name"):
-        watching.saved(again)
-    with pytest.raises(ConfigError, match="is no folder"):
-        watching.saved(tmp_path / "nothing", 3)
     until(lambda: events(tmp_path / "run", "started"))
-    assert (
-        watching.running
-        and dm.watch(
-            given, models=[tmp_path / "out"], folder=tmp_path / "run", background=True
-        ).running
-    )
+    assert watching.running and begin().running
     with pytest.raises(TimeoutError, match="still goes on"):
         watching.wait(0.01)
     watching.finish()

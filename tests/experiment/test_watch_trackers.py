@@ -13,14 +13,14 @@ from daskmetrics.config import parse
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.results import Scored
 from daskmetrics.execution import Record
-from daskmetrics.experiment import _watch_rounds
-from daskmetrics.experiment._watch_rounds import logged_scores, trackers
+from daskmetrics.experiment import _trackers
+from daskmetrics.experiment._trackers import logged_scores, trackers
 from tests.events import started
 
 ONE_WATCH = """
 import sys
 from pathlib import Path
-from daskmetrics.experiment._watch_rounds import trackers
+from daskmetrics.experiment._trackers import trackers
 name, place, *steps = sys.argv[1:]
 with trackers([name], "mine", "abc123", Path(place), print) as log:
     for step in map(int, steps):
@@ -83,7 +83,7 @@ def test_a_library_that_fails_later_does_not_end_the_watch(tmp_path, monkeypatch
 
 
 def test_a_missing_library_is_an_error_before_anything_starts(tmp_path, monkeypatch):
-    monkeypatch.setattr(_watch_rounds, "find_spec", lambda name: None)
+    monkeypatch.setattr(_trackers, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="pip install mlflow-skinny wandb"):
         dm.watch(models=[tmp_path / "out"], folder=tmp_path / "run", log_to=["mlflow", "wandb"])
     assert not (tmp_path / "run").exists()

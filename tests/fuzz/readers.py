@@ -30,6 +30,7 @@ from daskmetrics.core.results import Scored
 from daskmetrics.execution import journal as journal
 from daskmetrics.execution.map.function import read_items
 from daskmetrics.experiment import score_tables as score_tables
+from daskmetrics.tasks import mteb_results
 from daskmetrics.tasks.file import file_task
 from tests.events import attempt_failed, started
 
@@ -172,6 +173,10 @@ def read_journal(folder: Path) -> object:
 
 def read_run_scores(folder: Path) -> object:
     return score_tables.read(folder)
+
+
+def read_results(folder: Path) -> object:
+    return [mteb_results.mean(result.content) for result in mteb_results.read(folder)]
 
 
 SUITES = (Suite("a", ("step0", "step1"), (0, 1), 1),)
@@ -394,7 +399,7 @@ def readers(scratch: Path) -> dict[str, Reader]:
         "store chunks": Reader(read_store, stored, chunks),
         "model folder": Reader(read_model, model_files()),
         "adapter": Reader(read_adapter, adapter_files(), TUNED),
-        "results of mteb": Reader(lambda folder: score_tables.read(folder), layered),
+        "results of mteb": Reader(read_results, layered),
         "output of Slurm": Reader(read_slurm, printed),
         "names in job scripts": Reader(read_script, {"x.yaml": yaml.safe_dump(PROFILE).encode()}),
     }

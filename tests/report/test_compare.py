@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import json
 
 import pytest
 from click.testing import CliRunner
@@ -11,7 +10,7 @@ from daskmetrics.answer.comparison import compare_published, compare_runs
 from daskmetrics.cli import main
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell
-from daskmetrics.experiment.score_tables import KnownScore, published
+from daskmetrics.experiment.score_tables import KnownScore
 from daskmetrics.report import Run, compare_tables
 from tests.report.conftest import Story, make_run
 
@@ -146,26 +145,13 @@ class TestSubsets:
             and reason in output
         )
 
-    def test_a_variant_of_a_task_is_joined_only_if_the_other_says_what_it_is(self, runs, tmp_path):
+    def test_a_variant_of_a_task_is_joined_only_if_the_other_says_what_it_is(self, runs):
         run = runs("one", "deu", tasks=("mteb:STS17(languages=deu)",))
-        folder = tmp_path / "results"
-        for cell in cells(run):
-            place = (
-                folder
-                / cell.arm.model
-                / cell.arm.revision
-                / "experiments"
-                / f"layer_{cell.arm.layer}"
-            )
-            place.mkdir(parents=True)
-            parts = [
-                {"main_score": value, "hf_subset": name}
-                for name, value in (("eng", 0.1), ("deu", 2.0))
-            ]
-            (place / "STS17.json").write_text(
-                json.dumps({"task_name": "STS17", "scores": {"test": parts}})
-            )
-        known = published(folder)
+        parts = [
+            {"main_score": value, "hf_subset": name} for name, value in (("eng", 0.1), ("deu", 2.0))
+        ]
+        content = {"task_name": "STS17", "scores": {"test": parts}}
+        known = {Cell(cell.arm, "STS17"): KnownScore(0.5, content) for cell in cells(run)}
         shared = compare_published(run, known, "results").shared
         assert shared.cells == len(cells(run)) and 1 < shared.mean < 2
         plain = {cell: KnownScore(0.5) for cell in known}

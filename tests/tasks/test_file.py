@@ -91,19 +91,11 @@ def test_other_column_names_are_given_as_options(written: Write) -> None:
     assert one(f"file:{path}(text=body, label=stars, probe=knn)").key != task.key
 
 
-def test_documents_and_queries_in_the_layout_of_beir(written: Write, tmp_path: Path) -> None:
-    rows = [{"_id": f"d{i}", "title": "On", "text": f"document {i}"} for i in range(5)]
-    written("beir/corpus.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    written(
-        "beir/queries.jsonl",
-        "".join(json.dumps({"_id": f"q{i}", "text": f"query {i}"}) + "\n" for i in range(2)),
-    )
-    written("beir/qrels/test.tsv", "query-id\tcorpus-id\tscore\nq0\td3\t1\nq1\td0\t2\n")
-    task = one(f"file:{tmp_path / 'beir'}")
-    assert task.kind == "retrieval"
-    assert set(task.texts()) == {"query 0", "query 1", *(f"On document {i}" for i in range(5))}
-    answers = {"query 0": 3, "query 1": 0}
-    places = [answers[text] if text in answers else int(text.split()[-1]) for text in task.texts()]
+def test_a_document_without_a_query_is_a_candidate(written: Write) -> None:
+    rows = "".join(f",document {i}\n" for i in range(5)) + "query 0,document 3\n"
+    task = one(f"file:{written('own.csv', 'query,document' + chr(10) + rows)}")
+    assert task.kind == "retrieval" and len(task.texts()) == 6
+    places = [int(text.split()[-1]) if "document" in text else 3 for text in task.texts()]
     assert task.evaluate(np.eye(5)[places], seed=0).value == 1.0
 
 

@@ -43,16 +43,6 @@ def select(
     return Declaration(world, splits_of).select("mteb:Some", options)
 
 
-def test_english_and_the_test_split_are_the_default() -> None:
-    assert select(WORLD, ("validation", "test")) == Selection(("test",), ("en", "en-x"))
-
-
-def test_without_english_or_a_test_split_everything_is_used() -> None:
-    assert select({"de": ("deu-Latn",), "fr": ("fra-Latn",)}, ("dev", "dev2")) == Selection(
-        ("dev", "dev2"), ("de", "fr")
-    )
-
-
 def test_several_values_select_in_the_order_of_the_task() -> None:
     chosen = select(
         WORLD, ("validation", "test"), languages=["eng", "deu-Latn"], split=["test", "validation"]
@@ -185,6 +175,7 @@ def test_the_sizes_are_those_of_the_selection() -> None:
     )
     assert default.statistics.texts == pytest.approx(2_970 + 3_450, rel=0.01)  # type: ignore[attr-defined]
     assert everything.statistics.texts > MtebTask("STS17").statistics.texts == 500  # type: ignore[attr-defined,union-attr]
+    assert MtebTask("NoSuchTask").statistics is None
 
 
 def test_every_listed_size_can_be_read() -> None:
