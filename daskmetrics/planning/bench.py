@@ -294,7 +294,7 @@ def experiment_runner(config: Config, phase: str) -> Iterator[Runner]:
 
         def runner(client: Client) -> TrialResult:
             folder = RunFolder(Path(root) / f"trial{next(numbers)}")
-            suites = {}
+            suites: Mapping[str, training.TrainedSuite] = {}
             if phase == "train":
                 suites = _untrained(config)
             elif trains and not base.journal.exists():

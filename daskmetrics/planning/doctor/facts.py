@@ -124,9 +124,8 @@ def _way_to_nodes(profile: Cluster, site: Sequence[Partition]) -> str | None:
     names = (profile.partition or "").split(",")
     chosen = [partition for partition in site if partition.name in names]
     nodes = chain.from_iterable(partition.nodes for partition in chosen or site)
-    node = next(nodes, None)
-    with suppress(DaskmetricsError):
-        return node and partitions.interface_to(partitions.address_of(node.name))
+    with suppress(DaskmetricsError, StopIteration):
+        return partitions.interface_to(partitions.address_of(next(nodes).name))
     return None
 
 
