@@ -1,53 +1,33 @@
 from __future__ import annotations
 
+import pytest
+
 from daskmetrics.training.ddp._diagnosis import RankState, first_failure
 
 NOW = 100.0
-PARTNER = RankState(
-    rank=0, heard=NOW, step=7, error="Connection closed", of_partner=True, failed=50.0, code=1
+PARTNER = RankState(0, NOW, step=7, error="closed", of_partner=True, failed=50.0, code=1)
+
+
+@pytest.mark.parametrize(
+    ("states", "failed"),
+    [
+        ([RankState(0, NOW - 4), RankState(1, NOW - 59)], None),
+        ([RankState(0, NOW, code=0), RankState(1, NOW)], None),
+        ([PARTNER, RankState(1, NOW - 1, code=-9)], 1),
+        ([PARTNER, RankState(1, NOW - 1, lost=True)], 1),
+        ([RankState(0, NOW - 3, code=-9), RankState(1, NOW - 1, lost=True)], 1),
+        ([PARTNER, RankState(1, NOW - 60, step=7), RankState(2, NOW - 1, step=7)], 1),
+        ([RankState(n, NOW - silent, began=True) for n, silent in enumerate((61, 90, 0))], 1),
+        # its worker may be busy, until others report errors
+        ([RankState(0, NOW, began=True), RankState(1, NOW - 1000)], None),
+        ([PARTNER, RankState(1, NOW - 1000)], 1),
+        ([PARTNER, RankState(1, NOW, error="ValueError", failed=51.0, code=1)], 1),
+        ([PARTNER, RankState(1, NOW, error="reset", of_partner=True, failed=51.0, code=1)], 0),
+    ],
 )
-
-
-def failed_rank(*states: RankState, timeout: float = 60.0) -> int | None:
-    failure = first_failure(states, NOW, timeout)
-    return None if failure is None else failure.rank
-
-
-def test_no_rank_has_failed_while_all_work() -> None:
-    assert failed_rank(RankState(0, NOW - 4), RankState(1, NOW - 59)) is None
-    assert failed_rank(RankState(0, NOW, code=0), RankState(1, NOW)) is None
-
-
-def test_a_rank_killed_without_a_report_comes_before_one_that_reports_an_error() -> None:
-    assert failed_rank(PARTNER, RankState(1, NOW - 1, step=7, code=-9)) == 1
-    assert failed_rank(PARTNER, RankState(1, NOW - 1, step=7, lost=True)) == 1
-
-
-def test_a_lost_worker_comes_before_a_killed_rank() -> None:
-    assert failed_rank(RankState(0, NOW - 3, code=-9), RankState(1, NOW - 1, lost=True)) == 1
-
-
-def test_a_silent_rank_comes_before_ranks_that_report_errors() -> None:
-    others = RankState(1, NOW - 60, step=7), RankState(2, NOW - 1, step=7)
-    assert failed_rank(PARTNER, *others) == 1
-
-
-def test_the_rank_that_is_silent_longest_has_failed_after_the_timeout() -> None:
-    began = [RankState(rank, NOW - silence, began=True) for rank, silence in enumerate((61, 90, 0))]
-    assert failed_rank(*began) == 1
-
-
-def test_a_rank_that_waits_for_its_busy_worker_has_failed_once_others_report_errors() -> None:
-    waiting = RankState(1, NOW - 1000)
-    assert failed_rank(RankState(0, NOW, began=True), waiting) is None
-    assert failed_rank(PARTNER, waiting) == 1
-
-
-def test_an_error_of_its_own_comes_before_those_of_partners_and_the_first_of_these() -> None:
-    raised = RankState(1, NOW, step=7, error="ValueError", failed=51.0, code=1)
-    assert failed_rank(PARTNER, raised) == 1
-    later = RankState(1, NOW, step=7, error="reset", of_partner=True, failed=51.0, code=1)
-    assert failed_rank(PARTNER, later) == 0
+def test_the_rank_that_failed_first_is_found(states: list[RankState], failed: int | None) -> None:
+    failure = first_failure(states, NOW, timeout=60.0)
+    assert (failure and failure.rank) == failed
 
 
 def test_a_configuration_error_is_permanent() -> None:
