@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daskmetrics.cli._common import Output, Sections, answering, example, say
-from daskmetrics.core.files import RUNS
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural
 
 if TYPE_CHECKING:
-    from daskmetrics.planning.calibration import TaskCost
     from daskmetrics.tasks import Task
 
 SHOWN_SUBSETS = 6  # of a task
@@ -72,21 +70,18 @@ def metrics() -> Output:
 @click.argument("names", nargs=-1)
 @answering
 def tasks(names: tuple[str, ...]) -> Output:
-    """List tasks: kind, score, number of texts and measured cost.
+    """List tasks: kind, score and number of texts.
 
     NAMES are written as in a configuration; by default the embedded and the installed tasks are
-    listed. The cost is the median of earlier runs: seconds to encode all layers of a checkpoint,
-    and to score one layer.
+    listed.
     """
-    from daskmetrics.planning.calibration import task_costs
     from daskmetrics.tasks import catalogue, resolve
 
-    costs = task_costs(RUNS)
-    listed = [_listed(task, costs.get(task.name)) for task in resolve(names or tuple(catalogue()))]
+    listed = [_listed(task) for task in resolve(names or tuple(catalogue()))]
     return Output(lambda: {"tasks": listed}, lambda: _show_tasks(listed, everything=not names))
 
 
-def _listed(task: Task, seconds: TaskCost | None) -> dict[str, Any]:
+def _listed(task: Task) -> dict[str, Any]:
     """A task as `list tasks --json` prints it; the subsets and splits are those that a benchmark
     evaluates.
     """
@@ -102,8 +97,6 @@ def _listed(task: Task, seconds: TaskCost | None) -> dict[str, Any]:
         "splits": tuple(getattr(selection, "splits", ())),
         "score": task.main_score,
         "texts": texts,
-        # to encode all layers of a checkpoint and to score one layer, in earlier runs
-        "seconds": seconds,
         "is_local": task.is_local,
         "description": task.description,
     }
@@ -115,15 +108,13 @@ def _show_tasks(tasks: Sequence[dict[str, Any]], everything: bool) -> None:
         subsets = list(task["subsets"])
         if len(subsets) > SHOWN_SUBSETS:
             subsets = [*subsets[:3], f"{len(subsets) - 3} more"]
-        texts = cost = ""
+        texts = ""
         if task["texts"]:
             texts = f"{task['texts']:,}"
         state = "local"
         if not task["is_local"]:
             state = "not downloaded"
             texts = texts and f"about {texts}"
-        if seconds := task["seconds"]:
-            cost = f"{seconds.encode:.1f} + {seconds.score:.2f} s"
         rows.append(
             (
                 task["name"],
@@ -132,7 +123,6 @@ def _show_tasks(tasks: Sequence[dict[str, Any]], everything: bool) -> None:
                 "+".join(task["splits"]),
                 task["score"],
                 texts,
-                cost,
                 state,
                 task["description"],
             )
@@ -146,7 +136,7 @@ def _show_tasks(tasks: Sequence[dict[str, Any]], everything: bool) -> None:
             "Others: preset:layer-by-layer-32, mteb:NAME, file:PATH; see them with:"
             " daskmetrics list tasks NAME ..."
         )
-    header = "task,kind,subsets,split,score,texts,measured cost,data,question"
+    header = "task,kind,subsets,split,score,texts,data,question"
     Table(tuple(header.split(",")), tuple(rows), notes=tuple(notes)).show()
 
 
