@@ -19,31 +19,12 @@ import daskmetrics as dm
 from daskmetrics.core.events import Record, SearchEnded, UnitAsked
 from daskmetrics.execution.journal import read
 
+TINY = {"heads": 2, "vocabulary": 300, "context": 32}
 SMALL = {
     "name": "small",
     "models": [
-        {
-            "name": "a",
-            "train": {
-                "width": 16,
-                "depth": 2,
-                "heads": 2,
-                "steps": 8,
-                "vocabulary": 300,
-                "context": 32,
-            },
-        },
-        {
-            "name": "b",
-            "train": {
-                "width": 8,
-                "depth": 1,
-                "heads": 2,
-                "steps": 4,
-                "vocabulary": 300,
-                "context": 32,
-            },
-        },
+        {"name": "a", "train": {**TINY, "width": 16, "depth": 2, "steps": 8}},
+        {"name": "b", "train": {**TINY, "width": 8, "depth": 1, "steps": 4}},
     ],
     "corpus": {"prompts": 24},
     "tasks": ["stdlib:order", "stdlib:package"],
@@ -100,16 +81,36 @@ class Place:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> Place:
+    """A finished run, which the tests below enlarge one after the other."""
     place = Place(tmp_path_factory.mktemp("undisturbed") / "place")
     code, _, err = place.call("run", "config.yaml")
     assert code == 0, err
     return place
 
 
-def test_the_summary_names_the_best_arm_the_page_and_the_folder(undisturbed):
+def test_a_run_that_is_killed_and_resumed_has_the_same_result(tmp_path, undisturbed):
+    quiet, killed = undisturbed, Place(tmp_path / "killed")
+    total = len(quiet.journal.read_bytes().splitlines())
+    kinds = (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)
+    for share, kind in zip((0.02, 0.5, 0.97), kinds, strict=True):
+        _kill_when(killed, int(share * total), kind)
+    code, _, err = killed.call("run", "config.yaml")
+    assert code == 0, err
+    assert killed.result() == quiet.result()
+    assert killed.picks() == quiet.picks()
+    ours, theirs = killed.arrays(), quiet.arrays()
+    assert ours.keys() == theirs.keys()
+    for name, values in ours.items():
+        np.testing.assert_array_equal(values, theirs[name], err_msg=name)
+    keys = [entry.key for entry in read(killed.journal) if isinstance(entry, Record)]
+    assert len(keys) == len(set(keys))
+
+
+def test_the_summary_names_the_best_arm_and_a_finished_run_is_not_changed(undisturbed):
+    before = undisturbed.journal.read_bytes()
     code, out, _ = undisturbed.call("run", "config.yaml")
     assert code == 0
-    assert "Nothing to do" in out
+    assert "Nothing to do" in out and undisturbed.journal.read_bytes() == before
     best = dm.open(undisturbed.run_folder).best()
     assert str(best.arm) in out
     assert "report/index.html" in out and "files  " in out
@@ -135,12 +136,6 @@ def test_the_best_arm_is_loaded(undisturbed):
         assert encoder.encode(["one", "two words"]).shape[0] == 2
 
 
-def test_a_finished_run_is_not_changed(undisturbed):
-    before = undisturbed.journal.read_bytes()
-    assert undisturbed.call("run", "config.yaml")[0] == 0
-    assert undisturbed.journal.read_bytes() == before
-
-
 def test_a_larger_budget_continues_from_the_recorded_units(undisturbed):
     known = {entry.key for entry in read(undisturbed.journal) if isinstance(entry, Record)}
     code, _, err = undisturbed.call("run", "config.yaml", "--set", "search.budget=0.8")
@@ -148,25 +143,6 @@ def test_a_larger_budget_continues_from_the_recorded_units(undisturbed):
     records = [entry.key for entry in read(undisturbed.journal) if isinstance(entry, Record)]
     assert len(records) == len(set(records)) > len(known)
     assert known <= set(records)
-
-
-def test_a_run_that_is_killed_and_resumed_has_the_same_result(tmp_path):
-    quiet, killed = Place(tmp_path / "quiet"), Place(tmp_path / "killed")
-    assert quiet.call("run", "config.yaml")[0] == 0
-    total = len(quiet.journal.read_bytes().splitlines())
-    kinds = (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGKILL)
-    for share, kind in zip((0.02, 0.25, 0.5, 0.75, 0.97), kinds, strict=True):
-        _kill_when(killed, int(share * total), kind)
-    code, _, err = killed.call("run", "config.yaml")
-    assert code == 0, err
-    assert killed.result() == quiet.result()
-    assert killed.picks() == quiet.picks()
-    ours, theirs = killed.arrays(), quiet.arrays()
-    assert ours.keys() == theirs.keys()
-    for name, values in ours.items():
-        np.testing.assert_array_equal(values, theirs[name], err_msg=name)
-    keys = [entry.key for entry in read(killed.journal) if isinstance(entry, Record)]
-    assert len(keys) == len(set(keys))
 
 
 def _kill_when(place: Place, lines: int, kind: signal.Signals) -> None:

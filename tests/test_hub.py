@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import huggingface_hub as client
 import pytest
 from huggingface_hub.errors import (
@@ -53,24 +51,6 @@ def test_a_download_equals_the_repository(hub, tmp_path, redirects):
     folder = client.snapshot_download("org/suite", revision="step0", local_dir=tmp_path / "here")
     assert {name: (tmp_path / "here" / name).read_bytes() for name in FILES} == FILES and folder
     assert any(path.startswith("/lfs/") for path in hub.requests) == redirects
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault("GET /org", status=429, headers={"Retry-After": "0"}),
-        Fault("GET /org/suite/resolve", cut=1),
-        Fault("GET /org", pause=0.5),
-    ],
-    ids=["429", "cut", "slow"],
-)
-def test_the_client_recovers_from_a_fault(hub, tmp_path, fault):
-    hub.faults.append(fault)
-    path = client.hf_hub_download(
-        "org/suite", WEIGHTS, revision="step0", local_dir=tmp_path / "here"
-    )
-    assert Path(path).read_bytes() == FILES[WEIGHTS]
-    assert fault.times == 0
 
 
 def test_refusals_are_the_clients_own_errors(hub):

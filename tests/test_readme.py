@@ -1,4 +1,6 @@
-"""README's Python block runs as it stands, wherever Python code is run."""
+"""README's Python block runs as it stands, as a script and in a notebook; tests/core/test_main_module.py
+starts a smaller program in every way.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from nbclient import NotebookClient
 
 from tests.embedders import build
 from tests.hub import serve
-from tests.programs import COUNT, MOST_SECONDS, ROOT, Ended, Home
+from tests.programs import COUNT, MOST_SECONDS, ROOT, Home
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 TEXTS = {"good": "a {} book that I liked, number {}", "bad": "a {} book that bored me, number {}"}
@@ -85,32 +87,10 @@ def require_result(home: Home, output: str) -> None:
     assert (home.folder / "my-encoder" / "modules.json").is_file()
 
 
-def require_ended(home: Home, ended: Ended) -> None:
+def test_as_a_script(home):
+    ended = home.run_script(PROGRAM)
     assert ended.code == 0, ended.output + ended.errors
     require_result(home, ended.output)
-
-
-def test_as_a_script(home):
-    require_ended(home, home.run_script(PROGRAM))
-
-
-def test_on_the_command_line(home):
-    require_ended(home, home.run("-c", PROGRAM))
-
-
-def test_from_standard_input(home):
-    require_ended(home, home.run("-", text=PROGRAM))
-
-
-def test_under_pytest(home):
-    body = "".join(f"    {line}" for line in PROGRAM.splitlines(keepends=True))
-    (home.folder / "test_block.py").write_text(f"def test_block():\n{body}", encoding="utf-8")
-    require_ended(
-        home,
-        home.run(
-            "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-W", "error", "test_block.py"
-        ),
-    )
 
 
 def test_in_a_notebook(home, monkeypatch):

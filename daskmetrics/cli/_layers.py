@@ -23,8 +23,6 @@ from daskmetrics.cli._common import (
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import require_new
 
-_TRUTH = {"true": True, "false": False}
-
 
 @click.command(
     epilog=example(
@@ -133,6 +131,4 @@ def _part(text: str) -> tuple[str, list[Any]]:
             "pooling=mean,last."
         )
     words = (word.strip() for word in re.split(r",(?![^(]*\))", values))
-    return name.strip(), [
-        int(word) if word.isdecimal() else _TRUTH.get(word, word) for word in words
-    ]
+    return name.strip(), [int(word) if word.isdecimal() else word for word in words]

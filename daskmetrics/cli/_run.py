@@ -25,7 +25,7 @@ from daskmetrics.cli._common import (
     workers_option,
 )
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.files import RunFolder
+from daskmetrics.core.files import RUNS, RunFolder
 from daskmetrics.core.text import plural
 
 if TYPE_CHECKING:
@@ -86,13 +86,15 @@ def run(
     loaded = configuration(config, _settings(settings, cluster, options))
     if in_job:
         loaded = _on_allocation(loaded, options["workers"])
-    run_folder = RunFolder(folder or Path("runs") / loaded.name)
+    run_folder = RunFolder(folder or RUNS / loaded.name)
     # after the configuration is valid: importing Dask takes half a second
     if any(model.program for model in loaded.models):
         if submit:
             _submit(loaded, run_folder)
+        elif dry_run:
+            _show_programs(loaded)
         else:
-            _train_and_follow(loaded, run_folder, dry_run)
+            _follow(loaded, run_folder, trains=True)
         return
     console = Console(stderr=True)
     with ExitStack() as stack:
@@ -125,25 +127,28 @@ def run(
     show_summary(finished)
 
 
-def _train_and_follow(config: Config, folder: RunFolder, dry_run: bool) -> None:
-    """Train by the programs of the models; measure and score each checkpoint as it appears."""
+def _show_programs(config: Config) -> None:
+    """Print what would train the models, for a dry run."""
+    from daskmetrics.experiment import train
+
+    for program, model in zip(train.programs(config), config.models, strict=True):
+        say(f"{program.name}: {plural(program.ranks, 'rank')} of {' '.join(program.words)}")
+        say(f"Each checkpoint in '{model.source}' is measured and scored once it is complete.")
+
+
+def _follow(config: Config, folder: RunFolder, trains: bool = False) -> None:
+    """Measure and score each checkpoint as it appears; ``trains`` by the programs of the models."""
     from daskmetrics import report
-    from daskmetrics.experiment import Display, train
     from daskmetrics.experiment.watch import watch as follow
 
-    if dry_run:
-        for program, model in zip(train.programs(config), config.models, strict=True):
-            say(f"{program.name}: {plural(program.ranks, 'rank')} of {' '.join(program.words)}")
-            say(f"Each checkpoint in '{model.source}' is measured and scored once it is complete.")
-        return
     end_as_by_ctrl_c()
-    with Display() as display:
+    with experiment.Display() as display:
         follow(
             config,
             folder,
             display,
             on_round=lambda: report.write(report.Run(folder.path)),
-            trains=True,
+            trains=trains,
         )
     show_summary(report.Run(folder.path))
 
@@ -224,15 +229,5 @@ def watch(
     folder, or the last checkpoint is that of the last step of a trainer. Ctrl-C ends it, too; the
     same command goes on.
     """
-    from daskmetrics import report
-    from daskmetrics.experiment import Display
-    from daskmetrics.experiment.watch import watch as follow
-
     loaded = configuration(config, _settings(settings, cluster, options))
-    run_folder = RunFolder(folder or Path("runs") / loaded.name)
-    end_as_by_ctrl_c()
-    with Display() as display:
-        follow(
-            loaded, run_folder, display, on_round=lambda: report.write(report.Run(run_folder.path))
-        )
-    show_summary(report.Run(run_folder.path))
+    _follow(loaded, RunFolder(folder or RUNS / loaded.name))

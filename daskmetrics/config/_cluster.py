@@ -7,7 +7,6 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from daskmetrics.config.section import (
-    Constraint,
     Directive,
     DottedName,
     Line,
@@ -146,9 +145,6 @@ class Cluster(Section):
     )
     account: SlurmName | None = Field(None, description="Slurm account.", examples=["proj42"])
     qos: SlurmName | None = Field(None, description="Slurm QOS.", examples=["normal"])
-    constraint: Constraint | None = Field(
-        None, description="Features that a node must have.", examples=["a100|h100"]
-    )
     walltime: Walltime = Field(
         "04:00:00", description="Time limit of a job.", examples=["12:00:00"]
     )
@@ -187,7 +183,9 @@ class Cluster(Section):
         examples=[{"HF_HUB_OFFLINE": "1"}],
     )
     directives: tuple[Directive, ...] = Field(
-        (), description="Further #SBATCH lines, without the prefix.", examples=[["--exclusive"]]
+        (),
+        description="Further #SBATCH lines, without the prefix.",
+        examples=[["--constraint=a100|h100"]],
     )
     logs: SharedFolder = Field(
         "slurm-logs",

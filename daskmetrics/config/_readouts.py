@@ -79,8 +79,7 @@ class Readouts(Section):
     @property
     def is_fitted(self) -> bool:
         """Whether a readout is fitted on the corpus: principal components."""
-        of_layers = self.model_copy(update={"layers": (EACH,)})
-        return any(Readout.parse(name).principal for name in of_layers.names(depth=1))
+        return any(str(kept).startswith("pca") for kept in self.dimensions)
 
     def names(self, depth: int) -> tuple[str, ...]:
         """Names of the readouts of a model with this many blocks; the first listed value of each

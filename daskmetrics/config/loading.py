@@ -73,8 +73,9 @@ def load(
         source = _read(Path(source))
         import_from(Path(where).parent)  # own metrics, tasks and policies beside the file
     data = _merge(source, changes or {})
-    for setting in settings:
+    if settings:
         data = copy.deepcopy(data)  # a mapping of the caller stays as it is
+    for setting in settings:
         _apply(data, setting)
     return parse(data, where)
 
@@ -109,9 +110,7 @@ def parse(data: Mapping[str, Any], where: str = "configuration") -> Config:
         return Config.model_validate(data)
     except ValidationError as error:
         raise ConfigError(f"{where}: " + "\n".join(map(_message, _causes(error)))) from None
-    except (
-        UnicodeEncodeError
-    ) as error:  # from pydantic: half of a surrogate pair where a choice is expected
+    except UnicodeEncodeError as error:  # half of a surrogate pair where a choice is expected
         character = error.object[error.start]
         raise ConfigError(
             f"{where}: {character!r} is half of a surrogate pair; write the whole character."
@@ -280,13 +279,11 @@ def _count(value: object, counts: dict[int, int]) -> int:
 def _shorten(value: object, length: int = 200) -> str:
     try:
         text = str(value) if isinstance(value, Exception) else repr(value)
-    except (
-        Exception
-    ):  # an object of the caller's own, or a number of more digits than Python writes
+    except ValueError:  # a number of more digits than Python writes
         text = f"a {type(value).__name__} that cannot be written"
-    if len(text) <= length:
-        return text
-    return f"{text[:length]} ..."
+    if len(text) > length:
+        text = f"{text[:length]} ..."
+    return text
 
 
 def _apply(data: dict[str, Any], setting: str) -> None:
@@ -299,28 +296,25 @@ def _apply(data: dict[str, Any], setting: str) -> None:
         value = _parse_yaml(text)
     except ValueError as error:
         raise ConfigError(f"'--set {setting}': the value is not valid YAML: {error}") from None
-    *parents, name = key.strip().split(".")
+    *parents, last = key.strip().split(".")
     node: Any = data
-    for parent in parents:
-        node = _child(node, parent, setting)
-    if isinstance(node, list):
-        node[_index(node, name, setting)] = value
-    else:
-        node[name] = value
+    for name in parents:
+        place = _place(node, name, setting)
+        if isinstance(node, dict):
+            node.setdefault(place, {})
+        child = node[place]
+        if isinstance(child, str) and name in _NAMED:
+            child = node[place] = {_NAMED[name]: child}
+        if not isinstance(child, dict | list):
+            raise ConfigError(f"'--set {setting}': '{name}' is {child!r} and has no keys below it.")
+        node = child
+    node[_place(node, last, setting)] = value
 
 
-def _child(node: Any, name: str, setting: str) -> Any:
-    if isinstance(node, list):
-        return node[_index(node, name, setting)]
-    child = node.setdefault(name, {})
-    if isinstance(child, str) and name in _NAMED:
-        child = node[name] = {_NAMED[name]: child}
-    if not isinstance(child, dict | list):
-        raise ConfigError(f"'--set {setting}': '{name}' is {child!r} and has no keys below it.")
-    return child
-
-
-def _index(node: list[Any], name: str, setting: str) -> int:
+def _place(node: dict[str, Any] | list[Any], name: str, setting: str) -> Any:
+    """A key of a section, or an index of a list."""
+    if isinstance(node, dict):
+        return name
     if not name.isdigit() or int(name) >= len(node):
         raise ConfigError(f"'--set {setting}': '{name}' is not an index of a list of {len(node)}.")
     return int(name)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from daskmetrics.config._cluster import Cluster
 from daskmetrics.config._readouts import Readouts
@@ -16,7 +16,7 @@ from daskmetrics.config.section import (
     DEEPEST,
     WIDEST,
     WORD_AS_LIST,
-    Line,
+    Duration,
     Name,
     Names,
     Revision,
@@ -25,8 +25,6 @@ from daskmetrics.config.section import (
     Size,
     Source,
 )
-from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.text import parse_duration
 
 Pooling = Literal["as_shipped", "mean", "last", "cls"]
 
@@ -376,15 +374,6 @@ class Search(Section):
         return value
 
 
-def _check_duration(text: str) -> str:
-    try:
-        parse_duration(text)
-    except ConfigError as error:
-        raise ValueError(str(error)) from None
-    return text
-
-
-Duration = Annotated[Line, AfterValidator(_check_duration)]
 Trackers = Annotated[tuple[Literal["mlflow", "wandb"], ...], WORD_AS_LIST]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 from pydantic import (
@@ -16,7 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from daskmetrics.core.text import parse_walltime
+from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.text import parse_duration, parse_walltime
 
 DEEPEST, WIDEST = 10_000, 1_000_000  #: blocks and hidden size of a model; greater ones are mistakes
 
@@ -27,6 +28,19 @@ def matching(pattern: str, meaning: str) -> AfterValidator:
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
             raise ValueError(f"must be {meaning}")
+        return text
+
+    return AfterValidator(check)
+
+
+def read_by(parse: Callable[[str], object]) -> AfterValidator:
+    """A validator of text that a function can read."""
+
+    def check(text: str) -> str:
+        try:
+            parse(text)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
         return text
 
     return AfterValidator(check)
@@ -48,11 +62,6 @@ def _reject_number(value: object) -> object:
     if isinstance(value, int):  # YAML 1.1 reads 12:30:00 as 45000
         raise ValueError("write a time in quotes, for instance '12:30:00'")
     return value
-
-
-def _check_walltime(text: str) -> str:
-    parse_walltime(text)
-    return text
 
 
 # all of these become folders, Slurm job names, or parts of lines of job scripts
@@ -93,11 +102,8 @@ Revision = Annotated[
         "a name, without '..' and not beginning with '/', '~' or '-'",
     ),
 ]
-Walltime = Annotated[str, BeforeValidator(_reject_number), AfterValidator(_check_walltime)]
-# what Slurm combines features with: a100&nvlink, [rack1|rack2], !old
-Constraint = Annotated[
-    Line, matching(r"[A-Za-z0-9._:,@+&|*()\[\]!-]{1,200}", "features such as 'a100' or 'a100|h100'")
-]
+Walltime = Annotated[str, BeforeValidator(_reject_number), read_by(parse_walltime)]
+Duration = Annotated[Line, read_by(parse_duration)]
 Directive = Annotated[Line, matching(r"--?[A-Za-z].*", "an option of sbatch such as '--exclusive'")]
 DottedName = Annotated[
     str, matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "a name of Python such as package.module")

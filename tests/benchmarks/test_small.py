@@ -79,12 +79,6 @@ def test_tasks_of_every_kind_are_scored(run):
     assert all(f"mteb:Local{kind}" in text for kind in kinds)
 
 
-def test_live_searches_are_compared_with_the_exhaustive_sweep(run, tmp_path):
-    text = run(FOLDER / "demo_search.py", "--small", "--folder", tmp_path / "runs")
-    assert "within 1%: 1 of 1" in text
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["seed-0", "truth"]
-
-
 def test_readouts_are_searched_and_compared(run, tmp_path):
     encoder()
     text = run(FOLDER / "readouts.py", "--small", "--folder", tmp_path / "runs")

@@ -11,47 +11,16 @@ from tests.cli.calling import MODEL, call, fails
 BASE = {"name": "wrong", "models": [MODEL], "tasks": ["stdlib:order"]}
 
 
+# the messages of the packages are shown by their own tests: one of each stage
 @pytest.mark.parametrize(
     ("config", "message"),
     [
         ({**BASE, "metrcs": ["all"]}, "Unknown key 'metrcs'. Did you mean 'metrics'?"),
-        (
-            {**BASE, "metrics": ["efective_rank"]},
-            "Unknown metric 'efective_rank'. Did you mean 'effective_rank'?",
-        ),
-        (
-            {**BASE, "tasks": ["stdlib:ordr"]},
-            "Unknown task 'stdlib:ordr'. Did you mean 'stdlib:order'?",
-        ),
         ({**BASE, "models": [{"name": "m", "source": "./nowhere"}]}, "no folder './nowhere'"),
-        (
-            {**BASE, "models": [{**MODEL, "revisions": ["step3"]}]},
-            "Revision 'step3' does not exist. Available: step0,",
-        ),
-        ({**BASE, "models": [{**MODEL, "layers": [9]}]}, "has layers 0...1, but not [9]"),
         ({**BASE, "search": {"policy": "rase"}}, "Unknown policy 'rase'. Did you mean 'race'?"),
-        (
-            {**BASE, "search": {"baseline": "tiny@step9"}},
-            "Unknown baseline checkpoint 'tiny@step9'",
-        ),
         ({**BASE, "corpus": {"source": "none.txt"}}, "none.txt"),
-        (
-            {**BASE, "corpus": {"prompts": 10_000_000}},
-            "distinct prompts, but 10000000 are requested",
-        ),
     ],
-    ids=[
-        "key",
-        "metric",
-        "task",
-        "folder",
-        "revision",
-        "layer",
-        "policy",
-        "baseline",
-        "corpus",
-        "prompts",
-    ],
+    ids=["key", "folder", "policy", "corpus"],
 )
 def test_a_mistake_gives_one_message_and_exit_code_2_and_starts_nothing(tmp_path, config, message):
     done = call(tmp_path, "run", "config.yaml", config=config)
@@ -59,40 +28,22 @@ def test_a_mistake_gives_one_message_and_exit_code_2_and_starts_nothing(tmp_path
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("command", ["status", "report", "best"])
-def test_the_error_for_a_missing_run_names_it(tmp_path, command):
-    done = call(tmp_path, command, "runs/none")
-    assert fails(done, "No run in 'runs/none'")
+def test_the_error_for_a_missing_run_names_it(tmp_path):
+    assert fails(call(tmp_path, "status", "runs/none"), "No run in 'runs/none'")
 
 
 def test_a_dry_run_of_the_real_grid_counts_and_starts_nothing(tmp_path):
-    done = call(
-        tmp_path, "run", "--dry-run", str(Path(__file__).parents[2] / "configs" / "pythia.yaml")
-    )
+    config = Path(__file__).parents[2] / "configs" / "pythia.yaml"
+    done = call(tmp_path, "run", "--dry-run", str(config))
     assert done.exit_code == 0, done.stderr
-    for text in (
-        "5,184 in 432 checkpoints",
-        "165,888 scores",
-        "432 units",
-        "32 (slurm)",
-        "estimated",
-    ):
+    for text in ("5,184 in 432 checkpoints", "165,888 scores", "32 (slurm)", "estimated"):
         assert text in done.stdout
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(
-    ("what", "words"),
-    [
-        ("metrics", ("effective_rank", "nats")),
-        ("tasks", ("stdlib:order", "accuracy")),
-        ("policies", ("race", "sweep")),
-    ],
-)
-def test_listings(tmp_path, what, words):
-    done = call(tmp_path, "list", what)
-    assert done.exit_code == 0, done.output
-    assert all(word in done.stdout for word in words)
+def test_the_policies_are_listed(tmp_path):
+    done = call(tmp_path, "list", "policies")
+    assert done.exit_code == 0 and "race" in done.stdout and "sweep" in done.stdout
 
 
 def test_dask_has_the_commands(tmp_path):

@@ -58,7 +58,7 @@ def test_a_name_is_that_of_the_run_unless_the_folder_here_is_a_run(here):
 
 @pytest.mark.parametrize(
     "command",
-    ["status", "report", "best", "runs journal", "runs retry", "runs verify", "runs export"],
+    ["status", "report", "runs journal", "runs retry", "runs verify"],
 )
 def test_the_error_lists_the_runs_that_exist(here, command):
     done = invoke(*command.split(), "minilmm")

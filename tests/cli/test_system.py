@@ -47,7 +47,6 @@ def in_shell(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
         ("rm m/journal.mark; mkfifo m/journal.mark; daskmetrics status m", "is a pipe"),
         ("rm m/journal.jsonl; mkfifo m/journal.jsonl; daskmetrics status m", "is a pipe"),
         ("mkfifo p.yaml; daskmetrics run p.yaml", "is a pipe"),
-        ("mkfifo p.yaml; daskmetrics doctor p.yaml", "is a pipe"),
         (
             "ulimit -n 47; daskmetrics map bench.py:step --iterations 4 --workers 1 --folder w",
             "with 1 worker it needs 48",

@@ -141,12 +141,26 @@ def require(ended: Ended, lines: list[str], starts: int = 1) -> None:
     assert ended.starts == starts
 
 
+MAPPED = ["[100, 101, 102]", "True True"]
+
+
 def test_functions_and_classes_of_a_script_travel_by_value(home):
-    require(home.run_script(COUNT + MAP), ["[100, 101, 102]", "True True"])
+    require(home.run_script(COUNT + MAP), MAPPED)
 
 
-def test_a_program_from_standard_input(home):
-    require(home.run("-", text=COUNT + MAP), ["[100, 101, 102]", "True True"])
+@pytest.mark.parametrize("words", [("-c", COUNT + MAP), ("-",)], ids=["-c", "standard input"])
+def test_a_program_without_a_file(home, words):
+    require(home.run(*words, text=COUNT + MAP), MAPPED)
+
+
+def test_a_program_under_pytest(home):
+    """Its module is not the main one, and warnings are errors."""
+    body = "".join(f"    {line}" for line in (COUNT + MAP).splitlines(keepends=True))
+    (home.folder / "test_block.py").write_text(f"def test_block():\n{body}")
+    words = ("-q", "-s", "-p", "no:cacheprovider", "-W", "error", "test_block.py")
+    ended = home.run("-m", "pytest", *words)
+    assert ended.code == 0 and MAPPED[0] in ended.output, ended.output + ended.errors
+    assert ended.starts == 1
 
 
 def test_a_worker_that_its_nanny_restarts(home):

@@ -75,7 +75,7 @@ def put(data: Any, path: tuple[Any, ...], value: Any) -> None:
 PLACES = [place for place in places(WHOLE) if place]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(PLACES), values), min_size=1, max_size=3),
     st.none() | st.text(max_size=20),
