@@ -62,7 +62,7 @@ class Rolling:
         return Path(self.folder, ".complete")
 
 
-def rolling(
+def rolling_of(
     model: Model, identity: Key, commit: str, content: Content | None, listing: Listing | None
 ) -> Rolling:
     """The files of a checkpoint whose space is limited; a `ConfigError` if they are not known, or
