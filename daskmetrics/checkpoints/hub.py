@@ -24,11 +24,11 @@ from daskmetrics.core.text import plural, shortened
 REQUESTS = 8  # at once
 TRIES = RetryPolicy(exceptions=4, delay=1.0, longest_delay=60.0)  # beside those of the client
 _PASSING = (408, 425, 429)  # the server is busy
-_REMEDIES = dict.fromkeys(
-    (401, 403),
+_ALLOW = (
     "Accept its terms on the hub's page, and log in with 'hf auth login' or set HF_TOKEN where the"
-    " downloads run",
+    " downloads run"
 )
+_REMEDIES = {401: _ALLOW, 403: _ALLOW, 404: "Leave this revision out of 'revisions'"}
 
 Listing = Mapping[str, tuple[str, int]]
 """Digest and bytes of every file, by path.
@@ -57,12 +57,12 @@ def client_errors() -> Iterator[None]:
     except Exception as error:
         if isinstance(error, DaskmetricsError) or getattr(error, "errno", None) in NO_ROOM:
             raise
-        # the client wraps an answer that it did not expect
-        answer = getattr(error.__cause__ or error, "response", None)
+        met = error.__cause__ or error  # the client wraps an answer that it did not expect
+        answer = getattr(met, "response", None)
         if answer is not None:
             status = int(answer.status_code)
             raise HubUnreachable(f"the hub answers {status}", status) from None
-        raise HubUnreachable(f"the hub cannot be reached ({type(error).__name__})") from None
+        raise HubUnreachable(f"the hub cannot be reached ({type(met).__name__})") from None
 
 
 def persist(

@@ -24,7 +24,7 @@ from daskmetrics.checkpoints.folders import (
     tokenizer_folder,
     weight_headers,
 )
-from daskmetrics.checkpoints.rolling import Rolling, rolling
+from daskmetrics.checkpoints.rolling import Rolling, rolling_of
 from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import (
@@ -342,7 +342,7 @@ def _find_on_hub(model: Model, on_message: OnMessage | None, number: int) -> Loc
             identity = content.key
         location = Location(source, name, identity, model.pickled)
         if model.disk and name not in folders and name in commits and not silence:
-            files = rolling(model, identity, commit, content, listings.get(name))
+            files = rolling_of(model, identity, commit, content, listings.get(name))
             location = replace(location, rolling=files)
         checkpoints.append(_Revision(name, location, content, folders.get(name)))
     warnings = []

@@ -62,7 +62,7 @@ class Rolling:
         return Path(self.folder, ".complete")
 
 
-def rolling(
+def rolling_of(
     model: Model, identity: Key, commit: str, content: Content | None, listing: Listing | None
 ) -> Rolling:
     """The files of a checkpoint whose space is limited; a `ConfigError` if they are not known, or
@@ -201,7 +201,7 @@ def _fetch(rolling: Rolling, pause: Callable[[float], None]) -> None:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
 
-    class Progress(tqdm):
+    class SilentProgress(tqdm):
         """Shows nothing; it is called with every block of a file."""
 
         def __init__(self, *args: Any, **options: Any) -> None:
@@ -224,7 +224,7 @@ def _fetch(rolling: Rolling, pause: Callable[[float], None]) -> None:
                     name,
                     revision=rolling.commit,
                     local_dir=rolling.folder,
-                    tqdm_class=Progress,
+                    tqdm_class=SilentProgress,
                 )
                 persist(request, f"{name} of {where}", pause)
             if digest_of(path, digest) == digest:
