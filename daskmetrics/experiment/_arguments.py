@@ -60,7 +60,12 @@ def configured(
         raise ConfigError(f"config: got a {_type(config)}; pass a path, a mapping, or a Config.")
     elif "models" in changes:
         source = {}
-        changes.setdefault("name", _name_of_run(*changes["models"]))
+        model, *others = changes["models"]
+        section = {"source": model} if isinstance(model, str) else model
+        name = str(section.get("name") or name_of(str(section.get("source", "run"))))
+        if others:
+            name = f"{name[:80]}-and-{plural(len(others), 'model').replace(' ', '-')}"
+        changes.setdefault("name", name)
     parsed = configuration.load(source, settings, changes)
     run_folder = RunFolder(Path(folder or f"runs/{parsed.name}"))
     if tasks is not None:
@@ -91,15 +96,6 @@ def _model(number: int, given: object) -> str | Mapping[str, Any]:
             " daskmetrics.measure."
         )
     return given
-
-
-def _name_of_run(model: str | Mapping[str, Any], *others: object) -> str:
-    if isinstance(model, str):
-        model = {"source": model}
-    name = str(model.get("name") or name_of(str(model.get("source", "run"))))
-    if not others:
-        return name
-    return f"{name[:80]}-and-{plural(len(others), 'model').replace(' ', '-')}"
 
 
 def _tasks(given: Sequence[Any], folder: RunFolder) -> Iterator[str]:

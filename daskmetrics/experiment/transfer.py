@@ -159,7 +159,7 @@ def _record(experiment: Experiment, result: BenchmarkResult, arm: Arm, task: Mte
         stderr=score.stderr,
         n=score.n,
         protocol=experiment.protocols[arm.checkpoint].key,
-        versions={"mteb": result.content.get("mteb_version")},
+        versions={"mteb": str(result.content.get("mteb_version") or "unknown")},
         detail=score.detail,
         imported={"from": str(result.path), "settings": dict(result.settings)},
     )

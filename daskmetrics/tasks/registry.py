@@ -27,10 +27,13 @@ from daskmetrics.tasks.mteb import PRESETS, mteb_task
 from daskmetrics.tasks.task import Task
 
 GROUP = "daskmetrics.tasks"
-MTEB = "mteb:"
 FILE = "file:"
-HUB = "hf:"
-RESERVED = (MTEB, FILE, HUB, "stdlib:", "preset:")  # are no modules
+MAKERS: Mapping[str, Callable[[str, Mapping[str, str]], Task]] = {
+    "mteb:": mteb_task,
+    FILE: file_task,
+    "hf:": hub_task,
+}  #: by the beginning of a name, from the rest and the options
+RESERVED = (*MAKERS, "stdlib:", "preset:")  # are no modules
 
 
 def catalogue() -> Mapping[str, Callable[[], Task]]:
@@ -93,14 +96,11 @@ def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
     if text in makers:
         return makers[text]()
     name, options = parse_call(text)
-    if name.startswith(FILE) and name != FILE:
-        return file_task(name.removeprefix(FILE), options)
-    if name.startswith(HUB) and name != HUB:
-        return hub_task(name.removeprefix(HUB), options)
+    for prefix, make in MAKERS.items():
+        if name.startswith(prefix) and name != prefix:
+            return make(name.removeprefix(prefix), options)
     if name in TASKS and options.keys() == {"probe"}:
         return TASKS[name].with_probe(options["probe"])
-    if name.startswith(MTEB) and name != MTEB:
-        return mteb_task(name.removeprefix(MTEB), options)
     if options and name in makers:
         raise ConfigError(
             f"Task '{text}': '{name}' does not have these options. Only classifications of"
@@ -109,9 +109,8 @@ def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
     module, colon, _ = text.partition(":")
     if colon and f"{module}:" not in RESERVED:
         return _imported(text, module)
-    raise unknown(
-        "task", text, [*makers, *SETS, *PRESETS, f"{MTEB}NAME", f"{FILE}PATH", f"{HUB}NAME"]
-    )
+    named = (f"{prefix}NAME" for prefix in MAKERS)
+    raise unknown("task", text, [*makers, *SETS, *PRESETS, *named])
 
 
 def _imported(name: str, module: str) -> Task:

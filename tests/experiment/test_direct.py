@@ -25,7 +25,6 @@ from daskmetrics.core import corpus as corpus
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.experiment import Display
-from daskmetrics.experiment import _worker as worker
 
 TEXTS = [
     "one",
@@ -134,25 +133,6 @@ def test_the_best_arm_is_loaded_and_saved_as_a_smaller_model(
     )
     with pytest.raises(ConfigError, match="not empty"):
         best.save(folder)
-
-
-def test_vectors_are_those_of_a_unit_of_a_run(finished, minilm: Path, tmp_path: Path) -> None:
-    _, data, _ = finished
-    changes = {
-        "models": [{"name": "m", "source": str(minilm)}],
-        "tasks": [f"file:{data}(text=body, label=stars)"],
-    }
-    prepared = experiment.prepare(
-        config.parse({"name": "x", **changes, "protocol": {"state_norm": "raw"}})
-    )
-    (checkpoint,), (task,) = prepared.checkpoints, prepared.tasks
-    protocol, location = prepared.protocols[checkpoint], prepared.locations[checkpoint]
-    spec = worker.EncodeSpec("key", location, protocol, task, (0, 3, 6), str(tmp_path), 1 << 30)
-    embeddings = worker.encode(spec)
-    vectors = dm.embed(minilm, list(task.texts()), [0, 3, 6], state_norm="raw")
-    assert vectors.dims == ("text", "layer", "dimension")
-    for layer in (0, 3, 6):
-        np.testing.assert_allclose(vectors.sel(layer=layer).values, embeddings.at(layer), atol=1e-6)
 
 
 def test_models_in_memory_give_the_vectors_of_their_folder(minilm: Path) -> None:

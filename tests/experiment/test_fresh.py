@@ -26,11 +26,6 @@ from tests.experiment.test_search import Bench
 FRESH = {"confirm": "fresh", "budget": 1.0, "reward": "mean"}
 
 
-def test_without_the_option_nothing_is_kept_back(prepared):
-    plain, same = prepared(), prepared(search={"within": 0.02})
-    assert plain.fresh == () and plain.numbers_key == same.numbers_key
-
-
 def test_the_search_and_the_fresh_items_have_the_same_tasks_and_other_keys(prepared):
     kept = prepared(search=FRESH)
     assert [task.name for task in kept.fresh] == [task.name for task in kept.tasks]

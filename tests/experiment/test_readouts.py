@@ -9,10 +9,8 @@ import pytest
 import daskmetrics as dm
 from daskmetrics import store
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Suite, seed_of
 from daskmetrics.experiment import search as search
-from daskmetrics.planning.preview import preview
 from daskmetrics.store import Axis, Template
 from daskmetrics.tasks import resolve
 
@@ -94,17 +92,6 @@ def test_what_is_impossible_is_refused_with_the_remedy_before_anything_starts(
 ):
     with pytest.raises(ConfigError, match=message):
         prepared(readouts=readouts)
-
-
-def test_a_dry_run_counts_the_arms(prepared, tmp_path):
-    experiment = prepared(readouts={**READOUTS, "layers": ["each", "mean(-2:)"]}, models=[MODEL])
-    rows = dict(preview(experiment, RunFolder(tmp_path / "run")).rows)
-    revisions = len(experiment.checkpoints)
-    assert (
-        rows["models"]
-        == f"a ({revisions} checkpoints x 3 layers x 4 readouts, and 4 of layers together)"
-    )
-    assert rows["candidates"] == f"{revisions * (3 * 4 + 4)} in {revisions} checkpoints"
 
 
 MODEL = {"name": "a", "train": {"width": 16, "depth": 2, "steps": 4}}
