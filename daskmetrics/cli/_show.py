@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -31,6 +32,7 @@ from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.files import RunFolder
 
 if TYPE_CHECKING:
+    from daskmetrics.answer.comparison import ArmComparison, PublishedComparison, RunComparison
     from daskmetrics.cluster.slurm.commands import JobState
     from daskmetrics.cluster.slurm.driver_job import Submitted
     from daskmetrics.core.names import Cell
@@ -478,23 +480,29 @@ def compare(
     beside = None if other is None else report.Run(other)
     if arms:
         two_arms = compare_named(loaded, *arms, beside)
-        return Output(
-            lambda: two_arms,
-            lambda: say(report.arms_table(loaded, beside or loaded, two_arms).as_text(WIDTH)),
-        )
+        return Output(lambda: two_arms, lambda: _show_tables(loaded, beside, two_arms))
     documents: dict[str, Any] = {}
-    tables = []
+    found: list[RunComparison | PublishedComparison] = []
     if beside:
         two_runs = compare_runs(loaded, beside)
         documents |= vars(two_runs)
-        tables += report.compare_tables(loaded, beside, two_runs)
+        found.append(two_runs)
     if beside is None or published is not None:
         with_published = compare_published(loaded, *_published(published))
         documents["published"] = with_published
-        tables.append(report.published_table(with_published))
-    return Output(
-        lambda: documents, lambda: say("\n\n".join(table.as_text(WIDTH) for table in tables))
+        found.append(with_published)
+    return Output(lambda: documents, lambda: _show_tables(loaded, beside, *found))
+
+
+def _show_tables(
+    run: Run, other: Run | None, *found: RunComparison | ArmComparison | PublishedComparison
+) -> None:
+    from daskmetrics import report
+
+    tables = chain.from_iterable(
+        report.compare_tables(run, other or run, compared) for compared in found
     )
+    say("\n\n".join(table.as_text(WIDTH) for table in tables))
 
 
 def _published(path: Path | None) -> tuple[Mapping[Cell, KnownScore], str]:

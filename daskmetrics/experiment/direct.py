@@ -257,7 +257,8 @@ def score_layers(
             arms = suite.arms()
             recorded |= {arm: {} for arm in arms}
             steps = len(chosen) * (len(arms) + 1)
-            percents = (100 * (number + step / steps) / len(sources) for step in count(1))
+            # more than 0: the time left is reckoned from the first sample on, also of reading
+            percents = (100 * (number + step / steps) / len(sources) for step in count(0.01))
             for task in chosen:
                 display.advance("layers", f"{checkpoint} reads {task.name}", next(percents))
                 spec = worker.EncodeSpec(

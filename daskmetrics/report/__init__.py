@@ -40,7 +40,7 @@ from daskmetrics.core.errors import room_for
 from daskmetrics.core.files import private
 from daskmetrics.core.lazy import on_first_use
 from daskmetrics.core.outcomes import Difference
-from daskmetrics.report._compare import arms_table, compare_tables, published_table
+from daskmetrics.report._compare import compare_tables
 from daskmetrics.report._export import export, frame
 from daskmetrics.report._format import fact, need_matplotlib
 from daskmetrics.report._leaderboard import Leaderboard
@@ -75,7 +75,6 @@ __all__ = [
     "TradeOffs",
     "Verdict",
     "Worth",
-    "arms_table",
     "best_text",
     "compare_tables",
     "explain_text",
@@ -83,7 +82,6 @@ __all__ = [
     "fact",
     "frame",
     "need_matplotlib",
-    "published_table",
     "read_scores",
     "status_rows",
     "status_text",

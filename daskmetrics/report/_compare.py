@@ -21,8 +21,17 @@ from daskmetrics.report._run import Run, status_rows
 from daskmetrics.report._sections import answer_rows
 
 
-def compare_tables(run: Run, other: Run, compared: RunComparison) -> list[Table]:
-    """Two runs: their answers, costs, common scores and different settings."""
+def compare_tables(
+    run: Run, other: Run, compared: RunComparison | ArmComparison | PublishedComparison
+) -> list[Table]:
+    """Two runs: their answers, costs, common scores and different settings; two candidates on every
+    task, of which the second may be of another run; or a run beside published scores.
+    """
+    match compared:
+        case ArmComparison():
+            return [_arms(run, other, compared)]
+        case PublishedComparison(source, shared, left_out):
+            return [_agreement(f"Published: {source}", shared, left_out)]
     runs = {"run": run, "other": other}
     shown = [answers(runs)]
     if compared.best_arms:
@@ -34,13 +43,7 @@ def compare_tables(run: Run, other: Run, compared: RunComparison) -> list[Table]
     return [*shown, differing]
 
 
-def published_table(compared: PublishedComparison) -> Table:
-    """A run beside published scores of the same models."""
-    return _agreement(f"Published: {compared.source}", compared.shared, compared.left_out)
-
-
-def arms_table(run: Run, other: Run, compared: ArmComparison) -> Table:
-    """Two candidates on every task; the second may be of another run."""
+def _arms(run: Run, other: Run, compared: ArmComparison) -> Table:
     rows = []
     for task, gap in compared.tasks.items():
         score = scored(run.recorded[compared.arm][task])

@@ -16,7 +16,7 @@ from daskmetrics.answer.verdict import Verdict
 from daskmetrics.core.events import scored as scored_units
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference, means_of
-from daskmetrics.report._format import card, need_matplotlib, percent, rows_of, scored
+from daskmetrics.report._format import card, need_matplotlib, rows_of, template
 from daskmetrics.report._leaderboard import Leaderboard
 from daskmetrics.report._sections import answer_rows
 
@@ -160,18 +160,8 @@ class Best:
     @property
     def _card(self) -> str:
         """What was measured, for a model card."""
-        default = self.answer.default.scores
-        rows = [
-            f"| {task} | {scored(score)} | {scored(default.get(task), without='')} |"
-            for task, score in self.answer.best.scores.items()
-        ]
-        header = [f"| task | {self.arm} | {self.default} |", "|---|---|---|"]
-        table = "\n".join([*header, *rows])
-        return (
-            f"\n## What was measured\n\n{table}\n\nScores ± standard errors. "
-            f"Gain: {answer_rows(self.answer)['Gain']}. About {percent(self.share)} of the time that all scores "
-            "would take was spent.\n"
-        )
+        gain = answer_rows(self.answer)["Gain"]
+        return "\n" + template("model_card.txt").render(answer=self.answer, gain=gain)
 
     def __repr__(self) -> str:
         return f"<Best {answer_rows(self.answer)['Use']}>"

@@ -12,7 +12,6 @@ from daskmetrics.answer.recorded import cell_of
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm
 from daskmetrics.core.table import Table
-from daskmetrics.core.text import shortened
 from daskmetrics.report._format import (
     LABEL,
     NO_PICTURES,
@@ -20,7 +19,7 @@ from daskmetrics.report._format import (
     fact,
     number,
     percent,
-    probability,
+    rows_of,
     si,
 )
 from daskmetrics.report._run import Run, status_rows
@@ -85,22 +84,18 @@ def explain_text(run: Run, name: str) -> str:
             name = kept + name.removeprefix(alias)
     index = posterior.index(name)
     arm, leader = (posterior.problem.arms[i] for i in (index, posterior.leader))
-    mean, lead = posterior.posterior.mean[index], posterior.lead(index)
-    ahead = "the recommended one" if run.result else "the leading one so far"
-    if arm != leader:
-        ahead = (
-            f"{leader} is expected to be better by {number(lead.value, lead.stderr, sign=True)}; "
-            f"{probability(1 - lead.probability)} that this one is better"
-        )
-    chosen = "never: the search expected more information per cost from other candidates"
-    if picks := [pick for pick in run.picks if cell_of(pick).arm == arm]:
-        texts = [f"{pick['index'] + 1} ({pick['stage']}, {cell_of(pick).task})" for pick in picks]
-        chosen = f"{len(picks)} of {len(run.picks)} decisions: {shortened(texts, SHOWN)}"
-    rank = f"{posterior.rank(index)} of {len(posterior.problem.arms):,} by the posterior mean"
-    expected = number(mean, posterior.posterior.sd[index], sign=True)
-    expected += f" (compared by {posterior.problem.reward})"
-    rows = (("rank", rank), ("expected", expected), ("leader", ahead), ("chosen", chosen))
-    shown = [Table((), rows, str(arm)), _scores(run, arm, leader), _metrics(run, arm)]
+    picks = [(pick, cell_of(pick)) for pick in run.picks]
+    rows = rows_of(
+        "explain.txt",
+        run=run,
+        posterior=posterior,
+        index=index,
+        leader=leader if arm != leader else None,
+        lead=posterior.lead(index),
+        picks=[(pick, cell.task) for pick, cell in picks if cell.arm == arm],
+        most=SHOWN,
+    )
+    shown = [Table((), tuple(rows), str(arm)), _scores(run, arm, leader), _metrics(run, arm)]
     return "\n\n".join(table.as_text(WIDTH) for table in shown if table.rows)
 
 

@@ -58,13 +58,6 @@ def test_open_cells_of_an_unfinished_search(a_run):
     assert run.cells_open == 1 and run.counts["score", "ok"] == 6
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_rank_correlation_is_spearmans(seed):
-    random = np.random.default_rng(seed)
-    a, b = random.integers(0, 6, 20), random.normal(size=20)  # with ties
-    assert rank_correlation(a, b) == pytest.approx(spearmanr(a, b).statistic)
-
-
 def test_a_constant_has_no_rank_correlation():
     assert np.isnan(rank_correlation([1, 1, 1], [1, 2, 3]))
 

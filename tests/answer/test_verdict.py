@@ -159,15 +159,6 @@ def test_an_arm_that_lacks_tasks_is_the_best_so_far_only_while_none_has_all(a_ru
     assert verdict.overall.tied == () and verdict.overall.arm == best
 
 
-def test_a_model_without_a_score_is_named(finished):
-    evidence = evidence_of(finished)
-    only = {arm: scores for arm, scores in evidence.recorded.items() if arm.model != "tiny"}
-    verdict = verdict_of(replace(evidence, recorded=only))
-    assert verdict.unscored_models == ("tiny",)
-    (tiny,) = (standing for standing in verdict.models if standing.model == "tiny")
-    assert tiny.best is None and tiny.scores == 0
-
-
 def test_every_model_has_its_best_arm_and_its_last_layer(finished):
     means = analysis.mean_scores(finished)
     for standing in finished.verdict.models:

@@ -294,7 +294,7 @@ def test_the_best_layer_is_saved(tmp_path: Path, minilm: Path) -> None:
     np.testing.assert_allclose(saved.encode(TEXTS), vectors, atol=1e-5)
     assert "chance: " in str(board) and "last layer" in str(board)
     with pytest.raises(ConfigError, match=r"run\.best"):
-        replace(board, saver=None).save(tmp_path / "other")
+        replace(board, found=None).save(tmp_path / "other")
 
 
 def test_columns_without_a_usual_name_are_proposed(tmp_path: Path, minilm: Path) -> None:

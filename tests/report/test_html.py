@@ -189,13 +189,6 @@ def test_the_page_of_a_hostile_name(finished, monkeypatch):
     assert "&lt;b&gt;&amp;" in page(finished, []) and "<b>&" not in page(finished, [])
 
 
-def test_warnings_about_the_data_are_at_the_top_of_the_page(finished, monkeypatch):
-    monkeypatch.setattr(
-        finished, "start", replace(finished.start, warnings=["file:own.csv: 3 texts are <empty>."])
-    )
-    assert '<p class="notice">file:own.csv: 3 texts are &lt;empty&gt;.</p>' in page(finished, [])
-
-
 def test_the_cards_of_a_notebook(finished):
     best = finished.best()
     card = best._repr_html_()

@@ -19,7 +19,7 @@ from daskmetrics.report._quantities import (
     expectation_of,
     fields,
 )
-from daskmetrics.report.page import MANY, figures
+from daskmetrics.report.page import MANY
 
 STEPS = tuple(f"step{1000 * i}" for i in range(144))
 GRID = tuple(Suite(name, STEPS, tuple(range(12)), 11) for name in ("small", "medium", "large"))
@@ -90,8 +90,3 @@ def test_every_decision_is_drawn_at_the_cost_spent_then(finished):
     drawn = drawing.search_path(decisions(path, None), path.unit, path.default).renderers
     dots = [x for renderer in drawn for x in renderer.data_source.data.get("spent", ())]
     assert sorted(dots) == [point.spent for point in path.points]
-
-
-def test_a_run_without_data_has_no_figures(a_run):
-    names = tuple(f"{model}@step{step}" for model in ("tiny", "small") for step in (0, 1, 2, 4, 8))
-    assert figures(a_run(tasks=(), failing=names, trained=False)) == {}
