@@ -42,7 +42,7 @@ TOLERATED = 0.05  # share of a step's time that reading may take without loaders
 
 
 @dataclass(frozen=True)
-class Measured:
+class ProbeTables:
     """What the ranks have measured, and the seconds that the exchange of gradients adds to a step
     of each rank.
     """
@@ -51,7 +51,7 @@ class Measured:
     exchange: tuple[float, ...] = ()
 
 
-def allreduce(recipe: Recipe, corpus: Path, world: World) -> Measured:
+def allreduce(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
     """The time of an all-reduce by the size of its message, and of the exchange of gradients in a
     step: predicted from these times, and measured by steps with and without it.
     """
@@ -99,7 +99,7 @@ def allreduce(recipe: Recipe, corpus: Path, world: World) -> Measured:
         f"gradients of {size_text(gradient)} in {plural(len(buckets(gradient)), 'bucket')}",
         (f"slowest: rank {slowest} on {nodes[slowest]}, {_ms(own[slowest])} of its own work",),
     )
-    return Measured((by_size, of_step), tuple(added))
+    return ProbeTables((by_size, of_step), tuple(added))
 
 
 def _ms(seconds: float) -> str:
@@ -202,7 +202,7 @@ def exposed(
     return float(max(times[-1], sum(times) - BACKWARD * computing))
 
 
-def loader(recipe: Recipe, corpus: Path, world: World) -> Measured:
+def loader(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
     """Samples per second that the slowest rank reads, by number of loaders, and that it computes."""
     steps = RankSteps(recipe, data.read(recipe, corpus), world)
     size = effective(recipe) // world.size
@@ -234,7 +234,7 @@ def loader(recipe: Recipe, corpus: Path, world: World) -> Measured:
     )
     rows = tuple((str(loaders), f"{rate:,.0f}") for loaders, rate in rates.items())
     title = f"samples per second read by each of {plural(world.size, 'rank')}"
-    return Measured((Table(("loaders", "samples/s"), rows, title, notes),))
+    return ProbeTables((Table(("loaders", "samples/s"), rows, title, notes),))
 
 
 def advised(rates: Mapping[int, float], computing: float, most: int) -> int:
@@ -263,7 +263,7 @@ def advised(rates: Mapping[int, float], computing: float, most: int) -> int:
     return max(usable, key=lambda count: usable[count])
 
 
-def precision(recipe: Recipe, corpus: Path, world: World) -> Measured:
+def precision(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
     """Seconds of a step and peak memory of the ways to save memory, each on a new model with the
     same examples.
     """
@@ -296,7 +296,7 @@ def precision(recipe: Recipe, corpus: Path, world: World) -> Measured:
     )
     sequences = f"{plural(effective(recipe), 'sequence')} of {recipe.context} tokens"
     title = f"steps of {sequences} on one rank, {world.device.partition(':')[0]}"
-    return Measured((Table(header, tuple(rows), title, (note,)),))
+    return ProbeTables((Table(header, tuple(rows), title, (note,)),))
 
 
 def _cost(recipe: Recipe, corpus: Path, world: World) -> tuple[float | None, int | None]:
@@ -331,5 +331,5 @@ def _start_peak(world: World) -> int | None:
     return None
 
 
-Probe = Callable[[Recipe, Path, World], Measured]
+Probe = Callable[[Recipe, Path, World], ProbeTables]
 PROBES: Mapping[str, Probe] = {"allreduce": allreduce, "loader": loader, "precision": precision}
