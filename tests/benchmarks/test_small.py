@@ -108,6 +108,13 @@ def test_the_better_of_two_models_wins_or_the_budget_is_refused(run):
     assert {line.split(" of 3 ")[1].split()[1] for line in table} == {"0"}  # the worse one
 
 
+def test_searches_with_cheaper_looks_are_compared_with_those_without(run):
+    text = run(FOLDER / "looks.py", "--small", "--seeds", 1, "--shares", "0.1,0.5")
+    rows = [line.split() for line in text.splitlines() if " of 1 " in line]
+    costs = [float(row[-2].removesuffix("%")) for row in rows]
+    assert len(rows) == 3 and costs[1] < costs[2] < costs[0] == 100
+
+
 def test_every_policy_is_compared_under_every_cost(run):
     text = run(FOLDER / "search.py", "--small", "--only", "cost")
     for policy in ("race", "policies:lucb", "random", "policies:linucb", "rivals:tpe"):
