@@ -233,8 +233,8 @@ def _fetch(rolling: Rolling, pause: Callable[[float], None]) -> None:
         else:
             raise DataError(
                 f"{name} of {where} was downloaded twice, and its hash is not the one that the hub"
-                " lists: something between here and the hub changes files. 'daskmetrics runs"
-                " retry' tries again."
+                " lists: something between here and the hub changes files."
+                " 'daskmetrics runs retry' tries again."
             )
 
 
