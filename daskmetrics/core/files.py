@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,7 +197,7 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = _partial(folder)
-    lock = _locked(partial, lambda: partial.mkdir(exist_ok=True))
+    lock = _locked_folder(partial)
     try:
         yield partial
         with suppress(OSError):  # it exists: another process wrote the same content
@@ -213,9 +213,8 @@ def atomic_file(path: Path, wait: bool = True) -> Iterator[IO[bytes]]:
     the disk.
     """
     partial = _partial(path)
-    lock = _locked(partial, partial.touch)
     try:
-        with partial.open("wb") as file:
+        with _locked_file(partial) as file:
             yield file
             file.flush()
             if wait:
@@ -224,7 +223,6 @@ def atomic_file(path: Path, wait: bool = True) -> Iterator[IO[bytes]]:
             partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-        os.close(lock)
 
 
 def remove_partial(folder: Path) -> None:
@@ -243,12 +241,21 @@ def _partial(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}{SUFFIX}")
 
 
-def _locked(partial: Path, create: Callable[[], object]) -> int:
-    """The lock of a new partial file or folder; created again if it was removed before it was
-    locked.
-    """
+def _locked_file(partial: Path) -> IO[bytes]:
+    """A new locked file; created again if it was removed before it was locked."""
     while True:
-        create()
+        file = partial.open("wb")
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if partial.exists():
+            return file
+        file.close()
+
+
+def _locked_folder(partial: Path) -> int:
+    """The lock of a new folder; created again if it was removed before it was locked."""
+    while True:
+        partial.mkdir(exist_ok=True)
         with suppress(FileNotFoundError):
             lock = os.open(partial, os.O_RDONLY)
             with suppress(OSError):  # a file system without locks
