@@ -38,7 +38,7 @@ it:
 `execution`   durable futures: work units, their records, retries; `execution.map`
 `cluster`     places to run: this machine, Slurm, a running scheduler
 `training`    suites of checkpoints, trained by one process or by DDP
-`dashboard`   live pages of a run in the Dask dashboard
+`dashboard`   the live page of a run in the Dask dashboard
 `models`      from a checkpoint to the hidden states of its layers
 `tasks`       from embeddings to a score with its error
 `store`       the arrays of a run, as a Zarr store

@@ -71,7 +71,7 @@ MOVED = {
 
 
 @click.group(
-    "metrics",
+    "daskmetrics",
     cls=Sections,
     sections=SECTIONS,
     moved=MOVED,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from daskmetrics.cli._common import (
     text_option,
 )
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.core.files import RunFolder
+from daskmetrics.core.files import RUNS, RunFolder
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural
 
@@ -94,7 +93,7 @@ def map_(**options: Any) -> None:
     given = SimpleNamespace(**options)
     if given.output:
         check_output(given.output)
-    folder = RunFolder(given.folder or Path("runs") / given.function.rpartition(":")[2])
+    folder = RunFolder(given.folder or RUNS / given.function.rpartition(":")[2])
     spec, (profile, pins) = _spec(given), _cluster(given)
     if given.dry_run:
         _preview(spec, given, folder, profile, pins)

@@ -257,11 +257,11 @@ def plan(config: Path | None, submit: int | None, **options: Any) -> Output:
 def _submit(proposal: Proposal, number: int, folder: Path | None) -> None:
     """Run an option with `run`, an option of Slurm in a job of its own."""
     from daskmetrics.cli._run import run
-    from daskmetrics.core.files import RunFolder
+    from daskmetrics.core.files import RUNS, RunFolder
     from daskmetrics.planning.progress import keep
 
     option = proposal.option(number)
-    run_folder = RunFolder(folder or Path("runs") / proposal.name)
+    run_folder = RunFolder(folder or RUNS / proposal.name)
     keep(option, proposal.pairs[number - 1][1], proposal.at, run_folder)
     say(f"\nOption {number}: {proposal.command(option)}")
     click.get_current_context().invoke(

@@ -62,7 +62,7 @@ class Table:
         longest = max((cell_len(row[0]) for row in rows if row), default=0)
         is_whole = longest + 3 * (widest - 1) <= options.max_width
         for i in range(widest):
-            name = self.header[i] if self.header else ""
+            name = printable(self.header[i]) if self.header else ""
             drawn.add_column(Text(name), overflow="fold", no_wrap=is_whole and not i)
         for row in rows:
             drawn.add_row(*map(Text, row))

@@ -72,7 +72,8 @@ class Publisher:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._client.loop.add_callback(self._ended.set)
         if self._task is not None:
-            wait([self._task], LAST_SEND)  # a slow page must not make the run fail
+            if error is None:  # a scheduler that was lost would not answer
+                wait([self._task], LAST_SEND)  # a slow page must not make the run fail
             self._task.cancel()
 
     def send(self, message: events.LiveMessage) -> None:

@@ -21,7 +21,7 @@ from daskmetrics.core.status import cause
 
 LATEST = 60  # decisions that are listed
 RECENT = 60.0  # seconds after which a rank that reports nothing no longer counts
-MAX_POINTS = 1000  # of one rank; beyond it every other point is dropped
+MAX_POINTS = 1000  # of one rank; beyond it half of them stay
 #: Kinds of work, and what is done when a unit of it is.
 KINDS = {"train": "checkpoints trained", "measure": "checkpoints measured", "score": "scores"}
 MEAN, SCORED = "mean score", "tasks scored"
@@ -327,5 +327,8 @@ class TrainingCurves:
         if not points or step > points[-1].step:
             points.append(point)
         if len(points) > MAX_POINTS:
-            del points[1::2]
+            # evenly spaced steps, or the beginning of a long training would be lost
+            steps = [kept.step for kept in points]
+            even = np.linspace(steps[0], steps[-1], MAX_POINTS // 2)
+            points[:] = [points[i] for i in np.unique(np.searchsorted(steps, even))]
         self.version += 1

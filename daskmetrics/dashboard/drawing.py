@@ -1,7 +1,7 @@
-"""Figures with Bokeh: of the page of a report, of notebooks, and of the live pages of a run.
+"""Figures with Bokeh: of the page of a report, and of the live page of a run.
 
 Figures of arms share one source of data, so that a selection in one is seen in all. All figures are
-plain Bokeh models without code of their own: the script of a page, or a live page, changes what
+plain Bokeh models without code of their own: the script of a page, or the live page, changes what
 they show. So the content policy of a page can refuse every other script.
 """
 
@@ -85,7 +85,7 @@ def span(values: NDArray[np.floating], least: float, margin: float = 0.12) -> tu
     return (low + high) / 2 - half, (low + high) / 2 + half
 
 
-# figures of arms, for pages and for notebooks
+# figures of arms
 
 
 def arms_source(

@@ -37,7 +37,7 @@ def template(name: str) -> Template:
     )
     filters = (
         *(apart, candidate, duration, equal_names, listed, number, over, percent, plural),
-        *(printable, probability, quote, si, textwrap.shorten),
+        *(printable, probability, quote, si),
     )
     environment.filters |= {function.__name__: function for function in filters}
     return environment.get_template(name)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from jinja2 import TemplateError
 from yaml import YAMLError
 
 from daskmetrics.answer import analysis
@@ -24,7 +25,7 @@ UNFINISHED = "unfinished"
 Stamp = tuple[int, int]  # of a journal: its modification time in nanoseconds, and its size
 # what reading files may raise that are damaged, or that another program has written
 UNREADABLE = (
-    *(DaskmetricsError, OSError, EOFError, YAMLError),
+    *(DaskmetricsError, OSError, EOFError, TemplateError, YAMLError),
     *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, StopIteration),
 )
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 
@@ -62,6 +63,8 @@ def test_the_points_of_a_long_training_are_thinned():
         curves.receive(event(step), 0.0)
     steps = [step for step, *_ in curves.points["rank 0"]]
     assert len(steps) <= MAX_POINTS and steps == sorted(steps) and steps[-1] > 9.9 * MAX_POINTS
+    # no part of it is lost
+    assert steps[0] == 0 and max(b - a for a, b in pairwise(steps)) < MAX_POINTS / 10
 
 
 def test_a_restart_from_an_older_state_replaces_later_points():
