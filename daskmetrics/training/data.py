@@ -1,5 +1,5 @@
-"""A suite's training examples: its texts, a byte-level BPE fitted to them, their tokens as an array on
-disk that every rank memory-maps, and which windows of tokens make up a step.
+"""A suite's training examples: its texts, a byte-level BPE fitted to them, their tokens as an array
+on disk that every rank memory-maps, and which windows of tokens make up a step.
 """
 
 from __future__ import annotations
