@@ -597,9 +597,10 @@ class Loop:
         if self.now < self._balanced + BALANCE_EVERY:
             return
         self._balanced = self.now
-        for item in movable(self.workers.values(), self.now):
-            self._unassign(item)
-        self._place_due()
+        if moved := movable(self.workers.values(), self.now):
+            for item in moved:
+                self._unassign(item)
+            self._place_due()
 
     def _submit(self, item: QueuedUnit, worker: WorkerState, shared: QueuedUnit | None) -> None:
         item.task = f"{item.unit.kind}-{item.unit.key}-{next(self._numbers)}"
