@@ -53,13 +53,6 @@ class Content:
         return cls(content_key(named, beside), content_key(named), digests)
 
 
-def fingerprint(folder: Path, pickled: bool = False) -> Key:
-    """Key of the content of a model folder, of every byte; pickled weights are an error unless they
-    are allowed.
-    """
-    return contents([folder], pickled)[0].key
-
-
 def contents(
     folders: Sequence[Path], pickled: bool = False, on_message: OnMessage | None = None
 ) -> list[Content]:

@@ -62,6 +62,8 @@ def client_errors() -> Iterator[None]:
         if answer is not None:
             status = int(answer.status_code)
             raise HubUnreachable(f"the hub answers {status}", status) from None
+        if getattr(met, "filename", None):  # of this machine
+            raise HubUnreachable(str(met)) from None
         raise HubUnreachable(f"the hub cannot be reached ({type(met).__name__})") from None
 
 

@@ -270,8 +270,9 @@ def _bases(model: Model, folders: Sequence[Path]) -> list[Location | None]:
     (source, revision), *others = sorted(sources)
     if others:
         raise ConfigError(
-            f"Model '{model.name}' has adapters of {listed(sorted(source for source, _ in sources))}, which"
-            " are several base models. Give each a suite of its own."
+            f"Model '{model.name}' has adapters of"
+            f" {listed(sorted(source for source, _ in sources))}, which are several base models."
+            " Give each a suite of its own."
         )
     if Path(source or "?").expanduser().is_dir():
         revision = "main"

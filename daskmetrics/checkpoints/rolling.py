@@ -97,7 +97,7 @@ class _CheckpointFiles:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.complete = folder / ".complete"  # bytes and seconds of the download; written last
+        self.complete = folder / ".complete"  # seconds of the download; written last
         self.used = folder / ".used"  # written when it was used
         self.reserved = folder / ".reserved"  # bytes of the download that has begun
         beside = folder.parent / ".state"

@@ -279,7 +279,9 @@ def _count(value: object, counts: dict[int, int]) -> int:
 def _shorten(value: object, length: int = 200) -> str:
     try:
         text = str(value) if isinstance(value, Exception) else repr(value)
-    except ValueError:  # a number of more digits than Python writes
+    # a number of more digits than Python writes, lists that are nested deeply, an object with an
+    # error of its own
+    except (ValueError, TypeError, AttributeError, RuntimeError):
         text = f"a {type(value).__name__} that cannot be written"
     if len(text) > length:
         text = f"{text[:length]} ..."

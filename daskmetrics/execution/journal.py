@@ -91,8 +91,8 @@ def read(path: Path) -> Iterator[Event]:
     """The entries of a journal, oldest first; safe while a run is writing.
 
     Raises DataError for a damaged line, with its number; for missing committed lines; for a mark
-    without a journal; and for a format or a kind of entry that this version does not know. Half a line at the very end is what a
-    killed writer leaves: it was never committed and is passed over.
+    without a journal; and for a format or a kind of entry that this version does not know. Half a
+    line at the very end is what a killed writer leaves: it was never committed and is passed over.
     """
     return iter(scan(path).entries)
 

@@ -285,11 +285,11 @@ class Loop:
             self.done = over or not self._is_busy()
         elif now >= self._paused_until:
             self._ask()
+            self.done = not (self.units or self._entries)
             if not self._is_blocked:
                 self._place_due()
                 self._balance()
-            self.done = not (self.units or self._entries)
-            self._watch_patience()
+                self._watch_patience()
         return self._actions
 
     # messages
@@ -555,6 +555,8 @@ class Loop:
                 if unit.input and unit.input.key not in (*self.inputs, *self._failed_inputs):
                     self.inputs[unit.input.key] = self._queued(unit.input, shared=True)
             self._fail_dependents()
+            if self._is_blocked:
+                return  # the source does not know its latest records
         self._flush()
 
     def _queued(self, unit: WorkUnit, shared: bool = False) -> QueuedUnit:
@@ -595,9 +597,10 @@ class Loop:
         if self.now < self._balanced + BALANCE_EVERY:
             return
         self._balanced = self.now
-        for item in movable(self.workers.values(), self.now):
-            self._unassign(item)
-        self._place_due()
+        if moved := movable(self.workers.values(), self.now):
+            for item in moved:
+                self._unassign(item)
+            self._place_due()
 
     def _submit(self, item: QueuedUnit, worker: WorkerState, shared: QueuedUnit | None) -> None:
         item.task = f"{item.unit.kind}-{item.unit.key}-{next(self._numbers)}"

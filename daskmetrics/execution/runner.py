@@ -97,8 +97,9 @@ def run(
     KeyboardInterrupt
         If the user stopped it.
     """
-    # driver and workers share it, for tracebacks of stopped units
-    scratch = (journal.path.parent / "scratch").absolute()
+    # driver and workers share it, for tracebacks of stopped units; its name is new, since the user
+    # may keep files of the same folder in "scratch"
+    scratch = (journal.path.parent / "scratch" / secrets.token_hex(4)).absolute()
     backend = _DaskBackend(client, scratch, settings, say)
     try:
         with stop_signals(backend.on_signal), backend.listening():
@@ -106,6 +107,8 @@ def run(
             backend.drive(loop, TelemetryFile(RunFolder(journal.path.parent).telemetry))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+        with suppress(OSError):  # others have files there
+            scratch.parent.rmdir()
     if backend.stopping:  # also if the signal arrived after the last unit
         raise KeyboardInterrupt
 

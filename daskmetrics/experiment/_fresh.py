@@ -113,9 +113,10 @@ def finalists(
 ) -> tuple[tuple[Arm, ...], float]:
     """The arms to score on fresh items, the recommended one first, and what they cost.
 
-    ``scores`` are the recorded ones by arm and task. The others are the arms that the posterior cannot tell from it, most likely first; those that
-    paired differences of the scores cannot tell from it; the runner-up if there are none; and the
-    default arm. At least two arms are chosen, and as many others as the remaining cost allows.
+    ``scores`` are the recorded ones by arm and task. The others are the arms that the posterior
+    cannot tell from it, most likely first; those that paired differences of the scores cannot tell
+    from it; the runner-up if there are none; and the default arm. At least two arms are chosen, and
+    as many others as the remaining cost allows.
     """
     tasks = np.flatnonzero(fresh.in_objective)
     named = [fresh.tasks[task] for task in tasks]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from daskmetrics.checkpoints.hub import client_errors, persist
 from daskmetrics.core.costs import DOWNLOAD_RATE
-from daskmetrics.core.errors import ConfigError
+from daskmetrics.core.errors import ConfigError, DaskmetricsError
 from daskmetrics.core.events import Record, measured
 from daskmetrics.core.text import unsigned
 from daskmetrics.experiment.preparation import Experiment
@@ -44,7 +44,7 @@ class MissingFiles:
         try:
             with client_errors():
                 return sum(file.size or 0 for file in self.about())
-        except ConfigError:
+        except DaskmetricsError:
             return None
 
 

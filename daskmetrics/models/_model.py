@@ -13,10 +13,10 @@ from torch import Tensor
 
 from daskmetrics.checkpoints.locations import Location
 from daskmetrics.config import Protocol
-from daskmetrics.core.errors import is_out_of_memory
+from daskmetrics.core.errors import DataError, is_out_of_memory
 from daskmetrics.core.results import NetworkSize
 from daskmetrics.models import _parts as forward
-from daskmetrics.models._networks import NETWORKS
+from daskmetrics.models._networks import NETWORKS, Network
 from daskmetrics.models._tokens import (
     InMemory,
     Tokenizer,
@@ -72,11 +72,9 @@ class LoadedModel:
         if isinstance(location, InMemory):
             device = str(location.module.device)
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self._location = location
         self.tokenizer = Tokenizer(location)
         dtype = cast(torch.dtype, getattr(torch, protocol.dtype))
-        self.network = NETWORKS.borrow(location, dtype, self.device)
-        self._is_open = True
+        self._network: Network | None = NETWORKS.borrow(location, dtype, self.device)
         config = self.network.module.config
         self.depth, self.width = int(config.num_hidden_layers), int(config.hidden_size)
         if following is not None:
@@ -87,9 +85,18 @@ class LoadedModel:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._is_open:
-            NETWORKS.give_back(self.network)
-        self._is_open = False
+        if self._network:
+            NETWORKS.give_back(self._network)
+        self._network = None
+
+    @property
+    def network(self) -> Network:
+        """The network with the weights of the checkpoint; a `DataError` once it was given back, since
+        it may have those of another one.
+        """
+        if self._network is None:
+            raise DataError("This model was closed: load it again.")
+        return self._network
 
     @property
     def max_length(self) -> int:

@@ -1,5 +1,5 @@
-"""A suite's training examples: its texts, a byte-level BPE fitted to them, their tokens as an array on
-disk that every rank memory-maps, and which windows of tokens make up a step.
+"""A suite's training examples: its texts, a byte-level BPE fitted to them, their tokens as an array
+on disk that every rank memory-maps, and which windows of tokens make up a step.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.files import atomic_folder, private
 from daskmetrics.core.names import Key, content_key, seed_of
 from daskmetrics.core.rows import READERS, format_of, read_lines, read_rows
+from daskmetrics.core.text import size_text
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -249,6 +250,11 @@ def _copy(corpus: Path, copy: Path) -> None:
     """Copy a folder, completely or not at all, unless it is there and the user's own."""
     try:
         if not copy.is_dir():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            size = sum(path.stat().st_size for path in corpus.iterdir())
+            free = shutil.disk_usage(copy.parent).free
+            if size > free:  # others work on this disk, too
+                raise OSError(f"the corpus has {size_text(size)}, {size_text(free)} are free")
             with private(), atomic_folder(copy) as partial:
                 shutil.copytree(corpus, partial, dirs_exist_ok=True)
                 partial.chmod(0o700)  # copytree gives it the permissions of the original

@@ -192,5 +192,7 @@ def needs(name: str, recipe: Recipe, folder: Path, workers: int) -> dict[str, st
         ),
         "steps": steps,
         "memory per rank": f"{memory(recipe) / 2**30:.2f} GiB (estimated, {recipe.precision})",
-        "disk": f"{disk(recipe) / 1e6:,.1f} MB of {len(revisions(recipe))} checkpoints in '{folder}'",
+        "disk": (
+            f"{disk(recipe) / 1e6:,.1f} MB of {len(revisions(recipe))} checkpoints in '{folder}'"
+        ),
     }

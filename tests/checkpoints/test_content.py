@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskmetrics.checkpoints import content as content
-from daskmetrics.checkpoints.content import contents, fingerprint
+from daskmetrics.checkpoints.content import contents
 from daskmetrics.checkpoints.folders import files_of, relevant
 from daskmetrics.core.errors import DataError
 from tests.checkpoints.weights import safetensors, write
@@ -31,6 +31,10 @@ def own_cache(tmp_path_factory, monkeypatch):
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("DASKMETRICS_CACHE", str(folder))
     return folder
+
+
+def fingerprint(folder):
+    return contents([folder])[0].key
 
 
 @pytest.fixture(scope="module")

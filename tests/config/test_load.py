@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import reduce
 
 import dask.config
 import pytest
@@ -36,6 +37,7 @@ def test_ready_made_profiles_are_valid(path):
     ("data", "message"),
     [
         (with_(serch={}), "Unknown key 'serch'. Did you mean 'search'?"),
+        (with_(seed=reduce(lambda inner, _: [inner], range(100_000), [])), "cannot be written"),
         (with_(cluster={"max_jobs": 4}), "Unknown key 'max_jobs'"),
         (with_(search={"buget": 0.1}), "Unknown key 'buget'. Did you mean 'budget'?"),
         (

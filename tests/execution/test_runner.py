@@ -70,6 +70,14 @@ def journal(tmp_path):
         yield journal
 
 
+def test_what_the_user_has_beside_the_journal_stays(client, journal, tmp_path):
+    mine = tmp_path / "scratch" / "mine.txt"
+    mine.parent.mkdir()
+    mine.write_text("whole")
+    run(Sweep([unit("u", square, 3, timeout=60.0)]), client, journal, SETTINGS)
+    assert mine.read_text() == "whole" and list(mine.parent.iterdir()) == [mine]
+
+
 def test_a_unit_that_ends_before_its_submission_returns_is_recorded(client, journal, monkeypatch):
     submit = client.submit
 

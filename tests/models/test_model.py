@@ -14,6 +14,7 @@ from transformers import (
 )
 
 from daskmetrics.config import Protocol
+from daskmetrics.core.errors import DataError
 from daskmetrics.core.results import NetworkSize
 from daskmetrics.models import LoadedModel, pad_batch, plan_batches, pool
 
@@ -27,6 +28,14 @@ def neox(tmp_path_factory, minilm):
 
 def test_an_empty_text_has_a_finite_vector(neox):
     assert np.isfinite(encode(LoadedModel(at(neox), Protocol()), ["", "x"], range(4), "mean")).all()
+
+
+def test_a_closed_model_reads_nothing(neox):
+    """Its network may have the weights of another checkpoint by then."""
+    with LoadedModel(at(neox), Protocol()) as model:
+        encode(model, ["x"], [1], "mean")
+    with pytest.raises(DataError, match="was closed"):
+        encode(model, ["x"], [1], "mean")
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(1, 200))

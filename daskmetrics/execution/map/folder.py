@@ -314,8 +314,8 @@ def verify(
     return Verification(
         len(entries),
         len(recorded),
-        len(items),
-        tuple(item.name for key, item in items.items() if successes[key] > 1),
+        len(tracker.states),
+        tuple(items[key].name for key in tracker.states if successes[key] > 1),
         len(chosen),
         tuple(differences),
     )
