@@ -140,9 +140,14 @@ def prompts(source: str, count: int, seed: int) -> tuple[str, ...]:
     >>> len(set(prompts("stdlib", 8, seed=0)))
     8
     """
-    if source != "stdlib":
-        return draw(_lines(source), count, seed, source)
-    texts = (passage.text for passage in passages(held_out(), PROMPT_WORDS))
+    if source == "stdlib":
+        texts = (passage.text for passage in passages(held_out(), PROMPT_WORDS))
+    elif Path(source).is_file():
+        texts = (line.strip() for line in read_lines(Path(source)))
+    else:
+        raise ConfigError(
+            f"No corpus file '{source}'. Give a text file with one prompt per line, or 'stdlib'."
+        )
     return draw(texts, count, seed, source)
 
 
@@ -157,28 +162,6 @@ def draw(texts: Iterable[str], count: int, seed: int, source: str) -> tuple[str,
             f"Set corpus.prompts to {len(distinct)} or less, or use a larger corpus."
         )
     return tuple(random.Random(seed_of("prompts", seed)).sample(distinct, count))
-
-
-def training_texts(source: str) -> tuple[str, ...]:
-    """The training part of ``stdlib``, or the lines of a text file; raises ConfigError if they
-    cannot be read.
-    """
-    if source == "stdlib":
-        return tuple(document.text for document in train())
-    lines = _lines(source)
-    if not lines:
-        raise ConfigError(
-            f"Corpus '{source}' is empty. Give a text file with one text per line, or 'stdlib'."
-        )
-    return tuple(lines)
-
-
-def _lines(source: str) -> list[str]:
-    if not Path(source).is_file():
-        raise ConfigError(
-            f"No corpus file '{source}'. Give a text file with one prompt per line, or 'stdlib'."
-        )
-    return [line.strip() for line in read_lines(Path(source))]
 
 
 def digest(texts: Iterable[str]) -> Key:

@@ -89,9 +89,12 @@ def pack(outcomes: ArrayLike, score: float, items: Key) -> Outcomes:
             "Return outcomes whose mean is the score, or none."
         )
     if values.dtype == bool and len(values) <= 8 * MOST_BYTES:
-        return Outcomes(items, len(values), bits=_text(np.packbits(values).tobytes()))
+        return Outcomes(
+            items, len(values), bits=base64.b64encode(np.packbits(values).tobytes()).decode()
+        )
     kept = _group_means(values.astype(np.float64)).astype("<f2")
-    return Outcomes(items, len(kept), float16=_text(zlib.compress(kept.tobytes(), 9)))
+    content = base64.b64encode(zlib.compress(kept.tobytes(), 9))
+    return Outcomes(items, len(kept), float16=content.decode())
 
 
 def unpack(packed: Outcomes) -> NDArray[np.float64]:
@@ -232,7 +235,3 @@ def _group_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return values
     group = np.random.default_rng(0).permutation(len(values)) % groups
     return np.bincount(group, values, groups) / np.bincount(group, minlength=groups)
-
-
-def _text(content: bytes) -> str:
-    return base64.b64encode(content).decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
-__all__ = ["EQUAL", "FLAGS", "Status", "cause"]
+__all__ = ["EQUAL", "FLAGS", "NO_REASON", "Status", "cause"]
 
 EQUAL = 1e-6
 """Vectors are equal if no entry differs by more than this share of the largest; a layer of such has no numbers."""
@@ -45,6 +45,8 @@ FLAGS = {
     "flag_meanings": " ".join(status.label for status in Status),
 }
 """Attributes that explain the numbers to a reader of the store (CF conventions, section 3.5)."""
+
+NO_REASON = "no reason was recorded"
 
 
 def cause(reason: str) -> str:

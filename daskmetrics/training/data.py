@@ -55,7 +55,7 @@ def files(source: str) -> tuple[Path, ...]:
 def texts(recipe: Recipe) -> tuple[str, ...]:
     """The texts of a recipe's corpus, in the order of its files; an empty corpus is an error."""
     if recipe.corpus == "stdlib":
-        return stdlib.training_texts("stdlib")
+        return tuple(document.text for document in stdlib.train())
     read = chain.from_iterable(_texts_of(path, recipe.text) for path in files(recipe.corpus))
     found = tuple(filter(None, map(str.strip, read)))
     if not found:

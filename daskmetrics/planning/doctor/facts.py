@@ -125,7 +125,7 @@ def _way_to_nodes(profile: Cluster, site: Sequence[Partition]) -> str | None:
     chosen = [partition for partition in site if partition.name in names]
     nodes = chain.from_iterable(partition.nodes for partition in chosen or site)
     with suppress(DaskmetricsError, StopIteration):
-        return partitions.interface_to(partitions.address_of(next(nodes).name))
+        return partitions.interface_to(next(nodes).name)
     return None
 
 
