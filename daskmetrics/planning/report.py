@@ -222,7 +222,9 @@ def _scaling_columns(
         columns["samples/s"].append(amount(row.samples / row.seconds.value))
         if row.cost is not None:
             columns["cost per million samples"].append(amount(row.cost / row.samples * 1e6))
-        columns["verdict"].append(row.verdict)
+        verdicts = scaling.VERDICTS.items()
+        used = row.efficiency.value
+        columns["verdict"].append(next(word for share, word in verdicts if used >= share))
     return tuple(columns), tuple(zip(*columns.values(), strict=True))
 
 

@@ -45,11 +45,6 @@ class ScalingRow:
     throughput: float
     samples: float = 0.0
 
-    @property
-    def verdict(self) -> str:
-        """Whether the workers are well used."""
-        return next(word for share, word in VERDICTS.items() if self.efficiency.value >= share)
-
 
 @dataclass(frozen=True)
 class Amdahl:
