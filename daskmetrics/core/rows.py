@@ -74,12 +74,19 @@ def format_of(path: Path) -> str:
     return suffix
 
 
-def read_lines(path: Path) -> list[str]:
-    """The lines of a text file; empty ones are left out. Other separators of Unicode are part of a
-    line. Errors are those of `read_rows`.
+def read_text(path: Path) -> str:
+    """The whole text of a file, with ``\\n`` at the ends of its lines. Errors are those of
+    `read_rows`.
     """
     with _opened(path) as text:
-        return [line for line in text.read().split("\n") if line.strip()]
+        return text.read()
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file; empty ones are left out. Other separators of Unicode are part of a
+    line.
+    """
+    return [line for line in read_text(path).split("\n") if line.strip()]
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
-__all__ = ["EQUAL", "FLAGS", "NO_REASON", "Status", "cause"]
+__all__ = ["EQUAL", "FLAGS", "Status", "cause"]
 
 EQUAL = 1e-6
 """Vectors are equal if no entry differs by more than this share of the largest; a layer of such has no numbers."""

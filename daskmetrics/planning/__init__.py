@@ -18,7 +18,6 @@
 All assumed costs are those of `daskmetrics.core.costs`, which the search uses as well.
 """
 
-from daskmetrics.core.costs import Estimate, Interval
 from daskmetrics.planning.options import (
     Limits,
     Offer,
@@ -29,6 +28,7 @@ from daskmetrics.planning.options import (
     options,
     suggestions,
 )
+from daskmetrics.planning.scaling import Estimate, Interval
 
 __all__ = [
     "Estimate",

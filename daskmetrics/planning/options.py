@@ -8,9 +8,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from daskmetrics.core.costs import Estimate, Interval
 from daskmetrics.core.text import duration, walltime_text
-from daskmetrics.planning.scaling import divided
+from daskmetrics.planning.scaling import Estimate, Interval, divided
 
 # up and down, by which the ratio of two datasheets may miss the ratio of two runs
 SPEED_FACTOR = 1.5
@@ -330,11 +329,6 @@ class Option:
     def possible(self) -> bool:
         """Whether nothing speaks against the option."""
         return not self.problems
-
-    @property
-    def free_now(self) -> bool:
-        """Whether its jobs would start at once."""
-        return self.offer.wait.interval.high == 0
 
     @property
     def walltime(self) -> str:

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from daskmetrics.core.costs import Interval
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, listed, plural, size_text
 from daskmetrics.planning import scaling
 from daskmetrics.planning.bench import Bench
 from daskmetrics.planning.options import Option, times
 from daskmetrics.planning.plan import Proposal
-from daskmetrics.planning.scaling import Amdahl, ScalingRow
+from daskmetrics.planning.scaling import Amdahl, Interval, ScalingRow
 
 OFFER_KEYS = ("profile", "device", "nodes", "workers", "partition", "free", "price", "wait")
 OPTION_KEYS = (
@@ -46,7 +45,9 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
             "#": str(option.number),
             "workers": option.offer.label,
             "free": "?" if option.offer.free is None else str(option.offer.free),
-            "wait": "none" if option.free_now else duration(option.offer.wait.value),
+            "wait": "none"
+            if option.offer.wait.interval.high == 0
+            else duration(option.offer.wait.value),
             "run": times(option.run.interval),
             "total": times(option.total),
             "worker hours": amount(option.worker_hours.value),
