@@ -53,18 +53,11 @@ class Content:
         return cls(content_key(named, beside), content_key(named), digests)
 
 
-def fingerprint(folder: Path, pickled: bool = False) -> Key:
-    """Key of the content of a model folder, of every byte; pickled weights are an error unless they
-    are allowed.
-    """
-    return contents([folder], pickled)[0].key
-
-
 def contents(
     folders: Sequence[Path], pickled: bool = False, on_message: OnMessage | None = None
 ) -> list[Content]:
     """The content of model folders; files of equal content in other places, or with other times,
-    have equal keys.
+    have equal keys. Pickled weights are an error unless they are allowed.
 
     Raises
     ------

@@ -5,7 +5,7 @@ what cost, and which to choose; pure functions of numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from daskmetrics.core.text import duration, walltime_text
@@ -456,13 +456,15 @@ def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
     )
 
 
-def times(interval: Interval) -> str:
-    """A duration with its bounds.
+def bounded(
+    interval: Interval, form: Callable[[float], str] = duration, until: str = " to "
+) -> str:
+    """A number, by default a duration, with its bounds.
 
-    >>> times(Interval(3600.0, 7200.0, 14400.0)), times(Interval.exactly(60.0))
+    >>> bounded(Interval(3600.0, 7200.0, 14400.0)), bounded(Interval.exactly(60.0))
     ('2.0 h (60.0 min to 4.0 h)', '60 s')
     """
-    low, value, high = map(duration, interval.bounds)
+    low, value, high = map(form, interval.bounds)
     if low == high:
         return value
-    return f"{value} ({low} to {high})"
+    return f"{value} ({low}{until}{high})"

@@ -11,9 +11,9 @@ from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, listed, plural, size_text
 from daskmetrics.planning import scaling
 from daskmetrics.planning.bench import Bench
-from daskmetrics.planning.options import Option, times
+from daskmetrics.planning.options import Option, bounded
 from daskmetrics.planning.plan import Proposal
-from daskmetrics.planning.scaling import Amdahl, Interval, ScalingRow
+from daskmetrics.planning.scaling import Amdahl, ScalingRow
 
 OFFER_KEYS = ("profile", "device", "nodes", "workers", "partition", "free", "price", "wait")
 OPTION_KEYS = (
@@ -48,8 +48,8 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
             "wait": "none"
             if option.offer.wait.interval.high == 0
             else duration(option.offer.wait.value),
-            "run": times(option.run.interval),
-            "total": times(option.total),
+            "run": bounded(option.run.interval),
+            "total": bounded(option.total),
             "worker hours": amount(option.worker_hours.value),
             "cost": amount(option.cost.value) if option.cost else "",
             "eff.": f"{option.efficiency:.0%}",
@@ -211,9 +211,9 @@ def _scaling_columns(
     columns: dict[str, list[str]] = defaultdict(list)
     for row in rows:
         columns["workers"].append(str(row.workers))
-        columns["time"].append(times(row.seconds))
-        columns["speed-up"].append(_bounded(row.speedup, "{:.2f}"))
-        columns["efficiency"].append(_bounded(row.efficiency, "{:.0%}"))
+        columns["time"].append(bounded(row.seconds))
+        columns["speed-up"].append(bounded(row.speedup, "{:.2f}".format, "-"))
+        columns["efficiency"].append(bounded(row.efficiency, "{:.0%}".format, "-"))
         columns["worker hours"].append(amount(row.worker_hours))
         if row.cost is not None:
             columns["cost"].append(amount(row.cost))
@@ -227,13 +227,6 @@ def _scaling_columns(
         used = row.efficiency.value
         columns["verdict"].append(next(word for share, word in verdicts if used >= share))
     return tuple(columns), tuple(zip(*columns.values(), strict=True))
-
-
-def _bounded(interval: Interval, form: str) -> str:
-    low, value, high = (form.format(bound) for bound in interval.bounds)
-    if low == high:
-        return value
-    return f"{value} ({low}-{high})"
 
 
 def law_text(law: Amdahl | None) -> str:
