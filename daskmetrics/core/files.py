@@ -147,11 +147,8 @@ def private() -> Iterator[None]:
         os.umask(before)
 
 
-def atomic_write(path: Path, content: str | bytes, wait: bool = True) -> Path:
+def atomic_write(path: Path, content: str | bytes) -> Path:
     """Write a file that is private to its owner, completely or not at all; returns its path.
-
-    Without waiting for the disk, a power failure can leave an empty file: for what says only what
-    happens now.
 
     >>> import tempfile
     >>> atomic_write(Path(tempfile.mkdtemp()) / "a.txt", "whole").read_text()
@@ -159,7 +156,7 @@ def atomic_write(path: Path, content: str | bytes, wait: bool = True) -> Path:
     """
     if isinstance(content, str):
         content = content.encode()
-    with private(), atomic_file(path, wait) as file:
+    with private(), atomic_file(path) as file:
         file.write(content)
     return path
 
@@ -208,19 +205,16 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_file(path: Path, wait: bool = True) -> Iterator[IO[bytes]]:
-    """A file to write into that replaces an older one when the block ends, by default once it is on
-    the disk.
-    """
+def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write into that replaces an older one when the block ends, once it is on the disk."""
     partial = _partial(path)
     lock = _locked(partial, partial.touch)
     try:
         with partial.open("wb") as file:
             yield file
             file.flush()
-            if wait:
-                # otherwise a power failure can leave an empty file with this name
-                os.fsync(file.fileno())
+            # otherwise a power failure can leave an empty file with this name
+            os.fsync(file.fileno())
             partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
