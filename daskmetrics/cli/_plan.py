@@ -130,11 +130,11 @@ def bench(
         )
     end_as_by_ctrl_c()
     if options["workload"] in PROBES:
-        tables, measured = rank_bench.probe(
+        probed, measured = rank_bench.probe(
             loaded, options["workload"], max(counts), _report_progress
         )
         names = (f"{options['workload']}{number or ''}" for number in count())
-        _show_tables(dict(zip(names, tables, strict=False)), output)
+        _show_tables(dict(zip(names, probed, strict=False)), output)
         if measured:
             say(f"Calibration: {calibration.save(measured)}")
         return

@@ -78,8 +78,15 @@ def stdlib_documents() -> tuple[Document, ...]:
     >>> documents[0].package, len(documents) > 800
     ('topics', True)
     """
+    from pydoc_data.topics import topics
+
+    documents = []
+    for topic in sorted(topics):
+        # not whole topics, because topics repeat sections of each other
+        for index, section in enumerate(_sections(topics[topic])):
+            documents.append(Document(f"{TOPICS}.{topic}.{index}", _paragraphs(section)))
     by_text: dict[str, Document] = {}
-    for document in (*_topics(), *_docstrings()):
+    for document in (*documents, *_docstrings()):
         if document.text:
             by_text.setdefault(document.text, document)
     return tuple(by_text.values())
@@ -171,17 +178,6 @@ def digest(texts: Iterable[str]) -> Key:
     True
     """
     return content_key("corpus", list(texts))
-
-
-def _topics() -> Iterator[Document]:
-    """The sections of pydoc's manual; not whole topics, because topics repeat sections of each
-    other.
-    """
-    from pydoc_data.topics import topics
-
-    for name in sorted(topics):
-        for index, section in enumerate(_sections(topics[name])):
-            yield Document(f"{TOPICS}.{name}.{index}", _paragraphs(section))
 
 
 def _sections(text: str) -> Iterator[str]:

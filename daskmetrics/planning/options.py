@@ -5,7 +5,7 @@ what cost, and which to choose; pure functions of numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from daskmetrics.core.text import duration, walltime_text
@@ -379,6 +379,8 @@ def options(
     >>> one.total.value, two.total.value, two.efficiency
     (7200.0, 3600.0, 1.0)
     """
+    limits = limits or Limits()
+    late = f"takes longer than {duration(limits.deadline or 0)}"
     compared = []
     for number, (offer, workload) in enumerate(offers, start=1):
         work = workload.on(offer.workers, offer.device)
@@ -392,28 +394,25 @@ def options(
             alone = workload.on(1, offer.device).value
             efficiency = min(1.0, alone / (offer.workers * run.value))
         option = Option(number, offer, run, total, hours, efficiency)
-        problems = tuple(_problems(option, workload, limits or Limits()))
-        compared.append(replace(option, problems=problems))
+        cost = option.cost.value if option.cost else None
+        bounds = (
+            (workload.vram_gib, offer.vram_gib, "needs {:.0f} GiB of GPU memory, has {:.0f}"),
+            (
+                workload.host_gib,
+                offer.host_gib,
+                "needs {:.0f} GiB of memory per worker, has {:.0f}",
+            ),
+            (total.value, limits.deadline, late),
+            (hours.value, limits.worker_hours, "needs more than {1:,.0f} GPU-hours"),
+            (cost, limits.cost, "costs more than {1:,.0f}"),
+        )
+        # what the offer itself says against the option, and which bounds this exceeds
+        problems = [offer.problem] if offer.problem else []
+        for needed, bound, problem in bounds:
+            if needed is not None and bound is not None and needed > bound:
+                problems.append(problem.format(needed, bound))
+        compared.append(replace(option, problems=tuple(problems)))
     return tuple(compared)
-
-
-def _problems(option: Option, workload: Workload, limits: Limits) -> Iterator[str]:
-    """What the offer itself says against an option, and which bounds the option exceeds."""
-    offer = option.offer
-    if offer.problem:
-        yield offer.problem
-    cost = option.cost.value if option.cost else None
-    late = f"takes longer than {duration(limits.deadline or 0)}"
-    bounds = (
-        (workload.vram_gib, offer.vram_gib, "needs {:.0f} GiB of GPU memory, has {:.0f}"),
-        (workload.host_gib, offer.host_gib, "needs {:.0f} GiB of memory per worker, has {:.0f}"),
-        (option.total.value, limits.deadline, late),
-        (option.worker_hours.value, limits.worker_hours, "needs more than {1:,.0f} GPU-hours"),
-        (cost, limits.cost, "costs more than {1:,.0f}"),
-    )
-    for needed, bound, problem in bounds:
-        if needed is not None and bound is not None and needed > bound:
-            yield problem.format(needed, bound)
 
 
 @dataclass(frozen=True)
