@@ -25,10 +25,9 @@ from daskmetrics.core.events import (
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
 from daskmetrics.core.outcomes import mean_score, means_of
 from daskmetrics.core.results import Measured, Scored, Trained
-from daskmetrics.core.status import cause
+from daskmetrics.core.status import NO_REASON, cause
 from daskmetrics.metrics.registry import CATALOGUE
 
-NO_REASON = "no reason was recorded"
 Values = Mapping[Arm, float]
 FEWEST = 5  #: arms that a rank correlation needs
 ABOUT_RHO = (

@@ -161,7 +161,7 @@ def answer_of(run: RecordedRun) -> Answer:
         sureness=_sureness(verdict, result.probability_best),
         cheaper=verdict.cheaper(),
         per_task=verdict.per_task,
-        unscored_models=verdict.unscored_models,
+        unscored_models=tuple(part.model for part in verdict.models if not part.scores),
         scored=run.counts["score", "ok"],
         planned=run.cells_planned,
         cost=cost_of(run),

@@ -142,7 +142,11 @@ def worker_use(run: RecordedRun) -> tuple[WorkerUse, ...]:
     for entry in run.entries:
         if isinstance(entry, UsageMeasured):
             usage |= entry.workers
-    length = _uninterrupted_seconds(run)
+    started = [entry.at for entry in run.entries if isinstance(entry, RunStarted)]
+    ended = [entry.at for entry in run.entries if isinstance(entry, RunFinished)]
+    length = 0.0  # unknown, unless the run was started once
+    if len(started) == len(ended) == 1:
+        length = max(0.0, ended[0] - started[0])
     uses = []
     for worker, seconds in sorted(_unit_seconds(run).items()):
         used = usage.get(worker, {})
@@ -158,15 +162,6 @@ def worker_use(run: RecordedRun) -> tuple[WorkerUse, ...]:
             WorkerUse(worker, hosts.get(worker, ""), len(seconds), busy, cpu, memory, gpu_memory)
         )
     return tuple(uses)
-
-
-def _uninterrupted_seconds(run: RecordedRun) -> float | None:
-    """Seconds from the start to the end of a run that was started once; None for others."""
-    started = [entry.at for entry in run.entries if isinstance(entry, RunStarted)]
-    ended = [entry.at for entry in run.entries if isinstance(entry, RunFinished)]
-    if len(started) == len(ended) == 1 and ended[0] > started[0]:
-        return ended[0] - started[0]
-    return None
 
 
 def _unit_seconds(run: RecordedRun) -> dict[str, list[float]]:

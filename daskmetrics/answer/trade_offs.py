@@ -7,11 +7,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress, pairwise
+from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
-from daskmetrics.core.costs import pass_flops, undominated
+import numpy as np
+
+from daskmetrics.core.costs import pass_flops
 from daskmetrics.core.events import Event, measured
 from daskmetrics.core.names import Arm, Checkpoint
 from daskmetrics.core.outcomes import Difference, mean_difference, means_of
@@ -169,10 +171,15 @@ def on_front(scores: Sequence[float], costs: Sequence[ArmCost]) -> list[int]:
     """Places of the arms that no other beats in both score and cost, cheapest forward pass first."""
     if any(cost.seconds is None for cost in costs):
         costs = [replace(cost, seconds=None) for cost in costs]
-    unbeaten = undominated(
-        [(-score, *cost.compared) for score, cost in zip(scores, costs, strict=True)]
-    )
-    return sorted(compress(range(len(scores)), unbeaten), key=lambda i: (costs[i].flops, scores[i]))
+    pairs = zip(scores, costs, strict=True)
+    points = np.array([(-score, *cost.compared) for score, cost in pairs], dtype=float)
+    front = []
+    for i, point in enumerate(points):
+        # another one takes at most as much of everything, and less of something (Pareto)
+        beats = (points <= point).all(axis=1) & (points < point).any(axis=1)
+        if not beats.any():
+            front.append(i)
+    return sorted(front, key=lambda i: (costs[i].flops, scores[i]))
 
 
 def recorded_size(

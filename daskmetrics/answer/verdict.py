@@ -163,11 +163,6 @@ class Verdict:
     score_unit: float
     within: float
 
-    @property
-    def unscored_models(self) -> tuple[str, ...]:
-        """Models of which nothing was scored: the verdict says nothing about them."""
-        return tuple(standing.model for standing in self.models if not standing.scores)
-
     def cheaper(self, within: float | None = None) -> CheaperArm | None:
         """The simplest arm that loses at most a share of the score in the worst case (95 %); None
         if there is none.

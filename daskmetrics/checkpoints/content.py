@@ -57,7 +57,7 @@ def contents(
     folders: Sequence[Path], pickled: bool = False, on_message: OnMessage | None = None
 ) -> list[Content]:
     """The content of model folders; files of equal content in other places, or with other times,
-    have equal keys.
+    have equal keys. Pickled weights are an error unless they are allowed.
 
     Raises
     ------

@@ -105,19 +105,6 @@ class Shipped:
         width = dense[-1] if dense else hidden * len(self.pooling)
         return min(width, self.dimensions or width)
 
-    @property
-    def summary(self) -> str:
-        """The modules in a few words, such as ``mean, normalize``."""
-        steps = (
-            step if isinstance(step, str) else f"dense ({step.activation})" for step in self.steps
-        )
-        modules = ["+".join(self.pooling), *steps]
-        if self.dimensions:
-            modules.append(f"first {self.dimensions} dimensions")
-        if self.similarity != "cosine":
-            modules.append(f"compared by {self.similarity} in tasks of mteb")
-        return ", ".join(modules)
-
 
 def read(folder: Path, pickled: bool = False) -> Shipped | None:
     """What the folder of a network says about its vectors; None unless it is one of
@@ -335,8 +322,17 @@ class ModelProtocol:
     def summary(self) -> str:
         """In a few words, such as ``as shipped (mean, normalize), 256 tokens, prompts: none``."""
         pooling: str = self.base.pooling
-        if self.shipped:
-            pooling = f"as shipped ({self.shipped.summary})"
+        if shipped := self.shipped:
+            modules = ["+".join(shipped.pooling)]
+            modules += (
+                step if isinstance(step, str) else f"dense ({step.activation})"
+                for step in shipped.steps
+            )
+            if shipped.dimensions:
+                modules.append(f"first {shipped.dimensions} dimensions")
+            if shipped.similarity != "cosine":
+                modules.append(f"compared by {shipped.similarity} in tasks of mteb")
+            pooling = f"as shipped ({', '.join(modules)})"
         return f"{pooling}, {self.base.max_length:,} tokens, prompts: {self.prompts.summary}"
 
 

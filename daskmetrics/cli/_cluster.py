@@ -90,7 +90,7 @@ def init(output: Path | None) -> None:
     settings = jobqueue_settings().items()
     jobqueue = {JOBQUEUE[key]: value for key, value in settings if key in JOBQUEUE}
     partition, node = choose(partitions.read_partitions(), jobqueue.get("partition"))
-    interface = partitions.interface_to(partitions.address_of(node.name))
+    interface = partitions.interface_to(node.name)
     text = profile_text(partition, node, interface, listing, jobqueue)
     if output is None:
         say(text, nl=False)

@@ -29,7 +29,7 @@ from daskmetrics.core.errors import (
     system_error,
 )
 from daskmetrics.core.files import RUNS, RunFolder, run_names
-from daskmetrics.core.table import printable_lines
+from daskmetrics.core.table import printable
 
 if TYPE_CHECKING:
     from daskmetrics.config import Config
@@ -112,7 +112,7 @@ def say(text: object = "", err: bool = False, nl: bool = True) -> None:
     """Print a text, parts of which may come from foreign files and code: without what controls a
     terminal.
     """
-    click.echo(printable_lines(str(text)), err=err, nl=nl)
+    click.echo(printable(str(text), "\n"), err=err, nl=nl)
 
 
 def path_of(config: Path | None) -> Path:

@@ -130,11 +130,13 @@ def bench(
         )
     end_as_by_ctrl_c()
     if options["workload"] in PROBES:
-        probed = rank_bench.probe(loaded, options["workload"], max(counts), _report_progress)
+        probed, measured = rank_bench.probe(
+            loaded, options["workload"], max(counts), _report_progress
+        )
         names = (f"{options['workload']}{number or ''}" for number in count())
-        _show_tables(dict(zip(names, probed.tables, strict=False)), output)
-        if probed.calibration:
-            say(f"Calibration: {calibration.save(probed.calibration)}")
+        _show_tables(dict(zip(names, probed, strict=False)), output)
+        if measured:
+            say(f"Calibration: {calibration.save(measured)}")
         return
     name, running = _runner(loaded, options)
     with running as runner:

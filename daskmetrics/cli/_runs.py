@@ -4,6 +4,7 @@ searches of known scores; none needs a scheduler.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
@@ -36,6 +37,7 @@ from daskmetrics.cli._common import (
     text_option,
 )
 from daskmetrics.core.errors import ConfigError, unknown
+from daskmetrics.core.events import to_json
 from daskmetrics.core.files import RUNS, RunFolder
 from daskmetrics.core.status import Status
 from daskmetrics.core.table import Table
@@ -114,7 +116,8 @@ def journal(run: Path, type: tuple[str, ...], tail: int | None, as_json: bool) -
             of_types = f" of type {listed(type)}"
         say(f"The journal has no entry{of_types}.", err=True)
     elif as_json:
-        say(log.journal_json(lines))
+        for number, entry in lines:
+            say(json.dumps({"line": number, **to_json(entry)}))
     else:
         say(log.journal_text(lines))
 
@@ -256,9 +259,12 @@ def _report(result: CheckResult) -> None:
 @run_folder
 def unlock(run: Path) -> None:
     """Remove the lock of a driver of RUN that has ended without removing it."""
-    from daskmetrics.experiment import maintenance
+    from daskmetrics.execution.journal import unlock as remove_lock
 
-    removed = maintenance.unlock_run(RunFolder(run))
+    folder = RunFolder(run)
+    if not run.is_dir():
+        folder.must_exist()  # it may have been locked before it had a journal
+    removed = remove_lock(folder.lock)
     if removed is None:
         say(f"No driver holds the run in '{run}'.")
     else:

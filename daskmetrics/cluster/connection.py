@@ -180,17 +180,6 @@ class _LocalCluster(PrivateDashboard, LocalCluster):  # type: ignore[misc]  # di
     """Processes on this machine."""
 
 
-def _require_files(count: int) -> None:
-    """Check that this process may open the connections to its workers, which would never be ready."""
-    needed = FILES + FILES_PER_WORKER * count
-    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if allowed < needed:
-        raise ConfigError(
-            f"A process may open {allowed} files; with {plural(count)} it needs {needed}: ulimit -n"
-            f" {needed} (at most {most}), or fewer --workers."
-        )
-
-
 @contextmanager
 def _local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
     """A client of processes on this machine, each running one unit at a time under a nanny that
@@ -200,7 +189,14 @@ def _local_client(profile: Cluster, prefix: str) -> Iterator[Client]:
     if profile.interface:
         require_interface(profile.interface)
         host = get_ip_interface(profile.interface)
-    _require_files(profile.workers)
+    # without the connections to its workers these would never be ready
+    needed = FILES + FILES_PER_WORKER * profile.workers
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed < needed:
+        raise ConfigError(
+            f"A process may open {allowed} files; with {plural(profile.workers)} it needs {needed}:"
+            f" ulimit -n {needed} (at most {most}), or fewer --workers."
+        )
     cluster = _LocalCluster(
         n_workers=0,
         threads_per_worker=1,

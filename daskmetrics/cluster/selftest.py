@@ -66,15 +66,11 @@ def run_checks(
         versions = (f"{name} {number}" for name, number in answer["versions"].items())
         return f"{', '.join(versions)}, on {answer['host']}"
 
-    def list_transports() -> str:
-        found = dict.fromkeys(("MPI", "UCX", "NCCL", "InfiniBand"), "not found") | call(_transports)
-        return "; ".join(f"{name}: {version}" for name, version in found.items())
-
     needs_gpu = profile.kind in ("slurm", "allocation") and profile.gpus_per_job > 0
     checks: dict[str, Callable[[], str]] = {
         "versions": check_versions,
         "device": lambda: check_device(call(_device), needs_gpu),
-        "transports": list_transports,
+        "transports": lambda: "; ".join(map(": ".join, call(_transports).items())),
         "clock": lambda: check_clock(lambda: float(call(time.time))),
         "shared folder": lambda: check_folder(call, Path(profile.logs).resolve()),
         "network": lambda: measure_speed(call),
@@ -201,19 +197,18 @@ def appears(path: Path, text: str) -> bool:
 
 def _transports() -> dict[str, str]:
     """What this machine has of MPI, UCX, NCCL and InfiniBand, each with its version or its ports."""
-    libraries = {}
+    libraries = dict.fromkeys(("MPI", "UCX", "NCCL", "InfiniBand"), "not found")
     for name, *command in (("MPI", "mpirun", "--version"), ("UCX", "ucx_info", "-v")):
         with suppress(OSError, subprocess.SubprocessError):
             text = subprocess.run(
                 command, capture_output=True, text=True, check=True, timeout=20
             ).stdout
             libraries[name] = next(iter(text.splitlines()), "").lstrip("# ")
+    if nccl := find_library("nccl"):
+        libraries["NCCL"] = nccl
     for package in ("nvidia-nccl-cu13", "nvidia-nccl-cu12"):
         with suppress(PackageNotFoundError):
             libraries["NCCL"] = version(package)
-    nccl = libraries.get("NCCL") or find_library("nccl")
-    if nccl:
-        libraries["NCCL"] = nccl
     ports = infiniband_ports()
     if ports:
         libraries["InfiniBand"] = ", ".join(f"{port} {state}" for port, state in ports.items())

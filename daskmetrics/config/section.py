@@ -22,15 +22,20 @@ from daskmetrics.core.text import parse_duration, parse_walltime
 DEEPEST, WIDEST = 10_000, 1_000_000  #: blocks and hidden size of a model; greater ones are mistakes
 
 
-def matching(pattern: str, meaning: str) -> AfterValidator:
-    """A validator of text that matches a pattern."""
+def fulfilling(condition: Callable[[str], object], meaning: str) -> AfterValidator:
+    """A validator of text that fulfils a condition."""
 
     def check(text: str) -> str:
-        if not re.fullmatch(pattern, text):
+        if not condition(text):
             raise ValueError(f"must be {meaning}")
         return text
 
     return AfterValidator(check)
+
+
+def matching(pattern: str, meaning: str) -> AfterValidator:
+    """A validator of text that matches a pattern."""
+    return fulfilling(re.compile(pattern).fullmatch, meaning)
 
 
 def read_by(parse: Callable[[str], object]) -> AfterValidator:
@@ -44,18 +49,6 @@ def read_by(parse: Callable[[str], object]) -> AfterValidator:
         return text
 
     return AfterValidator(check)
-
-
-def _check_path(text: str) -> str:
-    if any(len(name.encode()) > 255 for name in text.split("/")) or len(text) > 1024:
-        raise ValueError("must be a path or a name of at most 1024 characters")
-    return text
-
-
-def _check_line(text: str) -> str:
-    if not text.isprintable() or len(text) > 4096:
-        raise ValueError("must be one printable line of at most 4096 characters")
-    return text
 
 
 def _reject_number(value: object) -> object:
@@ -72,7 +65,13 @@ Name = Annotated[
         "letters, digits, '.', '_' or '-', start with a letter or digit, at most 96 characters",
     ),
 ]
-Line = Annotated[str, AfterValidator(_check_line)]
+Line = Annotated[
+    str,
+    fulfilling(
+        lambda text: text.isprintable() and len(text) <= 4096,
+        "one printable line of at most 4096 characters",
+    ),
+]
 Word = Annotated[
     str, matching(r"[A-Za-z0-9][A-Za-z0-9._:,@+-]{0,95}", "one word of letters, digits and ._:,@+-")
 ]
@@ -93,7 +92,15 @@ Partitions = Annotated[
     _WORD_OR_LIST,
 ]
 Size = Annotated[str, matching(r"\d+(\.\d+)? ?[kKMGTP]?i?B?", "a size such as 16GiB")]
-Source = Annotated[Line, AfterValidator(_check_path)]
+Source = Annotated[
+    Line,
+    fulfilling(
+        lambda text: (
+            len(text) <= 1024 and max(len(name.encode()) for name in text.split("/")) <= 255
+        ),
+        "a path or a name of at most 1024 characters",
+    ),
+]
 SharedFolder = Annotated[Source, matching(r"[^\s%]+", "a path without spaces and without %")]
 Revision = Annotated[
     Line,

@@ -14,7 +14,7 @@ and numpy.
 `text`          durations, counts, lists and steps as text, and durations read from text
 `serialization` results as one JSON document
 `table`         tables for a terminal, a spreadsheet and a page
-`costs`         the cost model: assumed seconds of work, and numbers with error bounds
+`costs`         the cost model: assumed seconds of work
 `machine`       software and GPUs of this machine, and the workers of a Dask client
 `main_module`   child processes that do not import the caller's main module
 `telemetry`     what workers use over time: CPU, memory, network, disk, GPU

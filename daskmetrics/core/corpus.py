@@ -78,8 +78,15 @@ def stdlib_documents() -> tuple[Document, ...]:
     >>> documents[0].package, len(documents) > 800
     ('topics', True)
     """
+    from pydoc_data.topics import topics
+
+    documents = []
+    for topic in sorted(topics):
+        # not whole topics, because topics repeat sections of each other
+        for index, section in enumerate(_sections(topics[topic])):
+            documents.append(Document(f"{TOPICS}.{topic}.{index}", _paragraphs(section)))
     by_text: dict[str, Document] = {}
-    for document in (*_topics(), *_docstrings()):
+    for document in (*documents, *_docstrings()):
         if document.text:
             by_text.setdefault(document.text, document)
     return tuple(by_text.values())
@@ -140,9 +147,14 @@ def prompts(source: str, count: int, seed: int) -> tuple[str, ...]:
     >>> len(set(prompts("stdlib", 8, seed=0)))
     8
     """
-    if source != "stdlib":
-        return draw(_lines(source), count, seed, source)
-    texts = (passage.text for passage in passages(held_out(), PROMPT_WORDS))
+    if source == "stdlib":
+        texts = (passage.text for passage in passages(held_out(), PROMPT_WORDS))
+    elif Path(source).is_file():
+        texts = (line.strip() for line in read_lines(Path(source)))
+    else:
+        raise ConfigError(
+            f"No corpus file '{source}'. Give a text file with one prompt per line, or 'stdlib'."
+        )
     return draw(texts, count, seed, source)
 
 
@@ -159,28 +171,6 @@ def draw(texts: Iterable[str], count: int, seed: int, source: str) -> tuple[str,
     return tuple(random.Random(seed_of("prompts", seed)).sample(distinct, count))
 
 
-def training_texts(source: str) -> tuple[str, ...]:
-    """The training part of ``stdlib``, or the lines of a text file; raises ConfigError if they
-    cannot be read.
-    """
-    if source == "stdlib":
-        return tuple(document.text for document in train())
-    lines = _lines(source)
-    if not lines:
-        raise ConfigError(
-            f"Corpus '{source}' is empty. Give a text file with one text per line, or 'stdlib'."
-        )
-    return tuple(lines)
-
-
-def _lines(source: str) -> list[str]:
-    if not Path(source).is_file():
-        raise ConfigError(
-            f"No corpus file '{source}'. Give a text file with one prompt per line, or 'stdlib'."
-        )
-    return [line.strip() for line in read_lines(Path(source))]
-
-
 def digest(texts: Iterable[str]) -> Key:
     """The key of a corpus: equal texts in equal order give equal keys.
 
@@ -188,17 +178,6 @@ def digest(texts: Iterable[str]) -> Key:
     True
     """
     return content_key("corpus", list(texts))
-
-
-def _topics() -> Iterator[Document]:
-    """The sections of pydoc's manual; not whole topics, because topics repeat sections of each
-    other.
-    """
-    from pydoc_data.topics import topics
-
-    for name in sorted(topics):
-        for index, section in enumerate(_sections(topics[name])):
-            yield Document(f"{TOPICS}.{name}.{index}", _paragraphs(section))
 
 
 def _sections(text: str) -> Iterator[str]:

@@ -46,11 +46,11 @@ def interfaces() -> dict[str, tuple[str, ...]]:
     import psutil
 
     addresses = psutil.net_if_addrs()
-
-    def ipv4(name: str) -> tuple[str, ...]:
-        return tuple(a.address for a in addresses.get(name, ()) if a.family == socket.AF_INET)
-
-    return {name: ipv4(name) for _, name in socket.if_nameindex()}
+    usable = {}
+    for _, name in socket.if_nameindex():
+        ipv4 = (a.address for a in addresses.get(name, ()) if a.family == socket.AF_INET)
+        usable[name] = tuple(ipv4)
+    return usable
 
 
 @contextmanager

@@ -89,9 +89,17 @@ def pack(outcomes: ArrayLike, score: float, items: Key) -> Outcomes:
             "Return outcomes whose mean is the score, or none."
         )
     if values.dtype == bool and len(values) <= 8 * MOST_BYTES:
-        return Outcomes(items, len(values), bits=_text(np.packbits(values).tobytes()))
-    kept = _group_means(values.astype(np.float64)).astype("<f2")
-    return Outcomes(items, len(kept), float16=_text(zlib.compress(kept.tobytes(), 9)))
+        return Outcomes(
+            items, len(values), bits=base64.b64encode(np.packbits(values).tobytes()).decode()
+        )
+    kept = values.astype(np.float64)
+    groups = min(len(kept), MOST_BYTES // 2)
+    if groups < len(kept):
+        # random groups that depend on the number of values alone
+        group = np.random.default_rng(0).permutation(len(kept)) % groups
+        kept = np.bincount(group, kept, groups) / np.bincount(group, minlength=groups)
+    content = base64.b64encode(zlib.compress(kept.astype("<f2").tobytes(), 9))
+    return Outcomes(items, groups, float16=content.decode())
 
 
 def unpack(packed: Outcomes) -> NDArray[np.float64]:
@@ -221,18 +229,3 @@ def means_of(
     """
     means = {arm: mean_score(scores, weights) for arm, scores in recorded.items()}
     return {arm: mean for arm, mean in means.items() if mean}
-
-
-def _group_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The values or, if there are too many, means over random groups that depend on the number of
-    values alone.
-    """
-    groups = min(len(values), MOST_BYTES // 2)
-    if groups == len(values):
-        return values
-    group = np.random.default_rng(0).permutation(len(values)) % groups
-    return np.bincount(group, values, groups) / np.bincount(group, minlength=groups)
-
-
-def _text(content: bytes) -> str:
-    return base64.b64encode(content).decode()

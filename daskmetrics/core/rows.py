@@ -166,7 +166,11 @@ def _csv(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:
         if newline:
             # Python and pandas write a lone \r without quotes then: it is part of a text
             lines = (_LONE_RETURN.sub(_RETURN, line) for line in text)
-        reader = csv.reader(lines, delimiter=_separator(path, header), strict=True)
+        # a semicolon or tab where the header of a CSV file has no comma
+        separator = "\t"
+        if format_of(path) != ".tsv":
+            separator = next((sign for sign in ",;\t" if sign in header), ",")
+        reader = csv.reader(lines, delimiter=separator, strict=True)
         try:
             names = next(filter(None, reader), [])
             if len(set(names)) < len(names):
@@ -183,13 +187,6 @@ def _csv(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:
             raise ConfigError(
                 f"'{path}', line {reader.line_num}: {error}. Is a closing double quote missing?"
             ) from None
-
-
-def _separator(path: Path, header: str) -> str:
-    """The separator of a table: a semicolon or tab where the header of a CSV file has no comma."""
-    if format_of(path) == ".tsv":
-        return "\t"
-    return next((separator for separator in ",;\t" if separator in header), ",")
 
 
 def _json_lines(path: Path, columns: Sequence[str]) -> Iterator[PlacedRow]:

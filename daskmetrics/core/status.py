@@ -46,6 +46,8 @@ FLAGS = {
 }
 """Attributes that explain the numbers to a reader of the store (CF conventions, section 3.5)."""
 
+NO_REASON = "no reason was recorded"
+
 
 def cause(reason: str) -> str:
     """A reason without its quoted names, paths, addresses and numbers, so that equal causes give

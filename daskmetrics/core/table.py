@@ -76,7 +76,7 @@ class Table:
         Console(file=text, width=width or _UNBOUNDED, color_system=None).print(self)
         body = "\n".join(line.rstrip() for line in text.getvalue().splitlines() if line.strip())
         return "\n\n".join(
-            filter(None, (printable(self.title), body, printable_lines("\n".join(self.notes))))
+            filter(None, (printable(self.title), body, printable("\n".join(self.notes), "\n")))
         )
 
     def show(self) -> None:
@@ -136,17 +136,11 @@ def _elements(tag: str, texts: Iterable[str]) -> str:
     return "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts)
 
 
-def printable(text: str) -> str:
-    """The text without control characters, since a reason may come from other code and could
-    control the terminal.
+def printable(text: str, kept: str = "") -> str:
+    r"""The text without control characters, since a reason may come from other code and could
+    control the terminal; ``kept`` stay, such as the line breaks of a text of several lines.
+
+    >>> printable("a\x1b[2J\nb"), printable("a\x1b[2J\nb", kept="\n")
+    ('a?[2J?b', 'a?[2J\nb')
     """
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
-def printable_lines(text: str) -> str:
-    r"""The same for a text of several lines.
-
-    >>> printable_lines("a\x1b[2J\nb")
-    'a?[2J\nb'
-    """
-    return "\n".join(map(printable, text.split("\n")))
+    return "".join(sign if sign.isprintable() or sign in kept else "?" for sign in text)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,12 +113,9 @@ def read_samples(path: Path) -> list[TelemetrySample]:
     """The samples in a file, oldest first; none if there is no file. A line that a killed run left
     half is ignored.
     """
-    if path.is_file():
-        return list(_read(path))
-    return []
-
-
-def _read(path: Path) -> Iterator[TelemetrySample]:
+    if not path.is_file():
+        return []
+    samples = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with suppress(ValueError, TypeError, AttributeError):
             at, row = json.loads(line)
@@ -128,7 +125,8 @@ def _read(path: Path) -> Iterator[TelemetrySample]:
                 named = zip(PLACES, numbers, strict=False)
                 doing[name] = kind
                 values[name] = {q: float(value) for q, value in named if value is not None}
-            yield TelemetrySample(at, values, doing)
+            samples.append(TelemetrySample(at, values, doing))
+    return samples
 
 
 PROCESS_GROUP = "process group"  # what a worker does while its rank trains

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import step_of
@@ -80,25 +81,22 @@ def parse_duration(text: float | str | None) -> float | None:
     """
     if text is None or text == "none":
         return None
-    try:
-        seconds = _parse(text.strip()) if isinstance(text, str) else float(text)
-    except (ValueError, KeyError):
-        seconds = -1.0
+    seconds = -1.0
+    with suppress(ValueError, KeyError):
+        stripped = str(text).strip()
+        terms = re.findall(r"([\d.]+)\s*([a-z]*)", stripped)
+        if not isinstance(text, str):
+            seconds = float(text)
+        elif ":" in text:
+            numbers = reversed(stripped.split(":"))
+            seconds = sum(float(number) * 60.0**i for i, number in enumerate(numbers))
+        elif "".join(map("".join, terms)) == stripped.replace(" ", ""):
+            seconds = sum(float(number) * _UNITS[unit] for number, unit in terms)
     if not 0 < seconds < float("inf"):
         raise ConfigError(
             f"'{text}' is not a valid duration: write 90s, 5m, 2h, 01:30:00, or none."
         )
     return seconds
-
-
-def _parse(text: str) -> float:
-    if ":" in text:
-        numbers = reversed(text.split(":"))
-        return sum(float(number) * 60.0**i for i, number in enumerate(numbers))
-    terms = re.findall(r"([\d.]+)\s*([a-z]*)", text)
-    if not terms or "".join(map("".join, terms)) != text.replace(" ", ""):
-        raise ValueError
-    return sum(float(number) * _UNITS[unit] for number, unit in terms)
 
 
 def duration(seconds: float) -> str:

@@ -17,7 +17,7 @@ from daskmetrics.core import events as events
 from daskmetrics.core.names import Arm, Cell, Suite, grid
 from daskmetrics.core.results import Measured, Scored
 from daskmetrics.core.serialization import build
-from daskmetrics.core.status import cause
+from daskmetrics.core.status import NO_REASON, cause
 
 LATEST = 60  # decisions that are listed
 RECENT = 60.0  # seconds after which a rank that reports nothing no longer counts
@@ -182,10 +182,10 @@ class LiveState:
         failed: dict[tuple[str, str, str], list[events.Record]] = {}
         for record in self._units.values():
             if not record.ok:
-                group = record.kind, record.status, cause(_reason(record))
+                group = record.kind, record.status, cause(record.reason or NO_REASON)
                 failed.setdefault(group, []).append(record)
         groups = [
-            FailureGroup(kind, status, _reason(alike[0]), alike[0].name, len(alike))
+            FailureGroup(kind, status, alike[0].reason or NO_REASON, alike[0].name, len(alike))
             for (kind, status, _), alike in failed.items()
         ]
         return sorted(groups, key=lambda group: -group.count)
@@ -272,10 +272,6 @@ class LiveState:
         if not mean <= self.best and not math.isnan(mean):
             self.best = mean
             self.curve.append((self.spent, mean))
-
-
-def _reason(record: events.Record) -> str:
-    return record.reason or "no reason was recorded"
 
 
 class RankPoint(NamedTuple):

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Column
 from rich.text import Text
 
-from daskmetrics.core.table import printable_lines
+from daskmetrics.core.table import printable
 
 LINE_EVERY = 60.0  # seconds between plain lines where there is no terminal
 DRAW_EVERY = 0.5  # seconds between two drawings in a notebook
@@ -73,7 +73,7 @@ class Display:
 
     def message(self, text: str) -> None:
         """Print a line above the bars."""
-        text = printable_lines(text)
+        text = printable(text, "\n")
         if self._cell is None:
             self.console.print(text, highlight=False, soft_wrap=True)
         self.messages.append(Text.from_markup(text).plain)
@@ -108,7 +108,7 @@ class Display:
         """Advance a phase by one unit, or to ``to`` of its total; ``latest`` describes the result."""
         if name not in self._tasks:
             return
-        latest = printable_lines(latest)
+        latest = printable(latest, "\n")
         begins = not any(task.completed for task in self._bars.tasks)
         step = 1 if to is None else None
         self._bars.update(self._tasks[name], latest=latest, advance=step, completed=to)

@@ -19,7 +19,7 @@ recommendation.
 | `prefetch` | downloads before a run, and what those beside it took |
 | `transfer` | export and import of scores |
 | `score_tables` | known scores from a table or a run |
-| `maintenance` | verify, repair, retry and unlock a run |
+| `maintenance` | verify, repair and retry a run |
 """
 
 from typing import TYPE_CHECKING

@@ -57,7 +57,9 @@ def configured(
     elif isinstance(config, str | Path | Mapping):
         source = config
     elif config is not None:
-        raise ConfigError(f"config: got a {_type(config)}; pass a path, a mapping, or a Config.")
+        raise ConfigError(
+            f"config: got a {type(config).__name__}; pass a path, a mapping, or a Config."
+        )
     elif "models" in changes:
         source = {}
         model, *others = changes["models"]
@@ -80,7 +82,7 @@ def _listed(name: str, value: object) -> list[Any]:
         return [value]
     if not isinstance(value, Sequence) or not value:
         raise ConfigError(
-            f"{name}: got {_type(value)} {value!r:.60}; pass a list with at least one item."
+            f"{name}: got {type(value).__name__} {value!r:.60}; pass a list with at least one item."
         )
     return list(value)
 
@@ -91,7 +93,7 @@ def _model(number: int, given: object) -> str | Mapping[str, Any]:
         return str(given.expanduser())
     if not isinstance(given, str | Mapping):
         raise ConfigError(
-            f"models[{number}]: got a {_type(given)}; pass a hub id, a folder, or a mapping such as"
+            f"models[{number}]: got a {type(given).__name__}; pass a hub id, a folder, or a mapping such as"
             " {'source': ..., 'layers': ...}. A model object in memory is measured by"
             " daskmetrics.measure."
         )
@@ -112,7 +114,7 @@ def _tasks(given: Sequence[Any], folder: RunFolder) -> Iterator[str]:
             yield _written(argument, {"name": next(defaults), **table}, folder)
         else:
             raise ConfigError(
-                f"{argument}: got a {_type(task)}; pass a name such as 'stdlib:order' or"
+                f"{argument}: got a {type(task).__name__}; pass a name such as 'stdlib:order' or"
                 " 'file:reviews.csv', a DataFrame with the columns text and label, or a mapping"
                 " {'data': frame, 'text': ..., 'label': ...}."
             )
@@ -145,7 +147,7 @@ def _written(argument: str, table: dict[str, Any], folder: RunFolder) -> str:
             atomic_write(Path(source), lines)
     else:
         raise ConfigError(
-            f"{argument}: 'data' is a {_type(data)}; pass a DataFrame, or the path of a file."
+            f"{argument}: 'data' is a {type(data).__name__}; pass a DataFrame, or the path of a file."
         )
     return file_name(source, options)
 
@@ -198,7 +200,3 @@ def _lines(argument: str, data: Any, roles: Mapping[str, Any]) -> str:
 def _is_table(value: object) -> bool:
     """Whether it is a DataFrame of pandas, or converts itself to one."""
     return hasattr(value, "to_pandas") or (hasattr(value, "to_json") and hasattr(value, "columns"))
-
-
-def _type(value: object) -> str:
-    return type(value).__name__

@@ -1,5 +1,4 @@
-"""Maintenance of a run: verify and repair its files, reset failed units, remove the lock of a lost
-driver.
+"""Maintenance of a run: verify and repair its files, reset failed units.
 
 Functions that write take the run's lock first, so that no driver runs at the same time.
 """
@@ -33,7 +32,7 @@ from daskmetrics.core.events import (
 from daskmetrics.core.files import RunFolder, atomic_write
 from daskmetrics.core.names import Key
 from daskmetrics.execution import Journal
-from daskmetrics.execution.journal import scan, unlock
+from daskmetrics.execution.journal import scan
 from daskmetrics.store import StorePlan
 
 if TYPE_CHECKING:
@@ -101,11 +100,11 @@ def repair(folder: RunFolder) -> CheckResult:
 def check_files(folder: RunFolder, entries: Sequence[Event]) -> Iterator[Damage]:
     """The configuration and the prompts of a run, if they are not those that the journal names."""
     start, key = latest(entries, RunStarted), _prompts_key(entries)
-    config = _as_yaml(start.config) if start and start.config else None
-    if config and not _holds(folder.config, lambda text: text == config):
-        yield store.Damage(
-            store.DamageKind.FILE, folder.config.name, "it is not the configuration of the journal"
-        )
+    if start and start.config:
+        config = yaml.safe_dump(dict(start.config), sort_keys=False)
+        if not _holds(folder.config, lambda text: text == config):
+            problem = "it is not the configuration of the journal"
+            yield store.Damage(store.DamageKind.FILE, folder.config.name, problem)
     if key and not _holds(folder.corpus, lambda text: digest(json.loads(text)) == key):
         yield store.Damage(
             store.DamageKind.FILE, folder.corpus.name, "it does not hold the prompts of the run"
@@ -114,7 +113,7 @@ def check_files(folder: RunFolder, entries: Sequence[Event]) -> Iterator[Damage]
 
 def write_files(folder: RunFolder, config: Plain, prompts: Sequence[str]) -> None:
     """Write the configuration and the prompts of a run."""
-    atomic_write(folder.config, _as_yaml(config))
+    atomic_write(folder.config, yaml.safe_dump(dict(config), sort_keys=False))
     atomic_write(folder.corpus, json.dumps(prompts))
 
 
@@ -143,10 +142,6 @@ def _prompts_key(entries: Iterable[Event]) -> Key | None:
     return str(key) if key else None
 
 
-def _as_yaml(config: Plain) -> str:
-    return yaml.safe_dump(dict(config), sort_keys=False)
-
-
 def _holds(path: Path, expected: Callable[[str], bool]) -> bool:
     """Whether the text of a file can be read and is what is expected."""
     try:
@@ -165,16 +160,6 @@ def retry(folder: RunFolder, keys: Iterable[Key]) -> int:
         if failed:
             journal.append(UnitsRetried(sorted(failed)))
     return len(failed)
-
-
-def unlock_run(folder: RunFolder) -> str | None:
-    """Remove the lock of a lost driver; return that driver, or None if no driver holds the run.
-
-    A driver that is a running process of this machine is a `LockedError`.
-    """
-    if not folder.path.is_dir():
-        folder.must_exist()  # it may have been locked before it had a journal
-    return unlock(folder.lock)
 
 
 def _plan(folder: RunFolder, entries: Iterable[Event]) -> StorePlan:

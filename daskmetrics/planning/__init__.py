@@ -8,7 +8,7 @@
 `offers`      what profiles offer: free workers, waits, how earlier work ended
 `plan`        the options for a configuration
 `progress`    the prediction that a plan keeps for its run, beside the run
-`scaling`     time against number of workers
+`scaling`     numbers with error bounds, and time against number of workers
 `bench`       the same work with several numbers of workers
 `rank_bench`  what the ranks of a training measure: exchange of gradients, loaders, precision
 `report`      tables of a plan and a bench
@@ -18,7 +18,6 @@
 All assumed costs are those of `daskmetrics.core.costs`, which the search uses as well.
 """
 
-from daskmetrics.core.costs import Estimate, Interval
 from daskmetrics.planning.options import (
     Limits,
     Offer,
@@ -29,6 +28,7 @@ from daskmetrics.planning.options import (
     options,
     suggestions,
 )
+from daskmetrics.planning.scaling import Estimate, Interval
 
 __all__ = [
     "Estimate",

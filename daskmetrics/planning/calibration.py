@@ -15,10 +15,10 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from daskmetrics.core.costs import Estimate, Interval
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.files import atomic_write, cache_folder, private
 from daskmetrics.core.machine import environment
+from daskmetrics.planning.scaling import Estimate, Interval
 
 # factors, up and down
 ASSUMED = 4.0  # by which an assumed time may be wrong

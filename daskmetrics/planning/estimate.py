@@ -21,8 +21,6 @@ from daskmetrics.core.costs import (
     DOWNLOAD_RATE,
     UNKNOWN_TASK,
     CostModel,
-    Estimate,
-    Interval,
 )
 from daskmetrics.core.events import (
     Event,
@@ -45,6 +43,7 @@ from daskmetrics.experiment.train import TrainedSuite
 from daskmetrics.planning import calibration
 from daskmetrics.planning.calibration import ASSUMED, Calibration, Sample, best_sample, calibrated
 from daskmetrics.planning.options import USUAL_START, Phase, Workload
+from daskmetrics.planning.scaling import Estimate, Interval
 from daskmetrics.training import is_complete, revisions
 from daskmetrics.training.data import effective
 from daskmetrics.training.suite import epoch, parameters

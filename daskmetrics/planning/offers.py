@@ -20,7 +20,6 @@ from daskmetrics.cluster.slurm import commands
 from daskmetrics.cluster.slurm.partitions import Partition, read_partitions
 from daskmetrics.cluster.slurm.script import job_name, pools, script
 from daskmetrics.config import Cluster
-from daskmetrics.core.costs import Estimate, Interval
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.planning.options import (
     DEVICES,
@@ -30,6 +29,7 @@ from daskmetrics.planning.options import (
     Workload,
     options,
 )
+from daskmetrics.planning.scaling import Estimate, Interval
 
 DAYS = 30  # of Slurm's accounts that count
 LOST = ("FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT", "PREEMPTED", "BOOT_FAIL", "DEADLINE")

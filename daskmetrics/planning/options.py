@@ -5,12 +5,11 @@ what cost, and which to choose; pure functions of numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from daskmetrics.core.costs import Estimate, Interval
 from daskmetrics.core.text import duration, walltime_text
-from daskmetrics.planning.scaling import divided
+from daskmetrics.planning.scaling import Estimate, Interval, divided
 
 # up and down, by which the ratio of two datasheets may miss the ratio of two runs
 SPEED_FACTOR = 1.5
@@ -332,11 +331,6 @@ class Option:
         return not self.problems
 
     @property
-    def free_now(self) -> bool:
-        """Whether its jobs would start at once."""
-        return self.offer.wait.interval.high == 0
-
-    @property
     def walltime(self) -> str:
         """Time to request from Slurm: the upper bound and a margin in quarters of an hour, within
         the offer's limit.
@@ -385,6 +379,8 @@ def options(
     >>> one.total.value, two.total.value, two.efficiency
     (7200.0, 3600.0, 1.0)
     """
+    limits = limits or Limits()
+    late = f"takes longer than {duration(limits.deadline or 0)}"
     compared = []
     for number, (offer, workload) in enumerate(offers, start=1):
         work = workload.on(offer.workers, offer.device)
@@ -398,28 +394,25 @@ def options(
             alone = workload.on(1, offer.device).value
             efficiency = min(1.0, alone / (offer.workers * run.value))
         option = Option(number, offer, run, total, hours, efficiency)
-        problems = tuple(_problems(option, workload, limits or Limits()))
-        compared.append(replace(option, problems=problems))
+        cost = option.cost.value if option.cost else None
+        bounds = (
+            (workload.vram_gib, offer.vram_gib, "needs {:.0f} GiB of GPU memory, has {:.0f}"),
+            (
+                workload.host_gib,
+                offer.host_gib,
+                "needs {:.0f} GiB of memory per worker, has {:.0f}",
+            ),
+            (total.value, limits.deadline, late),
+            (hours.value, limits.worker_hours, "needs more than {1:,.0f} GPU-hours"),
+            (cost, limits.cost, "costs more than {1:,.0f}"),
+        )
+        # what the offer itself says against the option, and which bounds this exceeds
+        problems = [offer.problem] if offer.problem else []
+        for needed, bound, problem in bounds:
+            if needed is not None and bound is not None and needed > bound:
+                problems.append(problem.format(needed, bound))
+        compared.append(replace(option, problems=tuple(problems)))
     return tuple(compared)
-
-
-def _problems(option: Option, workload: Workload, limits: Limits) -> Iterator[str]:
-    """What the offer itself says against an option, and which bounds the option exceeds."""
-    offer = option.offer
-    if offer.problem:
-        yield offer.problem
-    cost = option.cost.value if option.cost else None
-    late = f"takes longer than {duration(limits.deadline or 0)}"
-    bounds = (
-        (workload.vram_gib, offer.vram_gib, "needs {:.0f} GiB of GPU memory, has {:.0f}"),
-        (workload.host_gib, offer.host_gib, "needs {:.0f} GiB of memory per worker, has {:.0f}"),
-        (option.total.value, limits.deadline, late),
-        (option.worker_hours.value, limits.worker_hours, "needs more than {1:,.0f} GPU-hours"),
-        (cost, limits.cost, "costs more than {1:,.0f}"),
-    )
-    for needed, bound, problem in bounds:
-        if needed is not None and bound is not None and needed > bound:
-            yield problem.format(needed, bound)
 
 
 @dataclass(frozen=True)
@@ -462,13 +455,15 @@ def suggestions(all_options: Sequence[Option]) -> tuple[Suggestion, ...]:
     )
 
 
-def times(interval: Interval) -> str:
-    """A duration with its bounds.
+def bounded(
+    interval: Interval, form: Callable[[float], str] = duration, until: str = " to "
+) -> str:
+    """A number, by default a duration, with its bounds.
 
-    >>> times(Interval(3600.0, 7200.0, 14400.0)), times(Interval.exactly(60.0))
+    >>> bounded(Interval(3600.0, 7200.0, 14400.0)), bounded(Interval.exactly(60.0))
     ('2.0 h (60.0 min to 4.0 h)', '60 s')
     """
-    low, value, high = map(duration, interval.bounds)
+    low, value, high = map(form, interval.bounds)
     if low == high:
         return value
-    return f"{value} ({low} to {high})"
+    return f"{value} ({low}{until}{high})"

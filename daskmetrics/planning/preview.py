@@ -16,7 +16,7 @@ from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, equal_names, listed, plural, size_text
 from daskmetrics.experiment import Experiment, remaining, search
 from daskmetrics.planning.estimate import measurements, recorded, workload
-from daskmetrics.planning.options import times
+from daskmetrics.planning.options import bounded
 
 
 def preview(experiment: Experiment, folder: RunFolder) -> Table:
@@ -71,7 +71,7 @@ def _cost_rows(experiment: Experiment, folder: RunFolder) -> Iterator[tuple[str,
             f"{phase.name} {duration(phase.units * phase.seconds.value)}" for phase in work.phases
         )
         worker_time = f"{phases} of worker time"
-        yield "time", f"about {times(total.interval)}: {worker_time}; {total.source}"
+        yield "time", f"about {bounded(total.interval)}: {worker_time}; {total.source}"
     else:
         yield "time", "0 s: nothing is left to do"
     if work.download:

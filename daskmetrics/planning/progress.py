@@ -8,12 +8,12 @@ from collections import Counter
 from dataclasses import dataclass
 
 from daskmetrics.answer.recorded import RecordedRun
-from daskmetrics.core.costs import Interval
 from daskmetrics.core.events import RunFinished, RunStarted
 from daskmetrics.core.files import RunFolder, atomic_write, private
 from daskmetrics.core.names import Checkpoint
 from daskmetrics.core.text import duration
-from daskmetrics.planning.options import Option, Workload, times
+from daskmetrics.planning.options import Option, Workload, bounded
+from daskmetrics.planning.scaling import Interval
 
 
 def keep(option: Option, workload: Workload, at: float, folder: RunFolder) -> None:
@@ -57,7 +57,7 @@ class Prediction:
         if self.finished:
             course = f"took {duration(self.expected)}"
         text = (
-            f"{times(self.predicted)} predicted ({self.source}), {course}: {abs(error):.0%}"
+            f"{bounded(self.predicted)} predicted ({self.source}), {course}: {abs(error):.0%}"
             f" {direction}, {position} the bounds"
         )
         if self.finished:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from daskmetrics.cluster import connect
 from daskmetrics.config import Config
@@ -18,14 +18,6 @@ from daskmetrics.planning.calibration import Calibration, Sample, versions
 from daskmetrics.planning.estimate import exchange_seconds
 from daskmetrics.training.ddp.driver import launch
 from daskmetrics.training.ddp.ranks import Program, Progress
-
-
-@dataclass(frozen=True)
-class ProbeResult:
-    """What the ranks measured, and the calibration that `plan` uses."""
-
-    tables: tuple[Table, ...]
-    calibration: Calibration | None = None
 
 
 class _Observer:
@@ -39,8 +31,9 @@ class _Observer:
 
 def probe(
     config: Config, workload: str, workers: int, show: Callable[[str], None] = lambda text: None
-) -> ProbeResult:
-    """Measure with this number of workers on the largest model that the configuration trains.
+) -> tuple[list[Table], Calibration | None]:
+    """Measure with this number of workers on the largest model that the configuration trains;
+    returns tables of what the ranks measured, and the calibration that `plan` uses.
 
     Raises
     ------
@@ -62,12 +55,12 @@ def probe(
     profile = config.cluster.model_copy(update={"workers": ranks})
     with connect(profile) as client:
         measured = launch(client, chosen.program(), _Observer(show))
-    tables = tuple(
+    tables = [
         Table(**{**table, "title": f"{chosen.name}: {table['title']}"})
         for table in measured["tables"]
-    )
+    ]
     if not measured["exchange"]:
-        return ProbeResult(tables)
+        return tables, None
     # an exchange takes (1 - 1/n) of what it takes among very many ranks
     many = ranks / (ranks - 1)
     seconds = tuple(max(1e-6, many * added) for added in measured["exchange"])
@@ -80,4 +73,4 @@ def probe(
         samples=(sample,),
         workers=ranks,
     )
-    return ProbeResult(tables, calibration)
+    return tables, calibration

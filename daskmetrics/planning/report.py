@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from daskmetrics.core.costs import Interval
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import duration, listed, plural, size_text
 from daskmetrics.planning import scaling
 from daskmetrics.planning.bench import Bench
-from daskmetrics.planning.options import Option, times
+from daskmetrics.planning.options import Option, bounded
 from daskmetrics.planning.plan import Proposal
 from daskmetrics.planning.scaling import Amdahl, ScalingRow
 
@@ -46,9 +45,11 @@ def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
             "#": str(option.number),
             "workers": option.offer.label,
             "free": "?" if option.offer.free is None else str(option.offer.free),
-            "wait": "none" if option.free_now else duration(option.offer.wait.value),
-            "run": times(option.run.interval),
-            "total": times(option.total),
+            "wait": "none"
+            if option.offer.wait.interval.high == 0
+            else duration(option.offer.wait.value),
+            "run": bounded(option.run.interval),
+            "total": bounded(option.total),
             "worker hours": amount(option.worker_hours.value),
             "cost": amount(option.cost.value) if option.cost else "",
             "eff.": f"{option.efficiency:.0%}",
@@ -210,9 +211,9 @@ def _scaling_columns(
     columns: dict[str, list[str]] = defaultdict(list)
     for row in rows:
         columns["workers"].append(str(row.workers))
-        columns["time"].append(times(row.seconds))
-        columns["speed-up"].append(_bounded(row.speedup, "{:.2f}"))
-        columns["efficiency"].append(_bounded(row.efficiency, "{:.0%}"))
+        columns["time"].append(bounded(row.seconds))
+        columns["speed-up"].append(bounded(row.speedup, "{:.2f}".format, "-"))
+        columns["efficiency"].append(bounded(row.efficiency, "{:.0%}".format, "-"))
         columns["worker hours"].append(amount(row.worker_hours))
         if row.cost is not None:
             columns["cost"].append(amount(row.cost))
@@ -222,15 +223,10 @@ def _scaling_columns(
         columns["samples/s"].append(amount(row.samples / row.seconds.value))
         if row.cost is not None:
             columns["cost per million samples"].append(amount(row.cost / row.samples * 1e6))
-        columns["verdict"].append(row.verdict)
+        verdicts = scaling.VERDICTS.items()
+        used = row.efficiency.value
+        columns["verdict"].append(next(word for share, word in verdicts if used >= share))
     return tuple(columns), tuple(zip(*columns.values(), strict=True))
-
-
-def _bounded(interval: Interval, form: str) -> str:
-    low, value, high = (form.format(bound) for bound in interval.bounds)
-    if low == high:
-        return value
-    return f"{value} ({low}-{high})"
 
 
 def law_text(law: Amdahl | None) -> str:

@@ -1,5 +1,5 @@
-"""Time against number of workers: a table, Amdahl's law, the knee, and the fastest number of
-workers.
+"""Numbers with error bounds, and time against number of workers: a table, Amdahl's law, the knee, and
+the fastest number of workers.
 
 Amdahl (1967): a share s of the work cannot be divided, T(n) = T(1) (s + (1 - s) / n).
 """
@@ -9,15 +9,124 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean
 
 import numpy as np
 
-from daskmetrics.core.costs import Interval
-
 WORTH = 0.5  # efficiency at the knee: below it, an added worker counts as wasted
 VERDICTS = {0.8: "good", WORTH: "acceptable", -math.inf: "wasteful"}  # by efficiency
+# two-sided 90 % points of Student's distribution for 1, 2, ... degrees of freedom; normal
+# distribution beyond
+STUDENT = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)
+NORMAL = 1.645
+ONE_SAMPLE = 1.25  #: factor, up and down, by which a single measurement is assumed to err
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value between two bounds.
+
+    Examples
+    --------
+    >>> Interval(1, 2, 3) + 1.0
+    Interval(low=2.0, value=3.0, high=4.0)
+    >>> Interval(1, 2, 3).overlaps(Interval(3, 4, 5))
+    True
+    """
+
+    low: float
+    value: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.value <= self.high:
+            raise ValueError(
+                f"An interval needs low <= value <= high, got {self.low}, {self.value},"
+                f" {self.high}."
+            )
+
+    @classmethod
+    def exactly(cls, value: float) -> Interval:
+        """A value without error."""
+        return cls(value, value, value)
+
+    @classmethod
+    def around(cls, value: float, factor: float) -> Interval:
+        """From ``value / factor`` to ``value * factor``."""
+        return cls(value / factor, value, value * factor)
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Interval:
+        """The geometric mean of positive samples with its 90 % interval, since durations err by
+        factors.
+
+        Examples
+        --------
+        >>> Interval.of([10.0, 10.0, 10.0])
+        Interval(low=10.0, value=10.0, high=10.0)
+        >>> Interval.of([10.0]) == Interval.around(10.0, ONE_SAMPLE)
+        True
+        """
+        if not samples or min(samples) <= 0:
+            raise ValueError(f"An interval needs positive samples, got {list(samples)}.")
+        if len(samples) == 1:
+            return cls.around(samples[0], ONE_SAMPLE)
+        logs = np.log(samples)
+        free = len(samples) - 1
+        t = NORMAL
+        if free <= len(STUDENT):
+            t = STUDENT[free - 1]
+        value = float(round(math.exp(logs.mean()), 12))
+        return cls.around(value, math.exp(t * logs.std(ddof=1) / math.sqrt(len(samples))))
+
+    @property
+    def bounds(self) -> tuple[float, float, float]:
+        return self.low, self.value, self.high
+
+    def overlaps(self, other: Interval) -> bool:
+        """Whether both could be the same number."""
+        return self.low <= other.high and other.low <= self.high
+
+    def __add__(self, other: Interval | float) -> Interval:
+        if not isinstance(other, Interval):
+            other = Interval.exactly(other)
+        return Interval(self.low + other.low, self.value + other.value, self.high + other.high)
+
+    def __mul__(self, other: Interval | float) -> Interval:
+        """The product with a positive number or interval."""
+        if not isinstance(other, Interval):
+            other = Interval.exactly(other)
+        return Interval(self.low * other.low, self.value * other.value, self.high * other.high)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with error bounds and its source.
+
+    Attributes
+    ----------
+    interval : Interval
+    source : str
+        ``estimated``, or what was measured and where; shown to the user.
+    measured : bool
+        Whether the number rests on a measurement of the same or a comparable thing.
+    at : float or None
+        Time of the measurement in seconds since 1970; None for an assumption.
+    """
+
+    interval: Interval
+    source: str = "estimated"
+    measured: bool = False
+    at: float | None = None
+
+    @property
+    def value(self) -> float:
+        return self.interval.value
+
+    def times(self, factor: Interval | float) -> Estimate:
+        """The same estimate, scaled."""
+        return replace(self, interval=self.interval * factor)
 
 
 @dataclass(frozen=True)
@@ -44,11 +153,6 @@ class ScalingRow:
     cost: float | None
     throughput: float
     samples: float = 0.0
-
-    @property
-    def verdict(self) -> str:
-        """Whether the workers are well used."""
-        return next(word for share, word in VERDICTS.items() if self.efficiency.value >= share)
 
 
 @dataclass(frozen=True)

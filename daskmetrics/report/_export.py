@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from itertools import chain, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -49,8 +48,17 @@ def frame(run: Run) -> pandas.DataFrame:
     """
     import pandas
 
-    tables = chain.from_iterable(starmap(_tables, _arrays(run)))
-    filled = [table for table in tables if len(table)]
+    filled = []
+    for kind, arrays in _arrays(run):
+        for name in [str(name) for name in arrays if f"{name}_status" in arrays]:
+            columns = {name: "value", f"{name}_stderr": "stderr", f"{name}_status": "status"}
+            flat = arrays[list(columns)].rename(columns).to_dataframe().reset_index()
+            flat = flat[flat["status"] > 0].rename(columns={"checkpoint": "revision"})
+            labels = flat["status"].map(lambda number: Status(int(number)).label)
+            units = arrays[name].attrs["units"]
+            flat = flat.assign(what=kind, name=name, units=units, status=labels)
+            if len(flat):
+                filled.append(flat[[name for name in COLUMNS if name in flat]])
     if not filled:
         raise DataError(f"The run in '{run.folder.path}' has no numbers yet.")
     joined = pandas.concat(filled, ignore_index=True)
@@ -94,19 +102,6 @@ def export(run: Run, kind: Format, path: Path | None = None) -> Path:
 
 def _arrays(run: Run) -> list[tuple[str, xarray.Dataset]]:
     return [("metric", run.metrics), ("score", run.scores)]
-
-
-def _tables(kind: str, arrays: xarray.Dataset) -> list[pandas.DataFrame]:
-    """One table for each metric or task, without arms that have no status."""
-    tables = []
-    for name in [str(name) for name in arrays if f"{name}_status" in arrays]:
-        columns = {name: "value", f"{name}_stderr": "stderr", f"{name}_status": "status"}
-        flat = arrays[list(columns)].rename(columns).to_dataframe().reset_index()
-        flat = flat[flat["status"] > 0].rename(columns={"checkpoint": "revision"})
-        labels = flat["status"].map(lambda number: Status(int(number)).label)
-        flat = flat.assign(what=kind, name=name, units=arrays[name].attrs["units"], status=labels)
-        tables.append(flat[[name for name in COLUMNS if name in flat]])
-    return tables
 
 
 def _dataset(run: Run) -> xarray.Dataset:

@@ -154,14 +154,10 @@ class Best:
         --------
         >>> run.best().save("my-model")  # doctest: +SKIP
         """
-        with self.load() as encoder:
-            return encoder.save(folder, self._card)
-
-    @property
-    def _card(self) -> str:
-        """What was measured, for a model card."""
         gain = answer_rows(self.answer)["Gain"]
-        return "\n" + template("model_card.txt").render(answer=self.answer, gain=gain)
+        model_card = template("model_card.txt").render(answer=self.answer, gain=gain)
+        with self.load() as encoder:
+            return encoder.save(folder, f"\n{model_card}")
 
     def __repr__(self) -> str:
         return f"<Best {answer_rows(self.answer)['Use']}>"

@@ -45,17 +45,13 @@ def summary_text(run: Run) -> str:
     """What a run ends with: the answer, the best candidates of a few tasks, and three paths."""
     if not run.result:
         return status_text(run)
-    return _answer_text(run, [tasks_table(run.answer, MOST_ROWS)])
+    return best_text(run, [tasks_table(run.answer, MOST_ROWS)])
 
 
-def best_text(run: Run) -> str:
-    """The whole answer, with all its tables."""
-    return _answer_text(run, tables(run.answer))
-
-
-def _answer_text(run: Run, beside: Sequence[Table]) -> str:
+def best_text(run: Run, beside: Sequence[Table] | None = None) -> str:
+    """The answer, with all its tables or those that are given."""
     rows = Table((), tuple(answer_rows(run.answer).items()))
-    blocks = [table.as_text(WIDTH) for table in (rows, *beside)]
+    blocks = [table.as_text(WIDTH) for table in (rows, *(beside or tables(run.answer)))]
     if run.watched:
         blocks.append("\n".join(fact("watch", run.watched)))
     return "\n\n".join([*blocks, whereabouts(run.folder)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, product
 from pathlib import Path
 from textwrap import shorten
@@ -20,6 +20,7 @@ from daskmetrics.core.table import printable
 from daskmetrics.core.text import shortened
 from daskmetrics.execution.journal import read
 
+INDENT = " " * 8
 LAST_LINES = 40  #: shown of a worker's log
 LONGEST = 300  #: characters shown of an entry
 HIDDEN = ("key", "type", "value", "trace", "config")  #: fields of an entry that are long
@@ -62,11 +63,6 @@ def journal_text(lines: Sequence[Numbered]) -> str:
     return "\n".join(rows)
 
 
-def journal_json(lines: Sequence[Numbered]) -> str:
-    """One JSON object per entry, with its line number."""
-    return "\n".join(json.dumps({"line": number, **to_json(entry)}) for number, entry in lines)
-
-
 def log_text(folder: RunFolder, query: str) -> str:
     """The history of a unit: its attempts with tracebacks, its result and the logs of its workers.
 
@@ -83,18 +79,21 @@ def log_text(folder: RunFolder, query: str) -> str:
             if key not in keys or not isinstance(entry, OF_UNITS):
                 continue
             lines.append(journal_text([(number, entry)]))
+            details: Iterable[str] = ()
             match entry:
                 case events.AttemptFailed(trace=trace):
-                    lines += _indented(trace.splitlines())
+                    details = trace.splitlines()
                 # the undefined metrics of a measured checkpoint
                 case events.Record(value=Measured(reasons=reasons)):
-                    lines += _indented(f"{what} of layer {at}: {why}" for at, what, why in reasons)
+                    details = (f"{what} of layer {at}: {why}" for at, what, why in reasons)
+            lines += (f"{INDENT}{printable(line)}" for line in details)
             if isinstance(entry, events.Record | events.AttemptFailed) and entry.worker:
                 workers[entry.worker] = None
         for worker, log in product(workers, _worker_logs(folder)):
             if worker in (text := log.read_text(errors="replace")):
                 lines.append(f"\nlog of {printable(worker)}, {log}, last lines:")
-                lines += _indented(text.splitlines()[-LAST_LINES:])
+                last_lines = text.splitlines()[-LAST_LINES:]
+                lines += (f"{INDENT}{printable(line)}" for line in last_lines)
         lines.append("")
     return "\n".join(lines).rstrip()
 
@@ -118,10 +117,6 @@ def find(query: str, units: Mapping[Key, str]) -> dict[Key, str]:
     raise ConfigError(
         f"Unknown unit '{query}'.{did_you_mean(query, units.values())} 'daskmetrics runs journal RUN' lists all units."
     )
-
-
-def _indented(lines: Iterable[str]) -> Iterator[str]:
-    return (f"        {printable(line)}" for line in lines)
 
 
 def _worker_logs(folder: RunFolder) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,7 +13,7 @@ from yaml import YAMLError
 from daskmetrics.answer import analysis
 from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.text import duration, plural
+from daskmetrics.core.text import plural
 from daskmetrics.execution.journal import holder
 from daskmetrics.report._format import number, percent
 from daskmetrics.report._run import Run
@@ -42,11 +41,6 @@ class RunRow:
     score: str = ""
     cost: str = ""
     problem: str = ""
-
-    @property
-    def ago(self) -> str:
-        """How long ago the run has changed."""
-        return f"{duration(max(0.0, time.time() - self.changed))} ago"
 
 
 class RunCollection:

@@ -12,6 +12,7 @@ import asyncio
 import hmac
 import secrets
 import socket
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
@@ -112,7 +113,7 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
             values |= {"problem": overview.reason(error), "title": "daskmetrics"}
         up = "../" * (len(parts) - 1)
         page = formats.template("serve.html")
-        return page.render(values, up=up, nonce=nonce, interval=INTERVAL)
+        return page.render(values, up=up, nonce=nonce, interval=INTERVAL, now=time.time())
 
     def _of_run(self, name: str) -> dict[str, Any]:
         run = self.runs.run(name)

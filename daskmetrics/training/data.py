@@ -56,26 +56,25 @@ def files(source: str) -> tuple[Path, ...]:
 def texts(recipe: Recipe) -> tuple[str, ...]:
     """The texts of a recipe's corpus, in the order of its files; an empty corpus is an error."""
     if recipe.corpus == "stdlib":
-        return stdlib.training_texts("stdlib")
-    read = chain.from_iterable(_texts_of(path, recipe.text) for path in files(recipe.corpus))
-    found = tuple(filter(None, map(str.strip, read)))
+        return tuple(document.text for document in stdlib.train())
+    column = recipe.text
+    read: list[str] = []
+    for path in files(recipe.corpus):
+        if format_of(path) not in READERS:
+            read += map(str.strip, read_lines(path))
+            continue
+        for line, row in read_rows(path, (column,)):
+            if row.get(column) is None:
+                raise ConfigError(
+                    f"'{path}', {line} has no '{column}'. Its columns: {', '.join(map(str, row))}."
+                )
+            read.append(str(row[column]).strip())
+    found = tuple(filter(None, read))
     if not found:
         raise ConfigError(
             f"Corpus '{recipe.corpus}' is empty. Give texts, one per line or row, or 'stdlib'."
         )
     return found
-
-
-def _texts_of(path: Path, column: str) -> Iterator[str]:
-    if format_of(path) not in READERS:
-        yield from read_lines(path)
-        return
-    for line, row in read_rows(path, (column,)):
-        if row.get(column) is None:
-            raise ConfigError(
-                f"'{path}', {line} has no '{column}'. Its columns: {', '.join(map(str, row))}."
-            )
-        yield str(row[column])
 
 
 def key(recipe: Recipe) -> Key:

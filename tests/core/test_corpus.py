@@ -95,12 +95,6 @@ def test_the_error_for_an_unusable_file_has_a_remedy(
         corpus.prompts(str(path), 2, seed=0)
 
 
-def test_an_empty_file_of_training_texts_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "empty.txt").write_text("\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="is empty"):
-        corpus.training_texts(str(tmp_path / "empty.txt"))
-
-
 def test_passages_stay_within_a_document() -> None:
     documents = [corpus.Document("a.x", "1 2 3"), corpus.Document("b.y", "4\n5")]
     found = corpus.passages(documents, 2)

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.core.costs import Estimate, Interval
 from daskmetrics.planning import Limits, Offer, Phase, Workload, options, suggestions
 from daskmetrics.planning.calibration import Calibration, Sample, calibrated, known, save
 from daskmetrics.planning.options import DEVICES, NO_WAIT, speed
 from daskmetrics.planning.plan import Proposal
 from daskmetrics.planning.report import proposal_tables
+from daskmetrics.planning.scaling import Estimate, Interval
 
 HOUR = 3600.0
 EPOCH = Estimate(Interval.exactly(22 * 60.0), "measured", True)

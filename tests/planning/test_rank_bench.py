@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from daskmetrics.core.costs import Estimate, Interval
 from daskmetrics.planning import calibration as calibration
 from daskmetrics.planning.options import Phase
+from daskmetrics.planning.scaling import Estimate, Interval
 from tests.planning.test_bench import daskmetrics
 
 RECIPE = {

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskmetrics.core.costs import Interval
 from daskmetrics.planning.bench import Bench
 from daskmetrics.planning.calibration import Calibration
 from daskmetrics.planning.report import size_table
 from daskmetrics.planning.scaling import (
     Amdahl,
     BenchTrial,
+    Interval,
     divided,
     fit,
     makespan,

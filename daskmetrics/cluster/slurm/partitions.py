@@ -97,9 +97,11 @@ def parse_partitions(printed: str, rows: str) -> tuple[Partition, ...]:
         if row.count("|") < 6:  # a remark of the site
             continue
         partition, name, state, cpus, memory, gres, used = map(str.strip, row.split("|")[:7])
+        # without the signs that follow it: '*' not responding, '~' asleep, '-' planned
+        state = re.sub(r"[^a-z_].*", "", state.lower())
         _, idle, _, all_cpus = map(int, cpus.split("/"))
         gpus, used_gpus = parse_gpus(gres), parse_gpus(used)
-        node = Node(name, parse_node_state(state), all_cpus, idle, int(memory), gpus, used_gpus)
+        node = Node(name, state, all_cpus, idle, int(memory), gpus, used_gpus)
         nodes[partition.rstrip("*")].append(node)
     partitions = []
     for pairs in map(parse_pairs, printed.splitlines()):
@@ -117,11 +119,6 @@ def parse_partitions(printed: str, rows: str) -> tuple[Partition, ...]:
             )
         )
     return tuple(partitions)
-
-
-def parse_node_state(text: str) -> str:
-    """A node's state without the signs that follow it: '*' not responding, '~' asleep, '-' planned."""
-    return re.sub(r"[^a-z_].*", "", text.lower())
 
 
 def parse_gpus(gres: str) -> dict[str, int]:
@@ -151,16 +148,12 @@ def parse_limit(text: str) -> float | None:
     return float(parse_walltime(text))
 
 
-def address_of(node: str) -> str:
-    """The address of a node, as Slurm knows it."""
-    pairs = parse_pairs(slurm("scontrol", "--oneliner", "show", "node", node))
-    return pairs.get("NodeAddr", node)
-
-
-def interface_to(address: str) -> str | None:
-    """The network interface of this machine that leads to an address, or None if it cannot be
+def interface_to(node: str) -> str | None:
+    """The network interface of this machine that leads to a node, or None if it cannot be
     determined.
     """
+    pairs = parse_pairs(slurm("scontrol", "--oneliner", "show", "node", node))
+    address = pairs.get("NodeAddr", node)
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((address, 9))  # sends nothing: it only asks the system for a route

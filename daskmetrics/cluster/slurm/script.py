@@ -60,8 +60,20 @@ def script(pool: WorkerPool, launch: LaunchInfo | None = None) -> str:
         **WORKER_SETTINGS,
         **profile.exports,
     }
+    # without a limit of ours Slurm's own applies
+    memory = None
+    if profile.memory:
+        memory = str(parse_bytes(profile.memory))
+    command = [
+        *("exec", launch.python),
+        *worker_command(launch.scheduler, launch.worker, memory, profile.interface, pool.resources),
+        *("--preload-nanny", preload.__name__),
+    ]
     if pool.processes > 1:
         exports[preload.GPU_PER_WORKER] = "1"
+        command += ["--nworkers", str(pool.processes)]
+    for name, file in launch.tls.items():
+        command += [f"--tls-{name}", file]
     lines = [
         "#!/usr/bin/env bash",
         *(f"#SBATCH {directive}" for directive in _directives(pool, launch)),
@@ -73,7 +85,7 @@ def script(pool: WorkerPool, launch: LaunchInfo | None = None) -> str:
         *profile.prologue,
         *([f'echo "{PROLOGUE_ENDED} $?."'] if profile.prologue else []),
         # exec, so that signals of Slurm reach the worker itself
-        shlex.join(["exec", launch.python, *_command(pool, launch)]),
+        shlex.join(command),
     ]
     for line in lines:
         if not line.isprintable():
@@ -129,22 +141,6 @@ def _directives(pool: WorkerPool, launch: LaunchInfo) -> Iterator[str]:
         words = [word for word in profile.directives if word.startswith(EXCLUDE)]
         nodes = [*(word.removeprefix(EXCLUDE) for word in words), *launch.exclude]
         yield f"{EXCLUDE}{','.join(nodes)}"
-
-
-def _command(pool: WorkerPool, launch: LaunchInfo) -> Iterator[str]:
-    profile = pool.profile
-    # without a limit of ours Slurm's own applies
-    memory = None
-    if profile.memory:
-        memory = str(parse_bytes(profile.memory))
-    yield from worker_command(
-        launch.scheduler, launch.worker, memory, profile.interface, pool.resources
-    )
-    yield from ("--preload-nanny", preload.__name__)
-    if pool.processes > 1:
-        yield from ("--nworkers", str(pool.processes))
-    for name, file in launch.tls.items():
-        yield from (f"--tls-{name}", file)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -110,23 +110,19 @@ def slurm_facts(profile: Cluster) -> SlurmFacts:
         refusal = rehearse(script(pools(profile)[0])).refusal
     except DaskmetricsError as error:
         return SlurmFacts(problem=str(error))
+    names = (profile.partition or "").split(",")
+    chosen = [partition for partition in site if partition.name in names]
+    nodes = chain.from_iterable(partition.nodes for partition in chosen or site)
+    reached_by = None
+    with suppress(DaskmetricsError, StopIteration):
+        reached_by = partitions.interface_to(next(nodes).name)
     return SlurmFacts(
         partitions=site,
         refusal=refusal,
         accounts=partitions.user_accounts(),
         max_jobs=partitions.job_limit(),
-        reached_by=_way_to_nodes(profile, site),
+        reached_by=reached_by,
     )
-
-
-def _way_to_nodes(profile: Cluster, site: Sequence[Partition]) -> str | None:
-    """The interface that leads to a node of the profile's partition, if it can be determined."""
-    names = (profile.partition or "").split(",")
-    chosen = [partition for partition in site if partition.name in names]
-    nodes = chain.from_iterable(partition.nodes for partition in chosen or site)
-    with suppress(DaskmetricsError, StopIteration):
-        return partitions.interface_to(partitions.address_of(next(nodes).name))
-    return None
 
 
 @dataclass(frozen=True)
