@@ -239,25 +239,27 @@ def run(
     is_profile = isinstance(cluster, str | Path | Mapping)
     profile = str(cluster) if isinstance(cluster, Path) else cluster if is_profile else None
     arguments = {"models": models, "tasks": tasks, "budget": budget, "cluster": profile, **sections}
-    parsed, place = experiment.configured(config, arguments, settings, folder)
+    parsed, run_folder = experiment.configured(config, arguments, settings, folder)
     # a run that trains by programs finds its checkpoints when they appear
     prepared = None if training.programs(parsed) else experiment.prepare(parsed, policy)
-    what, given = ("cluster", cluster) if client is None and not is_profile else ("client", client)
+    argument, given = (
+        ("cluster", cluster) if client is None and not is_profile else ("client", client)
+    )
     if given is None:
         import_module("daskmetrics.cluster.connection").import_early(parsed.cluster)
 
     def drive(display: experiment.Display) -> Run:
-        with nullcontext() if given is None else client_of(given, what) as own:
+        with nullcontext() if given is None else client_of(given, argument) as run_client:
             if prepared is None:
-                follow(parsed, place, display, own, trains=True)
+                follow(parsed, run_folder, display, run_client, trains=True)
             else:
-                experiment.run(prepared, place, display, own)
-        finished = report.Run(place.path)
+                experiment.run(prepared, run_folder, display, run_client)
+        finished = report.Run(run_folder.path)
         report.write(finished)
         return finished
 
     if background:
-        return report.BackgroundRun(drive, place, given)
+        return report.BackgroundRun(drive, run_folder, given)
     with experiment.Display() as display:
         return drive(display)
 
@@ -333,7 +335,7 @@ def layers(
         name: column for name, column in (("text", text), ("label", label)) if column is not None
     }
     with experiment.Display() as display:
-        found = direct.score_layers(
+        layer_scores = direct.score_layers(
             model,
             data,
             {**named, **(columns or {})},
@@ -344,7 +346,7 @@ def layers(
             readouts or {},
             display,
         )
-    return Leaderboard.of_layers(found)
+    return Leaderboard.of_layers(layer_scores)
 
 
 def train(client: Any, config: Config | str | Path) -> dict[str, Path]:
@@ -379,8 +381,8 @@ def train(client: Any, config: Config | str | Path) -> dict[str, Path]:
     from daskmetrics.experiment import train as training
 
     parsed = config if isinstance(config, configuration.Config) else configuration.load(config)
-    with client_of(client) as own, Display() as display:
-        return training.train(own, parsed, display, training.suites_to_train(parsed))
+    with client_of(client) as train_client, Display() as display:
+        return training.train(train_client, parsed, display, training.suites_to_train(parsed))
 
 
 def watch(
@@ -424,17 +426,23 @@ def watch(
     from daskmetrics.experiment.watch import watch as follow
     from daskmetrics.experiment.watch_process import BackgroundWatch
 
-    parsed, place = experiment.configured(config, arguments, settings, folder)
+    parsed, run_folder = experiment.configured(config, arguments, settings, folder)
     if background:
         if client is not None:
             raise ConfigError(
                 "client: a watch in the background is a process of its own; pass a 'cluster'"
                 " instead."
             )
-        return BackgroundWatch(parsed, place)
+        return BackgroundWatch(parsed, run_folder)
     with (
-        nullcontext() if client is None else client_of(client) as own,
+        nullcontext() if client is None else client_of(client) as run_client,
         experiment.Display() as display,
     ):
-        follow(parsed, place, display, own, lambda: report.write(report.Run(place.path)))
-    return report.Run(place.path)
+        follow(
+            parsed,
+            run_folder,
+            display,
+            run_client,
+            lambda: report.write(report.Run(run_folder.path)),
+        )
+    return report.Run(run_folder.path)

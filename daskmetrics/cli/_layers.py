@@ -79,7 +79,7 @@ def layers(
         require_new(save)  # not only after all is scored
     columns = {"text": text, "label": label, "drop": "rare" if drop_rare else None}
     with experiment.Display() as display, warnings.catch_warnings(record=True) as caught:
-        found = score_layers(
+        layer_scores = score_layers(
             model,
             list(task) or data,
             {role: column for role, column in columns.items() if column},
@@ -92,7 +92,7 @@ def layers(
         )
     for warning in caught:
         say(f"Warning: {warning.message}", err=True)
-    board = Leaderboard.of_layers(found)
+    board = Leaderboard.of_layers(layer_scores)
     if save:
         board.save(save)
 

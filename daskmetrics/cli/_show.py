@@ -482,16 +482,16 @@ def compare(
         two_arms = compare_named(loaded, *arms, beside)
         return Output(lambda: two_arms, lambda: _show_tables(loaded, beside, two_arms))
     documents: dict[str, Any] = {}
-    found: list[RunComparison | PublishedComparison] = []
+    comparisons: list[RunComparison | PublishedComparison] = []
     if beside:
         two_runs = compare_runs(loaded, beside)
         documents |= vars(two_runs)
-        found.append(two_runs)
+        comparisons.append(two_runs)
     if beside is None or published is not None:
         with_published = compare_published(loaded, *_published(published))
         documents["published"] = with_published
-        found.append(with_published)
-    return Output(lambda: documents, lambda: _show_tables(loaded, beside, *found))
+        comparisons.append(with_published)
+    return Output(lambda: documents, lambda: _show_tables(loaded, beside, *comparisons))
 
 
 def _show_tables(

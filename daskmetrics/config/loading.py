@@ -298,19 +298,19 @@ def _apply(data: dict[str, Any], setting: str) -> None:
         value = _parse_yaml(text)
     except ValueError as error:
         raise ConfigError(f"'--set {setting}': the value is not valid YAML: {error}") from None
-    *parents, last = key.strip().split(".")
+    *parents, option = key.strip().split(".")
     node: Any = data
     for name in parents:
-        place = _place(node, name, setting)
+        child_key = _place(node, name, setting)
         if isinstance(node, dict):
-            node.setdefault(place, {})
-        child = node[place]
+            node.setdefault(child_key, {})
+        child = node[child_key]
         if isinstance(child, str) and name in _NAMED:
-            child = node[place] = {_NAMED[name]: child}
+            child = node[child_key] = {_NAMED[name]: child}
         if not isinstance(child, dict | list):
             raise ConfigError(f"'--set {setting}': '{name}' is {child!r} and has no keys below it.")
         node = child
-    node[_place(node, last, setting)] = value
+    node[_place(node, option, setting)] = value
 
 
 def _place(node: dict[str, Any] | list[Any], name: str, setting: str) -> Any:

@@ -103,11 +103,11 @@ def import_results(experiment: Experiment, folder: RunFolder, source: Path) -> I
     accepted: dict[Key, tuple[Record, float, Path]] = {}
     for result in results.read(source):
         settings = result.settings
-        place = result.model, result.revision, result.layer, str(settings.get("readout", ""))
-        if place not in arms or result.task not in tasks:
+        candidate = result.model, result.revision, result.layer, str(settings.get("readout", ""))
+        if candidate not in arms or result.task not in tasks:
             counts.elsewhere += 1
             continue
-        arm, protocol = arms[place], settings.get("protocol")
+        arm, protocol = arms[candidate], settings.get("protocol")
         if not experiment.protocols[arm.checkpoint].key.startswith(str(protocol or "")):
             counts.other_protocol += 1
             continue

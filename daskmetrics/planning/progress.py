@@ -88,9 +88,9 @@ def prediction(run: RecordedRun) -> Prediction | None:
     phases = plan["phases"].items()
     total = sum(units * seconds for _, (units, seconds) in phases)
     work = sum(min(counts[name], units) * seconds for name, (units, seconds) in phases)
-    left = 1 - work / total if total else 1.0
+    share_left = 1 - work / total if total else 1.0
     now = time.time()
     # with progress, the pace so far, without the wait in a queue, replaces the prediction
-    seconds_left = left * (now - began + left * plan["run"][1])
+    seconds_left = share_left * (now - began + share_left * plan["run"][1])
     elapsed = now - plan["at"]
     return Prediction(predicted, plan["source"], elapsed, elapsed + seconds_left, False)

@@ -161,8 +161,8 @@ def fields(
     if expectation:
         field = Field.of(EXPECTED, SCORES, expectation.units, arms, expectation.estimates)
         # where most arms lack a task, what the search expects of them says more than their means
-        place = 0 if len(means) < SPARSE * len(arms) else len(leading)
-        leading.insert(place, field)
+        position = 0 if len(means) < SPARSE * len(arms) else len(leading)
+        leading.insert(position, field)
     if scores:
         counts = {arm: (float(len(by_task)), math.nan) for arm, by_task in run.recorded.items()}
         scores.append(Field.of("tasks scored", SCORES, "", arms, counts))

@@ -45,12 +45,12 @@ def files(source: str) -> tuple[Path, ...]:
     path = Path(source).expanduser()
     if path.is_file():
         return (path,)
-    found = tuple(sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES))
-    if not found:
+    corpus_files = tuple(sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES))
+    if not corpus_files:
         raise ConfigError(
             f"No corpus file '{path}', and no folder with files of {', '.join(SUFFIXES)}."
         )
-    return found
+    return corpus_files
 
 
 def texts(recipe: Recipe) -> tuple[str, ...]:
@@ -69,12 +69,12 @@ def texts(recipe: Recipe) -> tuple[str, ...]:
                     f"'{path}', {line} has no '{column}'. Its columns: {', '.join(map(str, row))}."
                 )
             read.append(str(row[column]).strip())
-    found = tuple(filter(None, read))
-    if not found:
+    documents = tuple(filter(None, read))
+    if not documents:
         raise ConfigError(
             f"Corpus '{recipe.corpus}' is empty. Give texts, one per line or row, or 'stdlib'."
         )
-    return found
+    return documents
 
 
 def key(recipe: Recipe) -> Key:

@@ -30,17 +30,6 @@ def fingerprint(folder):
     return contents([folder])[0].key
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("DASKMETRICS_CACHE", str(folder))
-    return folder
-
-
-def fingerprint(folder):
-    return contents([folder])[0].key
-
-
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory):
     """A model folder with weights in two files."""
