@@ -215,12 +215,8 @@ def compare(folder: Path, size: Size) -> None:
     with serve({REPOSITORY: branches}) as hub:
         hub.rate, hub.token, hub.redirects = size.rate, TOKEN, True
         rolling = Run(hub, folder / "rolling", size, rolling=True)
-        said = rolling.command("run")
+        rolling.command("run")
         show("rolling", rolling, waited(rolling))
-        print(
-            "  " + next(line.strip() for line in said.splitlines() if "Downloaded" in line),
-            flush=True,
-        )
         first = Run(hub, folder / "all-first", size, rolling=False)
         first.command("runs prefetch")
         first.command("run")
