@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from daskmetrics.answer.analysis import Failure, failures
-from daskmetrics.answer.evidence import evidence_of
 from daskmetrics.answer.fresh import FreshItems, fresh_items
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.verdict import CheaperArm, Verdict, verdict_of
@@ -138,7 +137,7 @@ def answer_of(run: RecordedRun) -> Answer:
         If the run has no tasks, or its search is not finished.
     """
     result = run.finished_search()
-    verdict = verdict_of(evidence_of(run))
+    verdict = verdict_of(run)
     differences = run.differences(result.best_arm, result.default_arm)
     shared = [task for task in run.weights if task in differences]
     overall = verdict.overall

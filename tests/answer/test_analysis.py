@@ -22,7 +22,7 @@ def test_a_mean_score_needs_every_task(finished):
     assert Arm("small", "step8", 1) not in means  # one of its cells failed
     for arm, mean in means.items():
         assert mean == pytest.approx(np.mean(list(scores[arm].values()))) and len(scores[arm]) == 3
-    assert analysis.leader(finished)[1] == max(means.values())
+    assert analysis.leader(finished)[1][0] == max(means.values())
 
 
 def test_failures_are_grouped_by_reason(finished):
@@ -35,8 +35,8 @@ def test_failures_are_grouped_by_reason(finished):
 def test_an_encoding_is_counted_once_for_all_its_layers(finished):
     cells = [finished.cells[r.key] for r in finished.records if r.kind == "score" and r.ok]
     spent = analysis.spending(finished)
-    assert spent.encode == 2.0 * len({(cell.arm.checkpoint, cell.task) for cell in cells})
-    assert spent.score == len(cells) and spent.measure == 9 and spent.train == 10
+    assert spent["encode"] == 2.0 * len({(cell.arm.checkpoint, cell.task) for cell in cells})
+    assert spent["score"] == len(cells) and spent["measure"] == 9 and spent["train"] == 10
 
 
 def test_suites_and_losses_are_in_order_of_training(finished):

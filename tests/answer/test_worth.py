@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from daskmetrics.answer.worth import base_of, worths_of
+from daskmetrics.answer.worth import worths_of
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import pack, unpack
 from daskmetrics.core.results import Scored
@@ -166,7 +166,7 @@ def test_arms_that_differ_in_two_choices_are_no_pair():
         for arm in (Arm("m", "main", 0, "mean"), Arm("m", "main", 0, "last,mean1-3"))
     }
     assert worths_of(kept, TASKS) == ()
-    assert worths_of({}, TASKS) == () and set(base_of([]).values()) == {""}
+    assert worths_of({}, TASKS) == ()
 
 
 def test_equal_outcomes_differ_by_nothing():
