@@ -24,7 +24,7 @@ from daskmetrics.core.events import (
     with_results,
 )
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
-from daskmetrics.core.outcomes import mean_score, means_of
+from daskmetrics.core.outcomes import mean_score
 from daskmetrics.core.results import Measured, Scored, Trained
 from daskmetrics.core.status import cause
 from daskmetrics.metrics.registry import CATALOGUE
@@ -54,23 +54,6 @@ class Failure:
     reason: str
 
 
-def scores(run: RecordedRun) -> dict[Arm, dict[str, float]]:
-    """Raw scores by arm and task, in the order of the journal."""
-    by_arm = {}
-    for arm, by_task in run.recorded.items():
-        by_arm[arm] = {task: result.score for task, result in by_task.items()}
-    return by_arm
-
-
-def mean_scores(run: RecordedRun) -> dict[Arm, float]:
-    """Mean raw score of each arm that was scored on every task; means over fewer tasks are not
-    comparable.
-
-    The tasks are those of the objective, with its weights.
-    """
-    return {arm: mean for arm, (mean, _) in means_of(run.recorded, run.weights).items()}
-
-
 def marks(run: RecordedRun) -> dict[str, Arm]:
     """The best and the default arm, which figures mark; empty while the search is not finished."""
     if run.result is None:
@@ -89,9 +72,10 @@ def by_layer(run: RecordedRun, readout: str | None = None) -> dict[Arm, Arm]:
 
     The best has the greatest mean score or, while none of the layer has one, the most scores.
     """
-    means, chosen = mean_scores(run), dict[Arm, Arm]()
+    means, chosen = run.means, dict[Arm, Arm]()
+    nothing = (-math.inf, 0.0)
     worth = {
-        arm: (means.get(arm, -math.inf), len(by_task)) for arm, by_task in run.recorded.items()
+        arm: (means.get(arm, nothing)[0], len(by_task)) for arm, by_task in run.recorded.items()
     }
     for arm in run.recorded:
         if readout in (None, arm.readout):
@@ -108,8 +92,7 @@ def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
     numbers of arms as weights; ``all tasks`` is the average over all tasks. A task with fewer than
     `FEWEST` arms is left out. Of several readouts of a layer, the best counts.
     """
-    known = scores(run)
-    at_layer = {layer: known[arm] for layer, arm in by_layer(run).items()}
+    at_layer = {layer: run.recorded[arm] for layer, arm in by_layer(run).items()}
     groups = {"all tasks": list(run.tasks)}
     for task, kind in run.kinds.items():
         groups.setdefault(kind.replace("_", " "), []).append(task)
@@ -120,7 +103,7 @@ def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
             arms = [arm for arm, row in at_layer.items() if task in row and arm in values]
             if len(arms) < FEWEST:
                 continue
-            sides = [values[arm] for arm in arms], [at_layer[arm][task] for arm in arms]
+            sides = [values[arm] for arm in arms], [at_layer[arm][task].score for arm in arms]
             rho = rank_correlation(*sides)
             if not math.isnan(rho):
                 by_task[task] = rho, len(arms)
@@ -141,8 +124,7 @@ def leader(run: RecordedRun) -> tuple[Arm, tuple[float, float]] | None:
     """The arm with the greatest mean score so far, among those that were scored on every task, with
     this mean and its standard error.
     """
-    means = means_of(run.recorded, run.weights)
-    return max(means.items(), key=lambda item: item[1][0], default=None)
+    return max(run.means.items(), key=lambda item: item[1][0], default=None)
 
 
 def metrics(run: RecordedRun, what: str = "values") -> dict[str, dict[Arm, float]]:
@@ -193,7 +175,7 @@ def path_of(run: RecordedRun) -> SearchPath:
     unit, seconds, default = "estimated seconds", 1.0, None
     if run.result:
         unit, seconds = "% of the time that all scores would take", run.result.exhaustive / 100
-        default = mean_scores(run).get(run.result.default_arm)
+        default, _ = run.means.get(run.result.default_arm, (None, None))
     points = []
     spent, best = 0.0, math.nan
     weights = run.weights

@@ -29,7 +29,7 @@ from daskmetrics.core.events import (
 )
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Cell, Checkpoint, step_of, training_order
-from daskmetrics.core.outcomes import Difference, difference
+from daskmetrics.core.outcomes import Difference, difference, means_of
 from daskmetrics.core.results import Scored
 from daskmetrics.execution.journal import holder, read
 from daskmetrics.store import StorePlan
@@ -165,25 +165,30 @@ class RecordedRun:
         """What the journal holds of every score, by arm and task: score, standard error, outcomes
         and others.
         """
-        by_arm: dict[Arm, dict[str, Scored]] = {}
-        for record, score in scored(self.records):
-            cell = self.cells[record.key]
-            by_arm.setdefault(cell.arm, {})[cell.task] = score
-        return by_arm
+        return self._scores("score")
 
     @cached_property
     def fresh(self) -> dict[Arm, dict[str, Scored]]:
         """The same for items that were kept back from the search: of its finalists, the best arm
         first.
         """
+        by_arm = self._scores("fresh")
+        finalists = [Arm.parse(name) for name in self.result.fresh] if self.result else []
+        return {arm: by_arm.get(arm, {}) for arm in finalists}
+
+    def _scores(self, kind: str) -> dict[Arm, dict[str, Scored]]:
         by_arm: dict[Arm, dict[str, Scored]] = {}
-        if self.result:
-            by_arm = {Arm.parse(name): {} for name in self.result.fresh}
-        for record, score in scored(self.records, "fresh"):
+        for record, score in scored(self.records, kind):
             cell = Cell.parse(record.name)
-            if cell.arm in by_arm:
-                by_arm[cell.arm][cell.task] = score
+            by_arm.setdefault(cell.arm, {})[cell.task] = score
         return by_arm
+
+    @property
+    def means(self) -> dict[Arm, tuple[float, float]]:
+        """Mean raw score over the tasks of the objective, and its error, of each arm that was scored
+        on all of them; means over fewer tasks are not comparable.
+        """
+        return means_of(self.recorded, self.weights)
 
     def differences(
         self, arm: Arm, other: Arm, run: RecordedRun | None = None

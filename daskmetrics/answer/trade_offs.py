@@ -15,7 +15,7 @@ from daskmetrics.core.costs import pass_flops, undominated
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.events import measured
 from daskmetrics.core.names import Arm, Checkpoint
-from daskmetrics.core.outcomes import Difference, mean_difference, means_of
+from daskmetrics.core.outcomes import Difference, mean_difference
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import NetworkSize, Scored
 
@@ -235,8 +235,7 @@ def _seconds_per_token(scores: Iterable[tuple[Arm, str, Scored]]) -> tuple[float
 
 def trade_offs_of(run: RecordedRun) -> TradeOffs:
     """The trade-offs of a run; `DataError` if no arm was scored on all tasks of the objective."""
-    weights = run.weights
-    means = means_of(run.recorded, weights)
+    weights, means = run.weights, run.means
     if not means:
         raise DataError(
             f"No candidate of the run in '{run.folder.path}' was scored on all {len(weights)} tasks"

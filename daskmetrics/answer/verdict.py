@@ -4,21 +4,27 @@ kind and by task.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
-from daskmetrics.answer.evidence import Evidence
+from daskmetrics.answer.analysis import suites as suites_of
 from daskmetrics.answer.recorded import RecordedRun
-from daskmetrics.answer.ties import LEVEL
-from daskmetrics.core.names import Arm
+from daskmetrics.answer.ties import LEVEL, ScoreMatrix
+from daskmetrics.bandit.problem import Floats
+from daskmetrics.core.events import measured
+from daskmetrics.core.names import Arm, Checkpoint, training_order
 from daskmetrics.core.outcomes import (
     BEYOND_ERROR,
     WITHIN_ERROR,
     Difference,
+    difference,
     mean_difference,
     mean_score,
 )
+from daskmetrics.core.readouts import Readout
 
 OVERALL = "all tasks"
 
@@ -200,6 +206,62 @@ class Verdict:
         if len(gains) < len(self.overall.tasks):
             return None
         return mean_difference(gains, self.overall.weights)
+
+
+class Evidence:
+    """What a verdict rests on: the scores of a run with a finished search, and what its arms are."""
+
+    def __init__(self, run: RecordedRun) -> None:
+        self.run = run
+        self.search = run.finished_search()
+        self.weights = run.weights
+        self.scores = ScoreMatrix(run.recorded, tuple(run.kinds), run.config["search"]["reward"])
+        suites = suites_of(run)
+        checkpoints = {Checkpoint.parse(record.name) for record, _ in measured(run.records)}
+        arms = chain.from_iterable(suite.arms() for suite in suites)
+        #: all that were measured, and those with scores
+        self.arms = [arm for arm in arms if arm.checkpoint in checkpoints] + list(run.recorded)
+        self.sizes = {  # of models, in any unit
+            suite.model: run.start.widths.get(suite.model, 0) ** 2.0 * suite.depth
+            for suite in suites
+        }
+        revisions = training_order({arm.revision for arm in self.arms})
+        self._order = {name: i for i, name in enumerate(revisions)}
+
+    def last_layer(self, model: str) -> Arm:
+        """What one takes of a model without a search: the last layer of its last checkpoint, by the
+        first readout.
+        """
+        arms = [arm for arm in self.arms if arm.model == model]
+        revision = max(arms, key=lambda arm: self._order[arm.revision]).revision
+        layer = max(arm.layer for arm in arms if arm.revision == revision)
+        return next(arm for arm in arms if (arm.revision, arm.layer) == (revision, layer))
+
+    def shares(self, tasks: Sequence[str]) -> Floats:
+        """Weights of tasks in the objective, with the sum 1; tasks outside of it count equally."""
+        weights = np.array([self.weights.get(task, 0.0) for task in tasks])
+        if not weights.any():
+            return np.full(len(tasks), 1 / len(tasks))
+        return np.asarray(weights / weights.sum())
+
+    def gap(self, arm: Arm, other: Arm, tasks: Iterable[str]) -> Difference | None:
+        """By how much an arm's mean raw score exceeds another's, on the tasks on which both were
+        scored.
+        """
+        mine, theirs = self.run.recorded.get(arm, {}), self.run.recorded.get(other, {})
+        shared = [task for task in tasks if task in mine and task in theirs]
+        if not shared:
+            return None
+        gaps = [difference(mine[task], theirs[task]) for task in shared]
+        return mean_difference(gaps, self.shares(shared).tolist())
+
+    def simplicity(self, arm: Arm) -> tuple[float, str, int, int, float, str]:
+        """Orders arms from simple to complex: the smaller model, the shallower layer, the earlier
+        checkpoint, the shorter vector.
+        """
+        size = Readout.parse(arm.readout).width(self.run.start.widths.get(arm.model, 1))
+        model = self.sizes.get(arm.model, 0.0), arm.model
+        return *model, arm.layer, self._order[arm.revision], size, arm.readout
 
 
 def verdict_of(run: RecordedRun) -> Verdict:

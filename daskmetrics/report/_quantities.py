@@ -17,7 +17,6 @@ from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.trade_offs import ArmCost, sizes_of
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.core.names import Arm, Suite
-from daskmetrics.core.outcomes import means_of
 
 if TYPE_CHECKING:
     import pandas
@@ -153,7 +152,7 @@ def fields(
     if not run.recorded:
         return shown
     scores = [task_field(run, task, arms) for task in run.tasks]
-    means = means_of(run.recorded, run.weights)
+    means = run.means
     leading = []
     if len(scores) == 1:
         leading, scores = scores, []
@@ -172,7 +171,7 @@ def fields(
 
 def mean_field(run: RecordedRun, arms: Sequence[Arm]) -> Field:
     """The mean score of the arms that were scored on every task of the objective."""
-    return Field.of("mean score", SCORES, "", arms, means_of(run.recorded, run.weights))
+    return Field.of("mean score", SCORES, "", arms, run.means)
 
 
 def task_field(run: RecordedRun, task: str, arms: Sequence[Arm]) -> Field:

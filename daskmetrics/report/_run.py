@@ -16,7 +16,7 @@ from daskmetrics.answer.trade_offs import ArmCost, TradeOffs, sizes_of, trade_of
 from daskmetrics.answer.verdict import Verdict
 from daskmetrics.core.events import scored as scored_units
 from daskmetrics.core.names import Arm
-from daskmetrics.core.outcomes import Difference, means_of
+from daskmetrics.core.outcomes import Difference
 from daskmetrics.report._format import card, need_matplotlib, rows_of, template
 from daskmetrics.report._leaderboard import Leaderboard
 from daskmetrics.report._sections import answer_rows
@@ -381,7 +381,7 @@ def status_rows(run: Run, problems: bool = False) -> list[tuple[str, str]]:
         "status.txt",
         run=run,
         status=status,
-        means=means_of(run.recorded, run.weights),
+        means=run.means,
         failed=sum(record.kind == "score" for record in run.failed),
         answer=run.result and answer_rows(run.answer)["Use"],
         problems=problems,

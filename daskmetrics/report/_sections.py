@@ -163,7 +163,7 @@ def trade_offs_table(compared: TradeOffs) -> Table:
 def folded_tables(run: RecordedRun) -> dict[str, Table]:
     """The tables that the page folds, by their titles; without rows if there is nothing to show."""
     trade_offs = NO_TABLE
-    if run.tasks and analysis.mean_scores(run):
+    if run.tasks and run.means:
         trade_offs = trade_offs_table(trade_offs_of(run))
     return {
         "What a better score costs": trade_offs,

@@ -409,7 +409,7 @@ def pictures(run: RecordedRun) -> dict[str, Figure]:
         layer_lines(drawn["layers"].subplots(), points)
         title = suite.model if len(suites) == 1 else None
         drawn["layers"].legend(loc="outside right upper", title=title)
-        if analysis.mean_scores(run):
+        if run.means:
             drawn["tradeoffs"] = trade_offs(trade_offs_of(run))
         if run.picks:
             drawn["path"] = blank(3.4)

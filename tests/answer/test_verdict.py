@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.evidence import Evidence
-from daskmetrics.answer.verdict import Verdict, verdict_of
+from daskmetrics.answer.verdict import Evidence, Verdict, verdict_of
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.outcomes import mean_difference, means_of
 from daskmetrics.report import Run
-from tests.report.conftest import TASKS, Story, make_run
+from tests.report.conftest import TASKS, Story, make_run, mean_scores, scores_of
 
 MODEL = Suite("minilm", ("main",), tuple(range(7)), 6)
 RISING = (0.45, 0.47, 0.49, 0.51, 0.53, 0.55, 0.57)
@@ -99,7 +98,7 @@ def test_where_tasks_disagree_the_verdict_says_so(verdicts):
 @pytest.mark.parametrize("name", ["clear", "tie", "split"])
 def test_the_verdict_agrees_with_the_raw_table(verdicts, name):
     run = verdicts[name]
-    means = analysis.mean_scores(run)
+    means = mean_scores(run)
     assert means[run.verdict.overall.arm] == max(means.values())
     assert min(means[arm] for arm in run.verdict.overall.tied) > max(
         means[arm] for arm in run.verdict.overall.worse
@@ -107,7 +106,7 @@ def test_the_verdict_agrees_with_the_raw_table(verdicts, name):
     for part in run.verdict.parts:
         mean = {
             arm: np.mean([scores[task] for task in part.tasks])
-            for arm, scores in analysis.scores(run).items()
+            for arm, scores in scores_of(run).items()
         }
         assert mean[part.arm] == max(mean.values()) and part.arm in part.tied
 
@@ -168,7 +167,7 @@ def test_an_arm_that_lacks_tasks_is_the_best_so_far_only_while_none_has_all(a_ru
 
 
 def test_every_model_has_its_best_arm_and_its_last_layer(finished):
-    means = analysis.mean_scores(finished)
+    means = mean_scores(finished)
     for standing in finished.verdict.models:
         own = {arm: mean for arm, mean in means.items() if arm.model == standing.model}
         assert standing.best is None or own[standing.best] == max(own.values())
