@@ -266,13 +266,11 @@ def survived(run: RecordedRun) -> Counter[str]:
 
 def units(run: RecordedRun, metric: str) -> str:
     """Units of a metric in the run's store or, if it has no such metric, in the catalogue."""
-    plan = latest(run.entries, StorePlanned)
-    if plan and metric in plan.template["metrics"]["names"]:
+    by_name = {name: entry.units for name, entry in CATALOGUE.items()}
+    if plan := latest(run.entries, StorePlanned):
         axis = plan.template["metrics"]
-        return str(axis["units"][axis["names"].index(metric)])
-    if metric not in CATALOGUE:
-        return ""
-    return CATALOGUE[metric].units
+        by_name |= zip(axis["names"], axis["units"], strict=True)
+    return by_name.get(metric, "")
 
 
 def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:

@@ -13,7 +13,6 @@ from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.verdict import CheaperArm, Verdict, verdict_of
 from daskmetrics.answer.worth import Worth, worths_of
 from daskmetrics.bandit.recommend import ScoreEstimate
-from daskmetrics.core.events import SearchEnded
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference, mean_difference
 
@@ -177,7 +176,7 @@ def answer_of(run: RecordedRun) -> Answer:
 
 def cost_of(run: RecordedRun) -> Cost:
     """The assumed cost of the search so far, and of scoring every cell."""
-    result: SearchEnded | None = run.result
+    result = run.result
     if result is None:
         return Cost(sum(pick["cost"] for pick in run.picks), None, None)
     return Cost(result.spent, result.exhaustive, result.spent / result.exhaustive)

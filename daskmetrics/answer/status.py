@@ -31,14 +31,6 @@ REASONS = {
 
 
 @dataclass(frozen=True)
-class Leader:
-    """The candidate with the greatest mean score so far, of those scored on every task."""
-
-    arm: Arm
-    score: float
-
-
-@dataclass(frozen=True)
 class RunStatus:
     """Progress, failures, time and the leading or the best arm; the keys are those of docs/json.md."""
 
@@ -50,7 +42,7 @@ class RunStatus:
     arms: int
     checkpoints: int
     cells: Mapping[str, int]  # scores of an exhaustive sweep, recorded, and still asked for
-    leader: Leader | None
+    leader: Mapping[str, Arm | float] | None  # its name and mean score
     best: Arm | None
     cost: Cost
     seconds: Mapping[str, float]  # measured on the workers, by kind of work
@@ -64,7 +56,7 @@ def status_of(run: RecordedRun) -> RunStatus:
     counts: dict[str, dict[str, int]] = {}
     for (kind, status), count in run.counts.items():
         counts.setdefault(kind, {})[status] = count
-    leader = analysis.leader(run) if run.tasks else None
+    leader = analysis.leader(run)
     return RunStatus(
         name=run.start.name,
         folder=run.folder.path,
@@ -78,7 +70,7 @@ def status_of(run: RecordedRun) -> RunStatus:
             "scored": run.counts["score", "ok"],
             "open": run.cells_open,
         },
-        leader=Leader(leader[0], leader[1][0]) if leader else None,
+        leader={"arm": leader[0], "score": leader[1][0]} if leader else None,
         best=run.result.best_arm if run.result else None,
         cost=cost_of(run),
         seconds=analysis.spending(run),

@@ -92,16 +92,14 @@ class ModelSize:
 
     def cost(self, arm: Arm) -> ArmCost:
         """What a text costs with an arm."""
-        readout = Readout.parse(arm.readout)
         parameters, flops = self._pass(arm.layer)
         seconds = None
         if self.seconds is not None:
             seconds = self.seconds * self.tokens
             if deepest := self._pass(self.deepest)[1]:
                 seconds *= flops / deepest
-        dimensions = self.dimensions.get(arm.readout)
-        if not dimensions:
-            dimensions = readout.width(self.dimensions.get("", self.width))
+        width = self.dimensions.get("", self.width)
+        dimensions = self.dimensions.get(arm.readout) or Readout.parse(arm.readout).width(width)
         network_parameters = None
         if self.network and arm.layer in self.weights:
             network_parameters = self.network.whole

@@ -4,7 +4,7 @@ that differ in it alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
@@ -81,8 +81,8 @@ def worths_of(recorded: Mapping[Arm, Scores], weights: Mapping[str, float]) -> t
     """
     readouts = {arm: Readout.parse(arm.readout) for arm in recorded}
     differences: dict[tuple[str, str, str], tuple[Difference, int]] = {}
-    for kind in _ORDER:
-        base = base_of(kind, readouts.values())
+    for kind, order in _ORDER.items():
+        base = getattr(min(readouts.values(), key=order, default=Readout()), kind)
         by_value: dict[str, list[Pair]] = {}
         for arm, readout in readouts.items():
             pairs = by_value.setdefault(getattr(readout, kind), [])
@@ -97,16 +97,6 @@ def worths_of(recorded: Mapping[Arm, Scores], weights: Mapping[str, float]) -> t
         Worth(*choice, gap, count, beyond=abs(gap.value) > critical * gap.stderr)
         for choice, (gap, count) in differences.items()
     )
-
-
-def base_of(kind: str, readouts: Iterable[Readout]) -> str:
-    """The base choice of a kind among readouts: the default one, or the nearest to it that there
-    is.
-
-    >>> base_of("dimensions", [Readout("last", dimensions="256"), Readout(dimensions="128")])
-    '256'
-    """
-    return str(getattr(min(readouts, key=_ORDER[kind], default=Readout()), kind))
 
 
 def _mean_gap(

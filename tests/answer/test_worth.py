@@ -187,5 +187,12 @@ def test_layers_read_together_are_compared_with_the_deepest_of_them():
     assert (found.choice, found.value, found.base) == ("layers", "mean1-3", "")
 
 
+def test_the_base_is_the_choice_nearest_to_the_default():
+    names = ("last,128d", "last,256d")
+    scores = {Arm("m", "main", 0, name): {"order": Scored(0.5, 0.1)} for name in names}
+    (found,) = worths_of(scores, {"order": 1.0})
+    assert (found.value, found.base) == ("128", "256")
+
+
 def test_a_run_of_one_readout_has_no_choice(finished):
     assert finished.answer.readouts == ()
