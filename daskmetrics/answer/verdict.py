@@ -213,7 +213,7 @@ class Evidence:
 
     def __init__(self, run: RecordedRun) -> None:
         self.run = run
-        self.search = run.finished_search()
+        self.ended = run.finished_search()
         self.weights = run.weights
         self.scores = ScoreMatrix(run.recorded, tuple(run.kinds), run.config["search"]["reward"])
         suites = suites_of(run)
@@ -267,7 +267,7 @@ class Evidence:
 def verdict_of(run: RecordedRun) -> Verdict:
     """The verdict of a finished search; `DataError` if the run has none."""
     evidence = Evidence(run)
-    ended, search = evidence.search, run.config["search"]
+    ended, search = evidence.ended, run.config["search"]
     overall = _standing(evidence, OVERALL, tuple(evidence.weights), LEVEL, ended.best_arm)
     chosen = {choice["kind"]: Arm(**choice["arm"]) for choice in ended.kinds}
     groups = _groups(evidence)
@@ -317,21 +317,21 @@ def _standing(
     shares = evidence.shares(tasks)
     weights = dict(zip(tasks, shares.tolist(), strict=True))
     tested = evidence.scores.tested(tasks, shares, level, chosen)
-    best = chosen or evidence.search.best_arm
+    best = chosen or evidence.ended.best_arm
     arms = [best]
     if tested:
         best = tested.arms[tested.best]
         arms = [*tested.arms, *tested.beyond]
     open_arms: set[Arm] = set()
     if name == OVERALL:
-        open_arms = {Arm(**plain) for plain in evidence.search.credible}.difference(arms)
+        open_arms = {Arm(**plain) for plain in evidence.ended.credible}.difference(arms)
     standing = Standing(
         what=name,
         tasks=tasks,
         weights=tuple(weights.values()),
         arm=best,
         open=len(open_arms),
-        gain=evidence.gap(best, evidence.search.default_arm, tasks),
+        gain=evidence.gap(best, evidence.ended.default_arm, tasks),
     )
     if tested is None:  # known from the model alone
         return standing
