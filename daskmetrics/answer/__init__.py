@@ -4,7 +4,6 @@
 `recorded`    `RecordedRun`: what the files of a run hold: configuration, records, scores
 `answer`      `Answer`: what to use, what it gains, how sure that is, what it cost
 `verdict`     the best and the tied candidates, over all tasks, by kind, task and model
-`evidence`    what a verdict rests on
 `ties`        which candidates are within the error of the best: the test
 `leaderboard` candidates in the order of their means
 `trade_offs`  `TradeOffs`: scores against what candidates take

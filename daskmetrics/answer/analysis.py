@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import fsum
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,17 +17,20 @@ from numpy.typing import ArrayLike
 from daskmetrics.answer.recorded import RecordedRun, cell_of
 from daskmetrics.core.events import (
     AttemptFailed,
+    Record,
     StorePlanned,
     latest,
     measured,
-    scored,
     with_results,
 )
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
-from daskmetrics.core.outcomes import mean_score, means_of
+from daskmetrics.core.outcomes import mean_score
 from daskmetrics.core.results import Measured, Scored, Trained
 from daskmetrics.core.status import NO_REASON, cause
 from daskmetrics.metrics.registry import CATALOGUE
+
+if TYPE_CHECKING:
+    import pandas
 
 Values = Mapping[Arm, float]
 FEWEST = 5  #: arms that a rank correlation needs
@@ -39,20 +43,6 @@ ABOUT_RHO = (
 
 
 @dataclass(frozen=True)
-class Spending:
-    """Measured seconds on the workers; an encoding that several layers share counts once."""
-
-    train: float
-    measure: float
-    encode: float
-    score: float
-
-    @property
-    def total(self) -> float:
-        return self.train + self.measure + self.encode + self.score
-
-
-@dataclass(frozen=True)
 class Failure:
     """Missing values with one reason, and the first of them as an example."""
 
@@ -61,23 +51,6 @@ class Failure:
     count: int
     example: str
     reason: str
-
-
-def scores(run: RecordedRun) -> dict[Arm, dict[str, float]]:
-    """Raw scores by arm and task, in the order of the journal."""
-    by_arm = {}
-    for arm, by_task in run.recorded.items():
-        by_arm[arm] = {task: result.score for task, result in by_task.items()}
-    return by_arm
-
-
-def mean_scores(run: RecordedRun) -> dict[Arm, float]:
-    """Mean raw score of each arm that was scored on every task; means over fewer tasks are not
-    comparable.
-
-    The tasks are those of the objective, with its weights.
-    """
-    return {arm: mean for arm, (mean, _) in means_of(run.recorded, run.weights).items()}
 
 
 def marks(run: RecordedRun) -> dict[str, Arm]:
@@ -98,9 +71,10 @@ def by_layer(run: RecordedRun, readout: str | None = None) -> dict[Arm, Arm]:
 
     The best has the greatest mean score or, while none of the layer has one, the most scores.
     """
-    means, chosen = mean_scores(run), dict[Arm, Arm]()
+    means, chosen = run.means, dict[Arm, Arm]()
+    nothing = (-math.inf, 0.0)
     worth = {
-        arm: (means.get(arm, -math.inf), len(by_task)) for arm, by_task in run.recorded.items()
+        arm: (means.get(arm, nothing)[0], len(by_task)) for arm, by_task in run.recorded.items()
     }
     for arm in run.recorded:
         if readout in (None, arm.readout):
@@ -117,8 +91,7 @@ def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
     numbers of arms as weights; ``all tasks`` is the average over all tasks. A task with fewer than
     `FEWEST` arms is left out. Of several readouts of a layer, the best counts.
     """
-    known = scores(run)
-    at_layer = {layer: known[arm] for layer, arm in by_layer(run).items()}
+    at_layer = {layer: run.recorded[arm] for layer, arm in by_layer(run).items()}
     groups = {"all tasks": list(run.tasks)}
     for task, kind in run.kinds.items():
         groups.setdefault(kind.replace("_", " "), []).append(task)
@@ -127,26 +100,30 @@ def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
         by_task = {}
         for task in run.tasks:
             arms = [arm for arm, row in at_layer.items() if task in row and arm in values]
-            if len(arms) >= FEWEST:
-                sides = [values[arm] for arm in arms], [at_layer[arm][task] for arm in arms]
-                rho = rank_correlation(*sides)
-                if not math.isnan(rho):
-                    by_task[task] = rho, len(arms)
+            if len(arms) < FEWEST:
+                continue
+            sides = [values[arm] for arm in arms], [at_layer[arm][task].score for arm in arms]
+            rho = rank_correlation(*sides)
+            if not math.isnan(rho):
+                by_task[task] = rho, len(arms)
         table[name] = {}
         for group, tasks in groups.items():
             defined = [by_task[task] for task in tasks if task in by_task]
             total = sum(count for _, count in defined)
             mean = fsum(rho * count for rho, count in defined) / total if total else math.nan
             table[name][group] = mean, total
-    # metrics without a rho are last
-    rho_of = {name: row["all tasks"][0] for name, row in table.items()}
-    order = sorted(table, key=lambda name: abs(np.nan_to_num(rho_of[name])), reverse=True)
-    return {name: table[name] for name in order}
+
+    def strength(row: tuple[str, Mapping[str, tuple[float, int]]]) -> float:
+        return abs(float(np.nan_to_num(row[1]["all tasks"][0])))  # metrics without a rho are last
+
+    return dict(sorted(table.items(), key=strength, reverse=True))
 
 
-def leader(run: RecordedRun) -> tuple[Arm, float] | None:
-    """The arm with the greatest mean score so far, among those that were scored on every task."""
-    return max(mean_scores(run).items(), key=lambda item: item[1], default=None)
+def leader(run: RecordedRun) -> tuple[Arm, tuple[float, float]] | None:
+    """The arm with the greatest mean score so far, among those that were scored on every task, with
+    this mean and its standard error.
+    """
+    return max(run.means.items(), key=lambda item: item[1][0], default=None)
 
 
 def metrics(run: RecordedRun, what: str = "values") -> dict[str, dict[Arm, float]]:
@@ -176,22 +153,14 @@ def losses(run: RecordedRun) -> dict[str, list[tuple[int, float]]]:
 
 
 @dataclass(frozen=True)
-class DecisionPoint:
-    """One decision of the search: the total cost so far, its arm, and the best mean score known
-    then.
+class SearchPath:
+    """All decisions, the mean score of the default arm if it is known, and the unit of the costs.
+
+    The columns of ``points`` are the total cost ``spent`` until then, the ``arm``, the ``stage``,
+    and the ``best`` mean score known then.
     """
 
-    spent: float
-    arm: Arm
-    stage: str
-    best: float | None
-
-
-@dataclass(frozen=True)
-class SearchPath:
-    """All decisions, the mean score of the default arm if it is known, and the unit of the costs."""
-
-    points: tuple[DecisionPoint, ...]
+    points: pandas.DataFrame
     default: float | None
     unit: str
 
@@ -200,12 +169,15 @@ def path_of(run: RecordedRun) -> SearchPath:
     """The path of the latest search: every decision in order, as if each had its result before the
     next one.
     """
+    import pandas
+
     unit, seconds, default = "estimated seconds", 1.0, None
     if run.result:
         unit, seconds = "% of the time that all scores would take", run.result.exhaustive / 100
-        default = mean_scores(run).get(run.result.default_arm)
+        default, _ = run.means.get(run.result.default_arm, (None, None))
     points = []
-    spent, best = 0.0, None
+    spent, best = 0.0, math.nan
+    weights = run.weights
     paid: dict[Arm, dict[str, Scored]] = {}
     for pick in run.picks:
         cell = cell_of(pick)
@@ -213,11 +185,11 @@ def path_of(run: RecordedRun) -> SearchPath:
         if score := run.recorded.get(cell.arm, {}).get(cell.task):
             by_task = paid.setdefault(cell.arm, {})
             by_task[cell.task] = score
-            mean = mean_score(by_task, run.weights)
-            if mean and (best is None or mean[0] > best):
-                best = mean[0]
-        points.append(DecisionPoint(spent, cell.arm, pick["stage"], best))
-    return SearchPath(tuple(points), default, unit)
+            if mean := mean_score(by_task, weights):
+                best = np.fmax(best, mean[0])
+        points.append((spent, cell.arm, pick["stage"], best))
+    frame = pandas.DataFrame(points, columns=["spent", "arm", "stage", "best"])
+    return SearchPath(frame, default, unit)
 
 
 def suites(run: RecordedRun) -> tuple[Suite, ...]:
@@ -228,59 +200,55 @@ def suites(run: RecordedRun) -> tuple[Suite, ...]:
     if plan := latest(run.entries, StorePlanned):
         for suite in plan.template["suites"]:
             readouts[suite["model"]] = tuple(suite.get("readouts", ("",)))
-    layers: dict[str, set[int]] = {}
-    revisions: dict[str, set[str]] = {}
+    by_model: dict[str, dict[str, Record]] = {}
     for record in run.records:
         if record.kind == "measure":
             checkpoint = Checkpoint.parse(record.name)
-            revisions.setdefault(checkpoint.model, set()).add(checkpoint.revision)
-            measured_layers = layers.setdefault(checkpoint.model, set())
-            if isinstance(record.value, Measured):
-                measured_layers.update(record.value.layers)
-    return tuple(
-        Suite(
-            model,
-            training_order(revisions[model]),
-            tuple(sorted(layers[model])),
-            max(layers[model]),
-            readouts.get(model, ("",)),
-        )
-        for model in run.models
-        if layers.get(model)
-    )
+            by_model.setdefault(checkpoint.model, {})[checkpoint.revision] = record
+    found = []
+    for model in run.models:
+        records = by_model.get(model, {})
+        layers: set[int] = set()
+        for _, result in measured(records.values()):
+            layers.update(result.layers)
+        if layers:
+            places = tuple(sorted(layers)), max(layers), readouts.get(model, ("",))
+            found.append(Suite(model, training_order(records), *places))
+    return tuple(found)
 
 
-def spending(run: RecordedRun) -> Spending:
-    """Measured seconds on the workers, by kind of work."""
-    score_seconds: dict[tuple[str, Cell], float] = {}
-    encode_seconds: dict[tuple[str, Checkpoint, str], float] = {}
-    for kind in ("score", "fresh"):
-        for record, result in scored(run.records, kind):
-            cell = Cell.parse(record.name)
-            score_seconds[kind, cell] = record.seconds
-            encode_seconds[kind, cell.arm.checkpoint, cell.task] = result.encode_seconds
-    return Spending(
-        fsum(record.seconds for record, _ in with_results(run.records, Trained)),
-        fsum(record.seconds for record, _ in measured(run.records)),
-        fsum(encode_seconds.values()),
-        fsum(score_seconds.values()),
-    )
+def spending(run: RecordedRun) -> dict[str, float]:
+    """Measured seconds on the workers, by kind of work; an encoding that several layers share
+    counts once.
+    """
+    encode_seconds = {}
+    for record, result in with_results(run.records, Scored):
+        cell = Cell.parse(record.name)
+        encode_seconds[record.kind, cell.arm.checkpoint, cell.task] = result.encode_seconds
+    return {
+        "train": _seconds(run, Trained),
+        "measure": _seconds(run, Measured),
+        "encode": fsum(encode_seconds.values()),
+        "score": _seconds(run, Scored),
+    }
+
+
+def _seconds(run: RecordedRun, result: type) -> float:
+    return fsum(record.seconds for record, _ in with_results(run.records, result))
 
 
 def failures(run: RecordedRun) -> tuple[Failure, ...]:
     """Failed units and undefined metrics grouped by cause, the most frequent first."""
-    groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+    missing = []
     for record in run.records:
         if not record.ok:
-            reason = record.reason or NO_REASON
-            groups.setdefault((record.kind, record.status, cause(reason)), []).append(
-                (record.name, reason)
-            )
+            missing.append((record.kind, record.status, record.name, record.reason or NO_REASON))
         elif isinstance(record.value, Measured):
             for layer, name, reason in record.value.reasons:
-                groups.setdefault((name, "nan", cause(reason)), []).append(
-                    (f"{record.name}/{layer}", reason)
-                )
+                missing.append((name, "nan", f"{record.name}/{layer}", reason))
+    groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+    for kind, status, example, reason in missing:
+        groups.setdefault((kind, status, cause(reason)), []).append((example, reason))
     grouped = [
         Failure(kind, status, len(group), *group[0]) for (kind, status, _), group in groups.items()
     ]
@@ -297,13 +265,11 @@ def survived(run: RecordedRun) -> Counter[str]:
 
 def units(run: RecordedRun, metric: str) -> str:
     """Units of a metric in the run's store or, if it has no such metric, in the catalogue."""
-    plan = latest(run.entries, StorePlanned)
-    if plan and metric in plan.template["metrics"]["names"]:
+    by_name = {name: entry.units for name, entry in CATALOGUE.items()}
+    if plan := latest(run.entries, StorePlanned):
         axis = plan.template["metrics"]
-        return str(axis["units"][axis["names"].index(metric)])
-    if metric not in CATALOGUE:
-        return ""
-    return CATALOGUE[metric].units
+        by_name |= zip(axis["names"], axis["units"], strict=True)
+    return by_name.get(metric, "")
 
 
 def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from daskmetrics.answer.analysis import Failure, failures
-from daskmetrics.answer.evidence import evidence_of
 from daskmetrics.answer.fresh import FreshItems, fresh_items
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.verdict import CheaperArm, Verdict, verdict_of
 from daskmetrics.answer.worth import Worth, worths_of
 from daskmetrics.bandit.recommend import ScoreEstimate
-from daskmetrics.core.events import SearchEnded
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference, mean_difference
 
@@ -138,7 +136,7 @@ def answer_of(run: RecordedRun) -> Answer:
         If the run has no tasks, or its search is not finished.
     """
     result = run.finished_search()
-    verdict = verdict_of(evidence_of(run))
+    verdict = verdict_of(run)
     differences = run.differences(result.best_arm, result.default_arm)
     shared = [task for task in run.weights if task in differences]
     overall = verdict.overall
@@ -178,7 +176,7 @@ def answer_of(run: RecordedRun) -> Answer:
 
 def cost_of(run: RecordedRun) -> Cost:
     """The assumed cost of the search so far, and of scoring every cell."""
-    result: SearchEnded | None = run.result
+    result = run.result
     if result is None:
         return Cost(sum(pick["cost"] for pick in run.picks), None, None)
     return Cost(result.spent, result.exhaustive, result.spent / result.exhaustive)

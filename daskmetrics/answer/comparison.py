@@ -20,8 +20,6 @@ from daskmetrics.core.outcomes import Difference, mean_difference
 from daskmetrics.experiment.score_tables import KnownScore
 from daskmetrics.tasks import mteb_results
 
-Scores = Mapping[Cell, float]
-
 
 @dataclass(frozen=True)
 class ArmComparison:
@@ -113,18 +111,14 @@ def compare_named(
 
 def compare_runs(run: RecordedRun, other: RecordedRun) -> RunComparison:
     """Compare a run with another one."""
-    details = _details(other)
-    scores = {
-        cell: KnownScore(score, details.get(cell)) for cell, score in cell_scores(other).items()
-    }
-    theirs, left_out = _alike(run, scores, "other")
+    shared, left_out = _agreement(run, known_scores(other), "other")
     best_arms = None
     if run.result and other.result:
         best_arms = compare_best(run, other)
     return RunComparison(
         runs={"run": status_of(run), "other": status_of(other)},
         best_arms=best_arms,
-        shared=agreement(cell_scores(run), theirs),
+        shared=shared,
         left_out=left_out,
         settings=different_settings(run, other),
     )
@@ -134,8 +128,7 @@ def compare_published(
     run: RecordedRun, published: Mapping[Cell, KnownScore], source: str
 ) -> PublishedComparison:
     """Compare a run with published scores of the same models; `DataError` if they share no cell."""
-    theirs, left_out = _alike(run, published, "published")
-    shared = agreement(cell_scores(run), theirs)
+    shared, left_out = _agreement(run, published, "published")
     if shared.cells:
         return PublishedComparison(source, shared, left_out)
     if left_out:
@@ -161,30 +154,24 @@ def compare_best(run: RecordedRun, other: RecordedRun) -> ArmComparison:
 
 def unlike_tasks(run: RecordedRun, other: RecordedRun) -> list[str]:
     """The tasks of mteb whose scores are over other subsets or splits."""
-    selections = []
-    for details in (_details(run), _details(other)):
-        by_task = {cell.task: mteb_results.selection_of(of) for cell, of in details.items()}
-        selections.append(by_task)
-    mine, theirs = selections
-    return [task for task in mine if task in theirs and mine[task] != theirs[task]]
+    by_task = []
+    for scores in (known_scores(run), known_scores(other)):
+        contents = {cell.task: known.content for cell, known in scores.items() if known.content}
+        by_task.append(contents)
+    mine, theirs = by_task
+    selection_of = mteb_results.selection_of
+    shared = [task for task in mine if task in theirs]
+    return [task for task in shared if selection_of(mine[task]) != selection_of(theirs[task])]
 
 
-def cell_scores(run: RecordedRun) -> dict[Cell, float]:
-    """Raw score of every scored cell of a run."""
-    return {run.cells[record.key]: result.score for record, result in scored(run.records)}
-
-
-def agreement(scores: Scores, others: Scores) -> Agreement:
-    """Compare the scores of common cells."""
-    shared = sorted(scores.keys() & others.keys())
-    if not shared:
-        return Agreement(0)
-    mine = np.array([scores[cell] for cell in shared])
-    theirs = np.array([others[cell] for cell in shared])
-    gaps = theirs - mine
-    worst = int(np.abs(gaps).argmax())
-    rho = rank_correlation(mine, theirs) if len(shared) >= FEWEST else None
-    return Agreement(len(shared), float(gaps.mean()), float(gaps[worst]), shared[worst], rho)
+def known_scores(run: RecordedRun) -> dict[Cell, KnownScore]:
+    """Raw score of every scored cell of a run, for a task of mteb with what mteb returned."""
+    known = {}
+    for record, result in scored(run.records):
+        detail = result.detail or {}
+        content = detail if detail.get("scores") else None
+        known[run.cells[record.key]] = KnownScore(result.score, content)
+    return known
 
 
 def different_settings(*runs: RecordedRun) -> dict[str, tuple[Any, ...]]:
@@ -203,31 +190,20 @@ def different_settings(*runs: RecordedRun) -> dict[str, tuple[Any, ...]]:
     return differing
 
 
-def _details(run: RecordedRun) -> dict[Cell, Mapping[str, Any]]:
-    """What mteb returned for each cell of a task of mteb."""
-    details = {}
-    for record, result in scored(run.records):
-        detail = result.detail or {}
-        if detail.get("scores"):
-            details[Cell.parse(record.name)] = detail
-    return details
-
-
-def _alike(
+def _agreement(
     run: RecordedRun, others: Mapping[Cell, KnownScore], name: str
-) -> tuple[dict[Cell, float], list[str]]:
-    """Other scores over the same splits and subsets by the cells of a run, and why others are left
-    out.
+) -> tuple[Agreement, list[str]]:
+    """Compare other scores over the same splits and subsets with those of a run; and why others are
+    left out.
 
     Names of models are compared without upper case and organisation, those of tasks of mteb without
     ``mteb:``.
     """
-    details = _details(run)
     by_name = {_plain(cell): score for cell, score in others.items()}
-    alike: dict[Cell, float] = {}
+    pairs: dict[Cell, tuple[float, float]] = {}
     left_out: list[str] = []
-    for cell in cell_scores(run):
-        detail = details.get(cell)
+    for cell, known in known_scores(run).items():
+        detail = known.content
         other = by_name.get(_plain(cell))
         if other is None and detail:
             # a variant of the task, in a table that says which
@@ -237,10 +213,18 @@ def _alike(
         if other is None or (other.content and not detail):
             continue
         try:
-            alike[cell] = other.over(detail) if detail else other.score
+            pairs[cell] = known.score, other.over(detail) if detail else other.score
         except DataError as error:
             left_out.append(f"{cell}: the score of {name} {error}")
-    return alike, left_out
+    if not pairs:
+        return Agreement(0), left_out
+    cells = sorted(pairs)
+    mine, theirs = np.array([pairs[cell] for cell in cells]).T
+    gaps = theirs - mine
+    worst = int(np.abs(gaps).argmax())
+    rho = rank_correlation(mine, theirs) if len(cells) >= FEWEST else None
+    mean, greatest = float(gaps.mean()), float(gaps[worst])
+    return Agreement(len(cells), mean, greatest, cells[worst], rho), left_out
 
 
 def _plain(cell: Cell) -> tuple[str, str, int, str, str]:

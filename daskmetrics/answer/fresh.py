@@ -13,6 +13,7 @@ from daskmetrics.core.outcomes import (
     difference,
     mean_difference,
     mean_score,
+    means_of,
 )
 
 LEVEL = 0.05  #: probability of calling a choice wrong that is right, over all rivals together
@@ -60,28 +61,26 @@ def fresh_items(run: RecordedRun) -> FreshItems | None:
     """The finalists of a finished search on fresh items; None if it kept none back, or the chosen
     arm has no score.
     """
-    complete = [arm for arm, scores in run.fresh.items() if run.weights.keys() <= scores.keys()]
+    means = means_of(run.fresh, run.weights)
     chosen = next(iter(run.fresh), None)
-    if chosen is None or chosen not in complete:
+    if chosen not in means:
         return None
-    finalists = tuple(_finalist(run, arm, chosen) for arm in complete)
+    finalists = []
+    for arm, mean in means.items():
+        lead = None
+        if arm != chosen:
+            gaps = [
+                difference(run.fresh[chosen][task], run.fresh[arm][task]) for task in run.weights
+            ]
+            lead = mean_difference(gaps, list(run.weights.values()))
+        searched = mean_score(run.recorded.get(arm, {}), run.weights)
+        finalists.append(Finalist(arm, searched, mean, lead))
     best = max(finalists, key=lambda finalist: finalist.fresh[0])
     limit = NormalDist().inv_cdf(1 - LEVEL / max(1, len(finalists) - 1))
-    holds = best.lead is None or -best.lead.value <= limit * best.lead.stderr
     return FreshItems(
         share=FRESH_SHARE,
-        finalists=finalists,
-        unscored=tuple(arm for arm in run.fresh if arm not in complete),
+        finalists=tuple(finalists),
+        unscored=tuple(arm for arm in run.fresh if arm not in means),
         best=best.arm,
-        holds=holds,
+        holds=best.lead is None or -best.lead.value <= limit * best.lead.stderr,
     )
-
-
-def _finalist(run: RecordedRun, arm: Arm, chosen: Arm) -> Finalist:
-    fresh = mean_score(run.fresh[arm], run.weights)
-    assert fresh is not None  # it was scored on every task
-    lead = None
-    if arm != chosen:
-        gaps = [difference(run.fresh[chosen][task], run.fresh[arm][task]) for task in run.weights]
-        lead = mean_difference(gaps, list(run.weights.values()))
-    return Finalist(arm, mean_score(run.recorded.get(arm, {}), run.weights), fresh, lead)

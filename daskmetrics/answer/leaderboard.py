@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daskmetrics.answer.evidence import ScoreMatrix
-from daskmetrics.answer.ties import LEVEL
+from daskmetrics.answer.ties import LEVEL, ScoreMatrix
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import means_of
 from daskmetrics.core.results import Scored
@@ -63,8 +62,8 @@ def ranked_arms(
             tied = tested.tied
     scores = {}
     for arm, by_task in recorded.items():
-        common = [(task, by_task[task]) for task in weights if task in by_task]
-        scores[arm] = {task: (result.score, result.stderr) for task, result in common}
+        common = [task for task in weights if task in by_task]
+        scores[arm] = {task: (by_task[task].score, by_task[task].stderr) for task in common}
     ranked = [
         RankedArm(arm, scores[arm], rank, *means[arm], tied=arm in (tied or ()))
         for rank, arm in enumerate(complete, 1)

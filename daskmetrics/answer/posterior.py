@@ -89,21 +89,17 @@ def _problem(run: RecordedRun) -> Problem:
     }
     suites, metrics = measured(analysis.suites(run), values)
     if not suites or not run.tasks:
-        missing = "no measured checkpoint yet"
-        if suites:
-            missing = "no tasks"
+        missing = "no tasks" if suites else "no measured checkpoint yet"
         raise DataError(f"The run in '{run.folder.path}' has {missing}.")
     arms = tuple(chain.from_iterable(suite.arms() for suite in suites))
     ones = np.ones((len(arms), len(run.tasks)))
-    features = arm_features(suites)
     # runs of versions without this key used the metrics
-    if run.config["search"].get("metrics", True):
-        features = arm_features(suites, metrics)
+    uses_metrics = run.config["search"].get("metrics", True)
     weights = run.weights
     return Problem(
         arms=arms,
         tasks=tuple(run.tasks),
-        features=features,
+        features=arm_features(suites, metrics if uses_metrics else None),
         encode_cost=ones,
         score_cost=ones,
         reward=run.config["search"]["reward"],
@@ -116,17 +112,20 @@ def _history(run: RecordedRun) -> tuple[list[Cell], list[Outcome]]:
     """Cells with a result, in the order in which the search received them; those of earlier
     searches come first.
     """
-    answered = {run.cells[record.key]: record for record in run.records if record.kind == "score"}
+    answered = {
+        run.cells[record.key]: record.value for record in run.records if record.kind == "score"
+    }
     # while a search goes on, the order is that of its decisions
     picks = run.picks
     if run.result:
         picks = tuple(picks[index] for index in run.result.order)
     picked = [cell_of(pick) for pick in picks]
-    earlier = [cell for cell in answered if cell not in set(picked)]
-    cells = [*earlier, *(cell for cell in picked if cell in answered)]
+    earlier = answered.keys() - set(picked)
+    cells = [cell for cell in answered if cell in earlier]
+    cells += [cell for cell in picked if cell in answered]
     outcomes = []
     for cell in cells:
-        result = answered[cell].value
+        result = answered[cell]
         outcome = Outcome(None)
         if isinstance(result, Scored):
             outcome = Outcome(result.score, result.stderr)

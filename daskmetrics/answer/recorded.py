@@ -12,13 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from daskmetrics.answer.trade_offs import (
-    ArmCost,
-    ModelSize,
-    TradeOffs,
-    recorded_size,
-    trade_offs_of,
-)
 from daskmetrics.bandit import task_weights
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.events import (
@@ -35,8 +28,8 @@ from daskmetrics.core.events import (
     standing,
 )
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.names import Arm, Cell, Checkpoint, Key, step_of, training_order
-from daskmetrics.core.outcomes import Difference, difference, mean_score
+from daskmetrics.core.names import Arm, Cell, Checkpoint, step_of, training_order
+from daskmetrics.core.outcomes import Difference, difference, means_of
 from daskmetrics.core.results import Scored
 from daskmetrics.execution.journal import holder, read
 from daskmetrics.store import StorePlan
@@ -93,49 +86,49 @@ class RecordedRun:
         the same unit would give it: other metrics are measured again, a change of weights, protocol
         or seed also changes the scores.
         """
-        latest: dict[tuple[str, str], tuple[bool, Record]] = {}
+        found: dict[tuple[str, str], tuple[bool, StorePlan | None, Record]] = {}
         is_current = False  # whether a record belongs to the latest configuration
         plan: StorePlan | None = None
-        plans: dict[Key, StorePlan | None] = {}  # in force when a unit was recorded
         for entry in standing(self.entries):
             if isinstance(entry, RunStarted):
                 is_current = entry.key == self.start.key
             elif isinstance(entry, StorePlanned):
                 plan = StorePlan.of(entry)
-            elif isinstance(entry, Record) and (
-                is_current or not latest.get((entry.kind, entry.name), (False,))[0]
-            ):
-                latest[entry.kind, entry.name] = is_current, entry
-                plans[entry.key] = plan
-        measured = {
-            name for (kind, name), (is_new, _) in latest.items() if kind == "measure" and is_new
-        }
-        earlier = (record for is_new, record in latest.values() if not is_new)
-        stale = {
-            record.key
-            for record in earlier
-            if self._is_stale(record, measured, plans[record.key], plan)
-        }
-        return tuple(record for _, record in latest.values() if record.key not in stale)
+            elif isinstance(entry, Record):
+                unit = entry.kind, entry.name
+                if is_current or unit not in found or not found[unit][0]:
+                    found[unit] = is_current, plan, entry
+        measured = {name for (kind, name), unit in found.items() if kind == "measure" and unit[0]}
+        return tuple(
+            record
+            for is_new, before, record in found.values()
+            if is_new or self._is_valid(record, measured, before, plan)
+        )
 
-    def _is_stale(
+    def _is_valid(
         self,
         record: Record,
         measured: Container[str],
         before: StorePlan | None,
         plan: StorePlan | None,
     ) -> bool:
+        """Whether a record of an earlier configuration counts; ``before`` was its plan."""
         cell = self.cells.get(record.key)
         if record.kind == "fresh":
             cell = Cell.parse(record.name)
         checkpoint = cell.arm.checkpoint if cell else Checkpoint.parse(record.name)
         if checkpoint.model not in self.models or str(checkpoint) in self.measured_as:
-            return True
-        if cell is None:
             return False
-        if cell.task not in self.tasks:
+        if cell is None:
             return True
-        return str(checkpoint) in measured and not _are_alike(cell, before, plan)
+        if cell.task not in self.tasks:
+            return False
+        if str(checkpoint) not in measured:
+            return True
+        if before is None or plan is None:
+            return False
+        key = plan.key_of(cell)
+        return key is not None and before.key_of(cell) == key
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -155,7 +148,11 @@ class RecordedRun:
     @property
     def weights(self) -> dict[str, float]:
         """Weights of the tasks of the objective, by name; tasks without weight are left out."""
-        return weights_of(self.kinds, self.config["search"])
+        kinds, search = self.kinds, self.config["search"]
+        if not kinds:
+            return {}
+        weights = task_weights(kinds, search["objective"], search["weights"])
+        return {task: weight for task, weight in zip(kinds, weights, strict=True) if weight}
 
     @cached_property
     def cells(self) -> dict[str, Cell]:
@@ -168,25 +165,30 @@ class RecordedRun:
         """What the journal holds of every score, by arm and task: score, standard error, outcomes
         and others.
         """
-        by_arm: dict[Arm, dict[str, Scored]] = {}
-        for record, score in scored(self.records):
-            cell = self.cells[record.key]
-            by_arm.setdefault(cell.arm, {})[cell.task] = score
-        return by_arm
+        return self._scores("score")
 
     @cached_property
     def fresh(self) -> dict[Arm, dict[str, Scored]]:
         """The same for items that were kept back from the search: of its finalists, the best arm
         first.
         """
+        by_arm = self._scores("fresh")
+        finalists = [Arm.parse(name) for name in self.result.fresh] if self.result else []
+        return {arm: by_arm.get(arm, {}) for arm in finalists}
+
+    def _scores(self, kind: str) -> dict[Arm, dict[str, Scored]]:
         by_arm: dict[Arm, dict[str, Scored]] = {}
-        if self.result:
-            by_arm = {Arm.parse(name): {} for name in self.result.fresh}
-        for record, score in scored(self.records, "fresh"):
+        for record, score in scored(self.records, kind):
             cell = Cell.parse(record.name)
-            if cell.arm in by_arm:
-                by_arm[cell.arm][cell.task] = score
+            by_arm.setdefault(cell.arm, {})[cell.task] = score
         return by_arm
+
+    @property
+    def means(self) -> dict[Arm, tuple[float, float]]:
+        """Mean raw score over the tasks of the objective, and its error, of each arm that was scored
+        on all of them; means over fewer tasks are not comparable.
+        """
+        return means_of(self.recorded, self.weights)
 
     def differences(
         self, arm: Arm, other: Arm, run: RecordedRun | None = None
@@ -313,67 +315,6 @@ class RecordedRun:
         answered = {self.cells[record.key] for record in self.records if record.kind == "score"}
         return sum(cell_of(pick) not in answered for pick in self.picks)
 
-    def trade_offs(self) -> TradeOffs:
-        """Scores against what arms take: layers, parameters, operations for a text, and the size of
-        a vector.
-
-        Returns
-        -------
-        TradeOffs
-            Every arm that was scored on all tasks of the objective, and the front of those that no
-            other arm beats in both score and cost. A notebook shows the front as a table.
-
-        Raises
-        ------
-        DataError
-            If no arm was scored on all tasks of the objective.
-
-        Examples
-        --------
-        >>> run.trade_offs().front  # doctest: +SKIP
-        """
-        compared = trade_offs_of(self.recorded, self.weights, self._sizes, self.differences)
-        if compared is None:
-            raise DataError(
-                f"No candidate of the run in '{self.folder.path}' was scored on all"
-                f" {len(self.weights)} tasks of the objective, so there is nothing to compare."
-                f" {self._remedy}"
-            )
-        return compared
-
-    def cost_of(self, arm: Arm) -> ArmCost:
-        """What a text costs with an arm: layers, parameters, operations, time, and the size of a
-        vector.
-
-        Examples
-        --------
-        >>> run.cost_of(run.best().arm).parameters  # doctest: +SKIP
-        """
-        return self._sizes[arm.model].cost(arm)
-
-    @cached_property
-    def _sizes(self) -> Mapping[str, ModelSize]:
-        """What is known of the size of every model."""
-        evidence = self.entries, self.recorded, self.config, self.weights
-        widths = self.start.widths.items()
-        return {model: recorded_size(model, width, *evidence) for model, width in widths}
-
-    def mean_over(self, arm: Arm, tasks: Sequence[str]) -> tuple[float | None, float | None]:
-        """Mean raw score of an arm over tasks of the objective.
-
-        Returns
-        -------
-        tuple of float or None
-            The weighted mean and its standard error; None for both if the arm lacks one of the
-            tasks.
-
-        Examples
-        --------
-        >>> run.mean_over(run.best().arm, ["stdlib:order", "stdlib:word"])  # doctest: +SKIP
-        """
-        weights = {task: weight for task, weight in self.weights.items() if task in tasks}
-        return mean_score(self.recorded.get(arm, {}), weights) or (None, None)
-
     def finished_search(self) -> SearchEnded:
         """What the search recommends.
 
@@ -387,11 +328,12 @@ class RecordedRun:
         >>> run.finished_search().best["arm"]  # doctest: +SKIP
         """
         if self.result is None:
-            raise DataError(f"The run in '{self.folder.path}' has no answer yet. {self._remedy}")
+            raise DataError(f"The run in '{self.folder.path}' has no answer yet. {self.remedy}")
         return self.result
 
     @property
-    def _remedy(self) -> str:
+    def remedy(self) -> str:
+        """What to do for an answer, or for more of it."""
         if not self.tasks:
             return "It has no tasks. Add some under 'tasks:' and run it again."
         if self.driver:
@@ -401,25 +343,9 @@ class RecordedRun:
         return "Its search is not finished; run it again to resume."
 
 
-def _are_alike(cell: Cell, before: StorePlan | None, plan: StorePlan | None) -> bool:
-    """Whether the same unit scores a cell in both plans."""
-    if before is None or plan is None:
-        return False
-    key = plan.key_of(cell)
-    return key is not None and before.key_of(cell) == key
-
-
 def cell_of(pick: Mapping[str, Any]) -> Cell:
     """The cell of a decision in the journal."""
     return Cell(Arm(**pick["cell"]["arm"]), pick["cell"]["task"])
-
-
-def weights_of(kinds: Mapping[str, str], search: Mapping[str, Any]) -> dict[str, float]:
-    """Weights of the tasks of a search's objective, by name; tasks without weight are left out."""
-    if not kinds:
-        return {}
-    weights = task_weights(kinds, search["objective"], search["weights"])
-    return {task: weight for task, weight in zip(kinds, weights, strict=True) if weight}
 
 
 def _dataset(

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.analysis import Failure, Spending
+from daskmetrics.answer.analysis import Failure
 from daskmetrics.answer.answer import Cost, cost_of
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.events import RunFinished, RunStarted, UsageMeasured, WorkerJoined
@@ -31,23 +31,6 @@ REASONS = {
 
 
 @dataclass(frozen=True)
-class ScoreCounts:
-    """Numbers of scores: of an exhaustive sweep, recorded, and asked for but not recorded yet."""
-
-    planned: int
-    scored: int
-    open: int
-
-
-@dataclass(frozen=True)
-class Leader:
-    """The candidate with the greatest mean score so far, of those scored on every task."""
-
-    arm: Arm
-    score: float
-
-
-@dataclass(frozen=True)
 class RunStatus:
     """Progress, failures, time and the leading or the best arm; the keys are those of docs/json.md."""
 
@@ -58,11 +41,11 @@ class RunStatus:
     counts: Mapping[str, Mapping[str, int]]
     arms: int
     checkpoints: int
-    cells: ScoreCounts
-    leader: Leader | None
+    cells: Mapping[str, int]  # scores of an exhaustive sweep, recorded, and still asked for
+    leader: Mapping[str, Arm | float] | None  # its name and mean score
     best: Arm | None
     cost: Cost
-    seconds: Spending
+    seconds: Mapping[str, float]  # measured on the workers, by kind of work
     failures: Sequence[Failure]
     warnings: Sequence[str]
     idle_gpus: Mapping[str, str]
@@ -73,7 +56,7 @@ def status_of(run: RecordedRun) -> RunStatus:
     counts: dict[str, dict[str, int]] = {}
     for (kind, status), count in run.counts.items():
         counts.setdefault(kind, {})[status] = count
-    leader = analysis.leader(run) if run.tasks else None
+    leader = analysis.leader(run)
     return RunStatus(
         name=run.start.name,
         folder=run.folder.path,
@@ -82,8 +65,12 @@ def status_of(run: RecordedRun) -> RunStatus:
         counts=counts,
         arms=run.start.arms,
         checkpoints=run.start.checkpoints,
-        cells=ScoreCounts(run.cells_planned, run.counts["score", "ok"], run.cells_open),
-        leader=Leader(*leader) if leader else None,
+        cells={
+            "planned": run.cells_planned,
+            "scored": run.counts["score", "ok"],
+            "open": run.cells_open,
+        },
+        leader={"arm": leader[0], "score": leader[1][0]} if leader else None,
         best=run.result.best_arm if run.result else None,
         cost=cost_of(run),
         seconds=analysis.spending(run),
@@ -155,12 +142,10 @@ def worker_use(run: RecordedRun) -> tuple[WorkerUse, ...]:
             busy = min(1.0, sum(seconds) / length)
         if length and used:
             cpu = used["cpu_seconds"] / length
-        memory, gpu_memory = (
-            None if used.get(kind) is None else int(used[kind]) for kind in ("memory", "gpu_memory")
-        )
-        uses.append(
-            WorkerUse(worker, hosts.get(worker, ""), len(seconds), busy, cpu, memory, gpu_memory)
-        )
+        sizes = [used.get(kind) for kind in ("memory", "gpu_memory")]
+        memory, gpu_memory = (None if size is None else int(size) for size in sizes)
+        host = hosts.get(worker, "")
+        uses.append(WorkerUse(worker, host, len(seconds), busy, cpu, memory, gpu_memory))
     return tuple(uses)
 
 

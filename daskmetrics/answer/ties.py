@@ -19,15 +19,21 @@ eight draws, therefore decides little.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daskmetrics.core.outcomes import Difference, JointError
+from daskmetrics.bandit import Problem
+from daskmetrics.bandit.model import reward_scale
+from daskmetrics.bandit.problem import Floats, Ints, Observations, Reward
+from daskmetrics.core.names import Arm
+from daskmetrics.core.outcomes import Difference, JointError, joint_error
+from daskmetrics.core.results import Scored
 
 FEW = 64  #: arms of which all pairs are drawn at once
 LEVEL = 0.05  #: the probability that the best arm is not in the set
@@ -38,8 +44,7 @@ DRAWS = 8192
 EXACT = 1e-6
 MANY = 200.0  #: degrees of freedom with which an error counts as known
 LARGE = 1e9  #: in place of infinitely many
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
+ROUNDING = 1e-9  #: difference of means that counts as none
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,3 +197,112 @@ def _root(covariance: Floats) -> Floats:
     if scale <= 0:
         return np.zeros_like(covariance)
     return np.asarray(np.linalg.cholesky(covariance + 1e-10 * scale * np.eye(len(covariance))))
+
+
+@dataclass(frozen=True, eq=False)
+class TestedArms:
+    """The arms that were scored on all of some tasks, and which of them are within the error of the
+    best.
+
+    ``arms`` are those of which all pairs are tested; ``beyond`` the others, compared with the best
+    alone: ``as_good`` are those of them that this finds no worse.
+    """
+
+    arms: Sequence[Arm]
+    means: MeanScores
+    tie: Tie
+    best: int
+    beyond: Sequence[Arm]
+    as_good: frozenset[Arm]
+
+    @property
+    def tied(self) -> set[Arm]:
+        """All arms within the error of the best."""
+        return {self.arms[i] for i in self.tie.arms} | self.as_good
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreMatrix:
+    """Recorded scores as an array, in the units of a reward."""
+
+    recorded: Mapping[Arm, Mapping[str, Scored]]  # by arm and task
+    tasks: Sequence[str]
+    reward: Reward = "mean"
+
+    @cached_property
+    def _rows(self) -> Mapping[Arm, int]:
+        """The row of every arm, sorted, so that no result depends on their order."""
+        return {arm: row for row, arm in enumerate(sorted(self.recorded))}
+
+    @cached_property
+    def _columns(self) -> Mapping[str, int]:
+        return {task: column for column, task in enumerate(self.tasks)}
+
+    @cached_property
+    def _values(self) -> tuple[Floats, Floats]:
+        """Scores in units of the reward (A, T), NaN where there is none; and one unit of each
+        task's score in these units (T,).
+        """
+        cells = []
+        for arm, row in self._rows.items():
+            scores = self.recorded[arm]
+            for task, column in self._columns.items():
+                if task in scores:
+                    cells.append((row, column, scores[task].score, scores[task].stderr))
+        seen = Observations.of(cells)
+        ones = np.ones((len(self._rows), len(self._columns)))
+        features = np.zeros((len(ones), 2 + len({arm.model for arm in self._rows})))
+        arms, tasks = tuple(self._rows), tuple(self._columns)
+        scale = reward_scale(Problem(arms, tasks, features, ones, ones, self.reward), seen)
+        values = np.full(ones.shape, math.nan)
+        values[seen.arm, seen.task] = scale.values(seen)
+        return values, 1 / scale.spread
+
+    def complete(self, tasks: Iterable[str]) -> list[Arm]:
+        """The arms that were scored on all of these tasks, sorted."""
+        wanted = set(tasks)
+        return [arm for arm in self._rows if wanted <= self.recorded[arm].keys()]
+
+    def values(self, arms: Iterable[Arm], tasks: Iterable[str]) -> Floats:
+        """Scores in units of the reward (arms, tasks); every arm was scored on every task."""
+        rows = [self._rows[arm] for arm in arms]
+        columns = [self._columns[task] for task in tasks]
+        return self._values[0].take(rows, axis=0).take(columns, axis=1)
+
+    def tested(
+        self, tasks: Sequence[str], shares: Floats, level: float, chosen: Arm | None = None
+    ) -> TestedArms | None:
+        """The arms that were scored on all of these tasks, by their weighted means; None if there
+        are none. Of equal means ``chosen`` is the best.
+        """
+        complete = self.complete(tasks)
+        if not complete:
+            return None
+        values = self.values(complete, tasks)
+        order = np.argsort(-values @ shares, kind="stable")
+        first, others = np.sort(order[:MOST]), np.sort(order[MOST:])
+        arms = [complete[i] for i in first]
+        units = [self._values[1][self._columns[task]] for task in tasks]
+        errors = []
+        for unit, task in zip(units, tasks, strict=True):
+            error = joint_error([self.recorded[arm][task] for arm in arms])
+            errors.append(replace(error, covariance=error.covariance * (unit * unit)))
+        means = MeanScores.of(values[first], shares, errors)
+        best = int(means.mean.argmax())
+        if chosen in arms and means.mean[arms.index(chosen)] >= means.mean[best] - ROUNDING:
+            best = arms.index(chosen)
+        # the others are compared with the best alone
+        compared = [first[best], *others]
+        variance = np.zeros(len(compared))
+        for share, unit, task in zip(shares, units, tasks, strict=True):
+            stderr = np.array([self.recorded[complete[i]][task].stderr for i in compared])
+            variance += (share * unit * stderr) ** 2
+        is_as_good = not_worse(values[compared] @ shares, variance, level)
+        return TestedArms(
+            arms=arms,
+            means=means,
+            tie=means.tied(level),
+            best=best,
+            beyond=[complete[i] for i in others],
+            as_good=frozenset(complete[i] for i in others[is_as_good]),
+        )

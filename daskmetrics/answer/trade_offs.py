@@ -5,18 +5,19 @@ size of a vector.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
+from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.costs import pass_flops
-from daskmetrics.core.events import Event, measured
+from daskmetrics.core.errors import DataError
+from daskmetrics.core.events import measured
 from daskmetrics.core.names import Arm, Checkpoint
-from daskmetrics.core.outcomes import Difference, mean_difference, means_of
+from daskmetrics.core.outcomes import Difference, mean_difference
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import NetworkSize, Scored
 
@@ -93,16 +94,14 @@ class ModelSize:
 
     def cost(self, arm: Arm) -> ArmCost:
         """What a text costs with an arm."""
-        readout = Readout.parse(arm.readout)
         parameters, flops = self._pass(arm.layer)
         seconds = None
         if self.seconds is not None:
             seconds = self.seconds * self.tokens
             if deepest := self._pass(self.deepest)[1]:
                 seconds *= flops / deepest
-        dimensions = self.dimensions.get(arm.readout)
-        if not dimensions:
-            dimensions = readout.width(self.dimensions.get("", self.width))
+        width = self.dimensions.get("", self.width)
+        dimensions = self.dimensions.get(arm.readout) or Readout.parse(arm.readout).width(width)
         network_parameters = None
         if self.network and arm.layer in self.weights:
             network_parameters = self.network.whole
@@ -182,34 +181,26 @@ def on_front(scores: Sequence[float], costs: Sequence[ArmCost]) -> list[int]:
     return sorted(front, key=lambda i: (costs[i].flops, scores[i]))
 
 
-def recorded_size(
-    model: str,
-    width: int,
-    entries: Sequence[Event],
-    recorded: Mapping[Arm, Mapping[str, Scored]],
-    config: Mapping[str, Any],
-    tasks: Container[str],
-) -> ModelSize:
-    """What a run recorded of a model: by its entries, the scores by arm and task, and the tasks of
-    the objective.
-    """
-    scores = [
-        (arm, task, score)
-        for arm, by_task in recorded.items()
-        for task, score in by_task.items()
-        if arm.model == model
-    ]
-    tokens = {task: score.tokens for _, task, score in scores if score.tokens and task in tasks}
-    settings: Mapping[str, Any] = next(
-        (entry for entry in config["models"] if entry["name"] == model), {}
-    )
-    mean = float(settings.get("max_length") or config["protocol"]["max_length"])
+def sizes_of(run: RecordedRun) -> dict[str, ModelSize]:
+    """What a run recorded of every model, by name."""
+    return {model: _size(run, model, width) for model, width in run.start.widths.items()}
+
+
+def _size(run: RecordedRun, model: str, width: int) -> ModelSize:
+    scores = []
+    for arm, by_task in run.recorded.items():
+        if arm.model == model:
+            scores += [(arm, task, score) for task, score in by_task.items()]
+    objective = run.weights
+    tokens = {task: score.tokens for _, task, score in scores if score.tokens and task in objective}
+    lengths = {entry["name"]: entry.get("max_length") for entry in run.config["models"]}
+    mean = float(lengths.get(model) or run.config["protocol"]["max_length"])
     if tokens:
         mean = fmean(tokens.values())
     # as checkpoints were measured, also by earlier configurations with other layers, and as scored
     sizes = [
         replace(result.size, layers=result.layers)
-        for record, result in measured(entries)
+        for record, result in measured(run.entries)
         if result.size and Checkpoint.parse(record.name).model == model
     ]
     sizes += [score.size for _, _, score in scores if score.size]
@@ -247,24 +238,21 @@ def _seconds_per_token(scores: Iterable[tuple[Arm, str, Scored]]) -> tuple[float
     return seconds / math.fsum(tokens for _, tokens in deepest), layer
 
 
-def trade_offs_of(
-    recorded: Mapping[Arm, Mapping[str, Scored]],
-    weights: Mapping[str, float],
-    sizes: Mapping[str, ModelSize],
-    differences: Callable[[Arm, Arm], Mapping[str, Difference]],
-) -> TradeOffs | None:
-    """The trade-offs of recorded scores, by arm and task; None if no arm was scored on all weighted
-    tasks.
-    """
-    means = means_of(recorded, weights)
+def trade_offs_of(run: RecordedRun) -> TradeOffs:
+    """The trade-offs of a run; `DataError` if no arm was scored on all tasks of the objective."""
+    weights, means = run.weights, run.means
     if not means:
-        return None
+        raise DataError(
+            f"No candidate of the run in '{run.folder.path}' was scored on all {len(weights)} tasks"
+            f" of the objective, so there is nothing to compare. {run.remedy}"
+        )
+    sizes = sizes_of(run)
     arms = tuple(TradeOff(arm, *mean, sizes[arm.model].cost(arm)) for arm, mean in means.items())
     indices = on_front([row.score for row in arms], [row.cost for row in arms])
     front = [arms[i] for i in indices]
     with_gains = front[:1]
     for cheaper, row in pairwise(front):
-        by_task = differences(row.arm, cheaper.arm)
+        by_task = run.differences(row.arm, cheaper.arm)
         gain = mean_difference([by_task[task] for task in weights], list(weights.values()))
         with_gains.append(replace(row, gain=gain))
     used_sizes = {arm.model: sizes[arm.model] for arm in means}

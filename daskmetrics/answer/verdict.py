@@ -4,20 +4,27 @@ kind and by task.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
-from daskmetrics.answer.evidence import Evidence
-from daskmetrics.answer.ties import LEVEL
-from daskmetrics.core.names import Arm
+from daskmetrics.answer.analysis import suites as suites_of
+from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.answer.ties import LEVEL, ScoreMatrix
+from daskmetrics.bandit.problem import Floats
+from daskmetrics.core.events import measured
+from daskmetrics.core.names import Arm, Checkpoint, training_order
 from daskmetrics.core.outcomes import (
     BEYOND_ERROR,
     WITHIN_ERROR,
     Difference,
+    difference,
     mean_difference,
     mean_score,
 )
+from daskmetrics.core.readouts import Readout
 
 OVERALL = "all tasks"
 
@@ -196,25 +203,83 @@ class Verdict:
         return mean_difference(gains, self.overall.weights)
 
 
-def verdict_of(evidence: Evidence) -> Verdict:
-    """The verdict of a finished search."""
-    overall = _standing(evidence, OVERALL, tuple(evidence.weights), LEVEL, evidence.answer.best_arm)
-    chosen = {choice["kind"]: Arm(**choice["arm"]) for choice in evidence.answer.kinds}
+class Evidence:
+    """What a verdict rests on: the scores of a run with a finished search, and what its arms are."""
+
+    def __init__(self, run: RecordedRun) -> None:
+        self.run = run
+        self.ended = run.finished_search()
+        self.weights = run.weights
+        self.scores = ScoreMatrix(run.recorded, tuple(run.kinds), run.config["search"]["reward"])
+        suites = suites_of(run)
+        checkpoints = {Checkpoint.parse(record.name) for record, _ in measured(run.records)}
+        arms = chain.from_iterable(suite.arms() for suite in suites)
+        #: all that were measured, and those with scores
+        self.arms = [arm for arm in arms if arm.checkpoint in checkpoints] + list(run.recorded)
+        self.sizes = {  # of models, in any unit
+            suite.model: run.start.widths.get(suite.model, 0) ** 2.0 * suite.depth
+            for suite in suites
+        }
+        revisions = training_order({arm.revision for arm in self.arms})
+        self._order = {name: i for i, name in enumerate(revisions)}
+
+    def last_layer(self, model: str) -> Arm:
+        """What one takes of a model without a search: the last layer of its last checkpoint, by the
+        first readout.
+        """
+        arms = [arm for arm in self.arms if arm.model == model]
+        revision = max(arms, key=lambda arm: self._order[arm.revision]).revision
+        layer = max(arm.layer for arm in arms if arm.revision == revision)
+        return next(arm for arm in arms if (arm.revision, arm.layer) == (revision, layer))
+
+    def shares(self, tasks: Sequence[str]) -> Floats:
+        """Weights of tasks in the objective, with the sum 1; tasks outside of it count equally."""
+        weights = np.array([self.weights.get(task, 0.0) for task in tasks])
+        if not weights.any():
+            return np.full(len(tasks), 1 / len(tasks))
+        return np.asarray(weights / weights.sum())
+
+    def gap(self, arm: Arm, other: Arm, tasks: Iterable[str]) -> Difference | None:
+        """By how much an arm's mean raw score exceeds another's, on the tasks on which both were
+        scored.
+        """
+        mine, theirs = self.run.recorded.get(arm, {}), self.run.recorded.get(other, {})
+        shared = [task for task in tasks if task in mine and task in theirs]
+        if not shared:
+            return None
+        gaps = [difference(mine[task], theirs[task]) for task in shared]
+        return mean_difference(gaps, self.shares(shared).tolist())
+
+    def simplicity(self, arm: Arm) -> tuple[float, str, int, int, float, str]:
+        """Orders arms from simple to complex: the smaller model, the shallower layer, the earlier
+        checkpoint, the shorter vector.
+        """
+        size = Readout.parse(arm.readout).width(self.run.start.widths.get(arm.model, 1))
+        model = self.sizes.get(arm.model, 0.0), arm.model
+        return *model, arm.layer, self._order[arm.revision], size, arm.readout
+
+
+def verdict_of(run: RecordedRun) -> Verdict:
+    """The verdict of a finished search; `DataError` if the run has none."""
+    evidence = Evidence(run)
+    ended, search = evidence.ended, run.config["search"]
+    overall = _standing(evidence, OVERALL, tuple(evidence.weights), LEVEL, ended.best_arm)
+    chosen = {choice["kind"]: Arm(**choice["arm"]) for choice in ended.kinds}
     groups = _groups(evidence)
     standings = []
     for name, tasks in groups.items():
         standing = _standing(evidence, name, tasks, LEVEL / len(groups), chosen.get(name))
         over_best = evidence.gap(standing.arm, overall.arm, tasks)
         standings.append(replace(standing, over_best=over_best))
-    search = evidence.config["search"]
-    score_unit = evidence.answer.score_unit
+    score_unit = ended.score_unit
     if search["reward"] == "mean":
         score_unit = overall.score or 0.0
+    models = dict.fromkeys(arm.model for arm in evidence.arms)
     return Verdict(
         overall=overall,
         parts=tuple(standings),
-        models=tuple(_model_standing(evidence, model, overall.arm) for model in evidence.models),
-        default=evidence.answer.default_arm,
+        models=tuple(_model_standing(evidence, model, overall.arm) for model in models),
+        default=ended.default_arm,
         reward=search["reward"],
         score_unit=score_unit,
         within=search["within"],
@@ -223,15 +288,16 @@ def verdict_of(evidence: Evidence) -> Verdict:
 
 def _groups(evidence: Evidence) -> dict[str, tuple[str, ...]]:
     """The tasks of every kind, and every task that an arm was scored on, by name."""
-    if len(evidence.kinds) < 2:
+    kinds = evidence.run.kinds
+    if len(kinds) < 2:
         return {}
     by_kind: dict[str, tuple[str, ...]] = {}
-    for task, kind in evidence.kinds.items():
+    for task, kind in kinds.items():
         by_kind[kind] = (*by_kind.get(kind, ()), task)
     groups = {}
     if len(by_kind) > 1:
         groups = {kind: tasks for kind, tasks in by_kind.items() if len(tasks) > 1}
-    for task in evidence.kinds:
+    for task in kinds:
         if task in by_kind or evidence.scores.complete((task,)):
             groups[task] = (task,)
     return groups
@@ -246,21 +312,21 @@ def _standing(
     shares = evidence.shares(tasks)
     weights = dict(zip(tasks, shares.tolist(), strict=True))
     tested = evidence.scores.tested(tasks, shares, level, chosen)
-    best = chosen or evidence.answer.best_arm
+    best = chosen or evidence.ended.best_arm
     arms = [best]
     if tested:
         best = tested.arms[tested.best]
         arms = [*tested.arms, *tested.beyond]
     open_arms: set[Arm] = set()
     if name == OVERALL:
-        open_arms = {Arm(**plain) for plain in evidence.answer.credible}.difference(arms)
+        open_arms = {Arm(**plain) for plain in evidence.ended.credible}.difference(arms)
     standing = Standing(
         what=name,
         tasks=tasks,
         weights=tuple(weights.values()),
         arm=best,
         open=len(open_arms),
-        gain=evidence.gap(best, evidence.answer.default_arm, tasks),
+        gain=evidence.gap(best, evidence.ended.default_arm, tasks),
     )
     if tested is None:  # known from the model alone
         return standing
@@ -275,7 +341,7 @@ def _standing(
     if others := np.delete(np.arange(len(tested.arms)), tested.best).tolist():
         i = max(others, key=tested.means.mean.__getitem__)
         next_best, lead = tested.arms[i], tested.means.difference(tested.best, i)
-    score, stderr = mean_score(evidence.recorded[best], weights) or (None, None)
+    score, stderr = mean_score(evidence.run.recorded[best], weights) or (None, None)
     return replace(
         standing,
         score=score,
@@ -291,27 +357,24 @@ def _standing(
 
 def _model_standing(evidence: Evidence, model: str, overall_best: Arm) -> ModelStanding:
     """The best arm of a model by the mean of the objective, and its last layer."""
-    tasks = tuple(evidence.weights)
-    last_layer = evidence.last_layer(model)
+    tasks, recorded = tuple(evidence.weights), evidence.run.recorded
+    last = evidence.last_layer(model)
     complete = [arm for arm in evidence.scores.complete(tasks) if arm.model == model]
     best = score = gain = behind = None
     if complete:
-        best = complete[
-            int((evidence.scores.values(complete, tasks) @ evidence.shares(tasks)).argmax())
-        ]
-        score = mean_score(evidence.recorded[best], evidence.weights)
-        if last_layer in complete:
-            gain = evidence.gap(best, last_layer, tasks)
-            behind = evidence.gap(overall_best, last_layer, tasks)
+        means = evidence.scores.values(complete, tasks) @ evidence.shares(tasks)
+        best = complete[int(means.argmax())]
+        score = mean_score(recorded[best], evidence.weights)
+        if last in complete:
+            gain = evidence.gap(best, last, tasks)
+            behind = evidence.gap(overall_best, last, tasks)
     return ModelStanding(
         model=model,
         best=best,
         score=score,
-        last=last_layer,
-        last_score=mean_score(evidence.recorded.get(last_layer, {}), evidence.weights),
+        last=last,
+        last_score=mean_score(recorded.get(last, {}), evidence.weights),
         gain=gain,
         behind=behind,
-        scores=sum(
-            len(by_task) for arm, by_task in evidence.recorded.items() if arm.model == model
-        ),
+        scores=sum(len(scores) for arm, scores in recorded.items() if arm.model == model),
     )

@@ -4,8 +4,8 @@ that differ in it alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -16,7 +16,6 @@ from daskmetrics.core.readouts import POOLINGS, Readout
 from daskmetrics.core.results import Scored
 
 Scores = Mapping[str, Scored]  # of an arm, by task
-Choices = Mapping[str, str]  # of a readout, by kind of choice; empty: as the protocol says
 Pair = tuple[Arm, Arm]  # the same but for one choice, which is the base choice in the second arm
 
 # of the values of each choice: what comes first is the base
@@ -80,60 +79,24 @@ def worths_of(recorded: Mapping[Arm, Scores], weights: Mapping[str, float]) -> t
     >>> [(worth.value, round(worth.difference.value, 3)) for worth in worths_of(arms, {"topics": 1.0})]
     [('last', -0.1)]
     """
-    chosen = {arm: choices(arm.readout) for arm in recorded}
-    base = base_of({arm.readout for arm in recorded})
-    differences: dict[tuple[str, str], tuple[Difference, int]] = {}
-    for kind in base:
-        for value in dict.fromkeys(arm_choices[kind] for arm_choices in chosen.values()):
-            pairs = _pairs(chosen, kind, value, base[kind])
-            if value != base[kind] and (gap := _mean_gap(recorded, weights, pairs)):
-                differences[kind, value] = gap
+    readouts = {arm: Readout.parse(arm.readout) for arm in recorded}
+    differences: dict[tuple[str, str, str], tuple[Difference, int]] = {}
+    for kind, order in _ORDER.items():
+        base = getattr(min(readouts.values(), key=order, default=Readout()), kind)
+        by_value: dict[str, list[Pair]] = {}
+        for arm, readout in readouts.items():
+            pairs = by_value.setdefault(getattr(readout, kind), [])
+            other = replace(arm, readout=str(replace(readout, **{kind: base})))
+            if other in recorded:
+                pairs.append((arm, other))
+        for value, pairs in by_value.items():
+            if value != base and (gap := _mean_gap(recorded, weights, pairs)):
+                differences[kind, value, base] = gap
     critical = NormalDist().inv_cdf(1 - LEVEL / 2 / max(1, len(differences)))
     return tuple(
-        Worth(kind, value, base[kind], gap, pairs, abs(gap.value) > critical * gap.stderr)
-        for (kind, value), (gap, pairs) in differences.items()
+        Worth(*choice, gap, count, beyond=abs(gap.value) > critical * gap.stderr)
+        for choice, (gap, count) in differences.items()
     )
-
-
-def choices(readout: str) -> dict[str, str]:
-    """What a readout has of each choice, as in its name.
-
-    >>> choices("last,mean3-6,pca64")["layers"]
-    'mean3-6'
-    """
-    parsed = Readout.parse(readout)
-    return {kind: getattr(parsed, kind) for kind in _ORDER}
-
-
-def base_of(readouts: Iterable[str]) -> dict[str, str]:
-    """The base choice of each kind among readouts: the default one, or the nearest to it that there
-    is.
-
-    >>> base_of(["last,256d", "mean,128d"])["dimensions"]
-    '256'
-    """
-    names = list(readouts)
-    base = {}
-    for kind, rank in _ORDER.items():
-        nearest = min(names, key=lambda name: rank(Readout.parse(name)), default="")
-        base[kind] = choices(nearest)[kind]
-    return base
-
-
-def _pairs(chosen: Mapping[Arm, Choices], kind: str, value: str, base: str) -> list[Pair]:
-    """Arms of one layer, of which the first has a value of a choice, the second the base, and all
-    else is equal.
-    """
-    by_choices = {
-        (arm.checkpoint, arm.layer, *readout.items()): arm for arm, readout in chosen.items()
-    }
-    pairs = []
-    for arm, readout in chosen.items():
-        with_base = {**readout, kind: base}
-        other = by_choices.get((arm.checkpoint, arm.layer, *with_base.items()))
-        if readout[kind] == value and other:
-            pairs.append((arm, other))
-    return pairs
 
 
 def _mean_gap(

@@ -14,10 +14,9 @@ from daskmetrics.answer import analysis
 from daskmetrics.answer.analysis import SearchPath
 from daskmetrics.answer.posterior import posterior_of
 from daskmetrics.answer.recorded import RecordedRun
-from daskmetrics.answer.trade_offs import ArmCost
+from daskmetrics.answer.trade_offs import ArmCost, sizes_of
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.core.names import Arm, Suite
-from daskmetrics.core.outcomes import means_of
 
 if TYPE_CHECKING:
     import pandas
@@ -145,14 +144,15 @@ def fields(
 ) -> list[Field]:
     """Everything that the run knows of its arms; what is best shown first comes first."""
     shown = metric_fields(run, arms)
-    priced = {arm: run.cost_of(arm) for arm in arms if arm.model in run.start.widths}
+    sizes = sizes_of(run)
+    priced = {arm: sizes[arm.model].cost(arm) for arm in arms if arm.model in sizes}
     for name in differing_costs(list(priced.values())):
         costs = {arm: (float(getattr(cost, name)), math.nan) for arm, cost in priced.items()}
         shown.append(Field.of(COST_NAMES[name], COSTS, "", arms, costs))
     if not run.recorded:
         return shown
     scores = [task_field(run, task, arms) for task in run.tasks]
-    means = means_of(run.recorded, run.weights)
+    means = run.means
     leading = []
     if len(scores) == 1:
         leading, scores = scores, []
@@ -171,7 +171,7 @@ def fields(
 
 def mean_field(run: RecordedRun, arms: Sequence[Arm]) -> Field:
     """The mean score of the arms that were scored on every task of the objective."""
-    return Field.of("mean score", SCORES, "", arms, means_of(run.recorded, run.weights))
+    return Field.of("mean score", SCORES, "", arms, run.means)
 
 
 def task_field(run: RecordedRun, task: str, arms: Sequence[Arm]) -> Field:
@@ -211,10 +211,7 @@ def decisions(path: SearchPath, expectation: Expectation | None) -> pandas.DataF
     """A row for each decision of a search: number, stage, arm, spent, best, and what is expected of
     its arm, if that has the units of scores; else the best mean score so far.
     """
-    import pandas
-
-    frame = pandas.DataFrame([vars(point) for point in path.points])
-    frame["best"] = frame["best"].astype(float)
+    frame = path.points.copy()
     frame["number"] = frame.index + 1
     frame["expected"] = frame["best"]
     if expectation and not expectation.units:

@@ -12,10 +12,11 @@ from daskmetrics.answer import analysis
 from daskmetrics.answer.answer import Answer, answer_of
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.status import status_of
+from daskmetrics.answer.trade_offs import ArmCost, TradeOffs, sizes_of, trade_offs_of
 from daskmetrics.answer.verdict import Verdict
 from daskmetrics.core.events import scored as scored_units
 from daskmetrics.core.names import Arm
-from daskmetrics.core.outcomes import Difference, means_of
+from daskmetrics.core.outcomes import Difference
 from daskmetrics.report._format import card, need_matplotlib, rows_of, template
 from daskmetrics.report._leaderboard import Leaderboard
 from daskmetrics.report._sections import answer_rows
@@ -287,6 +288,37 @@ class Run(RecordedRun):
 
         return Plots(self)
 
+    def trade_offs(self) -> TradeOffs:
+        """Scores against what arms take: layers, parameters, operations for a text, and the size of
+        a vector.
+
+        Returns
+        -------
+        TradeOffs
+            Every arm that was scored on all tasks of the objective, and the front of those that no
+            other arm beats in both score and cost. A notebook shows the front as a table.
+
+        Raises
+        ------
+        DataError
+            If no arm was scored on all tasks of the objective.
+
+        Examples
+        --------
+        >>> run.trade_offs().front  # doctest: +SKIP
+        """
+        return trade_offs_of(self)
+
+    def cost_of(self, arm: Arm) -> ArmCost:
+        """What a text costs with an arm: layers, parameters, operations, time, and the size of a
+        vector.
+
+        Examples
+        --------
+        >>> run.cost_of(run.best().arm).parameters  # doctest: +SKIP
+        """
+        return sizes_of(self)[arm.model].cost(arm)
+
     def leaderboard(self) -> Leaderboard:
         """All arms with a score, ordered by their mean over the tasks of the objective.
 
@@ -345,8 +377,7 @@ def status_rows(run: Run, problems: bool = False) -> list[tuple[str, str]]:
         "status.txt",
         run=run,
         status=status,
-        seconds=vars(status.seconds),
-        means=means_of(run.recorded, run.weights),
+        means=run.means,
         failed=sum(record.kind == "score" for record in run.failed),
         answer=run.result and answer_rows(run.answer)["Use"],
         problems=problems,

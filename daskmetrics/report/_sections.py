@@ -10,7 +10,7 @@ from daskmetrics.answer.answer import Answer
 from daskmetrics.answer.fresh import FreshItems
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.status import worker_use
-from daskmetrics.answer.trade_offs import TradeOffs
+from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
 from daskmetrics.answer.verdict import Verdict
 from daskmetrics.answer.worth import Worth
 from daskmetrics.core.outcomes import WITHIN_ERROR
@@ -163,8 +163,8 @@ def trade_offs_table(compared: TradeOffs) -> Table:
 def folded_tables(run: RecordedRun) -> dict[str, Table]:
     """The tables that the page folds, by their titles; without rows if there is nothing to show."""
     trade_offs = NO_TABLE
-    if run.tasks and analysis.mean_scores(run):
-        trade_offs = trade_offs_table(run.trade_offs())
+    if run.tasks and run.means:
+        trade_offs = trade_offs_table(trade_offs_of(run))
     return {
         "What a better score costs": trade_offs,
         "Which metrics predict quality here": _predictors(run),

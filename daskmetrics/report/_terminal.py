@@ -97,10 +97,10 @@ def explain_text(run: Run, name: str) -> str:
 
 def _scores(run: Run, arm: Arm, leader: Arm) -> Table:
     """The arm's score on every task beside the leader's and the best."""
-    scores = analysis.scores(run)
+    recorded = run.recorded.items()
     rows = []
     for task in run.tasks:
-        by_arm = {other: by_task[task] for other, by_task in scores.items() if task in by_task}
+        by_arm = {other: by_task[task].score for other, by_task in recorded if task in by_task}
         best = max(by_arm.values(), default=None)
         rows.append((task, *map(number, (by_arm.get(arm), by_arm.get(leader), best))))
     return Table(("task", "this one", "leader", "best score"), tuple(rows))

@@ -20,7 +20,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.recorded import RecordedRun
-from daskmetrics.answer.trade_offs import TradeOffs
+from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.core.files import atomic_write
 from daskmetrics.core.names import Arm, Suite
@@ -197,7 +197,7 @@ class Plots:
         """
         if cost not in COST_NAMES:
             raise unknown("cost", cost, COST_NAMES)
-        compared = self._run.trade_offs()
+        compared = trade_offs_of(self._run)
         ax = axes_for(ax)
         trade_off(ax, compared, cost)
         ax.set_ylabel("mean score")
@@ -409,8 +409,8 @@ def pictures(run: RecordedRun) -> dict[str, Figure]:
         layer_lines(drawn["layers"].subplots(), points)
         title = suite.model if len(suites) == 1 else None
         drawn["layers"].legend(loc="outside right upper", title=title)
-        if analysis.mean_scores(run):
-            drawn["tradeoffs"] = trade_offs(run.trade_offs())
+        if run.means:
+            drawn["tradeoffs"] = trade_offs(trade_offs_of(run))
         if run.picks:
             drawn["path"] = blank(3.4)
             search_path(drawn["path"].subplots(), run)

@@ -155,7 +155,7 @@ def _row(folder: RunFolder, stamp: Stamp) -> RunRow:
             cost = f"{percent(result.spent / result.exhaustive)} of scoring everything"
         elif leader := analysis.leader(run):
             arm = f"{leader[0]} (so far)"
-            score = number(*run.mean_over(leader[0], tuple(run.weights)))
+            score = number(*leader[1])
         state = "finished" if run.finished else UNFINISHED
         return replace(unread, state=state, progress=progress, arm=arm, score=score, cost=cost)
     except UNREADABLE as error:

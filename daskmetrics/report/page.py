@@ -167,7 +167,7 @@ def figures(run: Run) -> Mapping[str, Any]:
         drawn.append(drawing.layer_lines())
     if others:
         drawn.append(drawing.comparison(source, suites, shown.label, against.label))
-    if suites and path.points:
+    if suites and len(path.points):
         drawn.append(drawing.search_path(decisions(path, expectation), path.unit, path.default))
     if losses := analysis.losses(run):
         drawn.append(drawing.training_loss(losses))

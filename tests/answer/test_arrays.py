@@ -6,6 +6,7 @@ import pytest
 from daskmetrics.answer import analysis
 from daskmetrics.core.names import Arm
 from daskmetrics.core.status import Status
+from tests.report.conftest import scores_of
 
 
 def test_metrics_have_names_units_and_all_models(finished):
@@ -51,7 +52,7 @@ def test_the_store_and_the_journal_have_the_same_values(finished, what):
 
 
 def _by_task(run) -> dict[str, dict[Arm, float]]:
-    scores = analysis.scores(run)
+    scores = scores_of(run)
     return {
         task: {arm: own[task] for arm, own in scores.items() if task in own} for task in run.tasks
     }

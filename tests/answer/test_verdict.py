@@ -1,18 +1,18 @@
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.evidence import evidence_of
-from daskmetrics.answer.verdict import verdict_of
+from daskmetrics.answer.verdict import Evidence, Verdict, verdict_of
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.outcomes import mean_difference, means_of
 from daskmetrics.report import Run
-from tests.report.conftest import TASKS, Story, make_run
+from tests.report.conftest import TASKS, Story, make_run, mean_scores, scores_of
 
 MODEL = Suite("minilm", ("main",), tuple(range(7)), 6)
 RISING = (0.45, 0.47, 0.49, 0.51, 0.53, 0.55, 0.57)
@@ -37,6 +37,14 @@ def verdicts(tmp_path_factory) -> dict[str, Run]:
 
 def layers(arms) -> list[int]:
     return [arm.layer for arm in arms]
+
+
+def verdict_with(run: Run, recorded=None, **search) -> Verdict:
+    """The verdict with other scores, or other settings of the search."""
+    changed = copy(run)
+    changed.recorded = recorded or run.recorded
+    changed.config = {**run.config, "search": {**run.config["search"], **search}}
+    return verdict_of(changed)
 
 
 def test_a_clear_winner_is_ahead_by_a_difference_with_its_error(verdicts):
@@ -90,7 +98,7 @@ def test_where_tasks_disagree_the_verdict_says_so(verdicts):
 @pytest.mark.parametrize("name", ["clear", "tie", "split"])
 def test_the_verdict_agrees_with_the_raw_table(verdicts, name):
     run = verdicts[name]
-    means = analysis.mean_scores(run)
+    means = mean_scores(run)
     assert means[run.verdict.overall.arm] == max(means.values())
     assert min(means[arm] for arm in run.verdict.overall.tied) > max(
         means[arm] for arm in run.verdict.overall.worse
@@ -98,7 +106,7 @@ def test_the_verdict_agrees_with_the_raw_table(verdicts, name):
     for part in run.verdict.parts:
         mean = {
             arm: np.mean([scores[task] for task in part.tasks])
-            for arm, scores in analysis.scores(run).items()
+            for arm, scores in scores_of(run).items()
         }
         assert mean[part.arm] == max(mean.values()) and part.arm in part.tied
 
@@ -115,15 +123,14 @@ def test_gains_over_the_default_arm_are_paired(verdicts):
 def test_the_order_of_the_journal_changes_nothing(verdicts):
     for run in verdicts.values():
         shuffled = dict(reversed(list(run.recorded.items())))
-        evidence = evidence_of(run)
-        again = verdict_of(replace(evidence, recorded=shuffled, arms=evidence.arms[::-1]))
-        assert again == run.verdict
+        assert verdict_with(run, shuffled) == run.verdict
 
 
 def test_the_simplest_arm_has_the_smaller_model_then_the_shallower_layer_then_the_earlier_checkpoint(
     finished,
 ):
-    evidence = replace(evidence_of(finished), sizes={"tiny": 1.0, "small": 2.0})
+    evidence = Evidence(finished)
+    evidence.sizes = {"tiny": 1.0, "small": 2.0}
     arms = [
         Arm("small", "step1", 0),
         Arm("tiny", "step8", 1),
@@ -150,17 +157,17 @@ def test_arms_that_lack_tasks_are_judged_by_the_model_and_counted(a_run):
 
 def test_an_arm_that_lacks_tasks_is_the_best_so_far_only_while_none_has_all(a_run):
     run = a_run()
-    evidence, best = evidence_of(run), run.verdict.overall.arm
-    fewer = {**evidence.recorded, best: dict(list(evidence.recorded[best].items())[:1])}
-    others = verdict_of(replace(evidence, recorded=fewer)).overall
+    best = run.verdict.overall.arm
+    fewer = {**run.recorded, best: dict(list(run.recorded[best].items())[:1])}
+    others = verdict_with(run, fewer).overall
     assert others.arm != best and others.arm in others.tied
-    none = {arm: dict(list(scores.items())[:1]) for arm, scores in evidence.recorded.items()}
-    verdict = verdict_of(replace(evidence, recorded=none))
+    none = {arm: dict(list(scores.items())[:1]) for arm, scores in run.recorded.items()}
+    verdict = verdict_with(run, none)
     assert verdict.overall.tied == () and verdict.overall.arm == best
 
 
 def test_every_model_has_its_best_arm_and_its_last_layer(finished):
-    means = analysis.mean_scores(finished)
+    means = mean_scores(finished)
     for standing in finished.verdict.models:
         own = {arm: mean for arm, mean in means.items() if arm.model == standing.model}
         assert standing.best is None or own[standing.best] == max(own.values())
@@ -171,36 +178,24 @@ def test_every_model_has_its_best_arm_and_its_last_layer(finished):
 
 
 def test_another_reward_decides_in_its_own_units(verdicts):
-    evidence = evidence_of(verdicts["clear"])
-    config = {**evidence.config, "search": {**evidence.config["search"], "reward": "robust"}}
-    verdict = verdict_of(replace(evidence, config=config))
+    verdict = verdict_with(verdicts["clear"], reward="robust")
     assert layers(verdict.overall.tied)[-1] == 6 and verdict.reward == "robust"
     assert verdict.overall.gain == verdicts["clear"].verdict.overall.gain  # gains are raw scores
 
 
 def test_tasks_outside_of_the_objective_do_not_decide(verdicts):
-    evidence = evidence_of(verdicts["split"])
-    config = {
-        **evidence.config,
-        "search": {**evidence.config["search"], "objective": "classification"},
-    }
-    verdict = verdict_of(replace(evidence, config=config))
+    verdict = verdict_with(verdicts["split"], objective="classification")
     assert layers(verdict.overall.tied) == [3] and verdict.overall.tasks == TASKS[:2]
     assert "stdlib:retrieval" in {part.what for part in verdict.disagreeing}
     assert verdict.overall.arm.layer == 3
 
 
 def test_means_of_a_verdict_have_the_weights_of_the_objective(verdicts):
-    evidence, weights = (
-        evidence_of(verdicts["split"]),
-        dict(zip(TASKS, (1.0, 2.0, 5.0), strict=True)),
-    )
-    config = {**evidence.config, "search": {**evidence.config["search"], "weights": weights}}
-    verdict = verdict_of(replace(evidence, config=config))
-    assert (verdict.overall.score, verdict.overall.stderr) == means_of(evidence.recorded, weights)[
-        verdict.overall.arm
-    ]
-    gaps = verdicts["split"].differences(verdict.overall.arm, verdict.default)
+    run, weights = verdicts["split"], dict(zip(TASKS, (1.0, 2.0, 5.0), strict=True))
+    verdict = verdict_with(run, weights=weights)
+    mean = means_of(run.recorded, weights)[verdict.overall.arm]
+    assert (verdict.overall.score, verdict.overall.stderr) == mean
+    gaps = run.differences(verdict.overall.arm, verdict.default)
     assert verdict.overall.gain == mean_difference(
         [gaps[task] for task in TASKS], list(weights.values())
     )

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from daskmetrics.answer.worth import base_of, worths_of
+from daskmetrics.answer.worth import worths_of
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import pack, unpack
 from daskmetrics.core.results import Scored
@@ -166,7 +166,7 @@ def test_arms_that_differ_in_two_choices_are_no_pair():
         for arm in (Arm("m", "main", 0, "mean"), Arm("m", "main", 0, "last,mean1-3"))
     }
     assert worths_of(kept, TASKS) == ()
-    assert worths_of({}, TASKS) == () and set(base_of([]).values()) == {""}
+    assert worths_of({}, TASKS) == ()
 
 
 def test_equal_outcomes_differ_by_nothing():
@@ -185,6 +185,13 @@ def test_layers_read_together_are_compared_with_the_deepest_of_them():
     joined = {Arm("m", "main", 3, "mean"): alone, Arm("m", "main", 3, "mean,mean1-3"): alone}
     (found,) = worths_of(joined, TASKS)
     assert (found.choice, found.value, found.base) == ("layers", "mean1-3", "")
+
+
+def test_the_base_is_the_choice_nearest_to_the_default():
+    names = ("last,128d", "last,256d")
+    scores = {Arm("m", "main", 0, name): {"order": Scored(0.5, 0.1)} for name in names}
+    (found,) = worths_of(scores, {"order": 1.0})
+    assert (found.value, found.base) == ("128", "256")
 
 
 def test_a_run_of_one_readout_has_no_choice(finished):

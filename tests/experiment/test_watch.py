@@ -115,11 +115,10 @@ def test_training_and_watch_are_killed_and_each_checkpoint_is_measured_once(tmp_
     assert [event["status"] for event in events(run, "measured")] == ["ok"] * 5
     assert events(run)[-1]["reason"] == "the training has finished"
     last = events(run, "updated")[-1]
-    best = dm.open(run).best().arm
-    assert last["best"]["arm"] == str(best)
-    assert (last["best"]["score"], last["best"]["stderr"]) == dm.open(run).mean_over(
-        best, ["stdlib:package"]
-    )
+    best = dm.open(run).best()
+    assert last["best"]["arm"] == str(best.arm)
+    score = dm.open(run).recorded[best.arm]["stdlib:package"]
+    assert (last["best"]["score"], last["best"]["stderr"]) == (score.score, score.stderr)
     assert 0 <= last["rise"]["probability"] <= 1 and last["rise"]["steps"] == [75, 90, 105]
     assert last["text"] in (run / "report" / "index.html").read_text().replace("&#39;", "'")
     assert dm.open(run).finished

@@ -317,6 +317,19 @@ def _store_scores(story: Story, folder: RunFolder, journal: Journal) -> None:
     store.restore(folder.store, "scores", store.blocks_of_cells(story.suites, story.tasks, cells))
 
 
+def scores_of(run: Run) -> dict[Arm, dict[str, float]]:
+    """Raw scores by arm and task."""
+    by_arm = {}
+    for arm, by_task in run.recorded.items():
+        by_arm[arm] = {task: result.score for task, result in by_task.items()}
+    return by_arm
+
+
+def mean_scores(run: Run) -> dict[Arm, float]:
+    """The mean scores of a run without their errors."""
+    return {arm: mean for arm, (mean, _) in run.means.items()}
+
+
 def _record(journal: Journal, key: str, name: str, kind: str, value: Any) -> None:
     failure = {"status": "error", "reason": HOSTILE} if value is None else {"status": "ok"}
     journal.append(Record(key, name, kind, value=result_of(kind, value), seconds=1.0, **failure))

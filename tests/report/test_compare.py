@@ -5,8 +5,8 @@ import csv
 import pytest
 from click.testing import CliRunner
 
-from daskmetrics.answer.comparison import cell_scores as cells
 from daskmetrics.answer.comparison import compare_published, compare_runs
+from daskmetrics.answer.comparison import known_scores as cells
 from daskmetrics.cli import main
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.names import Arm, Cell
@@ -52,9 +52,9 @@ def test_published_scores_are_matched_whatever_the_case_of_the_model(finished):
     known = cells(finished)
     theirs = {
         Cell(Arm(f"Org/{c.arm.model.upper()}", c.arm.revision, c.arm.layer), c.task): KnownScore(
-            s + 0.1
+            score.score + 0.1
         )
-        for c, s in known.items()
+        for c, score in known.items()
     }
     shared = compare_published(finished, theirs, "table.csv").shared
     assert shared.mean == pytest.approx(0.1) and shared.cells == len(known)
@@ -67,7 +67,7 @@ def test_published_scores_are_matched_whatever_the_case_of_the_model(finished):
 def test_compare_reads_a_published_table(finished, tmp_path):
     table = tmp_path / "scores.csv"
     rows = [
-        (c.arm.model, c.arm.revision, c.arm.layer, c.task, score)
+        (c.arm.model, c.arm.revision, c.arm.layer, c.task, score.score)
         for c, score in cells(finished).items()
     ]
     with table.open("w", newline="") as file:

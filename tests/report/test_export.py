@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray
 
-from daskmetrics.answer.comparison import cell_scores as cells
+from daskmetrics.answer.comparison import known_scores as cells
 from daskmetrics.core.errors import DataError
 from daskmetrics.report import export, frame
 
@@ -20,7 +20,7 @@ def test_exported_numbers_are_those_of_the_journal(finished, tmp_path):
     for cell, score in cells(finished).items():
         assert scores[
             cell.arm.model, cell.arm.revision, cell.arm.layer, cell.task
-        ] == pytest.approx(score)
+        ] == pytest.approx(score.score)
     assert set(rows.status) >= {"ok", "nan"} and set(rows[rows.name == "curvature"].units) == {
         "radians"
     }

@@ -89,4 +89,4 @@ def test_every_decision_is_drawn_at_the_cost_spent_then(finished):
     path = path_of(finished)
     drawn = drawing.search_path(decisions(path, None), path.unit, path.default).renderers
     dots = [x for renderer in drawn for x in renderer.data_source.data.get("spent", ())]
-    assert sorted(dots) == [point.spent for point in path.points]
+    assert sorted(dots) == path.points["spent"].tolist()

@@ -16,6 +16,7 @@ from daskmetrics.report._compare import answers
 from daskmetrics.report._format import apart, candidate
 from daskmetrics.report.overview import RunCollection
 from daskmetrics.report.page import page
+from tests.report.conftest import mean_scores
 
 STORIES = {
     "clear": {"outcomes": True},
@@ -58,7 +59,7 @@ def test_all_views_name_the_same_arm(a_run, story, monkeypatch):
     board = run.leaderboard().arms
     if run.config["search"]["reward"] == "mean" and board[0].rank:
         assert board[0].arm == arm
-        assert analysis.mean_scores(run)[arm] == max(analysis.mean_scores(run).values())
+        assert mean_scores(run)[arm] == max(mean_scores(run).values())
 
 
 @pytest.mark.parametrize("story", STORIES)

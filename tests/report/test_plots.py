@@ -7,7 +7,7 @@ import pytest
 from daskmetrics.answer import analysis
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Suite
-from tests.report.conftest import SWEEP, TASKS
+from tests.report.conftest import SWEEP, TASKS, scores_of
 
 matplotlib.use("agg")
 
@@ -63,9 +63,7 @@ def test_a_map_has_the_values_of_its_model(finished, ax):
     finished.plot.heatmap(task, model="small", ax=ax)
     shown = np.ma.filled(ax.images[0].get_array().astype(float), np.nan)
     scores = [
-        by[task]
-        for arm, by in analysis.scores(finished).items()
-        if arm.model == "small" and task in by
+        by[task] for arm, by in scores_of(finished).items() if arm.model == "small" and task in by
     ]
     np.testing.assert_allclose(np.sort(shown[np.isfinite(shown)]), np.sort(scores))
 

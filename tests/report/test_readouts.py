@@ -18,6 +18,7 @@ from daskmetrics.core.names import Arm
 from daskmetrics.report import best_text, explain_text, frame
 from daskmetrics.report._quantities import drawn_arms
 from daskmetrics.report.page import figures, page
+from tests.report.conftest import mean_scores
 
 
 def test_the_answer_names_the_readout(read_out):
@@ -76,7 +77,7 @@ def test_no_two_arms_are_drawn_onto_one_place(read_out):
     suites = analysis.suites(read_out)
     drawn = drawn_arms(read_out, suites)
     assert [arm.layer for arm in drawn] == [0, 1, 2, 3]
-    means = analysis.mean_scores(read_out)
+    means = mean_scores(read_out)
     for arm in drawn:
         assert means[arm] == max(mean for other, mean in means.items() if other.layer == arm.layer)
     assert [arm.readout for arm in drawn_arms(read_out, suites, "last,16d")] == ["last,16d"] * 4
@@ -108,7 +109,7 @@ def replace_readouts(run):
 
 def test_a_figure_shows_the_best_readout_or_the_one_that_is_asked_for(read_out):
     pytest.importorskip("matplotlib")
-    scores = analysis.mean_scores(read_out)
+    scores = mean_scores(read_out)
     for readout in (None, "last,16d"):
         line = read_out.plot.layers(readout=readout).lines[0]
         known = [
@@ -131,7 +132,7 @@ def test_an_arm_is_explained_and_compared_by_its_name(read_out):
 
 
 def test_the_front_has_the_arms_that_none_exceeds_in_score_bytes_and_speed(read_out):
-    means = analysis.mean_scores(read_out)
+    means = mean_scores(read_out)
     on = {row.arm for row in read_out.trade_offs().front}
     costs = {arm: read_out.cost_of(arm) for arm in means}
 

@@ -10,6 +10,7 @@ from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.execution import Journal
 from daskmetrics.report import Run
+from tests.report.conftest import scores_of
 
 
 def test_the_best_arm_and_the_default_are_compared_on_their_common_tasks(finished):
@@ -66,7 +67,7 @@ def test_scores_of_a_checkpoint_that_was_not_measured_again_stay_valid(a_run):
         journal.append(replace(before.start, key="another budget"))
     after = Run(before.folder.path)
     assert after.result is None and not after.finished
-    assert analysis.scores(after) == analysis.scores(before)
+    assert scores_of(after) == scores_of(before)
     assert analysis.metrics(after) == analysis.metrics(before)
 
 
@@ -75,7 +76,7 @@ def test_a_task_that_was_removed_is_left_out(a_run):
     with Journal(before.folder.journal, before.folder.lock) as journal:
         tasks = {"stdlib:order": before.start.tasks["stdlib:order"]}
         journal.append(replace(before.start, key="fewer tasks", tasks=tasks))
-    scores = analysis.scores(Run(before.folder.path))
+    scores = scores_of(Run(before.folder.path))
     assert {task for own in scores.values() for task in own} == {"stdlib:order"}
 
 
