@@ -21,8 +21,8 @@ LEVEL = 0.05  #: probability of calling a choice wrong that is right, over all r
 
 @dataclass(frozen=True)
 class Finalist:
-    """One arm: its mean score with the error in the search, if it was scored on all tasks there, and
-    on fresh items.
+    """One arm: its mean score with the error in the search, if it was scored on all tasks there,
+    and on fresh items.
 
     ``lead`` is the best arm's fresh score less this arm's, item by item; None for the best arm.
     """

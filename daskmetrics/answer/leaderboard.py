@@ -1,4 +1,5 @@
-"""Candidates in the order of their mean score, and which of them are within the error of the best."""
+"""Candidates in the order of their mean score, and which of them are within the error of the
+best."""
 
 from __future__ import annotations
 

@@ -185,8 +185,8 @@ class RecordedRun:
 
     @property
     def means(self) -> dict[Arm, tuple[float, float]]:
-        """Mean raw score over the tasks of the objective, and its error, of each arm that was scored
-        on all of them; means over fewer tasks are not comparable.
+        """Mean raw score over the tasks of the objective, and its error, of each arm that was
+        scored on all of them; means over fewer tasks are not comparable.
         """
         return means_of(self.recorded, self.weights)
 

@@ -204,7 +204,8 @@ class Verdict:
 
 
 class Evidence:
-    """What a verdict rests on: the scores of a run with a finished search, and what its arms are."""
+    """What a verdict rests on: the scores of a run with a finished search, and what its arms
+    are."""
 
     def __init__(self, run: RecordedRun) -> None:
         self.run = run

@@ -63,7 +63,8 @@ class Worth:
 
 
 def worths_of(recorded: Mapping[Arm, Scores], weights: Mapping[str, float]) -> tuple[Worth, ...]:
-    """What each choice of the readouts of scored arms is worth; empty if no two differ in one alone.
+    """What each choice of the readouts of scored arms is worth; empty if no two differ in one
+    alone.
 
     Parameters
     ----------

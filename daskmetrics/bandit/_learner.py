@@ -372,7 +372,8 @@ class Learner:
         posterior.update([self._cells[i] for i in finished], [self._outcomes[i] for i in finished])
 
     def _decide(self, finished: Sequence[int]) -> tuple[Stage, Choice] | None:
-        """The next decision: a pure function of all decisions and of the finished ones' outcomes."""
+        """The next decision: a pure function of all decisions and of the finished ones'
+        outcomes."""
         if len(self._picks) >= self._max_cells:
             return None
         state = self._state(finished)
@@ -402,7 +403,8 @@ class Learner:
         return float(self._look_costs[MissingLooks.of(state).all].sum())
 
     def _has_confidence(self, finished: Sequence[int], state: State) -> bool:
-        """Whether the required confidence was reached after the last multiple of `CHECK` outcomes."""
+        """Whether the required confidence was reached after the last multiple of `CHECK`
+        outcomes."""
         count = len(finished) // CHECK * CHECK
         if self.confidence is None or not count:
             return False

@@ -65,7 +65,8 @@ from daskmetrics.core.readouts import Readout
 # --- rewards
 
 #: Smallest spread of a task, relative to its median score. Scores that differ by less than one per
-#: cent count as equal; dividing by a smaller number would let one such task decide the whole search.
+#: cent count as equal; dividing by a smaller number would let one such task decide the whole
+#: search.
 FLAT = 0.01
 CLIP = 3.0  #: largest absolute value of ``robust``
 NORMAL = 1.4826  #: standard deviation of a normal distribution, in median absolute deviations
@@ -386,7 +387,8 @@ class CovarianceModel:
 
 
 class _TrainingScores:
-    """The scores from which the hyperparameters are estimated, and what many hyperparameters share."""
+    """The scores from which the hyperparameters are estimated, and what many hyperparameters
+    share."""
 
     def __init__(self, problem: Problem, seen: Observations) -> None:
         self.problem, self.seen = problem, seen
@@ -807,7 +809,8 @@ def pooled(
 
 
 def _thinned(values: Floats, limit: int) -> Ints:
-    """Indices of at most ``limit`` rows: the best ``limit`` / 2, and an even choice of the others."""
+    """Indices of at most ``limit`` rows: the best ``limit`` / 2, and an even choice of the
+    others."""
     if len(values) <= limit:
         return np.arange(len(values))
     order = np.argsort(-values, kind="stable")

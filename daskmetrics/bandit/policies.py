@@ -15,8 +15,8 @@ the rivals of its checkpoint. Pending cells count as observed, so that the same 
 paid for twice. A task with failed cells has less value, by the share that failed.
 
 Once no rival is likely to beat the leader, and before the search may end, the leader, its nearest
-rivals and the best arm of every other model are scored on every kind of task, and a few arms on each
-task that could decide (`check_rivals`).
+rivals and the best arm of every other model are scored on every kind of task, and a few arms on
+each task that could decide (`check_rivals`).
 """
 
 from __future__ import annotations
@@ -234,7 +234,8 @@ def _product(rows: Floats, columns: Floats) -> Floats:
 
 
 def _shared_cost(state: State, arms: Ints) -> Floats:
-    """Cost of some arms' cells (a, T); the arms of one checkpoint share the cost of a new encoding."""
+    """Cost of some arms' cells (a, T); the arms of one checkpoint share the cost of a new
+    encoding."""
     problem = state.problem
     cost = state.cost[arms]
     scoring = np.minimum(problem.score_cost[arms], cost)

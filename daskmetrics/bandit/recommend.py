@@ -1,5 +1,5 @@
-"""What the scores say: the best arm with its confidence, over all and by kind of task, and whether a
-score will still rise.
+"""What the scores say: the best arm with its confidence, over all and by kind of task, and whether
+a score will still rise.
 """
 
 from __future__ import annotations

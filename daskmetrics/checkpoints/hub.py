@@ -163,7 +163,8 @@ def refs_of(model: Model) -> tuple[Refs | None, str]:
 
 
 def require_answer(source: str) -> None:
-    """Check that the hub has a repository that is not on this machine; a `ConfigError` otherwise."""
+    """Check that the hub has a repository that is not on this machine; a `ConfigError`
+    otherwise."""
     try:
         ask_refs(source)
     except HubUnreachable as error:

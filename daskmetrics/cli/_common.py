@@ -43,7 +43,8 @@ PATH = click.Path(path_type=Path)
 
 
 class RunPath(click.Path):
-    """The folder of a run, or its name below ``runs/``, which goes before a folder without a run."""
+    """The folder of a run, or its name below ``runs/``, which goes before a folder without a
+    run."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """The path, or that of the run with this name."""
@@ -220,7 +221,8 @@ def answering(command: Callable[..., Output]) -> Callable[..., None]:
 
 
 def end_as_by_ctrl_c() -> None:
-    """Let SIGTERM and SIGHUP end this process as Ctrl-C does, unless ``nohup`` ignores the signal."""
+    """Let SIGTERM and SIGHUP end this process as Ctrl-C does, unless ``nohup`` ignores the
+    signal."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
@@ -264,8 +266,10 @@ class Sections(click.Group):
             self.add_command(command)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Read the words and run the command; errors of the reading, too, are printed as messages."""
-        # the entries of a long journal stay: to look for garbage among them takes as long as to read
+        """Read the words and run the command; errors of the reading, too, are printed as
+        messages."""
+        # the entries of a long journal stay: to look for garbage among them takes as long as to
+        # read
         gc.set_threshold(50_000, 20, 100)
         return friendly(super().main)(*args, **kwargs)
 

@@ -1,4 +1,5 @@
-"""Workers that join a running map by hand, on any machine that sees its folder, and leave it again."""
+"""Workers that join a running map by hand, on any machine that sees its folder, and leave it
+again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""CPUs and GPUs reserved for one worker: claimed on its node, and released when its process ends."""
+"""CPUs and GPUs reserved for one worker: claimed on its node, and released when its process
+ends."""
 
 from __future__ import annotations
 

@@ -88,8 +88,8 @@ def run_checks(
 
 
 def check_device(device: Mapping[str, Any], needs_gpu: bool) -> str:
-    """The GPU that a worker has, by the answer of `_device`; ConfigError if it is not the one that it
-    should have.
+    """The GPU that a worker has, by the answer of `_device`; ConfigError if it is not the one that
+    it should have.
 
     >>> check_device({"visible": "0", "devices": ["NVIDIA L40S"], "driver": True}, needs_gpu=True)
     'has GPU 0: NVIDIA L40S'
@@ -196,7 +196,8 @@ def appears(path: Path, text: str) -> bool:
 
 
 def _transports() -> dict[str, str]:
-    """What this machine has of MPI, UCX, NCCL and InfiniBand, each with its version or its ports."""
+    """What this machine has of MPI, UCX, NCCL and InfiniBand, each with its version or its
+    ports."""
     libraries = dict.fromkeys(("MPI", "UCX", "NCCL", "InfiniBand"), "not found")
     for name, *command in (("MPI", "mpirun", "--version"), ("UCX", "ucx_info", "-v")):
         with suppress(OSError, subprocess.SubprocessError):

@@ -1,9 +1,9 @@
 """What every other package may use: names, errors, files, times. Needs only the standard library
 and numpy.
 
-=============== =====================================================================================
-`names`         suites, checkpoints, arms and cells, as frozen values with content keys
-`errors`        the exceptions of this package
+===============
+===================================================================================== `names`
+ suites, checkpoints, arms and cells, as frozen values with content keys `errors`        the exceptions of this package
 `status`        the status of a stored value
 `files`         the files of a run, and writing a file completely or not at all
 `corpus`        the prompts that are measured
@@ -22,7 +22,8 @@ and numpy.
 `results`       what each kind of work unit gives, as frozen values
 `retry`         what follows a failed attempt, as a value
 `events`        the entries of a journal, the messages to the live pages and their topics
-=============== =====================================================================================
+===============
+=====================================================================================
 
 Modules with a leading underscore are internal.
 """

@@ -71,7 +71,8 @@ class UndefinedError(DaskmetricsError):
 
 
 class ClusterLostError(DaskmetricsError):
-    """The scheduler does not answer, or no worker is left for the work; recorded results are safe."""
+    """The scheduler does not answer, or no worker is left for the work; recorded results are
+    safe."""
 
 
 class LockedError(DaskmetricsError):

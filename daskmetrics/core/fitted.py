@@ -1,4 +1,5 @@
-"""From pooled vectors to those of a candidate: layers read together, and the dimensions that are kept."""
+"""From pooled vectors to those of a candidate: layers read together, and the dimensions that are
+kept."""
 
 from __future__ import annotations
 

@@ -60,7 +60,8 @@ class Readout:
             )
 
     def __str__(self) -> str:
-        """The canonical name, empty for the default; it needs no quotes in a shell or a file name."""
+        """The canonical name, empty for the default; it needs no quotes in a shell or a file
+        name."""
         kept = self.dimensions
         if kept.isdecimal():
             kept += "d"

@@ -58,7 +58,8 @@ class Table:
             pad_edge=False,
             padding=(0, 1, 0, 0),
         )
-        # the first column holds what a reader types or copies: it is broken only where no room is left
+        # the first column holds what a reader types or copies: it is broken only where no room is
+        # left
         longest = max((cell_len(row[0]) for row in rows if row), default=0)
         is_whole = longest + 3 * (widest - 1) <= options.max_width
         for i in range(widest):

@@ -11,7 +11,8 @@
 ============= ==================================================================
 
 The page only reads: the state follows from the journal, and the driver computes posteriors. A
-scheduler of another program gets the page with ``dask scheduler --preload daskmetrics.dashboard._preload``.
+scheduler of another program gets the page with ``dask scheduler --preload
+daskmetrics.dashboard._preload``.
 """
 
 from typing import TYPE_CHECKING

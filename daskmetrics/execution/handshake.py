@@ -1,4 +1,5 @@
-"""The handshake with a new worker: its identity, and whether its versions are those of the driver."""
+"""The handshake with a new worker: its identity, and whether its versions are those of the
+driver."""
 
 from __future__ import annotations
 

@@ -65,7 +65,8 @@ class Joined:
 
 @dataclass(frozen=True)
 class OfferChanged:
-    """A worker offers other resources than before: none, if it will leave after its running units."""
+    """A worker offers other resources than before: none, if it will leave after its running
+    units."""
 
     worker: str
     resources: Mapping[str, float]
@@ -493,8 +494,8 @@ class Loop:
             self._add(entry)
 
     def _flush(self) -> None:
-        """Commit what was added, and pass the records on; the run pauses while the journal cannot be
-        written.
+        """Commit what was added, and pass the records on; the run pauses while the journal cannot
+        be written.
 
         An append waits for the disk after `Settings.commit_every` results; the earlier ones are
         committed with it.

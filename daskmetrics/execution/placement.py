@@ -69,7 +69,8 @@ class WorkerState:
 
     @property
     def kind(self) -> str:
-        """The kind of the unit that runs; between two units of the next one, which is on its way."""
+        """The kind of the unit that runs; between two units of the next one, which is on its
+        way."""
         items = filter(None, (*self.running(), *self.placed))
         return next((item.unit.kind for item in items), "")
 

@@ -120,8 +120,9 @@ def measure(spec: MeasureSpec) -> Measured:
     """All metrics of all layers of one checkpoint, from one load and one forward pass over each
     view of the prompts.
 
-    There is no forward pass if all metrics are known. The worker writes the checkpoint's chunk of the store; the chunk is committed when the returned values are
-    in the journal. Without metrics there is no such chunk.
+    There is no forward pass if all metrics are known. The worker writes the checkpoint's chunk of
+    the store; the chunk is committed when the returned values are in the journal. Without metrics
+    there is no such chunk.
     """
     from daskmetrics import store
 

@@ -134,8 +134,8 @@ def measure(
     model, texts, layers, tokenizer, **protocol
         As in `embed`.
     metrics : str, Metric, or a sequence of them
-        Names of metrics, of their families, or ``all``; see ``daskmetrics list metrics``. Metrics that
-        compare views of a text need texts.
+        Names of metrics, of their families, or ``all``; see ``daskmetrics list metrics``. Metrics
+        that compare views of a text need texts.
     seed : int
         Of the views; that of a run is its ``seed``.
 

@@ -1,4 +1,5 @@
-"""What is left of a run by its journal: units of training and measuring, and scores of the search."""
+"""What is left of a run by its journal: units of training and measuring, and scores of the
+search."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ _AT_ONCE = 32  # rows up to which torch before 2.12 solves a batch on a GPU in o
 
 
 def is_queued(tensor: Tensor) -> bool:
-    """Whether the tensor's device computes beside the program, which waits if it asks for a number."""
+    """Whether the tensor's device computes beside the program, which waits if it asks for a
+    number."""
     return tensor.device.type != "cpu"
 
 
@@ -28,7 +29,8 @@ def eigenvalues(matrix: Tensor) -> Tensor:
 
 
 def unchecked(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """The matrices, zero where they are not finite, and their eigenvalues, by the fastest library."""
+    """The matrices, zero where they are not finite, and their eigenvalues, by the fastest
+    library."""
     # one bad prompt must not fail a batch: eigvalsh raises on NaN
     finite = matrix.abs().amax((-2, -1), keepdim=True).isfinite()
     if is_queued(matrix):
@@ -42,8 +44,8 @@ def unchecked(matrix: Tensor) -> tuple[Tensor, Tensor]:
 def by_torch(matrix: Tensor) -> Tensor:
     """By the solver of torch.
 
-    Of some matrices in which most rows are zero, LAPACK in float32 does not converge or returns NaN:
-    these are solved in float64.
+    Of some matrices in which most rows are zero, LAPACK in float32 does not converge or returns
+    NaN: these are solved in float64.
     """
     try:
         values: Tensor = torch.linalg.eigvalsh(matrix)
@@ -103,8 +105,8 @@ def checked(matrix: Tensor, values: Tensor) -> Tensor:
 def has_residual(matrix: Tensor, values: Tensor) -> Tensor:
     r"""Whether eigenvalues (..., m) of matrices (..., m, m) are off by more than rounding, (...).
 
-    A GPU's rotations stop after some sweeps without an error. What they leave beside the diagonal is
-    missing in :math:`\sum_i \lambda_i^2 = \|A\|_F^2`, and :math:`\sum_i \lambda_i =
+    A GPU's rotations stop after some sweeps without an error. What they leave beside the diagonal
+    is missing in :math:`\sum_i \lambda_i^2 = \|A\|_F^2`, and :math:`\sum_i \lambda_i =
     \operatorname{tr} A` (Golub & Van Loan, *Matrix Computations*, 8.5).
     """
     trace, squares = matrix.diagonal(dim1=-2, dim2=-1).sum(-1), matrix.square().sum((-2, -1))

@@ -308,9 +308,9 @@ def unit_gram(rows: Tensor, keep: Tensor, centre: bool, eps: float = 0.0) -> Ten
     m, m).
 
     Lengths are read from the diagonal, so that the rows are read once and not six times. Where this
-    could lose digits (rows that are only rounding, not finite, far from zero beside their spread, or
-    whose squares overflow), rows are scaled first. On a GPU all are: asking which ones would wait
-    for it.
+    could lose digits (rows that are only rounding, not finite, far from zero beside their spread,
+    or whose squares overflow), rows are scaled first. On a GPU all are: asking which ones would
+    wait for it.
 
     >>> unit_gram(torch.tensor([[[3.0, 0.0, 0.0], [0.0, 2.0, 0.0]]]), torch.tensor([[True, True]]), centre=False)
     tensor([[[1.0000, 0.0000],

@@ -11,7 +11,8 @@ __all__ = ["cka_next"]
 def cka_next(here: Tensor, following: Tensor, *, debiased: bool = False) -> Tensor:
     r"""Linear centred kernel alignment of two layers' prompts.
 
-    .. math:: \frac{\lVert X^\top Y \rVert_F^2}{\lVert X^\top X \rVert_F \, \lVert Y^\top Y \rVert_F}
+    .. math:: \frac{\lVert X^\top Y \rVert_F^2}{\lVert X^\top X \rVert_F \, \lVert Y^\top Y
+    \rVert_F}
 
     with the columns of X and Y centred.
 

@@ -14,7 +14,8 @@ def effective_rank(
 ) -> Tensor:
     r"""Exponential of the entropy of the singular values of centred prompts.
 
-    .. math:: \operatorname{erank} = \exp \bigl(-\sum_i p_i \ln p_i\bigr), \; p_i = \sigma_i / \textstyle\sum_j \sigma_j
+    .. math:: \operatorname{erank} = \exp \bigl(-\sum_i p_i \ln p_i\bigr), \; p_i = \sigma_i /
+    \textstyle\sum_j \sigma_j
 
     The singular values are not squared: exp of the spectral entropy :math:`S_1` is another, smaller
     number.

@@ -64,9 +64,9 @@ def prompt_entropy(
 
     Notes
     -----
-    A token that equals the mean has no direction and adds nothing. If the first token is longer than
-    the others by more than their number, the mean points at it, all others differ from the mean in
-    nearly that one direction, and the entropy is near zero, whatever they say.
+    A token that equals the mean has no direction and adds nothing. If the first token is longer
+    than the others by more than their number, the mean points at it, all others differ from the
+    mean in nearly that one direction, and the entropy is near zero, whatever they say.
 
     The published code of *Layer by
     Layer* sets negative entries of the Gram matrix to zero, which adds about 0.3 nats, and takes

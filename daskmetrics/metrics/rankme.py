@@ -13,7 +13,8 @@ __all__ = ["rankme"]
 def rankme(vectors: Tensor | Spectra, *, eps: float = 1e-7) -> Tensor:
     r"""Exponential of the entropy of the singular values of prompts that are not centred.
 
-    .. math:: \exp \bigl(-\sum_k p_k \ln p_k\bigr), \quad p_k = \sigma_k / \textstyle\sum_j \sigma_j + \epsilon
+    .. math:: \exp \bigl(-\sum_k p_k \ln p_k\bigr), \quad p_k = \sigma_k / \textstyle\sum_j \sigma_j
+    + \epsilon
 
     Parameters
     ----------

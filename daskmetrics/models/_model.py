@@ -91,8 +91,8 @@ class LoadedModel:
 
     @property
     def network(self) -> Network:
-        """The network with the weights of the checkpoint; a `DataError` once it was given back, since
-        it may have those of another one.
+        """The network with the weights of the checkpoint; a `DataError` once it was given back,
+        since it may have those of another one.
         """
         if self._network is None:
             raise DataError("This model was closed: load it again.")
@@ -168,7 +168,8 @@ class LoadedModel:
         return mode == "final_ln" or (mode == "hidden_states" and layer == self.depth)
 
     def _batch_tokens(self, longest: int, layers: int) -> int:
-        """Padded tokens per batch: those of the protocol, and on a GPU as many as its memory holds."""
+        """Padded tokens per batch: those of the protocol, and on a GPU as many as its memory
+        holds."""
         if self.device.type != "cuda":
             return self.protocol.batch_tokens
         free, _ = torch.cuda.mem_get_info(self.device)

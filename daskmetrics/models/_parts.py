@@ -41,7 +41,8 @@ class NetworkParts:
     positions: int | None = None  # tokens of the longest text
 
     def check(self, state_norm: str, layers: Iterable[int]) -> None:
-        """Check that these layers can be read in this way; a `DataError` with the reason otherwise."""
+        """Check that these layers can be read in this way; a `DataError` with the reason
+        otherwise."""
         # what a block returns is raw, and what transformers returns is after the norm, whatever
         # that is
         at_end = "hidden_states" if self.blocks else "raw"
@@ -280,7 +281,8 @@ def _final_norm(
 
 
 def _acts_on_tokens(call: _Call, width: int) -> bool:
-    """Whether a module, called with the states of one token alone, gives what it gave among others."""
+    """Whether a module, called with the states of one token alone, gives what it gave among
+    others."""
     given, returned = (
         states.reshape(-1, width)[None, :1] for states in (call.given, call.returned)
     )

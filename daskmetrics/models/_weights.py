@@ -1,5 +1,5 @@
-"""The tensors in a checkpoint's safetensors files, read in the background if wanted; and what a LoRA
-adapter makes of those of its base model.
+"""The tensors in a checkpoint's safetensors files, read in the background if wanted; and what a
+LoRA adapter makes of those of its base model.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def loading(what: str, path: str) -> Iterator[None]:
 
 
 def open_weights(location: Location) -> Weights | None:
-    """All tensors by their names in the files, memory-mapped; None if there are no readable files."""
+    """All tensors by their names in the files, memory-mapped; None if there are no readable
+    files."""
     from safetensors import safe_open
 
     weights: dict[str, Tensor] = {}
@@ -115,7 +116,8 @@ class Prefetch:
         self._thread.start()
 
     def take(self, location: Location) -> Weights | None:
-        """The weights of this checkpoint, if they were read; waits for them if they are being read."""
+        """The weights of this checkpoint, if they were read; waits for them if they are being
+        read."""
         weights = None
         if location == self._location:
             if self._thread is not None:

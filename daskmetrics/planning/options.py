@@ -1,5 +1,5 @@
-"""The work of a run in phases, and the offers of workers for it compared: when each would finish, at
-what cost, and which to choose; pure functions of numbers.
+"""The work of a run in phases, and the offers of workers for it compared: when each would finish,
+at what cost, and which to choose; pure functions of numbers.
 """
 
 from __future__ import annotations

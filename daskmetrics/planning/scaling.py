@@ -1,5 +1,5 @@
-"""Numbers with error bounds, and time against number of workers: a table, Amdahl's law, the knee, and
-the fastest number of workers.
+"""Numbers with error bounds, and time against number of workers: a table, Amdahl's law, the knee,
+and the fastest number of workers.
 
 Amdahl (1967): a share s of the work cannot be divided, T(n) = T(1) (s + (1 - s) / n).
 """

@@ -104,7 +104,8 @@ class RunCollection:
         return None
 
     def _folders(self) -> Mapping[str, RunFolder]:
-        """What looks like a run, by name; nothing outside of the folder, whatever links point to."""
+        """What looks like a run, by name; nothing outside of the folder, whatever links point
+        to."""
         folders = {}
         for path in self.folder.iterdir():
             folder = RunFolder(path)

@@ -14,11 +14,12 @@ Layout of ``store.zarr``::
 All planned checkpoints are allocated at once; a worker writes exactly its own chunk, the status
 last. Only values that the journal records are valid, and `verify` compares the two.
 
-=========== =============================================================================================
-`_template` the plan of a store: `Template`, `StorePlan`, and the `Block` of one checkpoint, from records
-`_zarr`     the Zarr store: create, write, read, restore
-`_verify`   verify and repair
-=========== =============================================================================================
+===========
+=============================================================================================
+`_template` the plan of a store: `Template`, `StorePlan`, and the `Block` of one checkpoint, from
+records `_zarr`     the Zarr store: create, write, read, restore `_verify`   verify and repair
+===========
+=============================================================================================
 """
 
 from typing import TYPE_CHECKING

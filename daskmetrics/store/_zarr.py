@@ -208,7 +208,8 @@ class Reader:
             return Block(*(self._array(what + suffix)[row] for suffix in PARTS))
 
     def files(self, what: str, checkpoint: Checkpoint) -> list[Path]:
-        """The files of the values, standard errors and status of a checkpoint; they may be missing."""
+        """The files of the values, standard errors and status of a checkpoint; they may be
+        missing."""
         with readable(f"{checkpoint}: {what}", self._folder):
             chunk = (self._rows[checkpoint.revision], 0, 0)
             names = [what + suffix for suffix in PARTS]

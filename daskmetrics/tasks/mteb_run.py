@@ -133,7 +133,8 @@ class Declaration:
         return {code.partition("-")[0] for code in codes}
 
     def _is_in(self, subset: str, languages: Sequence[str]) -> bool:
-        """Whether a subset contains no language but these, written with or without their scripts."""
+        """Whether a subset contains no language but these, written with or without their
+        scripts."""
         codes = self.languages[subset]
         return all(code in languages or code.partition("-")[0] in languages for code in codes)
 
@@ -205,7 +206,8 @@ class Observer:
     """
 
     def __init__(self) -> None:
-        # role of the texts (``query``, ``document`` or none) and their number, by call of the encoder
+        # role of the texts (``query``, ``document`` or none) and their number, by call of the
+        # encoder
         self.calls: list[tuple[str | None, int]] = []
         self._draws: dict[bytes, list[Array]] = {}  # outcomes of every draw, by their items
         self._main_score = ""
@@ -359,7 +361,8 @@ def write_declarations(path: Path) -> None:
 
 
 def content_of(target: str) -> Key:
-    """Key of the data of a task: of its files if they are in a local folder, and of its metadata."""
+    """Key of the data of a task: of its files if they are in a local folder, and of its
+    metadata."""
     dataset = make(target).metadata.dataset
     folder = Path(str(dataset["path"]))
     digests = []

@@ -75,8 +75,8 @@ async def patiently(call: Callable[[], T], report: Callable[[str], None]) -> T:
 
 
 class WorkerArrivals(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
-    """The workers that were ever connected, however short, those that the driver refused, and whether
-    one has left or was refused since the queue was read.
+    """The workers that were ever connected, however short, those that the driver refused, and
+    whether one has left or was refused since the queue was read.
     """
 
     def __init__(self) -> None:

@@ -194,7 +194,8 @@ def draining() -> frozenset[str]:
 
 
 def rehearse(script: str) -> Rehearsal:
-    """Ask Slurm whether and when it would start a job; an error that is not transient is a refusal."""
+    """Ask Slurm whether and when it would start a job; an error that is not transient is a
+    refusal."""
     try:
         return parse_rehearsal(_run("sbatch", "--test-only", script=script).stderr)
     except SlurmError as error:
@@ -217,8 +218,8 @@ def parse_rehearsal(printed: str) -> Rehearsal:
 
 
 def rehearse_workers(profile: Cluster, launch: LaunchInfo) -> None:
-    """Raise ConfigError, with Slurm's message, if it would refuse the smallest or the largest job of
-    one of the pools.
+    """Raise ConfigError, with Slurm's message, if it would refuse the smallest or the largest job
+    of one of the pools.
     """
     for pool in pools(profile):
         for memory in dict.fromkeys((pool.memories[0], pool.memories[-1])):

@@ -40,7 +40,8 @@ def script(profile: Cluster, name: str, folder: Path, command: Iterable[str], co
     options = {}
     if profile.account:
         options["account"] = profile.account
-    # Slurm refuses --mem beside --mem-per-cpu; of other options that are given twice the last counts
+    # Slurm refuses --mem beside --mem-per-cpu; of other options that are given twice the last
+    # counts
     if not any(directive.startswith("--mem") for directive in profile.driver_directives):
         options["mem"] = "4096M"
     directives = [

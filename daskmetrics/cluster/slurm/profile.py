@@ -67,8 +67,8 @@ def profile_text(
     listing: str = "",
     jobqueue: Mapping[str, object] | None = None,
 ) -> str:
-    """The YAML of a profile for a partition and a kind of its nodes; ``listing``, of all partitions,
-    is put into comments.
+    """The YAML of a profile for a partition and a kind of its nodes; ``listing``, of all
+    partitions, is put into comments.
 
     ``jobqueue`` is what the user has set for dask-jobqueue, by the keys of a profile; it comes
     before what the site says.

@@ -1,4 +1,5 @@
-"""`map`, which applies any function to any items durably, and its variant in the current process."""
+"""`map`, which applies any function to any items durably, and its variant in the current
+process."""
 
 from __future__ import annotations
 

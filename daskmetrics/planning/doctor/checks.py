@@ -391,8 +391,8 @@ def _python(facts: Facts, machine: MachineFacts) -> Iterator[Finding]:
 
 @check("same-versions", attrgetter("history"))
 def _same_versions(facts: Facts, history: RunHistory) -> Iterator[Finding]:
-    """The workers of a run have the versions of this machine; patch releases of Python and builds of
-    a package count as the same.
+    """The workers of a run have the versions of this machine; patch releases of Python and builds
+    of a package count as the same.
     """
     here = facts.here.versions
     for worker in history.entries:
@@ -466,7 +466,8 @@ def _room(facts: Facts, folders: tuple[FolderFacts, ...]) -> Iterator[Finding]:
 
 @check("shared-folders", attrgetter("slurm"))
 def _shared(facts: Facts, slurm: SlurmFacts) -> Iterator[Finding]:
-    """The folders of run, logs and cache and the Python environment are on a network file system."""
+    """The folders of run, logs and cache and the Python environment are on a network file
+    system."""
     names = [
         f"{folder.what} {folder.path} ({folder.kind})"
         for folder in (*facts.folders, facts.environment)
