@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from daskmetrics.bandit import (
@@ -115,6 +115,8 @@ def test_no_arm_of_a_worse_model_is_the_answer_while_a_better_model_has_no_score
     share=st.floats(0, 0.98),
     window=st.sampled_from([1, 4]),
 )
+# what is left in the end does not pay for the leader's missing score, but for that of another layer
+@example(models=2, seed=7157, share=0.25, window=1)
 def test_the_better_model_is_the_answer_where_each_kind_has_one_task(models, seed, share, window):
     """Its looks are of one arm, which has a score on every task then, and can be compared."""
     problem = made_problem(models, seed, ("pairs", "classes"))

@@ -58,7 +58,7 @@ def test_dask_has_the_commands(tmp_path):
 
 def test_short_options_are_settings(tmp_path):
     done = call(tmp_path, "run", "--dry-run", "--policy", "sweep")
-    assert "sweep, budget 100.0% of the cost of every score" in " ".join(done.stdout.split())
+    assert "sweep; budget 100.0% of the cost of every score" in " ".join(done.stdout.split())
 
 
 OWN = {
