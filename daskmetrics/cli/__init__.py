@@ -71,7 +71,7 @@ MOVED = {
 
 
 @click.group(
-    "daskmetrics",
+    "metrics",  # of the command of Dask, `dask metrics`
     cls=Sections,
     sections=SECTIONS,
     moved=MOVED,
