@@ -26,6 +26,13 @@ from tests.hub import git
 LARGE = 6_000_000  # bytes: far more than a sample of pieces reads
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("DASKMETRICS_CACHE", str(folder))
+    return folder
+
+
 def fingerprint(folder):
     return contents([folder])[0].key
 
