@@ -182,18 +182,17 @@ WORKERS = HTML.from_string("""<p class="title">Workers now: {{ names | length }}
 </tr>
 {% endfor %}
 </table></div>""")
-HEAD_OF_OTHERS = HTML.from_string("""<p class="title">
-{% if map %}
-Map of {{ map['items'] }} items:
-{% for status, count in map['counts'].items() %}{{ ", " if not loop.first }}{{ count }} {{ status }}{% endfor %}
-{% elif training.last %}
-{% set steps = training.last.values() | map(attribute="step") | list %}
-{{ steps | length }} rank{{ "s" if steps | length > 1 }}, step {{ "{:,}".format(steps | max) }},
-{{ "{:,.0f}".format(training.speed) }} tokens per second in total
-{% else %}
-Waiting for a run
+HEAD_OF_OTHERS = HTML.from_string("""{% if map %}
+<p class="title">Map of {{ map['items'] }} items:
+{% for status, count in map['counts'].items() %}{{ ", " if not loop.first }}{{ count }} {{ status }}{% endfor %}</p>
 {% endif %}
-</p>""")
+{% if training.last %}
+{% set steps = training.last.values() | map(attribute="step") | list %}
+<p class="title">{{ steps | length }} rank{{ "s" if steps | length > 1 }}, step {{ "{:,}".format(steps | max) }},
+{{ "{:,.0f}".format(training.speed) }} tokens per second in total</p>
+{% elif not map %}
+<p class="title">Waiting for a run</p>
+{% endif %}""")
 LEGEND = """<div style="font: 13px Helvetica, Arial, sans-serif; color: #5b6470; padding-top: 22px; line-height: 18px">
 <span style="font-size: 17px">○</span> scored &ensp;<span style="font-size: 17px">☆</span> leading candidate &ensp;grey: no value yet</div>"""
 

@@ -286,6 +286,7 @@ def test_a_browser_that_closes_leaves_nothing_in_the_terminal(
 @pytest.mark.browser
 def test_without_a_run_the_page_draws_the_training_of_every_rank(client, plugin, prefix):
     plugin.training, plugin.live = TrainingCurves(), None
+    plugin.items = {"items": 3, "counts": {"ok": 3}}  # of a map before
     client.submit(report_training, 4, pure=False).result()
     wait_until(lambda: "rank 3" in plugin.training.points)
     with chromium() as browser:
