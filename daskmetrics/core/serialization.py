@@ -89,8 +89,7 @@ def build(cls: Callable[..., T], values: Mapping[str, Any]) -> T:
     >>> build(make_dataclass("Worker", [("name", str), ("ends", float | None)]), {"name": "a", "ends": "soon"})
     Traceback (most recent call last):
         ...
-    ValueError: the field 'ends' is 'soon' (Input should be a valid number, unable to parse string
-    as a number)
+    ValueError: the field 'ends' is 'soon' (Input should be a valid number, unable to parse string as a number)
     """
     from pydantic import ValidationError
 

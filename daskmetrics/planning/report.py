@@ -233,6 +233,7 @@ def _scaling_columns(
 def law_text(law: Amdahl | None) -> str:
     """Amdahl's law in words.
 
+    >>> from daskmetrics.planning.scaling import Interval
     >>> law_text(Amdahl(100.0, Interval(0.08, 0.1, 0.12)))
     'serial share 10 % (8 % to 12 %); beyond 11 workers, less than half of an added worker is used'
     """
