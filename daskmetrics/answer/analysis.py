@@ -32,7 +32,7 @@ from daskmetrics.metrics.registry import CATALOGUE
 if TYPE_CHECKING:
     import pandas
 
-Values = Mapping[Arm, float]
+
 FEWEST = 5  #: arms that a rank correlation needs
 ABOUT_RHO = (
     "Spearman's ρ between metric and score over the candidates scored on a task, averaged over the"

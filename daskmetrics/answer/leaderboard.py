@@ -1,5 +1,6 @@
 """Candidates in the order of their mean score, and which of them are within the error of the
-best."""
+best.
+"""
 
 from __future__ import annotations
 

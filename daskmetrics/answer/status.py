@@ -33,7 +33,8 @@ REASONS = {
 @dataclass(frozen=True)
 class RunStatus:
     """Progress, failures, time and the leading or the best arm; the keys are those of
-    docs/json.md."""
+    docs/json.md.
+    """
 
     name: str
     folder: Path

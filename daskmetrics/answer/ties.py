@@ -50,7 +50,8 @@ ROUNDING = 1e-9  #: difference of means that counts as none
 @dataclass(frozen=True, eq=False)
 class Tie:
     """The arms that are within the error of the best, and the critical value of their
-    differences."""
+    differences.
+    """
 
     arms: Ints
     critical: float  # in standard errors of a difference
@@ -59,7 +60,8 @@ class Tie:
 @dataclass(frozen=True, eq=False)
 class MeanScores:
     """Weighted means of some arms over the same tasks, with the joint distribution of their
-    errors."""
+    errors.
+    """
 
     mean: Floats  # (A,)
     covariance: Floats  # what each task adds to the covariance of the errors (T, A, A)
@@ -195,7 +197,8 @@ def _estimated(rng: np.random.Generator, freedom: Floats) -> NDArray[np.float32]
 
 def _root(covariance: Floats) -> Floats:
     """A Cholesky factor; equal arms make a covariance singular, so a negligible variance is
-    added."""
+    added.
+    """
     scale = float(np.diag(covariance).max(initial=0.0))
     if scale <= 0:
         return np.zeros_like(covariance)

@@ -168,7 +168,8 @@ class TradeOffs:
 
 def on_front(scores: Sequence[float], costs: Sequence[ArmCost]) -> list[int]:
     """Places of the arms that no other beats in both score and cost, cheapest forward pass
-    first."""
+    first.
+    """
     if any(cost.seconds is None for cost in costs):
         costs = [replace(cost, seconds=None) for cost in costs]
     pairs = zip(scores, costs, strict=True)

@@ -205,7 +205,8 @@ class Verdict:
 
 class Evidence:
     """What a verdict rests on: the scores of a run with a finished search, and what its arms
-    are."""
+    are.
+    """
 
     def __init__(self, run: RecordedRun) -> None:
         self.run = run

@@ -373,7 +373,8 @@ class Learner:
 
     def _decide(self, finished: Sequence[int]) -> tuple[Stage, Choice] | None:
         """The next decision: a pure function of all decisions and of the finished ones'
-        outcomes."""
+        outcomes.
+        """
         if len(self._picks) >= self._max_cells:
             return None
         state = self._state(finished)
@@ -404,7 +405,8 @@ class Learner:
 
     def _has_confidence(self, finished: Sequence[int], state: State) -> bool:
         """Whether the required confidence was reached after the last multiple of `CHECK`
-        outcomes."""
+        outcomes.
+        """
         count = len(finished) // CHECK * CHECK
         if self.confidence is None or not count:
             return False
@@ -470,7 +472,7 @@ def _confirmation(state: State) -> Choice | None:
     """
     needed = state.problem.in_objective
     missing_cost = state.cost[:, needed].sum(axis=1)
-    is_affordable = missing_cost <= state.remaining + 1e-9 * state.problem.exhaustive_cost
+    is_affordable = missing_cost <= state.remaining + ROUNDING * state.problem.exhaustive_cost
     best = state.leader
     if not is_affordable[best] and (is_affordable & state.usable).any():
         best = first_max(state.posterior.mean, is_affordable & state.usable)

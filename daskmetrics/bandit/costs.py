@@ -138,7 +138,8 @@ class AssumedWorkers:
     @property
     def finished(self) -> list[int]:
         """Decisions that have ended, in the order of their ends; later decisions are only
-        appended."""
+        appended.
+        """
         count = bisect_right(self._ends, (self.now, math.inf))
         self._finished += [number for _, number in self._ends[len(self._finished) : count]]
         return self._finished[:count]

@@ -388,7 +388,8 @@ class CovarianceModel:
 
 class _TrainingScores:
     """The scores from which the hyperparameters are estimated, and what many hyperparameters
-    share."""
+    share.
+    """
 
     def __init__(self, problem: Problem, seen: Observations) -> None:
         self.problem, self.seen = problem, seen
@@ -810,7 +811,8 @@ def pooled(
 
 def _thinned(values: Floats, limit: int) -> Ints:
     """Indices of at most ``limit`` rows: the best ``limit`` / 2, and an even choice of the
-    others."""
+    others.
+    """
     if len(values) <= limit:
         return np.arange(len(values))
     order = np.argsort(-values, kind="stable")

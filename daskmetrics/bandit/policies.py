@@ -235,7 +235,8 @@ def _product(rows: Floats, columns: Floats) -> Floats:
 
 def _shared_cost(state: State, arms: Ints) -> Floats:
     """Cost of some arms' cells (a, T); the arms of one checkpoint share the cost of a new
-    encoding."""
+    encoding.
+    """
     problem = state.problem
     cost = state.cost[arms]
     scoring = np.minimum(problem.score_cost[arms], cost)

@@ -563,7 +563,8 @@ class CurvePoint:
 
 def curve(trials: Sequence[ReplayTrial], shares: Sequence[float]) -> list[CurvePoint]:
     """How many trials have found the best arm, and their median loss, after each share of the
-    cost."""
+    cost.
+    """
     points = []
     for share in shares:
         steps = [trial.after(share) for trial in trials]

@@ -22,7 +22,8 @@ FEWER = "Choose tasks or models for which the table is complete."
 @dataclass(frozen=True)
 class ScoreRow:
     """One known score. ``encode`` is the part of the seconds that all layers of a checkpoint
-    share."""
+    share.
+    """
 
     arm: Arm
     task: str

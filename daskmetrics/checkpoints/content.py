@@ -138,7 +138,8 @@ def _kept_digest(status: os.stat_result) -> tuple[Path, list[int]]:
 
 def digest_of(path: Path, like: str | None = None) -> str:
     """The digest of a file's bytes: SHA-256, or git's own if the hub names the file ``like``
-    that."""
+    that.
+    """
     is_git = like is not None and len(like) == 40
     header = b"blob %d\0" % path.stat().st_size
     digest = hashlib.sha256()

@@ -187,7 +187,8 @@ def read_json(file: Path, kind: Callable[[Any], T]) -> T:
 
 def is_model(folder: Path) -> bool:
     """Whether a folder is itself that of a model or an adapter, and not one of folders of
-    models."""
+    models.
+    """
     network = transformer_folder(folder)
     return is_adapter(network) or (network / "config.json").is_file()
 
@@ -524,7 +525,8 @@ def _disagreement(
 @cache
 def _greatest_token(file: Path, size: int, changed: int) -> int:
     """The greatest number of a token in a tokenizer.json of this size and time; -1 if it names
-    none."""
+    none.
+    """
     content = read_json(file, dict)
     with readable("The tokenizer", file):
         vocabulary = (content.get("model") or {}).get("vocab") or {}

@@ -164,7 +164,8 @@ def refs_of(model: Model) -> tuple[Refs | None, str]:
 
 def require_answer(source: str) -> None:
     """Check that the hub has a repository that is not on this machine; a `ConfigError`
-    otherwise."""
+    otherwise.
+    """
     try:
         ask_refs(source)
     except HubUnreachable as error:

@@ -174,7 +174,7 @@ def download(
     is false.
 
     Checkpoints that were used make room, those used longest ago first. With ``wait`` also others do
-    that nobody uses. ``pause`` is called between steps and may raise to stop.
+    that no one uses. ``pause`` is called between steps and may raise to stop.
     """
     entry = _CheckpointFiles(Path(rolling.folder))
     mode = fcntl.LOCK_EX

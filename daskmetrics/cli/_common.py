@@ -44,7 +44,8 @@ PATH = click.Path(path_type=Path)
 
 class RunPath(click.Path):
     """The folder of a run, or its name below ``runs/``, which goes before a folder without a
-    run."""
+    run.
+    """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """The path, or that of the run with this name."""
@@ -222,7 +223,8 @@ def answering(command: Callable[..., Output]) -> Callable[..., None]:
 
 def end_as_by_ctrl_c() -> None:
     """Let SIGTERM and SIGHUP end this process as Ctrl-C does, unless ``nohup`` ignores the
-    signal."""
+    signal.
+    """
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
@@ -267,7 +269,8 @@ class Sections(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Read the words and run the command; errors of the reading, too, are printed as
-        messages."""
+        messages.
+        """
         # the entries of a long journal stay: to look for garbage among them takes as long as to
         # read
         gc.set_threshold(50_000, 20, 100)

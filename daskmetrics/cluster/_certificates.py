@@ -56,7 +56,8 @@ INHERITED = "DASK_INTERNAL_INHERIT_CONFIG"
 
 def inherited_settings(security: Security) -> str:
     """The settings of Dask in force, with the certificates of workers and clients, for
-    `INHERITED`."""
+    `INHERITED`.
+    """
     settings = {}
     for role in ("worker", "client"):
         files = security.get_tls_config_for_role(role)

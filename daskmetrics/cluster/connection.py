@@ -125,7 +125,8 @@ def connect(
 
 def import_early(profile: Cluster) -> None:
     """Import the class that a profile names: dask-jobqueue can be imported in the main thread
-    only."""
+    only.
+    """
     if profile.factory is not None:
         _class_of(profile.factory)
 
@@ -276,7 +277,8 @@ def _existing_client(profile: Cluster) -> AbstractContextManager[Client]:
 @contextmanager
 def _factory_client(profile: Cluster) -> Iterator[Client]:
     """A client of a cluster that a class of another library makes, with the workers of the
-    profile."""
+    profile.
+    """
     source = profile.factory
     assert source is not None  # the profile was validated
     make = _class_of(source)

@@ -1,5 +1,6 @@
 """Workers that join a running map by hand, on any machine that sees its folder, and leave it
-again."""
+again.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """CPUs and GPUs reserved for one worker: claimed on its node, and released when its process
-ends."""
+ends.
+"""
 
 from __future__ import annotations
 

@@ -197,7 +197,8 @@ def appears(path: Path, text: str) -> bool:
 
 def _transports() -> dict[str, str]:
     """What this machine has of MPI, UCX, NCCL and InfiniBand, each with its version or its
-    ports."""
+    ports.
+    """
     libraries = dict.fromkeys(("MPI", "UCX", "NCCL", "InfiniBand"), "not found")
     for name, *command in (("MPI", "mpirun", "--version"), ("UCX", "ucx_info", "-v")):
         with suppress(OSError, subprocess.SubprocessError):

@@ -161,7 +161,8 @@ JOBQUEUE = {
 
 def jobqueue_settings() -> dict[str, Any]:
     """What the user has set for Slurm in dask-jobqueue's configuration; its own defaults are
-    empty."""
+    empty.
+    """
     import dask.config
 
     settings = dask.config.get("jobqueue.slurm", None) or {}
@@ -253,7 +254,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _parse_yaml(text: str) -> Any:
     """The value of a YAML text; ValueError for every problem, also for a date that does not
-    exist."""
+    exist.
+    """
     try:
         brackets = (1 if bracket in "[{" else -1 for bracket in re.findall(r"[][{}]", text))
         if max(accumulate(brackets), default=0) > _DEEPEST:  # the parser takes seconds
@@ -268,7 +270,8 @@ def _parse_yaml(text: str) -> Any:
 
 def _count(value: object, counts: dict[int, int]) -> int:
     """The values in a value, with those that aliases repeat; each is counted once and
-    remembered."""
+    remembered.
+    """
     members: Collection[object] = ()
     if isinstance(value, dict):
         members = value.values()

@@ -72,7 +72,8 @@ class UndefinedError(DaskmetricsError):
 
 class ClusterLostError(DaskmetricsError):
     """The scheduler does not answer, or no worker is left for the work; recorded results are
-    safe."""
+    safe.
+    """
 
 
 class LockedError(DaskmetricsError):

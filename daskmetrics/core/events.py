@@ -222,7 +222,8 @@ class MapStarted:
 @dataclass(frozen=True)
 class ItemsRetried:
     """The user has the failures of these items of a map taken back, so that they are tried
-    again."""
+    again.
+    """
 
     items: Sequence[Key]
 

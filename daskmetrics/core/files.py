@@ -207,7 +207,8 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
 @contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write into that replaces an older one when the block ends, once it is on the
-    disk."""
+    disk.
+    """
     partial = _partial(path)
     try:
         with _locked_file(partial) as file:
@@ -262,7 +263,8 @@ def _locked_folder(partial: Path) -> int:
 
 def _lock(partial: Path) -> int | None:
     """Lock a partial file or folder; None if another process has the lock or it no longer
-    exists."""
+    exists.
+    """
     try:
         file = os.open(partial, os.O_RDONLY)
     except OSError:

@@ -1,5 +1,6 @@
 """From pooled vectors to those of a candidate: layers read together, and the dimensions that are
-kept."""
+kept.
+"""
 
 from __future__ import annotations
 

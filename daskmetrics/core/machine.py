@@ -56,7 +56,8 @@ def interfaces() -> dict[str, tuple[str, ...]]:
 @contextmanager
 def variable(name: str, value: str) -> Iterator[None]:
     """Set an environment variable of this process, and of those that it starts, within the
-    block."""
+    block.
+    """
     before = os.environ.get(name)
     os.environ[name] = value
     try:

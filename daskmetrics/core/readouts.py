@@ -61,7 +61,8 @@ class Readout:
 
     def __str__(self) -> str:
         """The canonical name, empty for the default; it needs no quotes in a shell or a file
-        name."""
+        name.
+        """
         kept = self.dimensions
         if kept.isdecimal():
             kept += "d"

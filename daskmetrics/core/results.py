@@ -150,7 +150,8 @@ RESULTS: Mapping[str, type[Result]] = {
 
 def result_of(kind: str, value: object) -> object:
     """The result of a unit of this kind from its JSON; raises ValueError that names a wrong
-    field."""
+    field.
+    """
     if isinstance(value, Mapping) and kind in RESULTS:
         return build(RESULTS[kind], value)
     return value

@@ -111,7 +111,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 class _Unpacked(io.RawIOBase):
     """The content of a gzip file, unless it is so much that the file was made to fill the
-    memory."""
+    memory.
+    """
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
         self._path, self._content, self._size = path, gzip.GzipFile(fileobj=file), 0

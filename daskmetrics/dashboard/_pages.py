@@ -202,7 +202,8 @@ UNKNOWN = Suite("", ("main",), (0,), 0)  # of a map before a run begins
 
 def run_doc(scheduler: Scheduler, extra: dict[str, object], doc: Document) -> None:
     """Fill a bokeh document with the page of the scheduler's run; Dask calls it for every
-    viewer."""
+    viewer.
+    """
     page = Page(plugin_of(scheduler))
     doc.title = "daskmetrics"
     doc.template = TEMPLATE

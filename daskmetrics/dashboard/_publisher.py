@@ -134,5 +134,6 @@ def _shown(message: events.LiveMessage) -> dict[str, Any]:
 
 def _has_plugin(dask_scheduler: Any) -> bool:
     """Whether the scheduler can receive messages; it would not answer calls of an unknown
-    handler."""
+    handler.
+    """
     return "daskmetrics_receive" in dask_scheduler.handlers

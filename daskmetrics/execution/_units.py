@@ -67,7 +67,8 @@ class WorkUnit:
 
 def pickled(value: object) -> bytes:
     """What is sent to the workers; raises `pickle.PicklingError`, naming the error, if it cannot
-    be."""
+    be.
+    """
     try:
         return bytes(cloudpickle.dumps(value))
     except Exception as error:  # the __reduce__ of a captured object can raise anything

@@ -106,7 +106,8 @@ class Display:
 
     def advance(self, name: str, latest: str, to: float | None = None) -> None:
         """Advance a phase by one unit, or to ``to`` of its total; ``latest`` describes the
-        result."""
+        result.
+        """
         if name not in self._tasks:
             return
         latest = printable(latest, "\n")
@@ -146,7 +147,8 @@ class Display:
 
 class _DoneColumn(progress.ProgressColumn):
     """How many percent of what is done: ``31 % of 99``, or ``82 % of budget`` of a unit in
-    percent."""
+    percent.
+    """
 
     def render(self, task: progress.Task) -> Text:
         if unit := task.fields["unit"]:

@@ -1,5 +1,6 @@
 """The handshake with a new worker: its identity, and whether its versions are those of the
-driver."""
+driver.
+"""
 
 from __future__ import annotations
 

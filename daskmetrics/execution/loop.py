@@ -66,7 +66,8 @@ class Joined:
 @dataclass(frozen=True)
 class OfferChanged:
     """A worker offers other resources than before: none, if it will leave after its running
-    units."""
+    units.
+    """
 
     worker: str
     resources: Mapping[str, float]

@@ -70,7 +70,8 @@ class WorkerState:
     @property
     def kind(self) -> str:
         """The kind of the unit that runs; between two units of the next one, which is on its
-        way."""
+        way.
+        """
         items = filter(None, (*self.running(), *self.placed))
         return next((item.unit.kind for item in items), "")
 

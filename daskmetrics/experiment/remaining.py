@@ -1,5 +1,6 @@
 """What is left of a run by its journal: units of training and measuring, and scores of the
-search."""
+search.
+"""
 
 from __future__ import annotations
 

@@ -170,7 +170,8 @@ def _record(experiment: Experiment, result: BenchmarkResult, arm: Arm, task: Mte
 
 def _model_names(models: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """mteb's name of each model: the hub id, or the model's name after the organisation
-    ``local``."""
+    ``local``.
+    """
     sources = {model["name"]: model["source"] or "" for model in models}
     return {
         name: source if "/" in source and is_hub_id(source) else f"local/{name}"

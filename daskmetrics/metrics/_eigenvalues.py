@@ -14,7 +14,8 @@ _AT_ONCE = 32  # rows up to which torch before 2.12 solves a batch on a GPU in o
 
 def is_queued(tensor: Tensor) -> bool:
     """Whether the tensor's device computes beside the program, which waits if it asks for a
-    number."""
+    number.
+    """
     return tensor.device.type != "cpu"
 
 
@@ -30,7 +31,8 @@ def eigenvalues(matrix: Tensor) -> Tensor:
 
 def unchecked(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """The matrices, zero where they are not finite, and their eigenvalues, by the fastest
-    library."""
+    library.
+    """
     # one bad prompt must not fail a batch: eigvalsh raises on NaN
     finite = matrix.abs().amax((-2, -1), keepdim=True).isfinite()
     if is_queued(matrix):

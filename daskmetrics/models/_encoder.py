@@ -176,7 +176,8 @@ class Encoder:
     @cached_property
     def fitted(self) -> Fitted:
         """The readout with what it takes from the prompts of the run, such as principal
-        components."""
+        components.
+        """
         if not self.readout.principal:
             return fit(self.readout, None)
         return fit(self.readout, self._joined(self._corpus, self.protocol.prompts.of(None)))

@@ -169,7 +169,8 @@ class LoadedModel:
 
     def _batch_tokens(self, longest: int, layers: int) -> int:
         """Padded tokens per batch: those of the protocol, and on a GPU as many as its memory
-        holds."""
+        holds.
+        """
         if self.device.type != "cuda":
             return self.protocol.batch_tokens
         free, _ = torch.cuda.mem_get_info(self.device)

@@ -78,7 +78,8 @@ class Network:
 
     def adapt(self, location: Location, weights: Weights) -> None:
         """Add an adapter to the weights of its base, which are kept where an adapter changes
-        them."""
+        them.
+        """
         if not self.is_stable:
             raise DataError(
                 f"The adapter in '{location.path}' cannot be added: a {type(self.module).__name__}"

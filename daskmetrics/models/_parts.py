@@ -42,7 +42,8 @@ class NetworkParts:
 
     def check(self, state_norm: str, layers: Iterable[int]) -> None:
         """Check that these layers can be read in this way; a `DataError` with the reason
-        otherwise."""
+        otherwise.
+        """
         # what a block returns is raw, and what transformers returns is after the norm, whatever
         # that is
         at_end = "hidden_states" if self.blocks else "raw"
@@ -282,7 +283,8 @@ def _final_norm(
 
 def _acts_on_tokens(call: _Call, width: int) -> bool:
     """Whether a module, called with the states of one token alone, gives what it gave among
-    others."""
+    others.
+    """
     given, returned = (
         states.reshape(-1, width)[None, :1] for states in (call.given, call.returned)
     )

@@ -133,7 +133,8 @@ class Tokenizer:
 
 def _content_key(location: Location) -> Hashable:
     """Digests of the tokenizer's files, or the hub id and revision if they are not on this
-    machine."""
+    machine.
+    """
     folder = folder_of(location.base or location)
     if folder is None:
         return location.path, location.revision

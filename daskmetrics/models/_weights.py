@@ -44,7 +44,8 @@ def loading(what: str, path: str) -> Iterator[None]:
 
 def open_weights(location: Location) -> Weights | None:
     """All tensors by their names in the files, memory-mapped; None if there are no readable
-    files."""
+    files.
+    """
     from safetensors import safe_open
 
     weights: dict[str, Tensor] = {}
@@ -117,7 +118,8 @@ class Prefetch:
 
     def take(self, location: Location) -> Weights | None:
         """The weights of this checkpoint, if they were read; waits for them if they are being
-        read."""
+        read.
+        """
         weights = None
         if location == self._location:
             if self._thread is not None:

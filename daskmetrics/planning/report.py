@@ -24,7 +24,8 @@ OPTION_KEYS = (
 
 def proposal_tables(proposal: Proposal, now: float) -> Iterator[Table]:
     """The options of a plan, where their numbers come from, what the run needs, and the
-    commands."""
+    commands.
+    """
     title = f"Plan of {proposal.name} (nothing is submitted)"
     if proposal.is_finished:
         yield Table((), (("state", "finished: nothing is left to do"),), title)

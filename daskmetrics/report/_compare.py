@@ -56,7 +56,8 @@ def _arms(run: Run, other: Run, compared: ArmComparison) -> Table:
 
 def _mean(run: Run, other: Run, compared: ArmComparison) -> str:
     """The difference of the mean scores, in the words of the verdict if one of the two is its
-    best."""
+    best.
+    """
     if compared.difference is None:
         return "No task of the objective was scored with both."
     relation = compared.difference.relation

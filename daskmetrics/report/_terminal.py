@@ -35,7 +35,8 @@ SHOWN = 6  #: decisions that are listed
 
 def status_text(run: Run) -> str:
     """Progress, what is missing or doubtful, the leading candidate and the location of the
-    files."""
+    files.
+    """
     rows = status_rows(run, problems=True)
     rows[0] = run.start.name, run.state
     lines = [line for row in rows for line in fact(*row) or [""]]

@@ -450,7 +450,8 @@ def trade_offs(compared: TradeOffs) -> Figure:
 @rc_context(STYLE)
 def training_loss(losses: Mapping[str, Losses]) -> Figure:
     """Loss against training step, one line per model; step 0 stands beside the logarithmic
-    steps."""
+    steps.
+    """
     figure = blank(2.9)
     ax = figure.subplots()
     for i, (model, points) in enumerate(losses.items()):

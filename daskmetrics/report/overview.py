@@ -105,7 +105,8 @@ class RunCollection:
 
     def _folders(self) -> Mapping[str, RunFolder]:
         """What looks like a run, by name; nothing outside of the folder, whatever links point
-        to."""
+        to.
+        """
         folders = {}
         for path in self.folder.iterdir():
             folder = RunFolder(path)

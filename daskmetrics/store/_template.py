@@ -61,7 +61,8 @@ class Template:
     @property
     def key(self) -> Key:
         """Names shape and meaning of the store: numbers of different keys must not be in one
-        store."""
+        store.
+        """
         # a suite of default readouts has the key that it had before there were others
         suites = [[*asdict(s, dict_factory=without_default).values()] for s in self.suites]
         return content_key("store", 1, suites, self.metrics.names, self.tasks.names, self.meaning)

@@ -209,7 +209,8 @@ class Reader:
 
     def files(self, what: str, checkpoint: Checkpoint) -> list[Path]:
         """The files of the values, standard errors and status of a checkpoint; they may be
-        missing."""
+        missing.
+        """
         with readable(f"{checkpoint}: {what}", self._folder):
             chunk = (self._rows[checkpoint.revision], 0, 0)
             names = [what + suffix for suffix in PARTS]

@@ -65,7 +65,8 @@ class StdlibTask(ExampleTask):
 @cache
 def next_token() -> Examples:
     """Passages cut off after a random character; the class is `what_follows`, equally many of
-    each."""
+    each.
+    """
     generator = random.Random(0)
     labelled = []
     for text, _ in _passages(words=8):

@@ -134,7 +134,8 @@ class Declaration:
 
     def _is_in(self, subset: str, languages: Sequence[str]) -> bool:
         """Whether a subset contains no language but these, written with or without their
-        scripts."""
+        scripts.
+        """
         codes = self.languages[subset]
         return all(code in languages or code.partition("-")[0] in languages for code in codes)
 
@@ -362,7 +363,8 @@ def write_declarations(path: Path) -> None:
 
 def content_of(target: str) -> Key:
     """Key of the data of a task: of its files if they are in a local folder, and of its
-    metadata."""
+    metadata.
+    """
     dataset = make(target).metadata.dataset
     folder = Path(str(dataset["path"]))
     digests = []

@@ -204,7 +204,8 @@ def exposed(
 
 def loader(recipe: Recipe, corpus: Path, world: World) -> ProbeTables:
     """Samples per second that the slowest rank reads, by number of loaders, and that it
-    computes."""
+    computes.
+    """
     steps = RankSteps(recipe, data.read(recipe, corpus), world)
     size = effective(recipe) // world.size
     computing = max(world.gather(size / _typical_step(recipe, corpus, world)))

@@ -170,7 +170,8 @@ def memory(recipe: Recipe) -> float:
 
 def disk(recipe: Recipe) -> float:
     """Bytes of all checkpoints and of two resume states: one exists while the next one is
-    written."""
+    written.
+    """
     return parameters(recipe) * (4.0 * len(revisions(recipe)) + 2 * _SAVED)
 
 

@@ -19,7 +19,8 @@ LONGEST_PAUSE = 600.0  # seconds between submissions while jobs keep failing
 @dataclass(frozen=True)
 class Job:
     """A job as it is remembered from one snapshot to the next; all times in seconds of one
-    clock."""
+    clock.
+    """
 
     id: str
     name: str  # of its worker; with several processes those are called ``NAME-0``, ``NAME-1``, ...

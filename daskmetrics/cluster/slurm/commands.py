@@ -195,7 +195,8 @@ def draining() -> frozenset[str]:
 
 def rehearse(script: str) -> Rehearsal:
     """Ask Slurm whether and when it would start a job; an error that is not transient is a
-    refusal."""
+    refusal.
+    """
     try:
         return parse_rehearsal(_run("sbatch", "--test-only", script=script).stderr)
     except SlurmError as error:

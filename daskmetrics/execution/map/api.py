@@ -1,5 +1,6 @@
 """`map`, which applies any function to any items durably, and its variant in the current
-process."""
+process.
+"""
 
 from __future__ import annotations
 

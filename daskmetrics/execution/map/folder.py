@@ -79,7 +79,8 @@ def begin(source: MapSource, journal: Journal) -> None:
 
 def retry_failed(spec: MapSpec, journal: Journal) -> int:
     """Reset the items that failed, so that they run again with all their retries; returns how
-    many."""
+    many.
+    """
     tracker = ItemTracker(spec.items, spec.options.retries, journal.entries)
     failed = [result.key for result in tracker.failed()]
     if failed:

@@ -467,7 +467,8 @@ def _room(facts: Facts, folders: tuple[FolderFacts, ...]) -> Iterator[Finding]:
 @check("shared-folders", attrgetter("slurm"))
 def _shared(facts: Facts, slurm: SlurmFacts) -> Iterator[Finding]:
     """The folders of run, logs and cache and the Python environment are on a network file
-    system."""
+    system.
+    """
     names = [
         f"{folder.what} {folder.path} ({folder.kind})"
         for folder in (*facts.folders, facts.environment)
