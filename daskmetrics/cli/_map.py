@@ -47,11 +47,6 @@ SHOWN_FAILURES = 10
 @click.argument("function")
 @number_option("--iterations", "The items are 0, 1, ..., N-1.")
 @path_option("--items", "Read the items from a file: .jsonl, .csv, .parquet, .txt.")
-@text_option(
-    "--types",
-    "TYPES",
-    "Columns of a CSV file that are numbers: rate=float,steps=int.",
-)
 @number_option("--workers", "Number of workers.  [default: 2, or the profile's]")
 @number_option("--batch-size", "Items per Dask task.", default=10)
 @number_option("--max-retries", "How often a failed item is tried again.", least=0, default=3)
@@ -65,10 +60,10 @@ SHOWN_FAILURES = 10
 )
 @text_option("--version", None, "Version of FUNCTION, instead of a hash of its source.")
 @flag_option("--no-resume", "Refuse to continue a run in the folder.")
-@text_option(
+@number_option(
     "--resume-from",
-    "N|TIME",
-    "Continue from an older state: N items, or a time; later results are set aside.",
+    "Continue from the state of N finished items; later results are set aside.",
+    least=0,
 )
 @number_option("--checkpoint-interval", "Wait for the disk once for N items.", default=1)
 @flag_option("--retry-failed", "Run items that failed again.")
@@ -122,14 +117,7 @@ def _spec(given: SimpleNamespace) -> MapSpec:
     function = load(given.function)
     values: Sequence[Any] = range(given.iterations or 0)
     if given.items:
-        try:
-            types = dict(pair.split("=") for pair in (given.types or "").split(",") if pair)
-        except ValueError:
-            raise ConfigError(
-                f"'--types {given.types}' is not columns and their types. Write for instance "
-                "rate=float,steps=int."
-            ) from None
-        values = read_items(given.items, types)
+        values = read_items(given.items)
     return make_spec(
         function,
         values,
@@ -181,7 +169,7 @@ def _run(
         raise ConfigError(
             f"'{folder.path}' already holds a run: choose another --folder, or omit --no-resume."
         )
-    if given.resume_from:
+    if given.resume_from is not None:
         entries = tuple(read(folder.must_exist().journal))
         keep = earlier_state(spec, entries, given.resume_from)
         aside = set_aside(folder.journal, folder.lock, keep)
@@ -276,7 +264,7 @@ def _preview(
     journal = folder.journal
     size = spec.options.batch_size
     entries = tuple(read(journal))
-    if given.resume_from:
+    if given.resume_from is not None:
         entries = entries[: earlier_state(spec, entries, given.resume_from)]
     tracker = ItemTracker(spec.items, spec.options.retries, entries)
     total = len(spec.items)
@@ -288,7 +276,7 @@ def _preview(
     if profile.kind == "slurm":
         reserved.append(f"{min(1, profile.gpus_per_job)} GPU of its job")
     function = f"{spec.function.name}, version {spec.function.version[:12]}"
-    if spec.function.seeded:
+    if "seed" in spec.function.accepted:
         function += ", seeded per item"
     workers = f"{profile.workers} ({profile.kind})"
     if given.serial:

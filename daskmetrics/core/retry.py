@@ -76,7 +76,11 @@ class RetryPolicy:
         }[fault]
         if faults >= budget:
             return GiveUp(status)
-        return Retry(min(self.longest_delay, self.delay * 2 ** min(faults - 1, 16)))
+        return Retry(self.pause(faults))
+
+    def pause(self, faults: int) -> float:
+        """Seconds before the next attempt."""
+        return min(self.longest_delay, self.delay * 2 ** min(faults - 1, 16))
 
 
 def faults_so_far(entries: Iterable[Event]) -> dict[Key, tuple[Counter[Fault], int]]:

@@ -22,7 +22,7 @@ def step(item, *, seed):
     return {"loss": random.Random(seed).random(), "twice": 2 * item}
 
 def of_row(row):
-    return row["rate"] * 2
+    return float(row["rate"]) * 2
 """
 
 
@@ -92,32 +92,14 @@ def test_a_map_continues_from_an_older_state_and_keeps_what_came_later(place):
     )
     assert (place / "runs/step/journal-1.jsonl").read_bytes() == first
     assert pd.read_csv(place / "r.csv")["loss"].tolist() == before["loss"].tolist()
-    timed = call(place, *arguments, "--resume-from", "2020-01-01")
-    assert timed.exit_code == 0 and "recorded already" not in timed.stderr
-    for state, message in (
-        ("2999-01-01", "Nothing was recorded after"),
-        ("soon", "neither a number of items"),
-    ):
-        refused = call(place, *arguments, "--resume-from", state)
-        assert refused.exit_code == 2 and message in refused.stderr, refused.stderr
+    refused = call(place, *arguments, "--resume-from", "12")
+    assert refused.exit_code == 2 and "No more than 12 items" in refused.stderr, refused.stderr
 
 
 def test_items_are_read_from_a_file(place):
     (place / "rates.csv").write_text("rate\n1\n0.5\n")
     done = call(
         place, "bench.py:of_row", "--items", "rates.csv", "--serial", "--output", "results.csv"
-    )
-    assert done.exit_code == 0, done.stderr
-    typed = ("--types", "rate=float", "--folder", "typed")
-    done = call(
-        place,
-        "bench.py:of_row",
-        "--items",
-        "rates.csv",
-        "--serial",
-        "--output",
-        "results.csv",
-        *typed,
     )
     assert done.exit_code == 0, done.stderr
     assert pd.read_csv(place / "results.csv")["value"].tolist() == [2.0, 1.0]

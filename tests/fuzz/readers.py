@@ -341,7 +341,6 @@ def read_script(folder: Path) -> object:
 
 def readers(scratch: Path) -> dict[str, Reader]:
     """All readers by name; ``scratch`` is an empty folder."""
-    items = {"rate": "float"}
     runs = {"journal.jsonl": JOURNAL}
     layered = {f"{EXPERIMENT}/STS12.json": as_json(RESULT)}
     layered |= {f"{EXPERIMENT}/model_meta.json": as_json({"experiment_kwargs": {"layer": 3}})}
@@ -361,7 +360,7 @@ def readers(scratch: Path) -> dict[str, Reader]:
     return {
         "configuration": Reader(read_config, {"x.yaml": yaml.safe_dump(CONFIG).encode()}),
         "items (CSV)": Reader(
-            lambda folder: read_items(folder / "x.csv", items), {"x.csv": as_csv(TEXTS)}
+            lambda folder: read_items(folder / "x.csv"), {"x.csv": as_csv(TEXTS)}
         ),
         "items (JSON Lines)": Reader(
             lambda folder: read_items(folder / "x.jsonl"), {"x.jsonl": as_json_lines(TEXTS)}

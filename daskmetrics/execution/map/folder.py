@@ -16,8 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,42 +87,19 @@ def retry_failed(spec: MapSpec, journal: Journal) -> int:
     return len(failed)
 
 
-def earlier_state(spec: MapSpec, entries: Sequence[Event], state: str) -> int:
-    """How many entries of a journal make up an older state of a map.
-
-    Parameters
-    ----------
-    spec : MapSpec
-    entries : sequence of Event
-    state : str
-        The state with at most so many finished items, or the one at a time, such as
-        ``2026-05-01T16:30``.
-
-    Raises
-    ------
-    ConfigError
-        If it is neither, or nothing was recorded later.
+def earlier_state(spec: MapSpec, entries: Sequence[Event], finished: int) -> int:
+    """How many entries of a journal make up the latest state of a map with at most so many finished
+    items; raises ConfigError if nothing was recorded later.
     """
-    times = {i: entry.at for i, entry in enumerate(entries) if isinstance(entry, Record)}
-    recorded = list(times)
-    if state.isdigit():
+    recorded = [i for i, entry in enumerate(entries) if isinstance(entry, Record)]
 
-        def finished(last: int) -> int:
-            kept = entries[: last + 1]
-            return len(ItemTracker(spec.items, spec.options.retries, kept).results())
+    def finished_at(last: int) -> int:
+        kept = entries[: last + 1]
+        return len(ItemTracker(spec.items, spec.options.retries, kept).results())
 
-        later = recorded[bisect_right(recorded, int(state), key=finished) :]
-    else:
-        try:
-            until = datetime.fromisoformat(state).timestamp()
-        except ValueError:
-            raise ConfigError(
-                f"'--resume-from {state}' is neither a number of items (100) nor a time"
-                " (2026-05-01T16:30)."
-            ) from None
-        later = [i for i in recorded if times[i] > until]
+    later = recorded[bisect_right(recorded, finished, key=finished_at) :]
     if not later:
-        raise ConfigError(f"Nothing was recorded after '{state}': leave out --resume-from.")
+        raise ConfigError(f"No more than {finished} items are finished: leave out --resume-from.")
     return later[0]
 
 
@@ -145,13 +121,8 @@ def set_aside(path: Path, lock: Path, keep: int) -> Path:
 
 
 def is_map(folder: str | Path) -> bool:
-    """Whether a folder is that of a map, also if the file of its items is gone."""
-    run = RunFolder(Path(folder))
-    if run.items.is_file():
-        return True
-    with suppress(OSError), run.journal.open("rb") as file:
-        return any(b' {"type":"map",' in line for line in islice(file, 2))
-    return False
+    """Whether a folder is that of a map."""
+    return RunFolder(Path(folder)).items.is_file()
 
 
 def read_map(folder: str | Path) -> tuple[MapStarted, Sequence[Event], ItemTracker]:
@@ -417,15 +388,10 @@ def _read_table(path: Path) -> pd.DataFrame:
 def _table_differences(table: pd.DataFrame, expected: pd.DataFrame) -> Iterator[ResultDifference]:
     for index in table.index[table.index.duplicated()]:
         yield ResultDifference(str(index), "row", "twice", "once")
-    tables = table[~table.index.duplicated()].astype(object), expected.astype(object)
-    rows = table.index.union(expected.index).unique()
-    columns = table.columns.union(expected.columns)
+    rows = table[~table.index.duplicated()].astype(object)
     # what only one of them has is absent in the other
-    before, after = (
-        frame.reindex(rows, fill_value=ABSENT).reindex(columns=columns, fill_value=ABSENT)
-        for frame in tables
-    )
+    before, after = rows.align(expected.astype(object), fill_value=ABSENT)
     differs = (before != after) & ~(before.isna() & after.isna())
     for row, column in zip(*differs.to_numpy().nonzero(), strict=True):
-        values = before.iat[row, column], after.iat[row, column]
-        yield ResultDifference(str(rows[row]), columns[column], *values)
+        names = str(before.index[row]), before.columns[column]
+        yield ResultDifference(*names, before.iat[row, column], after.iat[row, column])

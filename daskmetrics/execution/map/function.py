@@ -18,10 +18,11 @@ import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CellType, CodeType, MappingProxyType, ModuleType
+from types import CellType, CodeType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -30,7 +31,7 @@ from daskmetrics.core.errors import ConfigError, DataError, unknown
 from daskmetrics.core.names import Key, content_key, seed_of
 from daskmetrics.core.results import ItemOutcome, Mapped
 from daskmetrics.core.retry import Fault
-from daskmetrics.core.rows import READERS, format_of, read_json_lines, read_lines, read_rows
+from daskmetrics.core.rows import format_of, read_json_lines, read_lines, read_rows
 from daskmetrics.execution._units import pickled
 from daskmetrics.execution._worker import blame, describe, trace_of
 
@@ -39,7 +40,6 @@ LARGEST_VALUE = 2**20  # characters of JSON that one call may return
 STATUSES = {Fault.UNDEFINED: "nan", Fault.MEMORY: "oom"}  #: of a failed item; others: error
 
 _LONGEST_NAME = 60
-TYPES: Mapping[str, type[int] | type[float]] = {"int": int, "float": float}  #: of a column of texts
 
 
 @dataclass(frozen=True)
@@ -118,67 +118,24 @@ def _short_text(value: Any) -> str:
     return text[: _LONGEST_NAME - 3] + "..."
 
 
-def read_items(path: Path, types: Mapping[str, str] = MappingProxyType({})) -> list[Any]:
-    """The items of a file: JSON values of ``.jsonl``, rows of a table as dicts, lines of ``.txt``.
-
-    Parameters
-    ----------
-    path : Path
-        Lines that are empty are skipped.
-    types : mapping of str to str
-        Columns of a CSV or TSV file whose values are numbers: ``int`` or ``float``. The others are
-        texts.
+def read_items(path: Path) -> Sequence[Any]:
+    """The items of a file: JSON values of ``.jsonl``, rows of a table as dicts, lines of ``.txt``;
+    empty lines are skipped.
 
     Raises
     ------
     ConfigError
-        If the file does not exist, its suffix is not supported, or a line or a value cannot be
-        read.
+        If the file does not exist, its suffix is not supported, or a line cannot be read.
     """
     suffix = format_of(path)
-    if suffix != ".txt" and suffix not in READERS:
-        raise ConfigError(
-            f"Cannot read items from '{path}': the suffix must be one of {', '.join(READERS)},"
-            " .txt."
-        )
-    if not path.is_file():
-        raise ConfigError(f"File '{path}' does not exist.")
-    if types and suffix not in (".csv", ".tsv"):
-        raise ConfigError(
-            f"'{path}' has no columns of texts: --types is for CSV and TSV files. Remove it."
-        )
-    values: list[Any]
     if suffix == ".txt":
-        values = read_lines(path)
+        values: Sequence[Any] = read_lines(path)
     elif suffix in (".jsonl", ".ndjson"):
         values = [value for _, value in read_json_lines(path)]
     else:
-        values = [_typed(path, line, row, types) for line, row in read_rows(path)]
+        values = [dict(row) for _, row in read_rows(path)]
     if not values:
         raise ConfigError(f"'{path}' contains no items.")
-    return values
-
-
-def _typed(
-    path: Path, line: str, row: Mapping[str, Any], types: Mapping[str, str]
-) -> dict[str, Any]:
-    """The values of a row, with numbers in the columns that have a type."""
-    values = dict(row)
-    for name, kind in types.items():
-        if name not in row:
-            raise unknown("column", name, row)
-        if kind not in TYPES:
-            raise unknown("type", kind, TYPES)
-        text = row[name]
-        try:
-            values[name] = TYPES[kind](text)
-        except ValueError:
-            values[name] = math.nan
-        if "_" in text or not math.isfinite(values[name]):
-            raise ConfigError(
-                f"'{path}', {line}, column '{name}': got '{text}', not a finite number of type"
-                f" {kind}."
-            )
     return values
 
 
@@ -190,20 +147,15 @@ class PreparedFunction:
 
     name: str
     version: str  # a hash of the source, or the version given by the user
-    seeded: bool  # accepts the keyword `seed`
-    sized: bool  # accepts the keyword `batch_size`
+    accepted: frozenset[str]  # keywords beside the item; `seed` and `batch_size` have a meaning
     # pickled, by value where workers could not import the function
     payload: bytes = field(repr=False)
     stated: bool = False  # the user gave the version
 
     def keywords(self, seed: int, batch_size: int) -> dict[str, int]:
         """The keyword arguments of one call, as far as the function accepts them."""
-        keywords = {}
-        if self.seeded:
-            keywords["seed"] = seed
-        if self.sized:
-            keywords["batch_size"] = batch_size
-        return keywords
+        keywords = {"seed": seed, "batch_size": batch_size}
+        return {name: keywords[name] for name in keywords if name in self.accepted}
 
 
 def prepare(function: Callable[..., Any], version: str | None = None) -> PreparedFunction:
@@ -214,8 +166,8 @@ def prepare(function: Callable[..., Any], version: str | None = None) -> Prepare
     --------
     >>> def step(item, *, seed): ...
     >>> prepared = prepare(step)
-    >>> prepared.name.split(":")[1], prepared.seeded, prepared.sized
-    ('step', True, False)
+    >>> prepared.name.split(":")[1], prepared.keywords(seed=7, batch_size=10)
+    ('step', {'seed': 7})
     """
     if not callable(function):
         raise ConfigError(f"map needs a function to call with each item, but got {function!r}.")
@@ -231,26 +183,19 @@ def prepare(function: Callable[..., Any], version: str | None = None) -> Prepare
         raise ConfigError(
             f"{name} carries {len(payload) / 2**20:.0f} MiB to every batch: read a file instead."
         )
-    keywords = _keywords(function)
+    parameters: list[inspect.Parameter] = []
+    with suppress(TypeError, ValueError):  # some built-in functions have no signature
+        parameters += inspect.signature(function).parameters.values()
+    # the first positional one receives the item
+    accepted = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    accepted += [p.name for p in parameters[1:] if p.kind is p.POSITIONAL_OR_KEYWORD]
     return PreparedFunction(
         name,
         version or version_of(function),
-        "seed" in keywords,
-        "batch_size" in keywords,
+        frozenset(accepted),
         payload,
-        version is not None,
+        stated=version is not None,
     )
-
-
-def _keywords(function: Callable[..., Any]) -> set[str]:
-    """The names of the parameters that can be given as keywords beside the item."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some built-in functions have no signature
-        return set()
-    by_name = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return by_name | {p.name for p in positional[1:] if p.kind is p.POSITIONAL_OR_KEYWORD}
 
 
 def name_of(function: Any) -> str:
@@ -411,10 +356,7 @@ def run_call(
         result, permanent = None, fault is Fault.PERMANENT
         status, reason, trace = STATUSES.get(fault, "error"), describe(error), trace_of(error)
     if status == "oom":
-        gc.collect()  # what the failed call held
-        torch = sys.modules.get("torch")  # only if the user's function uses it
-        if torch is not None and torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
+        gc.collect()  # what the failed call held; torch frees what it keeps of a device by itself
     seconds = round(time.perf_counter() - started, 6)
     return ItemOutcome(key, status, result, reason, trace, permanent, seconds)
 

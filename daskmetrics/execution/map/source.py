@@ -134,8 +134,8 @@ class ItemTracker:
     >>> tracker = ItemTracker([one, two], retries=0)
     >>> died = Record("u", "a, b", "batch", "quarantined", reason="the worker died")
     >>> states, suspects = tracker.update(died, [one.key, two.key])
-    >>> [[item.name for item in batch] for batch in suspects]
-    [['a'], ['b']]
+    >>> [(item.name, tracker.states[item.key].batch_limit) for item in suspects]
+    [('a', 1), ('b', 1)]
     >>> [state], suspects = tracker.update(died, [two.key])
     >>> state.result.status
     'quarantined'
@@ -162,18 +162,18 @@ class ItemTracker:
 
     def update(
         self, record: Record, keys: Sequence[Key]
-    ) -> tuple[Sequence[ItemState], Sequence[Batch]]:
+    ) -> tuple[Sequence[ItemState], Sequence[Item]]:
         """Enter the record of a batch of these items.
 
         Returns
         -------
         sequence of ItemState
             The items that were decided: with a result, or to be tried again.
-        sequence of tuple of Item
-            Smaller batches of suspected items.
+        sequence of Item
+            Suspected items, which may run in batches of half the size.
         """
         if record.value is None and len(keys) > 1:
-            return [], self._split(list(filter(self._is_unfinished, keys)), len(keys))
+            return [], self._suspect(filter(self._is_unfinished, keys), len(keys))
         reported = [ItemOutcome(key, record.status, reason=record.reason) for key in keys]
         if isinstance(record.value, Mapped):
             reported = list(record.value.items)
@@ -186,17 +186,16 @@ class ItemTracker:
                 crowded.append(outcome.key)
             else:
                 states.append(self._decide(outcome, record.worker))
-        return states, self._split(crowded, len(keys))
+        return states, self._suspect(crowded, len(keys))
 
     def _is_unfinished(self, key: Key) -> bool:
         return key in self.states and self.states[key].result is None
 
-    def _split(self, keys: Sequence[Key], size: int) -> Sequence[Batch]:
-        half = (size + 1) // 2
-        for key in keys:
-            self.states[key].batch_limit = half
-        items = [self.states[key].item for key in keys]
-        return [tuple(items[i : i + half]) for i in range(0, len(items), half)]
+    def _suspect(self, keys: Iterable[Key], size: int) -> Sequence[Item]:
+        states = [self.states[key] for key in keys]
+        for state in states:
+            state.batch_limit = (size + 1) // 2
+        return [state.item for state in states]
 
     def _decide(self, outcome: ItemOutcome, worker: str | None) -> ItemState:
         state, status = self.states[outcome.key], outcome.status
@@ -263,40 +262,29 @@ class MapSource:
         self.spec, self.options, self.clock = spec, spec.options, clock
         self.tracker = ItemTracker(spec.items, spec.options.retries, entries)
         self.on_result: Callable[[ItemResult], None] = lambda result: None
-        self._fresh: deque[Item] = deque()
-        self._suspects: deque[Batch] = deque()
+        self._waiting = deque(self.tracker.unfinished())
         self._running: dict[Key, Batch] = {}
         self._due: dict[Key, float] = {}
         self._longest: float | None = None
         self._stopped = False
-        for item in self.tracker.unfinished():
-            self._queue(item)
-
-    def _queue(self, item: Item) -> None:
-        limit = self._limit(item)
-        if limit == self.options.batch_size:
-            self._fresh.append(item)
-            return
-        batch = self._suspects[-1] if self._suspects else ()
-        if 0 < len(batch) < limit == self._limit(batch[0]):
-            self._suspects[-1] += (item,)
-        else:
-            self._suspects.append((item,))
-
-    def _limit(self, item: Item) -> int:
-        largest = self.options.batch_size
-        return min(self.tracker.states[item.key].batch_limit or largest, largest)
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
         units: list[WorkUnit] = []
-        while not self._stopped and len(units) < n and (self._suspects or self._fresh):
-            if self._suspects:
-                batch = self._suspects.popleft()
-            else:
-                size = min(self.options.batch_size, len(self._fresh))
-                batch = tuple(self._fresh.popleft() for _ in range(size))
-            units.append(self._unit(batch))
+        while not self._stopped and len(units) < n and self._waiting:
+            units.append(self._unit(self._next_batch()))
         return units
+
+    def _next_batch(self) -> Batch:
+        """The first items that wait, at most as many as each of them may run with."""
+        batch: list[Item] = []
+        largest = self.options.batch_size
+        while self._waiting:
+            limit = self.tracker.states[self._waiting[0].key].batch_limit
+            largest = min(largest, limit or largest)
+            if len(batch) >= largest:
+                break
+            batch.append(self._waiting.popleft())
+        return tuple(batch)
 
     def _unit(self, batch: Batch) -> WorkUnit:
         size, function = len(batch), self.spec.function
@@ -331,16 +319,15 @@ class MapSource:
     def tell(self, record: Record) -> None:
         batch = self._running.pop(record.key)
         states, suspects = self.tracker.update(record, [item.key for item in batch])
-        self._suspects.extend(suspects)
+        self._waiting.extendleft(reversed(suspects))  # before the others: what kills is found early
         for state in states:
             if result := state.result:
                 if result.seconds is not None:
                     self._longest = max(self._longest or 0.0, result.seconds)
                 self.on_result(result)
             else:
-                pause = min(RETRY.longest_delay, RETRY.delay * 2 ** (state.attempts - 1))
-                self._due[state.item.key] = self.clock() + pause
-                self._queue(state.item)
+                self._due[state.item.key] = self.clock() + RETRY.pause(state.attempts)
+                self._waiting.append(state.item)
 
     def stop(self) -> None:
         """Ask for no more batches: running ones finish and are recorded."""

@@ -67,10 +67,10 @@ def test_keywords_are_detected():
 
     def whole(seed): ...
 
-    assert (prepare(step).seeded, prepare(step).sized) == (True, True)
-    assert not prepare(whole).seeded  # its only argument is the item
-    assert prepare(Model(1).method).seeded
-    assert not prepare(len).seeded
+    assert prepare(step).accepted == {"batch_size", "seed"}
+    assert not prepare(whole).accepted  # its only argument is the item
+    assert "seed" in prepare(Model(1).method).accepted
+    assert not prepare(len).accepted
 
 
 def test_a_function_that_cannot_be_sent_is_refused():
