@@ -14,7 +14,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
@@ -22,13 +21,15 @@ import dask
 import numpy as np
 
 from daskmetrics.core.events import (
+    Axis,
     HistorySent,
     LiveMessage,
     PosteriorUpdated,
     Record,
     RunStarted,
     SearchStarted,
-    StorePlanned,
+    StorePlan,
+    Template,
     UnitAsked,
     to_json,
 )
@@ -81,16 +82,13 @@ class History:
 
     def opening(self, budget: float = 0.2) -> list[LiveMessage]:
         """What is sent before the first record."""
-        suites = [asdict(suite) for suite in self.suites]
-        axes = {
-            "metrics": {"names": list(METRICS), "units": list(METRICS.values())},
-            "tasks": {"names": list(self.tasks), "units": ["accuracy"] * len(self.tasks)},
-        }
+        names, tasks = tuple(METRICS), tuple(self.tasks)
+        metrics = Axis(names, tuple(METRICS.values()), names)
+        scores = Axis(tasks, ("accuracy",) * len(tasks), tasks)
+        template = Template(tuple(self.suites), metrics, scores, "made-up", {})
         checkpoints = sum(len(suite.revisions) for suite in self.suites)
         return [
-            StorePlanned(
-                {"suites": suites, **axes}, version=0, seed=0, measure={}, encode={}, files={}
-            ),
+            StorePlan(template, version=0, seed=0, measure={}, encode={}),
             RunStarted(
                 key="made-up",
                 at=0.0,

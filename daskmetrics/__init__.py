@@ -61,8 +61,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from daskmetrics.core import on_first_use
 from daskmetrics.core.errors import ConfigError, DaskmetricsError
-from daskmetrics.core.lazy import on_first_use
 
 if TYPE_CHECKING:
     from daskmetrics.bandit import Policy

@@ -37,7 +37,6 @@ PUBLIC = (
     "daskmetrics.training",
     "daskmetrics.planning",
     "daskmetrics.core.names",
-    "daskmetrics.core.status",
     "daskmetrics.core.errors",
 )
 

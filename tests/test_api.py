@@ -28,7 +28,6 @@ DOCUMENTED = (
     "daskmetrics.config",
     "daskmetrics.core.errors",
     "daskmetrics.core.names",
-    "daskmetrics.core.status",
     "daskmetrics.execution",
     "daskmetrics.execution.map",
     "daskmetrics.metrics",

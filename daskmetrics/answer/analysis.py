@@ -18,15 +18,14 @@ from daskmetrics.answer.recorded import RecordedRun, cell_of
 from daskmetrics.core.events import (
     AttemptFailed,
     Record,
-    StorePlanned,
+    StorePlan,
     latest,
     measured,
     with_results,
 )
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
 from daskmetrics.core.outcomes import mean_score
-from daskmetrics.core.results import Measured, Scored, Trained
-from daskmetrics.core.status import NO_REASON, cause
+from daskmetrics.core.results import NO_REASON, Measured, Scored, Trained, cause
 from daskmetrics.metrics.registry import CATALOGUE
 
 if TYPE_CHECKING:
@@ -197,9 +196,8 @@ def suites(run: RecordedRun) -> tuple[Suite, ...]:
     model.
     """
     readouts = {}
-    if plan := latest(run.entries, StorePlanned):
-        for suite in plan.template["suites"]:
-            readouts[suite["model"]] = tuple(suite.get("readouts", ("",)))
+    if plan := latest(run.entries, StorePlan):
+        readouts = {suite.model: suite.readouts for suite in plan.template.suites}
     by_model: dict[str, dict[str, Record]] = {}
     for record in run.records:
         if record.kind == "measure":
@@ -266,9 +264,9 @@ def survived(run: RecordedRun) -> Counter[str]:
 def units(run: RecordedRun, metric: str) -> str:
     """Units of a metric in the run's store or, if it has no such metric, in the catalogue."""
     by_name = {name: entry.units for name, entry in CATALOGUE.items()}
-    if plan := latest(run.entries, StorePlanned):
-        axis = plan.template["metrics"]
-        by_name |= zip(axis["names"], axis["units"], strict=True)
+    if plan := latest(run.entries, StorePlan):
+        axis = plan.template.metrics
+        by_name |= zip(axis.names, axis.units, strict=True)
     return by_name.get(metric, "")
 
 

@@ -19,7 +19,7 @@ from daskmetrics.core.events import (
     Record,
     RunStarted,
     SearchEnded,
-    StorePlanned,
+    StorePlan,
     UnitAsked,
     is_finished,
     latest,
@@ -32,7 +32,7 @@ from daskmetrics.core.names import Arm, Cell, Checkpoint, step_of, training_orde
 from daskmetrics.core.outcomes import Difference, difference, means_of
 from daskmetrics.core.results import Scored
 from daskmetrics.execution.journal import holder, read
-from daskmetrics.store import StorePlan
+from daskmetrics.store import key_of
 
 if TYPE_CHECKING:
     import xarray
@@ -92,8 +92,8 @@ class RecordedRun:
         for entry in standing(self.entries):
             if isinstance(entry, RunStarted):
                 is_current = entry.key == self.start.key
-            elif isinstance(entry, StorePlanned):
-                plan = StorePlan.of(entry)
+            elif isinstance(entry, StorePlan):
+                plan = entry
             elif isinstance(entry, Record):
                 unit = entry.kind, entry.name
                 if is_current or unit not in found or not found[unit][0]:
@@ -127,8 +127,8 @@ class RecordedRun:
             return True
         if before is None or plan is None:
             return False
-        key = plan.key_of(cell)
-        return key is not None and before.key_of(cell) == key
+        key = key_of(plan, cell)
+        return key is not None and key_of(before, cell) == key
 
     @property
     def models(self) -> tuple[str, ...]:

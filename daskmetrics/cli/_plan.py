@@ -167,12 +167,17 @@ def _report_progress(text: str) -> None:
 
 def _show_tables(tables: Mapping[str, Table], output: Path | None) -> None:
     """Print tables, and write each into a folder, if one is given, as ``NAME.csv``."""
+    import pandas as pd
+
+    from daskmetrics.core.table import spreadsheet_frame
+
     for name, table in tables.items():
         say()
         table.show()
         if output:
             output.mkdir(parents=True, exist_ok=True)
-            (output / f"{name}.csv").write_text(table.as_csv(), encoding="utf-8")
+            frame = spreadsheet_frame(pd.DataFrame(table.rows, columns=table.header))
+            frame.to_csv(output / f"{name}.csv", index=False)
             say(output / f"{name}.csv")
 
 

@@ -39,7 +39,7 @@ from daskmetrics.cli._common import (
 from daskmetrics.core.errors import ConfigError, unknown
 from daskmetrics.core.events import to_json
 from daskmetrics.core.files import RUNS, RunFolder
-from daskmetrics.core.status import Status
+from daskmetrics.core.results import Status
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import listed, size_text
 

@@ -1,15 +1,13 @@
 """What every other package may use: names, errors, files, times. Needs only the standard library
 and numpy.
 
-===============
-===================================================================================== `names`
- suites, checkpoints, arms and cells, as frozen values with content keys `errors`        the exceptions of this package
-`status`        the status of a stored value
+=============== =============================================================================
+`names`         suites, checkpoints, arms and cells, as frozen values with content keys
+`errors`        the exceptions of this package
 `files`         the files of a run, and writing a file completely or not at all
 `corpus`        the prompts that are measured
 `rows`          the rows of a user's table, and the lines of a text file
 `readouts`      how an arm's vector is read: pooling, layers together, dimensions
-`lazy`          names that a package imports on first use
 `fitted`        readouts applied to pooled vectors
 `text`          durations, counts, lists and steps as text, and durations read from text
 `serialization` results as one JSON document
@@ -19,13 +17,34 @@ and numpy.
 `main_module`   child processes that do not import the caller's main module
 `telemetry`     what workers use over time: CPU, memory, network, disk, GPU
 `outcomes`      what a score says of every item, and the paired difference of two scores
-`results`       what each kind of work unit gives, as frozen values
+`results`       what each kind of work unit gives, as frozen values, and the status of a value
 `retry`         what follows a failed attempt, as a value
 `events`        the entries of a journal, the messages to the live pages and their topics
-===============
-=====================================================================================
+=============== =============================================================================
 
 Modules with a leading underscore are internal.
 """
 
-__all__: list[str] = []
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pkgutil import resolve_name
+from typing import Any
+
+__all__ = ["on_first_use"]
+
+
+def on_first_use(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a package (PEP 562) for names that stand elsewhere, as
+    ``module:name``.
+
+    >>> on_first_use("daskmetrics.core", {"duration": "daskmetrics.core.text:duration"})("duration")(90)
+    '1.5 min'
+    """
+
+    def getattr_of(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return resolve_name(places[name])
+
+    return getattr_of

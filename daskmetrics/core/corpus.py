@@ -40,7 +40,9 @@ _HELD_OUT_IN = 3  # one document in three is held out
 
 @dataclass(frozen=True)
 class Document:
-    """One section of Python's manual, or the docstrings of one class or function."""
+    """One section of Python's manual, or the docstrings of one class or function; or a run of words
+    from these.
+    """
 
     name: str  # its place, such as ``logging.handlers.SocketHandler`` or ``topics.while``
     text: str  # its paragraphs, one per line, with single spaces
@@ -60,14 +62,6 @@ class Document:
         together.
         """
         return hashlib.sha256(self.text.encode()).digest()[0] % _HELD_OUT_IN == 0
-
-
-@dataclass(frozen=True)
-class Passage:
-    """A run of words from one document."""
-
-    package: str
-    text: str
 
 
 @cache
@@ -121,7 +115,7 @@ def held_out() -> tuple[Document, ...]:
     return tuple(kept)
 
 
-def passages(documents: Iterable[Document], words: int) -> tuple[Passage, ...]:
+def passages(documents: Iterable[Document], words: int) -> tuple[Document, ...]:
     """Consecutive, disjoint runs of exactly `words` words; the rest of a document is dropped.
 
     >>> [passage.text for passage in passages([Document("os.walk", "Walk the tree,\\nyield its folders.")], 2)]
@@ -132,7 +126,7 @@ def passages(documents: Iterable[Document], words: int) -> tuple[Passage, ...]:
         all_words = document.text.split()
         for start in range(0, len(all_words) - words + 1, words):
             text = " ".join(all_words[start : start + words])
-            result.append(Passage(document.package, text))
+            result.append(Document(document.name, text))
     return tuple(result)
 
 

@@ -8,11 +8,11 @@ other code tells the kinds apart by their classes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.names import Arm, Key
+from daskmetrics.core.names import Arm, Key, Suite, content_key, without_default
 from daskmetrics.core.results import Measured, Scored, result_as_json, result_of
 from daskmetrics.core.serialization import build
 
@@ -43,15 +43,74 @@ class RunStarted:
 
 
 @dataclass(frozen=True)
-class StorePlanned:
-    """What the store is to hold, and the keys of the units that fill it (`store.StorePlan`)."""
+class Axis:
+    """The names along one dimension, with the unit and description of each."""
 
-    template: Plain
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    descriptions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Template:
+    """The shape and meaning of a store.
+
+    Attributes
+    ----------
+    suites : tuple of Suite
+    metrics, tasks : Axis
+    meaning : str
+        Key of everything that decides the numbers: weights, prompts, protocol, tasks, seed.
+    attributes : mapping
+        Protocol, versions and the like; kept at the root of the store.
+    """
+
+    suites: tuple[Suite, ...]
+    metrics: Axis
+    tasks: Axis
+    meaning: Key
+    attributes: Mapping[str, Any]
+
+    @property
+    def key(self) -> Key:
+        """Names shape and meaning of the store: numbers of different keys must not be in one
+        store.
+        """
+        # a suite of default readouts has the key that it had before there were others
+        suites = [[*asdict(s, dict_factory=without_default).values()] for s in self.suites]
+        return content_key("store", 1, suites, self.metrics.names, self.tasks.names, self.meaning)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {**asdict(self, dict_factory=without_default), "attributes": dict(self.attributes)}
+
+
+@dataclass(frozen=True)
+class StorePlan:
+    """What the store is to hold, and the keys of the units that fill it: enough to build it from
+    the journal alone.
+
+    Attributes
+    ----------
+    template : Template
+    version : int
+        Of the computation.
+    seed : int
+        The run's.
+    measure : mapping of str to Key
+        Of each checkpoint.
+    encode : mapping of str to tuple of Key
+        Of each checkpoint, one for each task.
+    files : mapping of str to str
+        Digests of the metadata and coordinate files (`daskmetrics.store.files_of`).
+    """
+
+    template: Template
     version: int
     seed: int
     measure: Mapping[str, Key]
-    encode: Mapping[str, Sequence[Key]]
-    files: Mapping[str, str]
+    encode: Mapping[str, tuple[Key, ...]]
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -229,7 +288,7 @@ class ItemsRetried:
 
 
 Event: TypeAlias = (
-    RunStarted | StorePlanned | WorkerJoined | UnitAsked | Record | AttemptFailed | InputRecovered | UnitsRetried
+    RunStarted | StorePlan | WorkerJoined | UnitAsked | Record | AttemptFailed | InputRecovered | UnitsRetried
     | StoreRepaired | UsageMeasured | SearchEnded | RunFinished | MapStarted | ItemsRetried
 )  # fmt: skip
 
@@ -337,7 +396,7 @@ LiveMessage: TypeAlias = (
 
 JOURNAL: Mapping[str, type[Event]] = {
     "start": RunStarted,
-    "plan": StorePlanned,
+    "plan": StorePlan,
     "worker": WorkerJoined,
     "ask": UnitAsked,
     "record": Record,
@@ -397,6 +456,8 @@ def to_json(message: LiveMessage) -> dict[str, Any]:
     plain = {"type": kind_of(message), **vars(message)}
     if isinstance(message, Record):
         plain["value"] = result_as_json(message.value)
+    elif isinstance(message, StorePlan):
+        plain["template"] = message.template.as_json()
     return plain
 
 

@@ -31,6 +31,9 @@ __all__ = [
 
 Key = str
 
+# a revision may have slashes; no readout is called by a number
+_ARM = re.compile(r"([^@]+)@(.+)/([0-9]+)(?:/([^/]+))?")
+
 
 def content_key(*parts: Any) -> Key:
     """A key of 32 hexadecimal digits for JSON values: equal values give equal keys, on any machine.
@@ -133,21 +136,17 @@ class Arm:
         >>> Arm.parse("tiny@step8/3/last,256d").readout
         'last,256d'
         """
-        checkpoint, _, layer = text.rpartition("/")
-        readout = ""
-        if layer and not layer.isdecimal():  # no readout is called by a number
-            readout = layer
-            checkpoint, _, layer = checkpoint.rpartition("/")
-        model, at, revision = checkpoint.partition("@")
-        try:
-            Readout.parse(readout)
-        except ConfigError as error:
-            raise ValueError(f"'{text}' is not a candidate: {error}") from None
-        if not (model and at and revision and layer.isdecimal()):
+        match = _ARM.fullmatch(text)
+        if match is None:
             raise ValueError(
                 f"'{text}' is not a candidate: write MODEL@REVISION/LAYER, for instance"
                 " tiny@step8/3."
             )
+        model, revision, layer, readout = match.groups(default="")
+        try:
+            Readout.parse(readout)
+        except ConfigError as error:
+            raise ValueError(f"'{text}' is not a candidate: {error}") from None
         return cls(model, revision, int(layer), readout)
 
 

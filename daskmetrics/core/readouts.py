@@ -10,18 +10,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from daskmetrics.core.errors import ConfigError, unknown
 
 POOLINGS = ("as_shipped", "mean", "last", "cls", "weighted", "max")
 
 _DIMENSIONS = r"(?:pca)?[1-9]\d*"
-_PARTS = {  # of a name, by their fields
-    "pooling": "|".join(POOLINGS),
-    "layers": r"(?:mean|concat)\d+(?:[-+]\d+)+",
-    "dimensions": f"{_DIMENSIONS}d?",
-}
+# of three parts, of which each may be missing; `Readout.parse` compares the commas between them
+_NAME = re.compile(
+    rf"(?P<pooling>{'|'.join(POOLINGS)})?,?(?P<layers>(?:mean|concat)\d+(?:[-+]\d+)+)?,?"
+    rf"(?:(?P<dimensions>{_DIMENSIONS})d?)?"
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -74,20 +73,14 @@ class Readout:
         """The readout with this name, the inverse of ``str``; `ConfigError` for a wrong or
         misplaced part.
         """
-        fields: dict[str, Any] = {}
-        for text in name.split(",") if name else ():
-            matching = (name for name, form in _PARTS.items() if re.fullmatch(form, text))
-            field = next(matching, "")
-            if not field or field in fields:
-                raise ConfigError(
-                    f"'{name}' is not a readout, because of '{text}'. Write parts in this order: "
-                    f"pooling ({', '.join(POOLINGS)}), layers (mean3-6, concat3+7), and dimensions "
-                    "(256d, pca128)."
-                )
-            if field == "dimensions":
-                text = text.removesuffix("d")
-            fields[field] = text
-        readout = cls(**fields)
+        match = _NAME.fullmatch(name)
+        if match is None:
+            raise ConfigError(
+                f"'{name}' is not a readout. Write parts in this order: pooling "
+                f"({', '.join(POOLINGS)}), layers (mean3-6, concat3+7), and dimensions (256d, "
+                "pca128)."
+            )
+        readout = cls(**match.groupdict(default=""))
         if str(readout) != name:
             raise ConfigError(f"'{name}' is not the name of a readout: write '{readout}'.")
         return readout

@@ -1,4 +1,5 @@
-"""What a finished work unit gives: one frozen class for each kind of unit.
+"""What a finished work unit gives: one frozen class for each kind of unit; and the status of a
+value, which journal, store and report share.
 
 A worker returns such a value, the journal holds it as a JSON object without the fields that are
 None, and every reader gets it back in the class of its kind (`result_of`).
@@ -6,8 +7,10 @@ None, and every reader gets it back in the class of its kind (`result_of`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass
+from enum import IntEnum
 from typing import Any, TypeAlias
 
 from daskmetrics.core.names import Key
@@ -169,3 +172,57 @@ def result_as_json(value: object) -> Any:
     if isinstance(value, tuple) and value and is_dataclass(value[0]):
         return list(map(result_as_json, value))
     return value
+
+
+EQUAL = 1e-6
+"""Vectors are equal if no entry differs by more than this share of the largest; a layer of such has no numbers."""
+
+
+class Status(IntEnum):
+    """Status of a value in the Zarr arrays; a failure has a status and a reason, never a number."""
+
+    MISSING = 0
+    OK = 1
+    NAN = 2
+    OOM = 3
+    TIMEOUT = 4
+    QUARANTINED = 5
+    ERROR = 6
+    NOT_APPLICABLE = 7
+
+    @property
+    def label(self) -> str:
+        """The status in lower case."""
+        return self.name.lower()
+
+    @classmethod
+    def of(cls, label: str) -> Status:
+        """The status with this label.
+
+        Examples
+        --------
+        >>> Status.of("nan")
+        <Status.NAN: 2>
+        """
+        return cls[label.upper()]
+
+
+FLAGS = {
+    "flag_values": [int(status) for status in Status],
+    "flag_meanings": " ".join(status.label for status in Status),
+}
+"""Attributes that explain the numbers to a reader of the store (CF conventions, section 3.5)."""
+
+NO_REASON = "no reason was recorded"
+
+
+def cause(reason: str) -> str:
+    """A reason without its quoted names, paths, addresses and numbers, so that equal causes give
+    equal texts.
+
+    Examples
+    --------
+    >>> cause("DataError: no 'a/b.txt' in /tmp/x7/y, 3 of 4") == cause("DataError: no 'c.txt' in /tmp/x8/z, 1 of 9")
+    True
+    """
+    return re.sub(r"'[^']*'|\"[^\"]*\"|\w+@\S+|(?<!\w)/\S+|0x[0-9a-f]+|\d+", "#", reason)

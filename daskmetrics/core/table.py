@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import html
 import io
 import re
@@ -88,14 +87,6 @@ class Table:
         if sys.stdout.isatty():
             width = shutil.get_terminal_size().columns
         print(self.as_text(width))
-
-    def as_csv(self) -> str:
-        """Header and rows as comma-separated values."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        for row in (self.header, *self.rows):
-            writer.writerow(map(spreadsheet_cell, row))
-        return text.getvalue()
 
     def as_html(self) -> str:
         """Title, table and notes as HTML."""

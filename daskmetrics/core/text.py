@@ -81,16 +81,13 @@ def parse_duration(text: float | str | None) -> float | None:
     """
     if text is None or text == "none":
         return None
-    seconds = -1.0
+    seconds = 0.0
+    stripped = str(text).replace(" ", "")
     with suppress(ValueError, KeyError):
-        stripped = str(text).strip()
-        terms = re.findall(r"([\d.]+)\s*([a-z]*)", stripped)
-        if not isinstance(text, str):
-            seconds = float(text)
-        elif ":" in text:
-            numbers = reversed(stripped.split(":"))
-            seconds = sum(float(number) * 60.0**i for i, number in enumerate(numbers))
-        elif "".join(map("".join, terms)) == stripped.replace(" ", ""):
+        terms = re.findall(r"([\d.]+)([a-z]*)", stripped)
+        if ":" in stripped:
+            seconds = float(parse_walltime(stripped))
+        elif "".join(map("".join, terms)) == stripped:
             seconds = sum(float(number) * _UNITS[unit] for number, unit in terms)
     if not 0 < seconds < float("inf"):
         raise ConfigError(

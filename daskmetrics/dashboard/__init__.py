@@ -17,7 +17,7 @@ daskmetrics.dashboard._preload``.
 
 from typing import TYPE_CHECKING
 
-from daskmetrics.core.lazy import on_first_use
+from daskmetrics.core import on_first_use
 
 if TYPE_CHECKING:
     from daskmetrics.dashboard._publisher import Publisher

@@ -10,7 +10,7 @@ from typing import Any
 
 from distributed import SchedulerPlugin
 
-from daskmetrics.core.events import CLUSTER, MAP, TRAIN, StorePlanned, message_from_json
+from daskmetrics.core.events import CLUSTER, MAP, TRAIN, StorePlan, message_from_json
 from daskmetrics.core.telemetry import readings
 from daskmetrics.dashboard._state import LiveState, TrainingCurves
 
@@ -62,7 +62,7 @@ class DashboardPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed has
         """Receive entries of a journal and other messages of the driver, in order."""
         messages = [message_from_json(plain) for plain in news]
         for message in messages:
-            if isinstance(message, StorePlanned):
+            if isinstance(message, StorePlan):
                 self.live = LiveState(message)
         if self.live is not None:
             self.live.receive(messages, time.monotonic())

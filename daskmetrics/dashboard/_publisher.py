@@ -29,7 +29,7 @@ SHOWN = (
     | events.RunFinished
 )
 # what a page needs to know before the first record
-FIRST = events.StorePlanned | events.ObjectiveSet
+FIRST = events.StorePlan | events.ObjectiveSet
 HIDDEN = ("worker", "attempts", "seconds")  # fields of records that no page shows ...
 HIDDEN_VALUES = ("outcomes", "detail")  # ... and the large parts of their values
 
@@ -93,7 +93,7 @@ class Publisher:
         try:
             if not await self._client.run_on_scheduler(_has_plugin):
                 return
-            plans = [entry for entry in self._entries if isinstance(entry, events.StorePlanned)]
+            plans = [entry for entry in self._entries if isinstance(entry, events.StorePlan)]
             objective = [events.ObjectiveSet(self._weights)] if self._weights else []
             self._messages[:0] = [*plans[-1:], *objective]  # before all records
             await self._send()

@@ -14,10 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.core import events as events
-from daskmetrics.core.names import Arm, Cell, Suite, grid
-from daskmetrics.core.results import Measured, Scored
-from daskmetrics.core.serialization import build
-from daskmetrics.core.status import NO_REASON, cause
+from daskmetrics.core.names import Arm, Cell, grid
+from daskmetrics.core.results import NO_REASON, Measured, Scored, cause
 
 LATEST = 60  # decisions that are listed
 RECENT = 60.0  # seconds after which a rank that reports nothing no longer counts
@@ -59,14 +57,13 @@ class LiveState:
 
     Parameters
     ----------
-    plan : StorePlanned
+    plan : StorePlan
         It has the suites, metrics and tasks that the run compares, with their units.
     """
 
-    def __init__(self, plan: events.StorePlanned) -> None:
-        metrics, tasks = plan.template["metrics"], plan.template["tasks"]
-        self.suites = tuple(build(Suite, suite) for suite in plan.template["suites"])
-        self.tasks = {name: row for row, name in enumerate(tasks["names"])}
+    def __init__(self, plan: events.StorePlan) -> None:
+        self.suites = plan.template.suites
+        self.tasks = {name: row for row, name in enumerate(plan.template.tasks.names)}
         self.arms = grid(self.suites)
         self.index = {str(arm): i for i, arm in enumerate(self.arms)}
         # the arms of each layer of a checkpoint share its metrics
@@ -75,7 +72,9 @@ class LiveState:
             self._of_layer.setdefault(f"{arm.checkpoint}/{arm.layer}", []).append(i)
         count = len(self.arms)
         # (A,); NaN: no value
-        self.metrics = {name: np.full(count, np.nan, np.float32) for name in metrics["names"]}
+        self.metrics = {
+            name: np.full(count, np.nan, np.float32) for name in plan.template.metrics.names
+        }
         self.scores = np.full((len(self.tasks), count), np.nan, np.float32)  # (T, A)
         self.errors = np.full_like(self.scores, np.nan)  # standard errors of the scores
         self.posterior = np.full((2, count), np.nan, np.float32)  # mean and standard deviation

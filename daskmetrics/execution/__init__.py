@@ -23,8 +23,8 @@ Modules with a leading underscore are internal.
 
 from typing import TYPE_CHECKING
 
+from daskmetrics.core import on_first_use
 from daskmetrics.core.events import Record
-from daskmetrics.core.lazy import on_first_use
 from daskmetrics.core.retry import RetryPolicy
 from daskmetrics.execution._units import Settings, Source, Sweep, WorkUnit
 from daskmetrics.execution.journal import Journal

@@ -24,7 +24,7 @@ recommendation.
 
 from typing import TYPE_CHECKING
 
-from daskmetrics.core.lazy import on_first_use
+from daskmetrics.core import on_first_use
 
 if TYPE_CHECKING:
     from daskmetrics.execution.display import Display

@@ -28,6 +28,7 @@ from daskmetrics.core.events import (
     RunStarted,
     SearchEnded,
     SearchStarted,
+    StorePlan,
     UnitsPlanned,
     is_finished,
     latest,
@@ -179,13 +180,13 @@ def begin(experiment: Experiment, folder: RunFolder, journal: Journal) -> None:
     _lay_out(_plan(experiment), folder, journal)
 
 
-def _lay_out(planned: store.StorePlan, folder: RunFolder, journal: Journal) -> None:
+def _lay_out(planned: StorePlan, folder: RunFolder, journal: Journal) -> None:
     """Create the store of this plan with all recorded metrics.
 
     An existing store of the same plan is kept unless its metadata is damaged; the journal records a
     new store.
     """
-    earlier = store.StorePlan.latest(journal.entries)
+    earlier = latest(journal.entries, StorePlan)
     same = earlier is not None and earlier.template.key == planned.template.key
     new = store.create(folder.store, planned.template)
     if earlier is not None and same and not new:
@@ -193,11 +194,11 @@ def _lay_out(planned: store.StorePlan, folder: RunFolder, journal: Journal) -> N
         if new:
             store.lay_out(folder.store, planned.template)
     if new or not same:
-        journal.append(replace(planned, files=store.files_of(folder.store)).event())
-    store.restore(folder.store, "metrics", planned.metric_blocks(journal.records()))
+        journal.append(replace(planned, files=store.files_of(folder.store)))
+    store.restore(folder.store, "metrics", store.metric_blocks(planned, journal.records()))
 
 
-def _plan(experiment: Experiment) -> store.StorePlan:
+def _plan(experiment: Experiment) -> StorePlan:
     """The layout of the experiment's store, and the keys of the units that fill it."""
     config = experiment.config.as_dict()
     encode = {}
@@ -221,7 +222,7 @@ def _plan(experiment: Experiment) -> store.StorePlan:
         "seed": experiment.config.seed,
         "environment": environment(*PACKAGES),
     }
-    return store.StorePlan(
+    return StorePlan(
         template=experiment.template(attributes),
         version=VERSION,
         seed=experiment.config.seed,
@@ -310,9 +311,9 @@ class _RunDriver:
         # make the store equal to the journal and ready for readers
         records, planned = list(self.journal.records()), _plan(self.experiment)
         with room_for(f"the store '{self.folder.store}'"):
-            store.restore(self.folder.store, "metrics", planned.metric_blocks(records))
+            store.restore(self.folder.store, "metrics", store.metric_blocks(planned, records))
             if self.experiment.tasks:
-                store.restore(self.folder.store, "scores", planned.score_blocks(records))
+                store.restore(self.folder.store, "scores", store.score_blocks(planned, records))
         return RunResult(self.computed, self.failed)
 
     def _files(self) -> list[str]:

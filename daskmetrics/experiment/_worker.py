@@ -32,8 +32,7 @@ from daskmetrics.core.fitted import Fitted, fit, joined
 from daskmetrics.core.names import Checkpoint, Key, content_key, step_of
 from daskmetrics.core.outcomes import pack
 from daskmetrics.core.readouts import Readout
-from daskmetrics.core.results import Measured, NetworkSize, Reading, Row, Scored, Trained
-from daskmetrics.core.status import EQUAL
+from daskmetrics.core.results import EQUAL, Measured, NetworkSize, Reading, Row, Scored, Trained
 from daskmetrics.execution import Record
 from daskmetrics.experiment._embeddings import LayerEmbeddings, memory_budget
 

@@ -23,6 +23,7 @@ from daskmetrics.core.events import (
     Event,
     Plain,
     RunStarted,
+    StorePlan,
     StoreRepaired,
     UnitsRetried,
     is_finished,
@@ -33,7 +34,6 @@ from daskmetrics.core.files import RunFolder, atomic_write
 from daskmetrics.core.names import Key
 from daskmetrics.execution import Journal
 from daskmetrics.execution.journal import scan
-from daskmetrics.store import StorePlan
 
 if TYPE_CHECKING:
     from daskmetrics.store import Damage, DamageKind
@@ -90,7 +90,7 @@ def repair(folder: RunFolder) -> CheckResult:
             folder.store, plan, list(journal.records()), is_finished(journal.entries)
         )
         if repaired != plan:
-            journal.append(repaired.event())
+            journal.append(repaired)
         damages = files + damages
         if damages:
             journal.append(StoreRepaired([damage.where for damage in damages]))
@@ -136,8 +136,8 @@ def _restore_files(folder: RunFolder, entries: Sequence[Event]) -> None:
     write_files(folder, start.config, prompts)
 
 
-def _prompts_key(entries: Iterable[Event]) -> Key | None:
-    plan = StorePlan.latest(entries)
+def _prompts_key(entries: Sequence[Event]) -> Key | None:
+    plan = latest(entries, StorePlan)
     key = plan and plan.template.attributes.get("corpus", {}).get("key")
     return str(key) if key else None
 
@@ -162,8 +162,8 @@ def retry(folder: RunFolder, keys: Iterable[Key]) -> int:
     return len(failed)
 
 
-def _plan(folder: RunFolder, entries: Iterable[Event]) -> StorePlan:
-    plan = StorePlan.latest(entries)
+def _plan(folder: RunFolder, entries: Sequence[Event]) -> StorePlan:
+    plan = latest(entries, StorePlan)
     if plan is None:
         raise DataError(
             f"The run in '{folder.path}' was ended before it laid out its store. Run it again."

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from daskmetrics.core.status import EQUAL, Status
+from daskmetrics.core.results import EQUAL, Status
 from daskmetrics.metrics._eigenvalues import is_queued, processors
 from daskmetrics.metrics._metric import Metric, Reduced
 from daskmetrics.metrics._spectra import (

@@ -36,9 +36,9 @@ from daskmetrics.answer import (
     Verdict,
     Worth,
 )
+from daskmetrics.core import on_first_use
 from daskmetrics.core.errors import room_for
 from daskmetrics.core.files import private
-from daskmetrics.core.lazy import on_first_use
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.report._compare import compare_tables
 from daskmetrics.report._export import export, frame

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from daskmetrics.core.errors import ConfigError, DataError, room_for
-from daskmetrics.core.status import Status
+from daskmetrics.core.results import Status
 from daskmetrics.core.table import spreadsheet_frame
 from daskmetrics.report._run import Run
 

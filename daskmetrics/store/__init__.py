@@ -14,31 +14,32 @@ Layout of ``store.zarr``::
 All planned checkpoints are allocated at once; a worker writes exactly its own chunk, the status
 last. Only values that the journal records are valid, and `verify` compares the two.
 
-===========
-=============================================================================================
-`_template` the plan of a store: `Template`, `StorePlan`, and the `Block` of one checkpoint, from
-records `_zarr`     the Zarr store: create, write, read, restore `_verify`   verify and repair
-===========
-=============================================================================================
+=========== ===================================================
+`_blocks` the `Block` of one checkpoint, from records
+`_zarr`     the Zarr store: create, write, read, restore
+`_verify`   verify and repair
+=========== ===================================================
 """
 
-from typing import TYPE_CHECKING
-
-from daskmetrics.core.lazy import on_first_use
-from daskmetrics.core.status import Status
-from daskmetrics.store._template import Axis, Block, StorePlan, Template, blocks_of_cells, score_key
-
-if TYPE_CHECKING:
-    from daskmetrics.store._verify import Damage, DamageKind, check_files, repair, verify
-    from daskmetrics.store._zarr import (
-        create,
-        files_of,
-        lay_out,
-        open_tree,
-        read_block,
-        restore,
-        write,
-    )
+from daskmetrics.core.events import Axis, StorePlan, Template
+from daskmetrics.core.results import Status
+from daskmetrics.store._blocks import (
+    Block,
+    key_of,
+    metric_blocks,
+    score_blocks,
+    score_key,
+)
+from daskmetrics.store._verify import Damage, DamageKind, check_files, repair, verify
+from daskmetrics.store._zarr import (
+    create,
+    files_of,
+    lay_out,
+    open_tree,
+    read_block,
+    restore,
+    write,
+)
 
 __all__ = [
     "Axis",
@@ -48,22 +49,18 @@ __all__ = [
     "Status",
     "StorePlan",
     "Template",
-    "blocks_of_cells",
     "check_files",
     "create",
     "files_of",
+    "key_of",
     "lay_out",
+    "metric_blocks",
     "open_tree",
     "read_block",
     "repair",
     "restore",
+    "score_blocks",
     "score_key",
     "verify",
     "write",
 ]
-
-_VERIFY = ("Damage", "DamageKind", "check_files", "repair", "verify")
-_ZARR = ("create", "files_of", "lay_out", "open_tree", "read_block", "restore", "write")
-_PLACES = {name: f"{__name__}._verify:{name}" for name in _VERIFY}
-_PLACES |= {name: f"{__name__}._zarr:{name}" for name in _ZARR}
-__getattr__ = on_first_use(__name__, _PLACES)  # a dry run does not import zarr

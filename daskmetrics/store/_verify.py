@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.events import Record
+from daskmetrics.core.events import Record, StorePlan
 from daskmetrics.core.names import Checkpoint
-from daskmetrics.core.status import Status
-from daskmetrics.store._template import Block, StorePlan
+from daskmetrics.core.results import Status
+from daskmetrics.store._blocks import Block, metric_blocks, score_blocks
 from daskmetrics.store._zarr import COPY, PARTS, Reader, files_of, lay_out, restore
 
 
@@ -25,7 +25,6 @@ class DamageKind(Enum):
     CHUNK = "chunk"  # unreadable, or with other numbers than the journal
     UNVOUCHED = "unvouched"  # numbers without a record: their unit was not committed
     FILE = "file"  # the configuration or the prompts, which lie beside the store
-    PENDING = "pending"  # not written yet: scores are written when the run ends
 
     @property
     def is_damage(self) -> bool:
@@ -86,9 +85,9 @@ def _blocks(plan: StorePlan, records: Iterable[Record]) -> dict[str, dict[Checkp
     """What the journal holds of each checkpoint, for each axis that the store has."""
     blocks = {}
     if plan.template.metrics.names:
-        blocks["metrics"] = plan.metric_blocks(records)
+        blocks["metrics"] = metric_blocks(plan, records)
     if plan.template.tasks.names:
-        blocks["scores"] = plan.score_blocks(records)
+        blocks["scores"] = score_blocks(plan, records)
     return blocks
 
 
@@ -169,6 +168,3 @@ def _chunk(
         if damaged.any():
             difference = f"{damaged.sum()} of {wrong.size} cells differ from the journal"
             yield damage(DamageKind.CHUNK, difference)
-        elif wrong.any():
-            difference = f"{wrong.sum()} cells are written when the run ends"
-            yield damage(DamageKind.PENDING, difference)

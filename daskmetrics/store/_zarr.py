@@ -14,24 +14,23 @@ from contextlib import suppress
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zarr
 
 from daskmetrics.core.errors import DataError, room_for
+from daskmetrics.core.events import Template
 from daskmetrics.core.files import private, require_regular
 from daskmetrics.core.names import Checkpoint, Suite
+from daskmetrics.core.results import FLAGS
 from daskmetrics.core.serialization import parse, readable
-from daskmetrics.core.status import FLAGS
-from daskmetrics.store._template import Block, Template
+from daskmetrics.store._blocks import Block
+
+if TYPE_CHECKING:
+    import zarr
 
 PARTS = {"": "values", "_stderr": "stderr", "_status": "status"}
 """The three arrays of ``metrics`` and of ``scores``: the suffix of the name, and the part of a block."""
-
-# the checksum of every byte detects any flipped bit, before zstd takes the memory that damaged
-# bytes ask for
-_COMPRESSORS = zarr.codecs.ZstdCodec(level=3), zarr.codecs.Crc32cCodec()
 
 #: what follows the name of a file in `files_of` for the digest of its consolidated metadata
 COPY = " (consolidated)"
@@ -65,6 +64,8 @@ def create(path: Path, template: Template) -> bool:
 
 def lay_out(path: Path, template: Template) -> None:
     """Create an empty store, replacing an existing one."""
+    import zarr  # a dry run does not need it
+
     building = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
         with private():
@@ -83,6 +84,8 @@ def lay_out(path: Path, template: Template) -> None:
 
 def _consolidate(path: Path, root: zarr.Group) -> None:
     """Consolidate the metadata, which never changes, so that a reader needs one request."""
+    import zarr
+
     with warnings.catch_warnings():
         # not yet part of the Zarr specification, but xarray uses it
         warnings.filterwarnings("ignore", message="Consolidated metadata is currently not part")
@@ -93,6 +96,11 @@ def _consolidate(path: Path, root: zarr.Group) -> None:
 
 def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
     """The coordinates of a model, and its arrays without values."""
+    from zarr.codecs import Crc32cCodec, ZstdCodec
+
+    # the checksum of every byte detects any flipped bit, before zstd takes the memory that damaged
+    # bytes ask for
+    compressors = ZstdCodec(level=3), Crc32cCodec()
     group = root.create_group(suite.model, attributes={"depth": suite.depth})
     text = np.dtypes.StringDType()
     steps = [
@@ -105,7 +113,7 @@ def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
             data=values,
             dimension_names=(dimension,),
             attributes=attributes,
-            compressors=_COMPRESSORS,
+            compressors=compressors,
         )
 
     coordinate("checkpoint", "checkpoint", np.array(suite.revisions, text))
@@ -145,7 +153,7 @@ def _create_group(root: zarr.Group, suite: Suite, template: Template) -> None:
                 fill_value=fill,
                 dimension_names=("checkpoint", rows, dimension),
                 attributes={"coordinates": coordinates, **attributes},
-                compressors=_COMPRESSORS,
+                compressors=compressors,
             )
 
 
@@ -160,6 +168,8 @@ def write(path: Path, what: str, checkpoint: Checkpoint, block: Block) -> None:
     StorageError
         If there is no room, or the place cannot be written.
     """
+    import zarr
+
     # otherwise an all-NaN chunk is not written, and its loss would not be visible; arrays do not
     # store this setting
     write_all = zarr.config.set({"array.write_empty_chunks": True})
@@ -297,6 +307,8 @@ def open_tree(path: Path) -> Any:
 
 
 def _open_group(path: Path, model: str) -> zarr.Group:
+    import zarr
+
     return zarr.open_group(path, path=model, mode="r+", use_consolidated=False)
 
 

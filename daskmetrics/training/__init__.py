@@ -16,7 +16,7 @@ transformers loads, by one process or a process group.
 
 from typing import TYPE_CHECKING
 
-from daskmetrics.core.lazy import on_first_use
+from daskmetrics.core import on_first_use
 from daskmetrics.training.suite import is_complete, recipe_key, revisions, summary
 
 if TYPE_CHECKING:

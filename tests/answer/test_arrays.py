@@ -5,7 +5,7 @@ import pytest
 
 from daskmetrics.answer import analysis
 from daskmetrics.core.names import Arm
-from daskmetrics.core.status import Status
+from daskmetrics.core.results import Status
 from tests.report.conftest import scores_of
 
 

@@ -98,7 +98,7 @@ def test_the_error_for_an_unusable_file_has_a_remedy(
 def test_passages_stay_within_a_document() -> None:
     documents = [corpus.Document("a.x", "1 2 3"), corpus.Document("b.y", "4\n5")]
     found = corpus.passages(documents, 2)
-    assert found == (corpus.Passage("a", "1 2"), corpus.Passage("b", "4 5"))
+    assert found == (corpus.Document("a.x", "1 2"), corpus.Document("b.y", "4 5"))
 
 
 def test_sections_are_cut_at_underlined_headings() -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import csv
-
 from daskmetrics.core.table import Table, printable
 
 TABLE = Table(
@@ -44,9 +42,7 @@ def test_a_table_without_a_header_is_a_plain_list():
     assert Table((), (("arms", "99"), ("tasks", "5"))).as_text() == "arms   99\ntasks  5"
 
 
-def test_csv_and_html_hold_every_cell():
-    header, *rows = csv.reader(TABLE.as_csv().splitlines())
-    assert (tuple(header), tuple(map(tuple, rows))) == (TABLE.header, TABLE.rows)
+def test_html_holds_every_cell():
     page = TABLE.as_html()
     assert (
         "<h2>Tasks</h2>" in page

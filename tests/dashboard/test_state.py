@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.dashboard import COST, History
 from daskmetrics.core.events import (
+    Axis,
     HistorySent,
     ObjectiveSet,
     Record,
@@ -214,9 +215,8 @@ def test_the_whole_grid_of_the_paper_is_received():
 
 def test_a_run_without_metrics_shows_its_scores():
     opening = History(SUITES, ("s",)).opening()[0]
-    live = LiveState(
-        replace(opening, template={**opening.template, "metrics": {"names": [], "units": []}})
-    )
+    template = replace(opening.template, metrics=Axis((), (), ()))
+    live = LiveState(replace(opening, template=template))
     value = {"layers": [0, 1], "names": [], "values": [[], []]}
     live.receive([UnitsPlanned({"measure": 0}), record("measure", "a@step0", value)], 0.0)
     assert set(live.names()) == {"Search", "Scores"}

@@ -73,7 +73,7 @@ class SimPath(PurePosixPath):
         if mode == "rb":
             lines = self.read_bytes().splitlines(keepends=True)
             return _Reader(lines)
-        return _Writer(self.disk, self.disk.open(self, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+        return Writer(self.disk, self.disk.open(self, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
 
 
 class _Reader:
@@ -90,7 +90,7 @@ class _Reader:
         pass
 
 
-class _Writer:
+class Writer:
     def __init__(self, disk: Disk, file: int) -> None:
         self.disk, self.file = disk, file
 
@@ -107,7 +107,7 @@ class _Writer:
     def close(self) -> None:
         self.disk.close(self.file)
 
-    def __enter__(self) -> _Writer:
+    def __enter__(self) -> Writer:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from daskmetrics.core.errors import DataError, LockedError
 from daskmetrics.core.events import (
     JOURNAL,
+    Axis,
     RunFinished,
+    Template,
     UnitsRetried,
     from_json,
     is_finished,
@@ -26,6 +28,7 @@ from daskmetrics.core.events import (
     standing,
     to_json,
 )
+from daskmetrics.core.names import Suite
 from daskmetrics.execution import Journal, Record
 from daskmetrics.execution.journal import FORMAT, decode, encode, holder, mark_of, read
 from tests.events import started
@@ -194,10 +197,13 @@ def test_an_unknown_entry_is_refused_with_its_line_and_what_to_do(paths, entry, 
 
 def example(hint):
     """A value of the type of a field."""
-    inner = [example(each) for each in get_args(hint)]
+    inner = [example(each) for each in get_args(hint) if each is not ...]
+    axis = Axis(("a",), ("1",), ("",))
     by_type = {
+        Template: lambda: Template((Suite("m", ("a",), (0,), 1),), axis, axis, "key", {"a": [1.5]}),
         Mapping: lambda: {"a": inner[1]},
         Sequence: lambda: inner,
+        tuple: lambda: tuple(inner),
         UnionType: lambda: inner[0],
     }
     by_type |= {Any: lambda: {"a": [1.5]}, object: lambda: {"a": [1.5]}, NoneType: lambda: None}

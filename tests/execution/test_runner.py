@@ -254,4 +254,5 @@ def test_a_result_that_is_lost_with_its_worker_before_it_is_fetched_stalls_nothi
         backend.futures["square"] = future
         assert future.status not in ("finished", "error")
         ended = SimpleNamespace(task="square", shared=False)
-        assert list(backend._on_end(ended, future)) == []
+        client.sync(backend._on_end, ended, future)
+        assert backend.events.empty()

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from daskmetrics import store
-from daskmetrics.core.events import StorePlanned, UnitsRetried, from_json, to_json
+from daskmetrics.core.events import StorePlan, UnitsRetried, from_json, latest, to_json
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Checkpoint
-from daskmetrics.core.results import Measured, Scored
-from daskmetrics.core.status import Status
+from daskmetrics.core.results import Measured, Scored, Status
 from daskmetrics.execution import Journal, Record
 from daskmetrics.experiment import _run as run
 
@@ -28,7 +27,8 @@ def test_a_failed_checkpoint_has_its_status_and_no_number(prepared):
     values = [[1.0] * len(experiment.metrics)] * len(suite.layers)
     status = [[1] * len(experiment.metrics)] * len(suite.layers)
     good = Measured(suite.layers, ("a",) * len(experiment.metrics), values, values, status)
-    blocks = run._plan(experiment).metric_blocks(
+    blocks = store.metric_blocks(
+        run._plan(experiment),
         [
             Record(
                 experiment.measure_keys[lost],
@@ -51,20 +51,20 @@ def test_scores_are_at_their_layer_and_task(prepared):
     arm, task = Arm("a", "step1", 2), experiment.tasks[1]
     value = Scored(0.5, 0.1, n=9)
     record = Record(experiment.score_key(arm, task), "", "score", "ok", value=value)
-    blocks = run._plan(experiment).score_blocks([record])
+    undefined = Record(experiment.score_key(replace(arm, layer=0), task), "", "score", "nan")
+    blocks = store.score_blocks(run._plan(experiment), [record, undefined])
     (block,) = blocks.values()
     assert set(blocks) == {Checkpoint("a", "step1")}
     assert block.values[2, 1] == 0.5
-    assert np.count_nonzero(block.status) == 1
+    assert np.isnan(block.values[0, 1])
+    assert block.status[:3, 1].tolist() == [Status.NAN, Status.MISSING, Status.OK]
+    assert np.count_nonzero(block.status) == 2
 
 
 def test_a_plan_is_restored_from_the_journal(prepared):
     plan = run._plan(prepared())
-    entry = from_json(json.loads(json.dumps(to_json(plan.event()))))
-    assert (
-        store.StorePlan.latest([replace(plan, version=0).event(), entry, UnitsRetried([])]) == plan
-    )
-    assert store.StorePlan.latest([]) is None
+    entry = from_json(json.loads(json.dumps(to_json(plan))))
+    assert latest([replace(plan, version=0), entry, UnitsRetried([])], StorePlan) == plan
 
 
 def test_the_plan_is_recorded_once_for_each_store(prepared, folder):
@@ -72,16 +72,14 @@ def test_the_plan_is_recorded_once_for_each_store(prepared, folder):
     with Journal(folder.journal, folder.lock) as journal:
         for _ in range(3):
             run._lay_out(plan, folder, journal)
-        assert list(map(type, journal.entries)) == [StorePlanned]
+        assert list(map(type, journal.entries)) == [StorePlan]
         (folder.store / "a" / "metrics" / "zarr.json").write_text("{}")
         run._lay_out(plan, folder, journal)
-        assert list(map(type, journal.entries)) == [StorePlanned, StorePlanned]
-        assert not list(
-            store.check_files(folder.store, store.StorePlan.latest(journal.entries).files)
-        )
+        assert list(map(type, journal.entries)) == [StorePlan, StorePlan]
+        assert not list(store.check_files(folder.store, latest(journal.entries, StorePlan).files))
         other = run._plan(prepared(seed=1))
         run._lay_out(other, folder, journal)
-        assert store.StorePlan.latest(journal.entries).template == other.template
+        assert latest(journal.entries, StorePlan).template == other.template
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from daskmetrics.checkpoints.locations import Location
 from daskmetrics.core.corpus import digest
 from daskmetrics.core.errors import DataError, UndefinedError
 from daskmetrics.core.files import RunFolder
-from daskmetrics.core.status import Status
+from daskmetrics.core.results import Status
 from daskmetrics.execution import Record
 from daskmetrics.experiment import _worker as worker
 from daskmetrics.experiment import measure as measuring

@@ -97,7 +97,7 @@ def make(folder: RunFolder, ends: bool = True) -> RunFolder:
         journal.append(started(environment={"python": "3"}))
         store.create(folder.store, planned.template)
         journal.append(replace(planned, files=store.files_of(folder.store)).event())
-        blocks = planned.metric_blocks(list(records(planned)))
+        blocks = store.metric_blocks(planned, list(records(planned)))
         for record in records(planned):
             if record.kind == "measure" and record.ok:
                 (checkpoint,) = (c for c in blocks if str(c) == record.name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 import json
 import os
 import re
@@ -27,7 +26,6 @@ from daskmetrics.config import Model
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.rows import read_lines, read_rows
-from daskmetrics.core.table import Table
 from daskmetrics.execution.map.result_table import write
 from daskmetrics.execution.map.source import ItemResult
 from tests.fuzz.readers import MODULES, SHIPPED, as_json, model_files, sealed
@@ -152,9 +150,7 @@ def test_a_spreadsheet_runs_no_cell_of_a_csv_file(tmp_path):
     ]
     with write(results, tmp_path / "x.csv").open(newline="") as file:
         header, *rows = list(csv.reader(file))
-    table = Table(FORMULAS, (FORMULAS, ("-0.5",) * len(FORMULAS)))
-    written = [*csv.reader(io.StringIO(table.as_csv(), newline=""))]
-    for cell in (*header, *chain(*rows), *chain(*written)):
+    for cell in (*header, *chain(*rows)):
         assert re.fullmatch(r"-0\.5", cell) or not cell.startswith(("=", "+", "-", "@", "\t", "\r"))
         assert "\x1b" not in cell
     assert {cell for row in rows for cell in row} >= {"'=1+1", "'@SUM(1)", r"'=\x1b[2J", "-0.5"}

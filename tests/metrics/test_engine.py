@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from daskmetrics.core.status import Status
+from daskmetrics.core.results import Status
 from daskmetrics.metrics import Metric, resolve
 from daskmetrics.metrics import _spectra as spectra
 from daskmetrics.metrics._spectra import eigenvalues

@@ -26,7 +26,7 @@ from daskmetrics.bandit import (
 )
 from daskmetrics.bandit.features import metrics_of_arms
 from daskmetrics.bandit.problem import Reward
-from daskmetrics.core.events import RunFinished, RunStarted, SearchEnded, StorePlanned, UnitAsked
+from daskmetrics.core.events import RunFinished, RunStarted, SearchEnded, StorePlan, UnitAsked
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, grid, log_steps
 from daskmetrics.core.outcomes import pack
@@ -160,7 +160,7 @@ def make_run(path: Path, story: Story) -> Run:
         journal.append(_start(story))
         store.create(folder.store, _template(story))
         if any(suite.has_readouts for suite in story.suites):
-            journal.append(StorePlanned(_template(story).as_json(), 1, 0, {}, {}, {}))
+            journal.append(StorePlan(_template(story), 1, 0, {}, {}, {}))
         measured = list(_measure(story, folder, journal))
         if story.tasks and not _search(story, folder, journal, measured):
             return Run(path)
@@ -309,12 +309,17 @@ def _search(story: Story, folder: RunFolder, journal: Journal, suites: Sequence[
 
 def _store_scores(story: Story, folder: RunFolder, journal: Journal) -> None:
     run = Run(folder.path)
-    cells = {
-        (cell.arm, cell.task): (r.value.score, 0.01, store.Status.OK)
-        for r in journal.records()
-        if r.ok and (cell := run.cells.get(r.key))
-    }
-    store.restore(folder.store, "scores", store.blocks_of_cells(story.suites, story.tasks, cells))
+    rows = {suite.model: suite.rows for suite in story.suites}
+    blocks = {}
+    for record in journal.records():
+        if record.ok and (cell := run.cells.get(record.key)):
+            arm_rows = rows[cell.arm.model]
+            empty = store.Block.empty(len(arm_rows), len(story.tasks))
+            block = blocks.setdefault(cell.arm.checkpoint, empty)
+            at = arm_rows.index((cell.arm.layer, cell.arm.readout)), story.tasks.index(cell.task)
+            block.values[at], block.stderr[at] = record.value.score, 0.01
+            block.status[at] = store.Status.OK
+    store.restore(folder.store, "scores", blocks)
 
 
 def scores_of(run: Run) -> dict[Arm, dict[str, float]]:

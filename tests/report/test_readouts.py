@@ -95,10 +95,10 @@ def replace_readouts(run):
     other.__dict__["entries"] = [
         replace(
             e,
-            template={
-                **e.template,
-                "suites": [{**s, "readouts": ["mean"]} for s in e.template["suites"]],
-            },
+            template=replace(
+                e.template,
+                suites=tuple(replace(s, readouts=("mean",)) for s in e.template.suites),
+            ),
         )
         if hasattr(e, "template")
         else e

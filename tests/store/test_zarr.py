@@ -8,9 +8,8 @@ import xarray
 
 from daskmetrics import store
 from daskmetrics.core.errors import DataError
-from daskmetrics.core.names import Arm, Checkpoint, Suite
-from daskmetrics.core.results import Measured
-from daskmetrics.core.status import Status
+from daskmetrics.core.names import Checkpoint, Suite
+from daskmetrics.core.results import Measured, Status
 
 SUITES = (
     Suite("a", ("step0", "step1", "main"), (0, 1, 2), 2),
@@ -108,19 +107,6 @@ def test_any_damage_is_seen_and_mended(path, damage, name):
         victim.write_bytes(content[: -3 if damage == "truncate" else None])
     assert store.restore(path, "metrics", blocks) == [Checkpoint("a", "step1")]
     assert all(store.read_block(path, "metrics", c).equals(b) for c, b in blocks.items())
-
-
-def test_score_blocks_hold_what_was_scored_and_say_what_was_not():
-    cells = {
-        (Arm("a", "step1", 2), "t"): (0.5, 0.01, Status.OK),
-        (Arm("a", "step1", 0), "t"): (np.nan, np.nan, Status.NAN),
-        (Arm("b", "step0", 4), "t"): (0.25, 0.02, Status.OK),
-    }
-    blocks = store.blocks_of_cells(SUITES, ["t"], cells)
-    assert set(blocks) == {Checkpoint("a", "step1"), Checkpoint("b", "step0")}
-    first = blocks[Checkpoint("a", "step1")]
-    assert first.status[:, 0].tolist() == [Status.NAN, Status.MISSING, Status.OK]
-    assert first.values[2, 0] == 0.5 and np.isnan(first.values[1, 0])
 
 
 def test_a_missing_store_is_named(tmp_path):

@@ -16,7 +16,7 @@ size.
 
 from typing import TYPE_CHECKING
 
-from daskmetrics.core.lazy import on_first_use
+from daskmetrics.core import on_first_use
 from daskmetrics.execution.map.folder import (
     ResultDifference,
     Verification,

@@ -1,0 +1,114 @@
+"""The chunk of each checkpoint, from the records of the units that fill it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from daskmetrics.core.events import Record, StorePlan
+from daskmetrics.core.names import Arm, Cell, Checkpoint, Key, content_key, grid
+from daskmetrics.core.readouts import Readout
+from daskmetrics.core.results import Measured, Scored, Status
+
+
+@dataclass(frozen=True)
+class Block:
+    """Values of one checkpoint along one axis: arrays (layers, names), with readouts (layers and
+    readouts, names).
+    """
+
+    values: np.ndarray
+    stderr: np.ndarray
+    status: np.ndarray
+
+    @classmethod
+    def of(cls, measured: Measured) -> Block:
+        """The metrics of a checkpoint; an undefined number becomes NaN."""
+        return cls(
+            np.array(measured.values, dtype=float),
+            np.array(measured.stderr, dtype=float),
+            np.array(measured.status, dtype=np.uint8),
+        )
+
+    @classmethod
+    def empty(cls, layers: int, names: int, status: Status = Status.MISSING) -> Block:
+        """A block without values."""
+        nan = np.full((layers, names), np.nan)
+        return cls(nan, nan.copy(), np.full((layers, names), status, np.uint8))
+
+    def differs(self, other: Block) -> np.ndarray:
+        """The cells (layers, names) that are not equal bit for bit; NaN equals NaN."""
+        different: np.ndarray = self.status != other.status
+        for a, b in ((self.values, other.values), (self.stderr, other.stderr)):
+            different |= (a != b) & ~(np.isnan(a) & np.isnan(b))
+        return different
+
+    def equals(self, other: Block) -> bool:
+        """Whether both are equal bit for bit; NaN equals NaN."""
+        return self.values.shape == other.values.shape and not self.differs(other).any()
+
+
+def metric_blocks(plan: StorePlan, records: Iterable[Record]) -> dict[Checkpoint, Block]:
+    """The metrics of every checkpoint that has a record; a failed one has its status and no
+    numbers.
+    """
+    names = len(plan.template.metrics.names)
+    if not names:
+        return {}
+    by_key = {record.key: record for record in records if record.kind == "measure"}
+    blocks = {}
+    for suite in plan.template.suites:
+        for checkpoint in suite.checkpoints():
+            record = by_key.get(plan.measure[str(checkpoint)])
+            if record is None:
+                continue
+            if isinstance(record.value, Measured):
+                blocks[checkpoint] = Block.of(record.value)
+            else:
+                status = Status.of(record.status)
+                blocks[checkpoint] = Block.empty(len(suite.layers), names, status)
+    return blocks
+
+
+def score_blocks(plan: StorePlan, records: Iterable[Record]) -> dict[Checkpoint, Block]:
+    """The scores of every checkpoint of which at least one cell has a record."""
+    by_key = {record.key: record for record in records if record.kind == "score"}
+    tasks = plan.template.tasks.names
+    rows = {suite.model: suite.rows for suite in plan.template.suites}
+    blocks: dict[Checkpoint, Block] = {}
+    for arm, task in product(grid(plan.template.suites), tasks) if by_key else ():
+        record = by_key.get(key_of(plan, Cell(arm, task)) or "")
+        if record is None:
+            continue
+        empty = Block.empty(len(rows[arm.model]), len(tasks))
+        block = blocks.setdefault(arm.checkpoint, empty)
+        cell = rows[arm.model].index((arm.layer, arm.readout)), tasks.index(task)
+        block.status[cell] = Status.of(record.status)
+        if isinstance(record.value, Scored):
+            block.values[cell], block.stderr[cell] = record.value.score, record.value.stderr
+    return blocks
+
+
+def key_of(plan: StorePlan, cell: Cell) -> Key | None:
+    """The key of the unit that scores a cell; None if the plan has no such cell."""
+    tasks = plan.template.tasks.names
+    encode = plan.encode.get(str(cell.arm.checkpoint))
+    if encode is None or cell.task not in tasks:
+        return None
+    corpus = plan.template.attributes.get("corpus", {}).get("key", "")
+    return score_key(plan.version, encode[tasks.index(cell.task)], cell.arm, plan.seed, corpus)
+
+
+def score_key(version: int, encode: Key, arm: Arm, seed: int, corpus: Key = "") -> Key:
+    """Names everything that decides the score of an arm, given what encodes its checkpoint for the
+    task.
+
+    The corpus is part of it only if the arm's readout is fitted on it.
+    """
+    fitted = []
+    if Readout.parse(arm.readout).principal:
+        fitted = [corpus]
+    return content_key("score", version, encode, str(arm), arm.layer, seed, *fitted)
