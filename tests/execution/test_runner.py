@@ -66,7 +66,7 @@ def unit(key: str, function, *args, **options) -> WorkUnit:
 
 @pytest.fixture
 def journal(tmp_path):
-    with Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal:
+    with Journal(tmp_path / "journal.jsonl", tmp_path / "lock.owner") as journal:
         yield journal
 
 
