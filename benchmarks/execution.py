@@ -41,6 +41,7 @@ from daskmetrics.core.events import Event, Record
 from daskmetrics.execution import Journal, Settings, Sweep, WorkUnit
 from daskmetrics.execution import run as run_source
 from daskmetrics.execution.loop import (
+    EventLog,
     Finished,
     Joined,
     Loop,
@@ -69,7 +70,7 @@ def units_of(count: int) -> list[WorkUnit]:
 def durable(client: Client, count: int) -> list[int]:
     with (
         tempfile.TemporaryDirectory() as folder,
-        Journal(Path(folder, "journal.jsonl"), Path(folder, "lock.owner")) as log,
+        Journal(Path(folder, "journal.jsonl"), Path(folder, "lock")) as log,
     ):
         run_source(Sweep(units_of(count)), client, log, Settings(ahead=8))
         return [record.value for record in log.records()]
@@ -79,7 +80,7 @@ def durable_map(client: Client, count: int, batch_size: int) -> list[int]:
     options = MapOptions(batch_size)
     with (
         tempfile.TemporaryDirectory() as folder,
-        Journal(Path(folder, "journal.jsonl"), Path(folder, "lock.owner")) as log,
+        Journal(Path(folder, "journal.jsonl"), Path(folder, "lock")) as log,
     ):
         # `daskmetrics.map` refuses workers in this process
         results = map_items(make_spec(double, range(count), options), client, log)
@@ -200,7 +201,7 @@ def simulate(
     workers: int,
     seconds: float,
     dask: float,
-    log: Journal,
+    log: EventLog,
     clock: Callable[[], float] = time.process_time,
 ) -> dict[str, float]:
     """Run units on simulated workers: utilisation of the workers, and CPU seconds of the loop.
@@ -212,7 +213,7 @@ def simulate(
         Mean length of a unit; they are between half and one and a half of it.
     dask : float
         Seconds that Dask adds for each unit in the driver and the scheduler.
-    log : Journal
+    log : EventLog
     clock : callable
         What a step of the loop takes by it passes for the workers, too; with `time.perf_counter`
         the wait for the disk.
@@ -294,7 +295,7 @@ def grow(size: int, folder: Path) -> dict[str, float]:
     """Run units on simulated workers, or resume them where the journal holds them."""
     base = peak_memory()
     started = time.process_time()
-    with Journal(folder / "journal.jsonl", folder / "lock.owner") as log:
+    with Journal(folder / "journal.jsonl", folder / "lock") as log:
         result = simulate(size, 1000, 1.0, 0.0, log, time.perf_counter)
     return {**result, "seconds": time.process_time() - started, "base": base, "peak": peak_memory()}
 
@@ -326,7 +327,7 @@ def memory(sizes: Sequence[int]) -> None:
         LocalCluster(WORKERS, threads_per_worker=1, dashboard_address=":0") as workers,
         Client(workers) as client,
         tempfile.TemporaryDirectory() as folder,
-        Journal(Path(folder, "journal.jsonl"), Path(folder, "lock.owner")) as log,
+        Journal(Path(folder, "journal.jsonl"), Path(folder, "lock")) as log,
     ):
         run_source(Sweep(units_of(sizes[-1])), client, log, Settings(ahead=8), look)
 

@@ -32,7 +32,7 @@ import psutil
 
 ITEMS, BATCH, PATIENCE = 300, 3, 300.0
 SIGNALS = ("KILL", "TERM", "STOP")
-FILES = ("journal.jsonl", "journal.mark", "items.jsonl", "lock.owner")
+FILES = ("journal.jsonl", "journal.mark", "items.jsonl", "lock", "lock.owner")
 
 
 def item(index: int, *, seed: int) -> dict[str, int]:

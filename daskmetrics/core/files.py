@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +51,9 @@ class RunFolder:
     telemetry = _Inside("telemetry.jsonl")
     plan = _Inside("plan.json")  # the prediction for the run, if it was planned
     driver = _Inside("driver")  # files of the Slurm job that drives the run, if it was submitted
-    lock = _Inside("lock.owner")  # names the process that drives the run
+    # locked by the kernel while a process drives the run; ``lock.owner`` beside it names the
+    # process
+    lock = _Inside("lock")
 
     def create(self) -> RunFolder:
         """Create the folder, or make an existing one private to its owner; raises ConfigError if
@@ -192,12 +194,7 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = _partial(folder)
-
-    def create() -> int:
-        partial.mkdir(exist_ok=True)
-        return os.open(partial, os.O_RDONLY)
-
-    lock = _locked(partial, create)
+    lock = _locked_folder(partial)
     try:
         yield partial
         with suppress(OSError):  # it exists: another process wrote the same content
@@ -213,12 +210,8 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     disk.
     """
     partial = _partial(path)
-
-    def create() -> int:
-        return os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-
     try:
-        with os.fdopen(_locked(partial, create), "wb") as file:
+        with _locked_file(partial) as file:
             yield file
             file.flush()
             # otherwise a power failure can leave an empty file with this name
@@ -231,30 +224,54 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
 def remove_partial(folder: Path) -> None:
     """Remove partial files and folders of processes that have ended."""
     for partial in folder.glob(f".*{SUFFIX}"):
-        with suppress(OSError):  # another process has the lock, or it no longer exists
-            lock = os.open(partial, os.O_RDONLY)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if partial.is_dir():
-                    shutil.rmtree(partial)
-                else:
-                    partial.unlink()
-            finally:
-                os.close(lock)
+        lock = _lock(partial)
+        if lock is not None:
+            if partial.is_dir():
+                shutil.rmtree(partial)
+            else:
+                partial.unlink(missing_ok=True)
+            os.close(lock)
 
 
 def _partial(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}{SUFFIX}")
 
 
-def _locked(partial: Path, create: Callable[[], int]) -> int:
-    """A new file or folder, open and locked; created again if it was removed before it was
-    locked.
-    """
+def _locked_file(partial: Path) -> IO[bytes]:
+    """A new locked file; created again if it was removed before it was locked."""
     while True:
-        descriptor = create()
+        file = partial.open("wb")
         with suppress(OSError):  # a file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if partial.exists():
-            return descriptor
-        os.close(descriptor)
+            return file
+        file.close()
+
+
+def _locked_folder(partial: Path) -> int:
+    """The lock of a new folder; created again if it was removed before it was locked."""
+    while True:
+        partial.mkdir(exist_ok=True)
+        with suppress(FileNotFoundError):
+            lock = os.open(partial, os.O_RDONLY)
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if partial.exists():
+                return lock
+            os.close(lock)
+
+
+def _lock(partial: Path) -> int | None:
+    """Lock a partial file or folder; None if another process has the lock or it no longer
+    exists.
+    """
+    try:
+        file = os.open(partial, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        return None
+    return file

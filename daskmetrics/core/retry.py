@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+
+from daskmetrics.core.events import AttemptFailed, Event, InputRecovered, UnitsRetried
+from daskmetrics.core.names import Key
 
 
 class Fault(Enum):
@@ -76,3 +81,20 @@ class RetryPolicy:
     def pause(self, faults: int) -> float:
         """Seconds before the next attempt."""
         return min(self.longest_delay, self.delay * 2.0 ** min(faults - 1, 16))
+
+
+def faults_so_far(entries: Iterable[Event]) -> dict[Key, tuple[Counter[Fault], int]]:
+    """Faults that count and number of attempts of each unit in a journal, since it recovered or was
+    retried.
+    """
+    faults_of: dict[Key, tuple[Counter[Fault], int]] = {}
+    for entry in entries:
+        if isinstance(entry, UnitsRetried):  # a retry of failed units is also one of their inputs
+            faults_of.clear()
+        elif isinstance(entry, InputRecovered):
+            faults_of.pop(entry.key, None)
+        elif isinstance(entry, AttemptFailed):
+            faults, tried = faults_of.get(entry.key, (Counter(), 0))
+            faults[Fault(entry.fault)] += entry.blamed
+            faults_of[entry.key] = faults, tried + 1
+    return faults_of

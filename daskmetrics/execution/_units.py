@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from collections import OrderedDict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from heapq import heappop, heappush
 from typing import Any, Protocol, TypeAlias
 
 import cloudpickle
@@ -106,19 +106,27 @@ class Sweep:
     """
 
     def __init__(self, units: Iterable[WorkUnit]) -> None:
-        self._open = OrderedDict((unit.key, unit) for unit in units)
-        self._done: set[Key] = set()
+        self._open = dict(enumerate({unit.key: unit for unit in units}.values()))
+        self._missing = {
+            number: set(unit.requires) for number, unit in self._open.items() if unit.requires
+        }
+        # sorted, and so a heap
+        self._ready = [number for number in self._open if number not in self._missing]
+        self._dependents: defaultdict[Key, list[int]] = defaultdict(list)
+        for number, missing in self._missing.items():
+            for key in missing:
+                self._dependents[key].append(number)
 
     def ask(self, n: int) -> Sequence[WorkUnit]:
-        ready = (unit for unit in self._open.values() if self._done.issuperset(unit.requires))
-        chosen = list(islice(ready, n))
-        for unit in chosen:
-            del self._open[unit.key]
-        return chosen
+        return [self._open.pop(heappop(self._ready)) for _ in range(min(n, len(self._ready)))]
 
     def tell(self, record: Record) -> None:
-        if record.ok:
-            self._done.add(record.key)
+        if not record.ok:
+            return
+        for number in self._dependents.pop(record.key, ()):
+            self._missing[number].remove(record.key)
+            if not self._missing[number]:
+                heappush(self._ready, number)
 
     def blocked(self) -> list[WorkUnit]:
         """Units that were skipped because a unit that they require failed."""

@@ -47,21 +47,17 @@ class Display:
             self._on_change = self._cell.draw
         bar_width = 28 if self.console.width >= WIDE else 10
         unwrapped = Column(no_wrap=True)
-        done = "{task.completed:3.0f} of {task.total:.0f} {task.fields[unit]}"
-        # the latest result is the only column that a narrow terminal shortens
-        latest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
         self._bars = progress.Progress(
             progress.TextColumn("{task.description:<9}"),
             progress.BarColumn(bar_width=bar_width, table_column=unwrapped),
-            progress.TextColumn(done, table_column=unwrapped),
+            _DoneColumn(table_column=unwrapped),
             progress.TimeElapsedColumn(table_column=unwrapped),
             progress.TextColumn("eta"),
             progress.TimeRemainingColumn(table_column=unwrapped),
-            progress.TextColumn("[dim]{task.fields[latest]}", table_column=latest),
+            _LatestColumn("[dim]{task.fields[latest]}", table_column=Column()),
             console=self.console,
             speed_estimate_period=3600,  # half a minute would miss the slow units
             disable=not self.console.is_terminal or self.console.is_jupyter,
-            expand=True,
         )
         self._tasks: dict[str, progress.TaskID] = {}
         self._started = self._printed = time.monotonic()
@@ -147,6 +143,26 @@ class Display:
             console.print(Text(text))
         console.print(self._bars.get_renderable())
         return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+
+
+class _DoneColumn(progress.ProgressColumn):
+    """How many percent of what is done: ``31 % of 99``, or ``82 % of budget`` of a unit in
+    percent.
+    """
+
+    def render(self, task: progress.Task) -> Text:
+        if unit := task.fields["unit"]:
+            return Text(f"{task.completed:3.0f} {unit}")
+        return Text(f"{task.percentage:3.0f} % of {task.total:.0f}")
+
+
+class _LatestColumn(progress.TextColumn):
+    """The latest result, the only column that a narrow terminal shortens."""
+
+    def render(self, task: progress.Task) -> Text:
+        text = super().render(task)
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
 
 
 class NotebookCell:

@@ -4,7 +4,6 @@ driver.
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 import signal
@@ -49,7 +48,7 @@ def answer(host: str, group: int) -> dict[str, Any]:
         if worker.monitor.gpu_name:
             worker.metrics.setdefault(GPU, _gpu_state)
     end = os.environ.get(END_OF_JOB)
-    remaining = math.inf
+    remaining = None
     if end is not None:
         remaining = float(end) - time.time()
     return {"versions": versions(), "host": hostname, "gpus": gpu_models(), "remaining": remaining}

@@ -13,13 +13,16 @@ without waiting for the disk: after a power failure it may lag behind, never run
 The writer compares its open file with the path at every commit, and stops if the journal was
 deleted, replaced or cut meanwhile. What it wrote after that does not count.
 
-Only one process drives a run: `RunLock` is a file that only one process can create, also on
-another machine, and that names its owner. It outlives a killed process, so its owner is checked
-before it counts.
+Only one process drives a run: `RunLock` is a lock of the kernel, and an owner file for machines
+that the kernel's lock does not reach. ``flock`` ends with its process, but not every network file
+system shares it with other machines. The owner file, which only one process can create, is visible
+to them. It outlives a killed process, so its owner is checked before it counts.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import re
@@ -46,6 +49,7 @@ from daskmetrics.core.serialization import build, parse
 
 FORMAT = 1  #: of the journal; docs/faults.md says which formats a version reads
 
+NO_FLOCK = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # errors of file systems without flock
 # after a power failure, zeros can follow the part that was written
 _HALF_A_LINE = re.compile(rb"([0-9a-f]{0,8}|[0-9a-f]{8} (\{[\x20-\x7e]*)?)\x00*")
 
@@ -166,7 +170,7 @@ class Journal:
     path : Path
         The journal file; made if it does not exist.
     lock : Path
-        The file beside it that says who drives the run.
+        A lock file beside it, which says who holds the run.
 
     Attributes
     ----------
@@ -187,7 +191,7 @@ class Journal:
     >>> import tempfile
     >>> from daskmetrics.core.events import UnitsRetried
     >>> folder = Path(tempfile.mkdtemp())
-    >>> with Journal(folder / "journal.jsonl", folder / "lock.owner") as journal:
+    >>> with Journal(folder / "journal.jsonl", folder / "lock") as journal:
     ...     journal.append(UnitsRetried(["a"]))
     >>> list(read(folder / "journal.jsonl"))
     [UnitsRetried(keys=['a'])]
@@ -413,19 +417,28 @@ def _born(pid: int) -> str | None:
 class RunLock:
     """The exclusive right to drive a run until it is released; raises LockedError, naming the
     holder, if it is taken.
+
+    The kernel locks the file ``lock``; the owner file lies beside it (`owner_file`).
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.holder = path, Holder.this_process()
+    def __init__(self, lock: Path) -> None:
+        self.path = owner_file(lock)
+        self.holder = Holder.this_process()
         self.notice: str | None = None  # set if the lock of a dead process was taken over
-        before = _read(path)
-        if before is not None:
-            if not before.is_dead:
-                raise _locked(path, before)
-            self.notice = f"Took the run over from {before}, which has ended."
-            _remove(path, before)
-        if not _create(path, self.holder):  # another process was faster
-            raise _locked(path, _read(path))
+        with ExitStack() as stack:
+            self._lock = _flock(lock)
+            stack.callback(os.close, self._lock)
+            for _ in range(3):  # another process may take over the same lock
+                before = _read(self.path)
+                if before is not None:
+                    if not before.is_dead:
+                        raise _locked(self.path, before)
+                    self.notice = f"Took the run over from {before}, which has ended."
+                    _remove(self.path, before)
+                if _create(self.path, self.holder):
+                    stack.pop_all()
+                    return
+            raise _locked(self.path, _read(self.path))
 
     def check(self) -> None:
         """Raise LockedError if this process does not hold the lock any more: ``unlock`` or another
@@ -446,6 +459,12 @@ class RunLock:
         with suppress(LockedError, OSError):
             self.check()
             self.path.unlink(missing_ok=True)
+        os.close(self._lock)
+
+
+def owner_file(lock: Path) -> Path:
+    """The owner file that belongs to a lock file."""
+    return lock.with_name(lock.name + ".owner")
 
 
 def holder(lock: Path, dead: bool = False) -> str | None:
@@ -453,7 +472,7 @@ def holder(lock: Path, dead: bool = False) -> str | None:
 
     With ``dead``, the one that drove it last and ended without releasing it, as a killed one does.
     """
-    owner = _read(lock)
+    owner = _read(owner_file(lock))
     if owner is None or owner.is_dead != dead:
         return None
     return str(owner)
@@ -463,14 +482,14 @@ def unlock(lock: Path) -> str | None:
     """Remove the lock of a process that has ended and return its holder; raises LockedError if that
     is alive here.
     """
-    owner = _read(lock)
+    owner = _read(owner_file(lock))
     if owner is None:
         return None
     if not owner.is_elsewhere and not owner.is_dead:
         raise LockedError(
             f"The run in '{lock.parent}' is being driven by {owner}, which is alive. Stop it first."
         )
-    _remove(lock, owner)
+    _remove(owner_file(lock), owner)
     return str(owner)
 
 
@@ -483,6 +502,20 @@ def _locked(path: Path, by: Holder | None) -> LockedError:
         f"{text} Whether that process is alive is not visible from here: if it has ended, remove "
         f"its lock with: daskmetrics runs unlock {run}"
     )
+
+
+def _flock(lock: Path) -> int:
+    file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in NO_FLOCK:
+            return file  # the owner file is the only lock
+        os.close(file)
+        if not isinstance(error, BlockingIOError):
+            raise
+        raise _locked(owner_file(lock), _read(owner_file(lock))) from None
+    return file
 
 
 def _read(path: Path) -> Holder | None:
@@ -531,8 +564,6 @@ def _write(path: Path, text: bytes) -> None:
 def _remove(path: Path, expected: Holder) -> None:
     """Remove the owner file of this holder, but not one that another process created meanwhile."""
     aside = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    if _read(path) != expected:
-        return
     try:
         path.rename(aside)
     except FileNotFoundError:

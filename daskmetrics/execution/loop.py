@@ -12,8 +12,9 @@ import math
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from daskmetrics.core.errors import ClusterLostError, StorageError
 from daskmetrics.core.events import (
@@ -22,16 +23,14 @@ from daskmetrics.core.events import (
     InputRecovered,
     Record,
     UnitAsked,
-    UnitsRetried,
     WorkerJoined,
     records,
     to_json,
 )
 from daskmetrics.core.names import Key, content_key
 from daskmetrics.core.results import result_of
-from daskmetrics.core.retry import Fault, GiveUp, Retry
+from daskmetrics.core.retry import Fault, GiveUp, Retry, faults_so_far
 from daskmetrics.execution._units import Settings, Source, TaskId, WorkUnit
-from daskmetrics.execution.journal import Journal
 from daskmetrics.execution.placement import (
     Placement,
     QueuedUnit,
@@ -59,7 +58,7 @@ class Joined:
     name: str  # stays the same
     threads: int = 1
     resources: Mapping[str, float] = field(default_factory=dict)
-    remaining: float = math.inf  # seconds until its walltime ends
+    remaining: float | None = None  # seconds until its walltime ends
     event: WorkerJoined | None = None  # versions and devices, for the journal
     memory: float = math.inf  # bytes that it may use
 
@@ -166,15 +165,27 @@ class Notice:
 Action: TypeAlias = Submit | Release | Kill | Notice
 
 
+class EventLog(Protocol):
+    """The part of a journal that the loop uses."""
+
+    @property
+    def entries(self) -> Sequence[Event]:
+        """All entries so far."""
+
+    def append(self, *entries: Event, wait: bool = True) -> None:
+        """Commit entries together; without waiting, with the next ones that wait. A StorageError
+        pauses the run until they can be appended.
+        """
+
+
 class Loop:
     """Runs all units of a source.
 
     Parameters
     ----------
     source : Source
-    journal : Journal
+    journal : EventLog
         Records that it already holds answer the source, and faults of earlier attempts still count.
-        A StorageError of an append pauses the run until it succeeds.
     settings : Settings
     on_record : callable
         Called with each new record, after it was journaled.
@@ -198,7 +209,7 @@ class Loop:
     def __init__(
         self,
         source: Source,
-        journal: Journal,
+        journal: EventLog,
         settings: Settings,
         on_record: Callable[[Record], None] = lambda record: None,
         wall_clock: Callable[[], float] = lambda: 0.0,
@@ -209,6 +220,7 @@ class Loop:
         self.now = 0.0
         self.workers: dict[str, WorkerState] = {}
         self.units: dict[Key, QueuedUnit] = {}
+        self.unplaced: dict[Key, QueuedUnit] = {}  # those of `units` that have no worker
         self.inputs: OrderedDict[Key, QueuedUnit] = OrderedDict()
         self._failed_inputs: dict[Key, Record] = {}  # inputs that failed permanently
         self._recorded = {record.key: record for record in records(journal.entries)}
@@ -227,6 +239,8 @@ class Loop:
         for record in self._recorded.values():
             self._longest[record.kind] = max(self._longest[record.kind], record.seconds)
         self._tasks: dict[TaskId, QueuedUnit] = {}
+        # when the driver stops waiting for each running attempt; one that ended stays until then
+        self._deadlines: list[tuple[float, int, QueuedUnit]] = []
         self._actions: list[Action] = []
         self._numbers = count(1)
         self._paused_until = self._balanced = -math.inf
@@ -244,8 +258,7 @@ class Loop:
     def wake(self) -> float:
         """The latest time of the next step."""
         times = [self.now + LONGEST_SLEEP]
-        for worker in self.workers.values():
-            times += [item.deadline + self.settings.grace for item in worker.placed]
+        times += [deadline for deadline, *_ in self._deadlines[:1]]
         if self._stop_at is not None:
             times.append(self._stop_at)
         times += [time for time in (self._paused_until, *self._due()) if time > self.now]
@@ -286,9 +299,10 @@ class Loop:
     def _receive(self, message: Message) -> None:
         match message:
             case Joined(address, name, threads, resources, remaining):
-                self._most_time = max(self._most_time, remaining)
+                time_left = math.inf if remaining is None else remaining
+                self._most_time = max(self._most_time, time_left)
                 self.workers[address] = WorkerState(
-                    address, name, threads, resources, self.now + remaining, message.memory
+                    address, name, threads, resources, self.now + time_left, message.memory
                 )
                 if message.event:
                     self._add_once(message.event)
@@ -307,16 +321,19 @@ class Loop:
                 if task in self._tasks:
                     self._update(self._tasks[task], message)
                 elif isinstance(message, Started):
+                    begun = self.now, next(self._numbers)
                     for worker in self.workers.values():
                         if task in worker.removed:
-                            worker.started.append(None)
+                            worker.strays.append(begun)
 
     def _update(self, item: QueuedUnit, message: Message) -> None:
         """Handle what is reported of an attempt."""
         match message:
-            case Started() if not item.held:
-                item.begun = self.now
-                self.workers[item.worker or ""].started.append(item)
+            case Started():
+                item.begun = self.now, next(self._numbers)
+                if item.deadline < math.inf:
+                    until = item.deadline + self.settings.grace
+                    heappush(self._deadlines, (until, next(self._numbers), item))
             case Finished():
                 self._finish(item, message)
             case Failed(fault=Fault.DISK):
@@ -361,9 +378,8 @@ class Loop:
 
     def _learn_from_cut_off(self, item: QueuedUnit) -> None:
         """A unit that the walltime of its job ended takes longer than it ran."""
-        unit, seconds = item.unit, 0.0
-        if item.begun is not None:
-            seconds = self.now - item.begun
+        unit, began = item.unit, item.begun or (self.now, 0)
+        seconds = self.now - began[0]
         if seconds > self._longest[unit.kind]:
             self._longest[unit.kind] = seconds
             text = f"{unit.kind} {unit.name} was cut off after {seconds:.0f} s by the walltime"
@@ -371,15 +387,15 @@ class Loop:
 
     def _expire(self) -> None:
         """Kill workers that miss a deadline: a stopped process cannot end itself."""
-        for address, worker in list(self.workers.items()):
-            late = [
-                item.task
-                for item in worker.placed
-                if item.task and item.deadline + self.settings.grace <= self.now
-            ]
-            if late:
-                self._actions.append(Kill(address))
-                self._leave(Left(address, dict.fromkeys(late, "The worker did not answer.")))
+        late: defaultdict[str, dict[TaskId, str]] = defaultdict(dict)
+        while self._deadlines and self._deadlines[0][0] <= self.now:
+            until, _, item = heappop(self._deadlines)
+            # a later attempt of the same unit has another deadline
+            if item.task and item.worker and item.deadline + self.settings.grace == until:
+                late[item.worker][item.task] = "The worker did not answer."
+        for address, expired in late.items():
+            self._actions.append(Kill(address))
+            self._leave(Left(address, expired))
 
     # the end of an attempt
 
@@ -387,13 +403,13 @@ class Loop:
         kind = item.unit.kind
         self._longest[kind] = max(self._longest[kind], finished.seconds)
         if item.shared:
-            self.workers[item.worker or ""].remove(item)
+            self.workers[item.worker or ""].placed.remove(item)
             item.begun, item.held = None, True
             if item.faults:
                 # it may be lost and run again any number of times
                 item.faults.clear()
                 self._faults.pop(item.unit.key, None)
-                self._entries.append(InputRecovered(item.unit.key, item.unit.name))
+                self._add(InputRecovered(item.unit.key, item.unit.name))
             return
         value = result_of(kind, finished.value)
         self._commit(item, "ok", value=value, attempts=item.tried + 1, seconds=finished.seconds)
@@ -417,7 +433,7 @@ class Loop:
         item.suspect = item.suspect or not blamed
         unit, policy = item.unit, self.settings.retry
         attempt = unit.key, unit.name, unit.kind, item.where, item.tried
-        self._entries.append(AttemptFailed(*attempt, fault.value, blamed, reason, trace))
+        self._add(AttemptFailed(*attempt, fault.value, blamed, reason, trace))
         decision: Retry | GiveUp = Retry(policy.delay)
         if blamed:
             decision = policy.after(fault, item.faults[fault])
@@ -437,10 +453,9 @@ class Loop:
         """Give up units that wait for an input that failed permanently; running units have it
         already.
         """
-        for item in list(self.units.values()) if self._failed_inputs else ():
+        for item in list(self.unplaced.values()) if self._failed_inputs else ():
             key = item.unit.input.key if item.unit.input else None
-            failed = self._failed_inputs.get(key or "")
-            if failed and item.task is None:
+            if failed := self._failed_inputs.get(key or ""):
                 reason = f"Its {failed.kind} {failed.name}: {failed.reason}"
                 self._commit(item, failed.status, reason=reason, attempts=failed.attempts)
         self._flush()
@@ -448,9 +463,9 @@ class Loop:
     def _commit(self, item: QueuedUnit, status: str, **result: Any) -> None:
         unit = item.unit
         result |= {"worker": item.where, "at": round(self._wall_clock(), 2)}
-        self._entries.append(Record(unit.key, unit.name, unit.kind, status, **result))
+        self._add(Record(unit.key, unit.name, unit.kind, status, **result))
         self._unassign(item)
-        del self.units[unit.key]
+        del self.units[unit.key], self.unplaced[unit.key]
 
     def _unassign(self, item: QueuedUnit) -> None:
         """Take a unit from its worker, so that it waits again."""
@@ -459,17 +474,25 @@ class Loop:
         worker = self.workers.get(item.worker or "")
         if worker and item in worker.placed:
             worker.remove(item)
+        if not item.shared:
+            self.unplaced[item.unit.key] = item
         del self._tasks[item.task]
         self._actions.append(Release(item.task))
         item.task = item.worker = item.begun = None
         item.held = False
+
+    def _add(self, entry: Event) -> None:
+        """Add an entry to the next append."""
+        self._entries.append(entry)
+        if isinstance(entry, Record):
+            self._recorded[entry.key] = entry
 
     def _add_once(self, entry: UnitAsked | WorkerJoined) -> None:
         """Add a decision or a worker, if the journal does not have it."""
         identity = content_key(to_json(entry))
         if identity not in self._once:
             self._once.add(identity)
-            self._entries.append(entry)
+            self._add(entry)
 
     def _flush(self) -> None:
         """Commit what was added, and pass the records on; the run pauses while the journal cannot
@@ -502,7 +525,6 @@ class Loop:
         entries, self._entries = self._entries, []
         finished = [entry for entry in entries if isinstance(entry, Record)]
         for record in finished:
-            self._recorded[record.key] = record
             self.source.tell(record)
             self.on_record(record)
         if finished:
@@ -531,7 +553,7 @@ class Loop:
                 if record := self._recorded.get(unit.key):
                     self.source.tell(record)
                     continue
-                self.units[unit.key] = self._queued(unit)
+                self.units[unit.key] = self.unplaced[unit.key] = self._queued(unit)
                 if unit.input and unit.input.key not in (*self.inputs, *self._failed_inputs):
                     self.inputs[unit.input.key] = self._queued(unit.input, shared=True)
             self._fail_dependents()
@@ -541,13 +563,11 @@ class Loop:
 
     def _queued(self, unit: WorkUnit, shared: bool = False) -> QueuedUnit:
         faults, tried = self._faults.get(unit.key, (Counter(), 0))
-        return QueuedUnit(unit, shared, Counter(faults), tried)
+        return QueuedUnit(unit, shared, Counter(faults), tried, next(self._numbers))
 
     def _waiting(self) -> Iterator[QueuedUnit]:
         """Units that have no worker, or their inputs where these must run before; due or not."""
-        for item in self.units.values():
-            if item.task is not None:
-                continue
+        for item in sorted(self.unplaced.values(), key=lambda item: item.number):
             shared = self._input_of(item)
             if shared and not shared.held:
                 item = shared
@@ -589,6 +609,7 @@ class Loop:
         item.worker, item.where, item.placed = worker.address, worker.name, self.now
         worker.placed.append(item)
         worker.at_hand = item.unit.keeps or worker.at_hand
+        self.unplaced.pop(item.unit.key, None)
         self._tasks[item.task] = item
         if shared:
             self.inputs.move_to_end(shared.unit.key)
@@ -628,20 +649,3 @@ class Loop:
             raise ClusterLostError(f"{why} {RESUME}")
         self._reported_stuck = True
         self._actions.append(Notice(f"{why} Waiting for {patience:.0f} s."))
-
-
-def faults_so_far(entries: Iterable[Event]) -> dict[Key, tuple[Counter[Fault], int]]:
-    """Faults that count and number of attempts of each unit in a journal, since it recovered or was
-    retried.
-    """
-    faults_of: dict[Key, tuple[Counter[Fault], int]] = {}
-    for entry in entries:
-        if isinstance(entry, UnitsRetried):  # a retry of failed units is also one of their inputs
-            faults_of.clear()
-        elif isinstance(entry, InputRecovered):
-            faults_of.pop(entry.key, None)
-        elif isinstance(entry, AttemptFailed):
-            faults, tried = faults_of.get(entry.key, (Counter(), 0))
-            faults[Fault(entry.fault)] += entry.blamed
-            faults_of[entry.key] = faults, tried + 1
-    return faults_of

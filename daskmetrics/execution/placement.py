@@ -8,12 +8,14 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from daskmetrics.core.retry import Fault
 from daskmetrics.execution._units import TaskId, WorkUnit
 
 # seconds after which a waiting unit may be moved; before, its start may not have been reported
 SETTLED_AFTER = 1.0
+Begun: TypeAlias = tuple[float, int]  #: when an attempt began, and the number of the report of it
 
 
 @dataclass(eq=False)
@@ -28,6 +30,7 @@ class QueuedUnit:
     shared: bool = False
     faults: Counter[Fault] = field(default_factory=Counter)
     tried: int = 0  # attempts that ended in a fault
+    number: int = 0  # in the order of asking
     not_before: float = 0.0
     avoid: str | None = None  # name of the worker on which the latest attempt failed
     suspect: bool = False  # it was running, with others, when a worker died
@@ -36,7 +39,7 @@ class QueuedUnit:
     worker: str | None = None
     where: str | None = None  # the name of that worker
     placed: float = 0.0  # when it was placed
-    begun: float | None = None  # when its start was reported
+    begun: Begun | None = None
     held: bool = False
 
     @property
@@ -44,7 +47,7 @@ class QueuedUnit:
         """When the running attempt must have ended."""
         if self.begun is None or self.unit.timeout is None:
             return math.inf
-        return self.begun + self.unit.timeout
+        return self.begun[0] + self.unit.timeout
 
 
 @dataclass(eq=False)
@@ -59,10 +62,10 @@ class WorkerState:
     memory: float = math.inf  # bytes that it may use
     at_hand: str | None = None  # what the latest unit with `keeps` left in its memory
     placed: list[QueuedUnit] = field(default_factory=list)
-    # those of `placed` whose start was reported, in this order; None for an attempt that was taken
-    # away while it seemed to wait here (`removed`), and started nevertheless: it occupies a thread
-    started: list[QueuedUnit | None] = field(default_factory=list)
+    # attempts that were taken away while they seemed to wait here, and those of them that started
+    # nevertheless: each of these occupies a thread
     removed: set[TaskId] = field(default_factory=set)
+    strays: list[Begun] = field(default_factory=list)
 
     @property
     def kind(self) -> str:
@@ -105,16 +108,17 @@ class WorkerState:
     def remove(self, item: QueuedUnit) -> None:
         """Take a unit away; one that waits may have started without a report."""
         self.placed.remove(item)
-        if item in self.started:
-            self.started.remove(item)
-        elif item.task:
+        if item.begun is None and item.task:
             self.removed.add(item.task)
 
     def running(self) -> list[QueuedUnit | None]:
         """The units on its threads, None for a stray; with more reports than threads, the older
         ones have ended.
         """
-        return self.started[-self.threads :]
+        reports: list[tuple[Begun, QueuedUnit | None]] = [(begun, None) for begun in self.strays]
+        reports += [(item.begun, item) for item in self.placed if item.begun]
+        reports.sort(key=lambda report: report[0])
+        return [item for _, item in reports[-self.threads :]]
 
 
 class Placement:

@@ -16,7 +16,6 @@ import shutil
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -60,7 +59,7 @@ SETTLE = 0.3  # seconds for the last message of a lost worker to arrive
 ANSWER_WITHIN = 120.0
 
 log = logging.getLogger(__name__)
-Incoming: TypeAlias = Message | BaseException
+Incoming: TypeAlias = Message | BaseException | tuple[Submit, Future]
 
 
 def run(
@@ -208,7 +207,10 @@ class _DaskBackend:
         for event in events:
             if isinstance(event, BaseException):
                 raise event
-            messages.append(event)
+            if isinstance(event, tuple):
+                messages += self._on_end(*event)
+            else:
+                messages.append(event)
         return messages
 
     # actions
@@ -243,7 +245,7 @@ class _DaskBackend:
             pure=False,
         )
         self.futures[submit.task] = future
-        future.add_done_callback(partial(self._on_done, submit))
+        future.add_done_callback(lambda future: self.events.put((submit, future)))
 
     async def _kill(self, address: str) -> None:
         # it may be gone, or have no nanny: the loop no longer uses it
@@ -264,36 +266,33 @@ class _DaskBackend:
             case task:
                 self.events.put(Started(task))
 
-    def _on_done(self, submit: Submit, future: Future) -> None:
-        if submit.task in self.futures and submit.task not in self.reported:
-            self._post(self._on_end(submit, future))
-
-    async def _on_end(self, submit: Submit, future: Future) -> None:
-        """Report what the end of an attempt means, unless it lost its worker, which is reported,
-        too, and decides.
+    def _on_end(self, submit: Submit, future: Future) -> Iterator[Message]:
+        """What the end of an attempt means; nothing if it lost its worker, which is reported, too,
+        and decides.
         """
         task = submit.task
-        message: Message = Vanished(task)
-        match future.status:
-            case "finished" if submit.shared:
-                message = Finished(task)
-            case "finished":
-                # otherwise its worker died, or it was released meanwhile
-                with suppress(OSError, asyncio.CancelledError, concurrent.futures.CancelledError):
-                    gathered = self.client.gather([future], errors="skip", asynchronous=True)
-                    for value, seconds in await gathered:
-                        message = Finished(task, json.loads(value), seconds)
-            case "cancelled":
-                pass  # by another client: this one forgets the futures that it releases
-            case "error":
-                error = await future.exception(asynchronous=True)
-                message = Failed(task, worker.blame(error), worker.describe(error))
-                if isinstance(error, worker.AttemptError):
-                    message = Failed(task, error.fault, error.reason, error.trace)
-                elif isinstance(error, KilledWorker):
-                    return
-            case _:
-                return
+        if task not in self.futures or task in self.reported:
+            return
+        if future.status == "finished" and submit.shared:
+            yield Finished(task)
+        elif future.status == "finished":
+            self._post(self._fetch(task, future))
+        elif future.status == "cancelled":
+            # by another client: this one forgets the futures that it releases
+            yield Vanished(task)
+        elif future.status == "error":
+            error = future.exception()  # this waits for the end of an attempt that has none
+            if isinstance(error, worker.AttemptError):
+                yield Failed(task, error.fault, error.reason, error.trace)
+            elif not isinstance(error, KilledWorker):
+                yield Failed(task, worker.blame(error), worker.describe(error))
+
+    async def _fetch(self, task: TaskId, future: Future) -> None:
+        message: Message = Vanished(task)  # its worker died, or it was released meanwhile
+        with suppress(OSError, asyncio.CancelledError, concurrent.futures.CancelledError):
+            for result in await self.client.gather([future], errors="skip", asynchronous=True):
+                value, seconds = result
+                message = Finished(task, json.loads(value), seconds)
         self.events.put(message)
 
     def _on_worker_event(self, event: tuple[float, Any]) -> None:
@@ -355,7 +354,7 @@ class _DaskBackend:
         if address in self.plain and self.settings.alone:
             # Dask would start a waiting unit on a free thread; with a walltime no unit waits on a
             # worker
-            threads, remaining = 1, min(remaining, DECADE)
+            threads, remaining = 1, min(remaining or DECADE, DECADE)
         memory = info["memory_limit"] or math.inf
         self.events.put(Joined(address, name, threads, offered, remaining, joined, memory))
 

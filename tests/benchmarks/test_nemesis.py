@@ -19,7 +19,7 @@ def record(*indices: int) -> Record:
 def test_the_checker_reads_a_journal_by_itself_and_sees_damage_and_doubled_items(tmp_path, line):
     path = tmp_path / "journal.jsonl"
     assert recorded(path) == {}
-    with Journal(path, tmp_path / "lock.owner") as journal:
+    with Journal(path, tmp_path / "lock") as journal:
         journal.append(record(0, 1), record(2))
     whole = path.read_bytes()
     assert recorded(path) == {0: 0, 1: 7, 2: 14}
@@ -31,7 +31,7 @@ def test_the_checker_reads_a_journal_by_itself_and_sees_damage_and_doubled_items
     with pytest.raises(Broken, match="damaged"):
         recorded(path)
     path.write_bytes(whole)
-    with Journal(path, tmp_path / "lock.owner") as journal:
+    with Journal(path, tmp_path / "lock") as journal:
         journal.append(record(1))
     with pytest.raises(Broken, match="again"):
         recorded(path)

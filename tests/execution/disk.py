@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from tests.execution.disk_paths import REGULAR, SimPath, Writer
+from tests.execution.disk_paths import REGULAR, SimPath
 from tests.execution.truths import Crash
 
 TROUBLES = (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO, errno.ESTALE)
@@ -352,7 +352,6 @@ class Disk:
                 **{name: getattr(self, name) for name in names},
                 kill=self.signal,
                 getpid=lambda: self.now.pid,
-                fdopen=lambda file, _: Writer(self, file),
                 umask=lambda mask: 0o022,
             ),
             "fcntl": SimpleNamespace(flock=self.lock, LOCK_EX=2, LOCK_NB=4),

@@ -73,7 +73,7 @@ class SimPath(PurePosixPath):
         if mode == "rb":
             lines = self.read_bytes().splitlines(keepends=True)
             return _Reader(lines)
-        return Writer(self.disk, self.disk.open(self, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+        return _Writer(self.disk, self.disk.open(self, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
 
 
 class _Reader:
@@ -90,7 +90,7 @@ class _Reader:
         pass
 
 
-class Writer:
+class _Writer:
     def __init__(self, disk: Disk, file: int) -> None:
         self.disk, self.file = disk, file
 
@@ -107,7 +107,7 @@ class Writer:
     def close(self) -> None:
         self.disk.close(self.file)
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> _Writer:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -23,9 +23,9 @@ from tests.execution.disk import Disk, Inode
 from tests.execution.disk_paths import SimPath
 from tests.execution.simulator import World
 
-JOURNAL, MARK, LOCK, CONFIG = (
+JOURNAL, MARK, LOCK, OWNER, CONFIG = (
     SimPath("/run") / name
-    for name in ("journal.jsonl", "journal.mark", "lock.owner", "config.yaml")
+    for name in ("journal.jsonl", "journal.mark", "lock", "lock.owner", "config.yaml")
 )
 
 
@@ -196,7 +196,7 @@ class DiskWorld(World):
                 self._other_driver()
 
     def _is_held(self) -> bool:
-        owner = self.disk.names.get(str(LOCK))
+        owner = self.disk.names.get(str(OWNER))
         return bool(owner and self.opened and f'"pid": {self.process.pid},'.encode() in owner.data)
 
     # the operator
@@ -253,7 +253,7 @@ class DiskWorld(World):
             assert not self._missing(texts), "a committed entry is lost"
             keys = [entry["key"] for entry in map(json.loads, texts) if entry["type"] == "record"]
             assert len(keys) == len(set(keys)), "recorded twice"
-        assert str(LOCK) not in self.disk.names or self.disk.happened["trouble"] or self.taken, (
+        assert str(OWNER) not in self.disk.names or self.disk.happened["trouble"] or self.taken, (
             "still locked"
         )
 

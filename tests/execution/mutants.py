@@ -44,6 +44,7 @@ class Mutant:
             return bound.Loop, retry.RetryPolicy
         # the loop tells decisions by their classes
         vars(changed).update(Fault=retry.Fault, Retry=retry.Retry, GiveUp=retry.GiveUp)
+        vars(bound).update(faults_so_far=changed.faults_so_far)
         return bound.Loop, changed.RetryPolicy
 
 
@@ -76,14 +77,15 @@ LOOP = (
     ("if record := self._recorded.get(unit.key):", "if False:"),
     ("                    self.source.tell(record)\n                    continue\n", "                    continue\n"),
     ("self._faults = faults_so_far(journal.entries)", "self._faults = {}"),
-    ("faults_of[entry.key] = faults, tried + 1", "faults_of[entry.key] = faults, tried"),
-    ("if isinstance(entry, UnitsRetried):", "if False:"),
-    ("elif isinstance(entry, InputRecovered):", "elif False:"),
     ("                self._faults.pop(item.unit.key, None)\n", ""),
-    ("QueuedUnit(unit, shared, Counter(faults), tried)", "QueuedUnit(unit, shared, Counter(faults), 0)"),
+    ("QueuedUnit(unit, shared, Counter(faults), tried,", "QueuedUnit(unit, shared, Counter(faults), 0,"),
     # committing
-    ("        self._entries.append(Record(", "        str(Record("),
+    ("        self._add(Record(", "        str(Record("),
     ("        self._unassign(item)\n        del self.units[", "        del self.units["),
+    ("del self.units[unit.key], self.unplaced[unit.key]", "del self.units[unit.key]"),
+    ("            self.unplaced[item.unit.key] = item\n", "            pass\n"),
+    ("        self.unplaced.pop(item.unit.key, None)\n", ""),
+    ("if item.deadline < math.inf:", "if False:"),
     ("attempts=item.tried + 1", "attempts=item.tried"),
     ("            self._evict_inputs()\n", "            pass\n"),
     ("len(idle) - self.settings.spare_inputs", "0"),
@@ -111,14 +113,14 @@ LOOP = (
     ("if shared.held and shared.worker == worker.address:", "if False:"),
     ("if self._input_of(item) is shared and item.begun is None:", "if self._input_of(item) is shared:"),
     ("            if shared and not shared.held:\n", "            if False:\n"),
-    ("            if item.task is not None:\n                continue\n", ""),
+    ("sorted(self.unplaced.values(),", "sorted(self.units.values(),"),
     ("            item.begun, item.held = None, True\n", "            item.begun, item.held = None, False\n"),
     ("        self._failed_inputs[unit.key] = Record(", "        _ = self._failed_inputs.get(unit.key) or Record("),
     ("            self._fail_dependents()\n", ""),
-    ("if failed and item.task is None:", "if failed:"),
+    ("list(self.unplaced.values()) if self._failed_inputs", "list(self.units.values()) if self._failed_inputs"),
     # deadlines, walltimes, pauses, stops
-    ("                self._actions.append(Kill(address))\n", "                pass\n"),
-    ("self.now + remaining, message", "math.inf, message"),
+    ("            self._actions.append(Kill(address))\n", "            pass\n"),
+    ("math.inf if remaining is None else remaining", "math.inf"),
     ("self._paused_until = self.now + pause", "pass"),
     ("        elif now >= self._paused_until:\n", "        else:\n"),
     ("case Failed(fault=Fault.DISK):", "case Failed(fault=Fault.DISK) if False:"),
@@ -138,23 +140,25 @@ LOOP = (
     ("            self.journal.append(*self._entries,", "            _ = dict(entries=self._entries,"),
     ("= not_durable >=", "= not_durable >"),
     ("sum(\n            not isinstance(entry", "0 * sum(\n            not isinstance(entry"),
-    ("            self.source.tell(record)\n            self.on_record", "            self.on_record"),
+    ("        for record in finished:\n            self.source.tell(record)\n", "        for record in finished:\n"),
     # what workers offer, and what they still run
     ("                worker.resources = resources  # running units stay\n", ""),
     ("if item.begun is None and not worker.offers(item.unit):", "if not worker.offers(item.unit):"),
-    ("                            worker.started.append(None)\n", "                            pass\n"),
+    ("                            worker.strays.append(begun)\n", "                            pass\n"),
     ("if task in worker.removed:", "if True:"),
     # deadlines of the driver
-    ("if item.task and item.deadline + self.settings.grace <= self.now", "if False"),
-    ("item.deadline + self.settings.grace <= self.now", "item.deadline + 3 * self.settings.grace <= self.now"),
+    ("while self._deadlines and self._deadlines[0][0] <= self.now:", "while False:"),
+    ("if item.task and item.worker and item.deadline + self.settings.grace == until:", "if item.task and item.worker:"),
+    ("until = item.deadline + self.settings.grace", "until = item.deadline + 3 * self.settings.grace"),
 )  # fmt: skip
 
 PLACEMENT = (
     ("if self.threads > 1 and any(item.suspect for item in self.placed):", "if False:"),
     ("return self.starts(unit)  #", "return True  #"),
     ("return len(self.placed) < self.threads + ahead and", "return"),
-    ("return self.started[-self.threads :]", "return self.started"),
-    ("return self.started[-self.threads :]", "return self.started[: self.threads]"),
+    ("in reports[-self.threads :]]", "in reports]"),
+    ("in reports[-self.threads :]]", "in reports[: self.threads]]"),
+    ("        reports.sort(", "        sorted("),
     ("and ends <= worker.ends]", "]"),
     ("            able = [worker for worker in able if worker.name != item.avoid] or able\n", ""),
     ("if worker.name != item.avoid] or able", "if worker.name != item.avoid]"),
@@ -167,7 +171,7 @@ PLACEMENT = (
     ("        if not item.avoid and not free:\n", "        if not item.avoid:\n"),
     ("strange, displaces, *_load", "False, displaces, *_load"),
     ("strange, displaces, *_load", "strange, False, *_load"),
-    ("return self.begun + self.unit.timeout", "return math.inf"),
+    ("return self.begun[0] + self.unit.timeout", "return math.inf"),
 )  # fmt: skip
 
 RETRY = (
@@ -180,6 +184,9 @@ RETRY = (
     ('Fault.UNDEFINED: (1, "nan")', 'Fault.UNDEFINED: (1, "error")'),
     ("if faults >= budget:", "if faults > 99:"),
     ("self.delay * 2.0 ** min(faults - 1, 16)", "self.delay"),
+    ("faults_of[entry.key] = faults, tried + 1", "faults_of[entry.key] = faults, tried"),
+    ("if isinstance(entry, UnitsRetried):", "if False:"),
+    ("elif isinstance(entry, InputRecovered):", "elif False:"),
 )  # fmt: skip
 
 #: Replacements that change nothing which could be seen, and why.

@@ -242,9 +242,9 @@ class World:
     def _join(self, name: str, threads: int) -> None:
         address = f"tcp://{name}:{next(self.serial)}"
         worker = self.workers[address] = Worker(address, name, threads, self.now + self.walltime)
-        remaining = self.walltime
+        remaining = None if self.walltime == NEVER else self.walltime
         self.send(Joined(address, name, threads, {"GPU": 1, "CPU": 1}, remaining))
-        if remaining < math.inf:
+        if remaining:
             self.after(remaining, lambda: self._die(worker, blameless=True))
 
     def _die(

@@ -19,6 +19,9 @@ from tests.execution.mutants import MESSAGES, module_of, source_of
 
 HISTORIES = int(os.environ.get("DASKMETRICS_SEEDS", "100"))
 FOR_MUTANTS = 400
+# a journal is cut that no driver has written to since it was opened after a mark that lagged behind;
+# a file system shows old attributes twice
+RARE = (447, 780)
 
 #: what is planted: the module, its text, and what stands there instead
 PLANTED = (
@@ -45,9 +48,10 @@ PLANTED = (
     (loop, "except StorageError as error", "except KeyError as error"),
     (loop, "self._stuck_since = True, None\n            return\n", "self._stuck_since = True, None\n"),
     # the lock
-    (journal, "            if not before.is_dead:\n                raise _locked(path, before)\n", ""),
+    (journal, "                    if not before.is_dead:\n                        raise _locked(self.path, before)\n", ""),
     (journal, "        if holder is None or holder.nonce != self.holder.nonce:", "        if False:"),
     (journal, "        if self.is_elsewhere:\n            return False\n", ""),
+    (journal, "        if not isinstance(error, BlockingIOError):\n            raise\n", "        return file\n"),
     # files that are replaced
     (files, "            partial.replace(path)\n", "            path.open('wb').write(b'half')\n"),
     (files, "os.fsync(", "str("),
@@ -90,7 +94,7 @@ def noticed(module: ModuleType, old: str, new: str) -> int | None:
     if module is files:  # the journal with these files
         modules["journal"] = bound = module_of(journal, source_of(journal))
         vars(bound).update(atomic_write=vars(changed)["atomic_write"])
-    for seed in range(FOR_MUTANTS):
+    for seed in (*range(FOR_MUTANTS), *RARE):
         try:
             DiskWorld(seed, **modules).play()
         except Exception:

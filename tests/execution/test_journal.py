@@ -54,7 +54,7 @@ def numbers(path: Path) -> list[float]:
 
 @pytest.fixture
 def paths(tmp_path: Path) -> tuple[Path, Path]:
-    return tmp_path / "journal.jsonl", tmp_path / "lock.owner"
+    return tmp_path / "journal.jsonl", tmp_path / "lock"
 
 
 @settings(max_examples=30)
@@ -271,7 +271,7 @@ TAKEN = {
 def test_a_journal_that_is_taken_away_ends_the_run_until_it_is_put_back(tmp_path, how, last):
     """What was committed to it before counts, and nothing else is written."""
     (tmp_path / "run").mkdir()
-    path, lock = tmp_path / "run" / "journal.jsonl", tmp_path / "run" / "lock.owner"
+    path, lock = tmp_path / "run" / "journal.jsonl", tmp_path / "run" / "lock"
     take, message = TAKEN[how]
     with (
         pytest.raises(DataError, match=f"{message}.*Put it back.*backup"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -10,35 +11,33 @@ from dataclasses import asdict, replace
 import pytest
 
 from daskmetrics.core.errors import LockedError
-from daskmetrics.execution.journal import Holder, RunLock, _born, holder, unlock
+from daskmetrics.execution.journal import Holder, RunLock, _born, holder, owner_file, unlock
 
 SLEEP = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
 
 @pytest.fixture
 def lock(tmp_path):
-    return tmp_path / "lock.owner"
+    return tmp_path / "lock"
 
 
 def leave(lock, **changes) -> Holder:
     """A lock as another process left it."""
     left = replace(Holder.this_process(), **changes)
-    lock.write_text(json.dumps(asdict(left)))
+    owner_file(lock).write_text(json.dumps(asdict(left)))
     return left
 
 
 def test_the_owner_file_is_private_and_removed_on_release_and_unlock_refuses_while_it_lives(lock):
     run_lock = RunLock(lock)
     assert run_lock.notice is None
-    assert lock.stat().st_mode & 0o777 == 0o600
+    assert owner_file(lock).stat().st_mode & 0o777 == 0o600
     assert str(os.getpid()) in str(holder(lock))
     with pytest.raises(LockedError, match="is alive"):
         unlock(lock)
     run_lock.check()
-    with pytest.raises(LockedError, match=f"process {os.getpid()} on"):
-        RunLock(lock)
     run_lock.close()
-    assert holder(lock) is None and not lock.exists()
+    assert holder(lock) is None and not owner_file(lock).exists()
 
 
 def test_the_lock_of_a_dead_process_is_taken_over_with_a_notice(lock):
@@ -68,7 +67,7 @@ def test_the_lock_of_another_machine_is_refused_until_unlock_removes_it(lock, re
     leave(lock, host="login2", pid=1)
     name = "process 1 on login2 since"
     if not readable:
-        lock.write_text("{")
+        owner_file(lock).write_text("{")
         name = "an unknown machine"
     with pytest.raises(LockedError, match=f"{name} (?s:.*)daskmetrics runs unlock"):
         RunLock(lock)
@@ -84,17 +83,26 @@ def refuse(number: int):
     return call
 
 
+def test_without_flock_the_owner_file_alone_keeps_others_out(lock, monkeypatch):
+    monkeypatch.setattr(fcntl, "flock", refuse(errno.ENOSYS))
+    run_lock = RunLock(lock)
+    with pytest.raises(LockedError, match=f"process {os.getpid()} on"):
+        RunLock(lock)
+    run_lock.close()
+    RunLock(lock).close()
+
+
 def test_the_owner_file_is_created_without_hard_links(lock, monkeypatch):
     monkeypatch.setattr(os, "link", refuse(errno.EPERM))
     run_lock = RunLock(lock)
     run_lock.check()
     run_lock.close()
-    assert not list(lock.parent.iterdir())
+    assert [path.name for path in lock.parent.iterdir()] == ["lock"]
 
 
 def test_a_process_that_lost_its_lock_stops_and_keeps_the_new_one(lock):
     run_lock = RunLock(lock)
-    lock.unlink()
+    owner_file(lock).unlink()
     with pytest.raises(LockedError, match="was removed"):
         run_lock.check()
     other = leave(lock, host="login2", nonce="other")

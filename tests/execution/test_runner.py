@@ -66,7 +66,7 @@ def unit(key: str, function, *args, **options) -> WorkUnit:
 
 @pytest.fixture
 def journal(tmp_path):
-    with Journal(tmp_path / "journal.jsonl", tmp_path / "lock.owner") as journal:
+    with Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal:
         yield journal
 
 
@@ -254,5 +254,4 @@ def test_a_result_that_is_lost_with_its_worker_before_it_is_fetched_stalls_nothi
         backend.futures["square"] = future
         assert future.status not in ("finished", "error")
         ended = SimpleNamespace(task="square", shared=False)
-        client.sync(backend._on_end, ended, future)
-        assert backend.events.empty()
+        assert list(backend._on_end(ended, future)) == []

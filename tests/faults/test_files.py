@@ -274,7 +274,7 @@ def small_disk(tmp_path) -> Iterator[Path]:
 def test_a_full_disk_takes_nothing_and_the_journal_goes_on_once_there_is_room(small_disk):
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(30_000))
-    path, lock = small_disk / "journal.jsonl", small_disk / "lock.owner"
+    path, lock = small_disk / "journal.jsonl", small_disk / "lock"
     with Journal(path, lock) as journal:
         committed = 0
         with pytest.raises(DiskFullError, match="No space left on device"):

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.fixture
 def journal(tmp_path):
-    with Journal(tmp_path / "journal.jsonl", tmp_path / "lock.owner") as journal:
+    with Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal:
         yield journal
 
 

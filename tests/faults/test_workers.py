@@ -42,7 +42,7 @@ def client():
 
 @pytest.fixture
 def journal(tmp_path):
-    with Journal(tmp_path / "journal.jsonl", tmp_path / "lock.owner") as journal:
+    with Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal:
         yield journal
 
 
@@ -107,7 +107,7 @@ def test_kills_lose_nothing_and_write_nothing_twice(tmp_path):
             for i in range(UNITS)
         ]
         with (
-            Journal(folder / "journal.jsonl", folder / "lock.owner") as journal,
+            Journal(folder / "journal.jsonl", folder / "lock") as journal,
             connect(Cluster(workers=WORKERS)) as client,
         ):
             killer = Killer(client, kills)

@@ -119,7 +119,7 @@ def drive(folder: str, seconds: float, units: int) -> None:
     place = Path(folder)
     work = [WorkUnit(f"u{i}", f"u{i}", "demo", nap, (seconds, i)) for i in range(units)]
     with (
-        Journal(place / "journal.jsonl", place / "lock.owner") as journal,
+        Journal(place / "journal.jsonl", place / "lock") as journal,
         connect(Cluster(workers=2)) as client,
     ):
         run(

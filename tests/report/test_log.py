@@ -19,7 +19,7 @@ from daskmetrics.core.events import (
     to_json,
 )
 from daskmetrics.execution import Journal
-from daskmetrics.execution.journal import read
+from daskmetrics.execution.journal import owner_file, read
 from daskmetrics.report import Run, log, status_text
 from tests.events import attempt_failed, joined
 
@@ -163,7 +163,7 @@ def test_status_groups_failures_by_cause_and_says_what_to_do(a_run):
 
 
 def test_unlock_removes_a_dead_machines_lock_and_never_a_living_drivers(finished):
-    path, lease = finished.folder.path, finished.folder.lock
+    path, lease = finished.folder.path, owner_file(finished.folder.lock)
     assert call("runs", "unlock", path) == (0, f"No driver holds the run in '{path}'.\n")
     with Journal(finished.folder.journal, finished.folder.lock):
         code, out = call("runs", "unlock", path)

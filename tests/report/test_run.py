@@ -39,7 +39,7 @@ def test_a_folder_without_a_run_and_a_run_that_never_started_are_errors(tmp_path
     with pytest.raises(ConfigError, match="No run in"):
         Run(tmp_path)
     with (
-        Journal(tmp_path / "journal.jsonl", tmp_path / "lock.owner"),
+        Journal(tmp_path / "journal.jsonl", tmp_path / "lock"),
         pytest.raises(DataError, match="prepared by process"),
     ):
         Run(tmp_path)

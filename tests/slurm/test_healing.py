@@ -65,7 +65,7 @@ class Living:
         try:
             with (
                 connect(self.cluster, self.name, self.lines.append) as self.client,
-                Journal(self.folder / "journal.jsonl", self.folder / "lock.owner") as journal,
+                Journal(self.folder / "journal.jsonl", self.folder / "lock") as journal,
             ):
                 run(self.source, self.client, journal, Settings(), say=self.lines.append)
         except BaseException as error:  # checked by the test's thread

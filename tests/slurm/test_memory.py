@@ -49,7 +49,7 @@ def grown(
     unit = WorkUnit("u", "u", "fill", units.fill, (str(folder), 550, 7), resources={"GPU": 1})
     with (
         connect(cluster, "memory", messages.append) as client,
-        Journal(folder / "journal.jsonl", folder / "lock.owner") as journal,
+        Journal(folder / "journal.jsonl", folder / "lock") as journal,
     ):
         run(Sweep([unit]), client, journal, Settings(most_memory=cluster.most_memory))
         entries = [entry for entry in journal.entries if isinstance(entry, Record | AttemptFailed)]
@@ -80,7 +80,7 @@ def test_an_item_of_a_map_waits_for_a_job_that_has_the_memory(slurm, tmp_path):
     spec = make_spec(partial(units.fill, str(tmp_path), 550), [7], MapOptions(1, 1, None))
     with (
         connect(cluster, "memory") as client,
-        Journal(tmp_path / "journal.jsonl", tmp_path / "lock.owner") as journal,
+        Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal,
     ):
         [result] = run_map(spec, client, journal, most_memory=cluster.most_memory)
         faults = {entry.fault for entry in journal.entries if isinstance(entry, AttemptFailed)}

@@ -86,7 +86,7 @@ def broken_on_the_first(slurm: Path, tmp_path: Path, prologue: str) -> list[str]
     units_of_run = units.naps(tmp_path, 2.0, 20)
     with (
         connect(cluster, "broken", said.append) as client,
-        Journal(tmp_path / "journal.jsonl", tmp_path / "lock.owner") as journal,
+        Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal,
     ):
         run(Sweep(units_of_run), client, journal, Settings(), say=said.append)
         assert [record.status for record in journal.records()] == ["ok"] * 20

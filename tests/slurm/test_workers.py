@@ -74,7 +74,7 @@ def test_no_gpu_or_cpu_unit_runs_on_the_wrong_worker(slurm, tmp_path):
     ]
     with (
         connect(cluster, "pools") as client,
-        Journal(tmp_path / "journal.jsonl", tmp_path / "lock.owner") as journal,
+        Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal,
     ):
         assert comes_true(lambda: len(workers(client)) == 5) is not None
         offered = Counter(tuple(worker["resources"].items()) for worker in workers(client).values())
@@ -92,7 +92,7 @@ def test_an_adaptive_pool_follows_the_work(slurm, tmp_path):
     cluster = config.cluster(profile(slurm, fewest=1, workers=3))
     with (
         connect(cluster, "adaptive") as client,
-        Journal(tmp_path / "journal.jsonl", tmp_path / "lock.owner") as journal,
+        Journal(tmp_path / "journal.jsonl", tmp_path / "lock") as journal,
     ):
         assert len(jobs()) == 1
         run(Sweep(naps(tmp_path, 1.0, 24)), client, journal, Settings(slots=6))

@@ -47,7 +47,7 @@ def main() -> None:
     end_as_by_ctrl_c()
     with (
         connect(profile, "units", print) as client,
-        Journal(folder / "journal.jsonl", folder / "lock.owner") as journal,
+        Journal(folder / "journal.jsonl", folder / "lock") as journal,
     ):
         run(Sweep(naps(folder, seconds, count)), client, journal, Settings())
 

@@ -132,7 +132,7 @@ def test_serial_and_parallel_give_the_same_records(client, tmp_path):
     spec = make_spec(drawn, range(12), MapOptions(batch_size=5))
     with open_journal(tmp_path / "serial") as journal:
         serial = run(spec, None, journal)
-    parallel = run(spec, client, Journal(tmp_path / "journal.jsonl", tmp_path / "lock.owner"))
+    parallel = run(spec, client, Journal(tmp_path / "journal.jsonl", tmp_path / "lock"))
     assert [(r.key, r.status, r.value) for r in serial] == [
         (r.key, r.status, r.value) for r in parallel
     ]

@@ -106,7 +106,7 @@ def test_other_versions_on_the_workers_of_a_run_are_reported(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     ours = handshake.versions()
     worker = joined("w0", **{**ours, "torch": "1.13.1"})
-    with Journal(Path("journal.jsonl"), Path("lock.owner")) as journal:
+    with Journal(Path("journal.jsonl"), Path("lock")) as journal:
         for entry in (started(), worker, RunFinished("k", 1.0)):
             journal.append(entry)
     findings, code = doctor(".", DASKMETRICS_CACHE=str(tmp_path))
