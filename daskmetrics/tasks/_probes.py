@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -158,10 +159,8 @@ def library_version(probe: str) -> tuple[str, str]:
     'scikit-learn'
     """
     for name in _LIBRARIES.get(probe, ("scikit-learn",)):
-        try:
+        with suppress(PackageNotFoundError):
             return name, version(name)
-        except PackageNotFoundError:
-            continue
     return "", ""
 
 
@@ -183,28 +182,13 @@ def _model(probe: str, seed: int) -> Any:
             return make_pipeline(StandardScaler(with_std=False), Normalizer(), neighbours)
         case "centroid":
             return make_pipeline(StandardScaler(), NearestCentroid())
-        case "xgboost":
-            from xgboost import XGBClassifier
+    trees = {"n_estimators": _TREES, "max_depth": _DEPTH, "n_jobs": 1, "random_state": seed}
+    if probe == "xgboost":
+        from xgboost import XGBClassifier
 
-            return XGBClassifier(
-                n_estimators=_TREES,
-                max_depth=_DEPTH,
-                tree_method="hist",
-                n_jobs=1,
-                random_state=seed,
-            )
-    import pandas as pd
+        return XGBClassifier(tree_method="hist", **trees)
     from lightgbm import LGBMClassifier
 
-    trees = LGBMClassifier(
-        n_estimators=_TREES,
-        max_depth=_DEPTH,
-        n_jobs=1,
-        random_state=seed,
-        deterministic=True,
-        verbosity=-1,
-    )
     # named columns: LightGBM invents names otherwise, and warns that predictions come without them
-    return make_pipeline(
-        FunctionTransformer(lambda rows: pd.DataFrame(rows).add_prefix("d")), trees
-    )
+    named = FunctionTransformer(feature_names_out="one-to-one").set_output(transform="pandas")
+    return make_pipeline(named, LGBMClassifier(deterministic=True, verbosity=-1, **trees))
