@@ -2,7 +2,7 @@
 search, with weight 0, the kind of its task, and a cost and an error of its own.
 
 A run scores all layers on whole tasks. Then each look is scored with the same code, on the items
-that `daskmetrics.tasks.examples.part_of` leaves for a search: nested in those of a greater share,
+that `daskmetrics.tasks.examples` leaves for a search: nested in those of a greater share,
 with equal shares of each label. Searches of these scores, with and without looks and with the same
 seeds, are compared by the cost from which on the recommended arm is within 1 % of the best.
 

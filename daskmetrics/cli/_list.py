@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -129,8 +128,6 @@ def _show_tasks(tasks: Sequence[dict[str, Any]], everything: bool) -> None:
         )
     sizes = [task["texts"] for task in tasks if task["texts"]]
     notes = [f"Total: {sum(sizes):,} texts of {len(sizes)} of {len(tasks)} tasks."]
-    if len(sizes) < len(tasks) and find_spec("mteb") is None:
-        notes.append("The sizes of mteb's tasks need: pip install 'daskmetrics[mteb]'")
     if everything:
         notes.append(
             "Others: preset:layer-by-layer-32, mteb:NAME, file:PATH; see them with:"

@@ -79,7 +79,7 @@ def to_mteb(folder: RunFolder, path: Path) -> tuple[int, int]:
         of_mteb.append(
             BenchmarkResult(names[arm.model], arm.revision, arm.layer, task, content, settings)
         )
-    results.write(results.merge(of_mteb), path)
+    results.write(of_mteb, path)
     return len(of_mteb), others
 
 

@@ -178,9 +178,10 @@ class Encoder:
         """The readout with what it takes from the prompts of the run, such as principal
         components.
         """
-        if not self.readout.principal:
-            return fit(self.readout, None)
-        return fit(self.readout, self._joined(self._corpus, self.protocol.prompts.of(None)))
+        vectors = None
+        if self.readout.principal:
+            vectors = self._joined(self._corpus, self.protocol.prompts.of(None))
+        return fit(self.readout, vectors)
 
     def _joined(self, texts: Sequence[Any], before: str) -> NDArray[np.float32]:
         """The vectors of the deepest layer, or of the layers that are read together."""
@@ -218,14 +219,13 @@ class Encoder:
         reducer = Reducer(metrics, self.layers, len(texts))
         self.reduce(texts, reducer, seed)
         reduced = reducer.finish()
-        names = dict(zip(self.layers, self.names, strict=True))
         variables: dict[str, Any] = {}
         for column, metric in enumerate(metrics):
             name = metric.name
             reasons = [
-                f"layer {names[layer]}: {reason}"
-                for (layer, undefined), reason in reduced.reasons.items()
-                if undefined == name
+                f"layer {called}: {reduced.reasons[layer, name]}"
+                for layer, called in zip(self.layers, self.names, strict=True)
+                if (layer, name) in reduced.reasons
             ]
             stderr_attrs = {"units": metric.units, "description": metric.description}
             attrs = dict(stderr_attrs)
@@ -243,7 +243,6 @@ class Encoder:
         texts.
         """
         seed = seed_of(seed, "view")
-        before = self.protocol.prompts.of(None)
         for number in range(reducer.views):
             seen = texts
             if number:
@@ -252,21 +251,17 @@ class Encoder:
                     # views of a single word, such as a protein, are the word: the reducer reports
                     # what it lacks
                     break
-            pooler = Pooler(self.model, self.protocol, seen, before)
+            self._reduce_view(seen, reducer, number)
 
-            def take(
-                layer: int,
-                rows: Tensor,
-                states: Tensor,
-                mask: Tensor,
-                number: int = number,
-                pooler: Pooler = pooler,
-            ) -> None:
-                eps = torch.finfo(states.dtype).eps
-                wide = states.to(torch.promote_types(states.dtype, torch.float32))
-                reducer.add(layer, rows, wide, mask, pooler(rows, wide, mask), number, eps)
+    def _reduce_view(self, texts: Sequence[Any], reducer: Reducer, number: int) -> None:
+        pooler = Pooler(self.model, self.protocol, texts, self.protocol.prompts.of(None))
 
-            self.model.read(pooler.texts, self.layers, take)
+        def take(layer: int, rows: Tensor, states: Tensor, mask: Tensor) -> None:
+            eps = torch.finfo(states.dtype).eps
+            wide = states.to(torch.promote_types(states.dtype, torch.float32))
+            reducer.add(layer, rows, wide, mask, pooler(rows, wide, mask), number, eps)
+
+        self.model.read(pooler.texts, self.layers, take)
 
     def save(self, folder: str | Path, card: str = "") -> Path:
         """Save the model, cut after the deepest layer, in the format of sentence-transformers.
@@ -313,10 +308,10 @@ class Encoder:
 
     def _prompt(self, name: str | None) -> str:
         prompts = self.protocol.prompts
-        if name is not None and name not in prompts.texts:
-            raise unknown("prompt", name, prompts.texts)
         if name is None:
             return prompts.of(None)
+        if name not in prompts.texts:
+            raise unknown("prompt", name, prompts.texts)
         return prompts.texts[name]
 
 

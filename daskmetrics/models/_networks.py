@@ -174,8 +174,9 @@ def key_of(location: Location, dtype: torch.dtype, device: torch.device) -> str:
     # a file that cannot be read: loading it will fail and report why
     with suppress(DataError):
         config = read_json((folder or Path(location.path)) / "config.json", dict)
-    settings = {name: value for name, value in config.items() if name not in _VOLATILE}
-    return content_key(settings, str(dtype), str(device))
+    for name in _VOLATILE:
+        config.pop(name, None)
+    return content_key(config, str(dtype), str(device))
 
 
 def load(
@@ -232,16 +233,11 @@ def match(module: Any, weights: Weights) -> dict[str, str] | None:
     """
     names: dict[str, str] = {}
     for name, tensor in _parameters(module).items():
-        candidates = (name, f"{module.base_model_prefix}.{name}")
-        equal = (
-            key
-            for key in candidates
-            if key in weights and torch.equal(tensor, weights[key].to(tensor.dtype))
-        )
-        key = next(equal, None)
-        if key is None:
+        for key in (f"{module.base_model_prefix}.{name}", name):
+            if key in weights and torch.equal(tensor, weights[key].to(tensor.dtype)):
+                names[name] = key
+        if name not in names:
             return None
-        names[name] = key
     return names
 
 

@@ -77,9 +77,8 @@ class Pooler:
         assert isinstance(self.model, LoadedModel)
         none = torch.zeros(0, 1, self.model.width, device=self.model.device)
         rows = torch.zeros(0, dtype=torch.long, device=self.model.device)
-        return [
-            self._pooled(name, rows, none, none[..., 0].bool()).shape[1] for name in self._poolings
-        ]
+        mask = none[..., 0].bool()
+        return [self(rows, none, mask, pooling).shape[1] for pooling in self._poolings]
 
     def read(self, layers: Sequence[int], on_vectors: OnVectors) -> None:
         """Read the texts, and call ``on_vectors`` with the vectors of each batch; rows may come
@@ -91,7 +90,7 @@ class Pooler:
             for name, vectors in zip(self._poolings, batch, strict=True):
                 if layer == layers[0]:
                     vectors.clear()  # a batch that did not fit into memory is repeated
-                vectors.append(self._pooled(name, rows, states, mask))
+                vectors.append(self(rows, states, mask, name))
             if layer == layers[-1]:  # one transfer from the device per batch, not per layer
                 widths = {states.shape[1] for states in batch[0]}
                 if len(widths) > 1:
@@ -123,16 +122,12 @@ class Pooler:
         self.read(layers, keep)
         return kept
 
-    def __call__(self, rows: Tensor, states: Tensor, mask: Tensor) -> Tensor:
-        """Vectors (B, D) of float32 of the texts ``rows`` (B,), from states (B, T, D) and mask (B,
-        T).
-
-        With several poolings, those of the first.
-        """
-        return self._pooled(self._poolings[0], rows, states, mask)
-
     @torch.inference_mode()
-    def _pooled(self, pooling: str, rows: Tensor, states: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, rows: Tensor, states: Tensor, mask: Tensor, pooling: str = "") -> Tensor:
+        """Vectors (B, D) of float32 of the texts ``rows`` (B,), from states (B, T, D) and mask (B,
+        T), by default with the first pooling.
+        """
+        pooling = pooling or self._poolings[0]
         if self._shipped is None or pooling != "as_shipped":
             return pool(states, mask, pooling).float()
         counted = mask
@@ -207,9 +202,8 @@ def _step(step: Dense | str, device: torch.device) -> Callable[[Tensor], Tensor]
         )
     apply = activation()
     weights = {name: tensor.float().to(device) for name, tensor in load_dense(step).items()}
-    linear, bias, residual = (
-        weights.get(name) for name in ("linear.weight", "linear.bias", "residual.weight")
-    )
+    linear, bias = weights.get("linear.weight"), weights.get("linear.bias")
+    residual = weights.get("residual.weight")
     if linear is None:
         raise DataError(
             f"'{step.weights}' has no linear.weight, but {', '.join(weights) or 'nothing'}."

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -104,10 +105,8 @@ def average_precision(
     1.0
     """
     similarity = _cosines(first, second)
-    outcomes = precision_outcomes(similarity, labels)
-    return Score(
-        _precision(similarity, labels), _error_of_mean(outcomes), len(labels), outcomes=outcomes
-    )
+    score = _mean(precision_outcomes(similarity, labels))
+    return replace(score, value=_precision(similarity, labels), n=len(labels))
 
 
 def spearman(first: EmbeddingArray, second: EmbeddingArray, grades: NDArray[np.float64]) -> Score:
@@ -159,10 +158,7 @@ def ndcg(
     """
     unit_queries, unit_documents, gains = _unit(queries), _unit(documents), []
     for query, relevances in _by_query(judgements):
-        similarity = unit_documents @ unit_queries[query]
-        ranks, gain = _ranks(
-            similarity, {index: value for index, value in relevances.items() if value > 0}
-        )
+        ranks, gain = _ranks(unit_documents @ unit_queries[query], relevances)
         if len(gain):
             best = np.sort(gain)[::-1][:CUT]
             ideal = (best / np.log2(np.arange(len(best)) + 2)).sum()
@@ -182,8 +178,7 @@ def mean_average_precision(
     unit_queries, unit_documents, precisions = _unit(queries), _unit(documents), []
     for query, relevances in _by_query(judgements):
         similarity = unit_documents[list(relevances)] @ unit_queries[query]
-        relevant = {i: value for i, value in enumerate(relevances.values()) if value > 0}
-        ranks, _ = _ranks(similarity, relevant)
+        ranks, _ = _ranks(similarity, dict(enumerate(relevances.values())))
         if len(ranks):
             precisions.append(float(np.mean((np.arange(len(ranks)) + 1) / ranks)))
     return _mean(np.array(precisions))
@@ -196,16 +191,16 @@ def _by_query(judgements: Sequence[Judgement]) -> Iterator[tuple[int, dict[int, 
 
 
 def _ranks(
-    similarity: NDArray[np.float64], relevant: dict[int, float]
+    similarity: NDArray[np.float64], relevances: dict[int, float]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Ranks of the relevant documents, best first, and the relevance of each."""
-    indices = np.array(list(relevant), dtype=np.intp)
-    values = np.array(list(relevant.values()), dtype=np.float64)
+    indices = np.array([i for i, relevance in relevances.items() if relevance > 0], dtype=np.intp)
+    values = np.array([relevances[i] for i in indices.tolist()])
     order = np.lexsort((values, -similarity[indices]))
     indices, values = indices[order], values[order]
     others = np.delete(similarity, indices)
-    before = [int((others >= similarity[index] - _TOLERANCE).sum()) for index in indices]
-    return np.array([i + 1 + n for i, n in enumerate(before)], dtype=np.float64), values
+    before = [(others >= similarity[index] - _TOLERANCE).sum() for index in indices]
+    return np.arange(1, len(indices) + 1) + before, values
 
 
 def _cosines(first: EmbeddingArray, second: EmbeddingArray) -> NDArray[np.float64]:
@@ -279,9 +274,8 @@ def _pseudo_values(
     blocks = min(max_blocks, n)
     block = np.empty(n, dtype=np.int64)
     block[np.argsort(labels, kind="stable")] = np.arange(n) % blocks
-    without = np.array(
-        [statistic(similarity[block != i], labels[block != i]) for i in range(blocks)]
-    )
+    rests = [block != i for i in range(blocks)]
+    without = np.array([statistic(similarity[rest], labels[rest]) for rest in rests])
     return np.asarray(statistic(similarity, labels) + (blocks - 1) * (without.mean() - without))
 
 

@@ -7,7 +7,9 @@ task is fast.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -56,19 +58,12 @@ def classify(
     >>> classify(np.eye(3)[labels], labels, seed=0, probe="centroid").value
     1.0
     """
-    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+    from sklearn.model_selection import StratifiedKFold
 
     require(probe)
     seed32 = seed % 2**32  # the largest seed of scikit-learn
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed32)
-    rows = np.asarray(embeddings, dtype=np.float64)
-    if fitted:
-        predicted = np.empty_like(labels[fitted:])
-        for fold, (train, _) in enumerate(folds.split(rows[:fitted], labels[:fitted])):
-            model = _model(probe, seed32).fit(rows[train], labels[train])
-            predicted[fold::FOLDS] = model.predict(rows[fitted + fold :: FOLDS])
-    else:
-        predicted = cross_val_predict(_model(probe, seed32), rows, labels, cv=folds)
+    predicted = _predicted(partial(_model, probe, seed32), folds, embeddings, labels, fitted)
     right = predicted == labels[fitted:]
     value, n = float(right.mean()), len(right)
     single, paired = 1.0, 1.0
@@ -111,18 +106,32 @@ def regress(
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
+    def ridge() -> Any:
+        return make_pipeline(StandardScaler(), Ridge(alpha=1 / _SHRINKAGE))
+
+    folds = KFold(FOLDS, shuffle=True, random_state=seed % 2**32)
+    predicted = _predicted(ridge, folds, embeddings, grades, fitted)
+    return correlation(predicted, grades[fitted:])
+
+
+def _predicted(
+    make: Callable[[], Any],
+    folds: Any,
+    embeddings: EmbeddingArray,
+    known: NDArray[Any],
+    fitted: int,
+) -> NDArray[Any]:
+    """What is predicted of each item, or of those after the first ``fitted``, by a new model for
+    each fold that has not seen it.
+    """
     rows = np.asarray(embeddings, dtype=np.float64)
     n = fitted or len(rows)
-    predicted = np.empty(len(rows))
-    folds = KFold(FOLDS, shuffle=True, random_state=seed % 2**32).split(rows[:n])
-    for fold, (train, test) in enumerate(folds):
-        model = make_pipeline(StandardScaler(), Ridge(alpha=1 / _SHRINKAGE))
-        model.fit(rows[train], grades[train])
-        tested = test
+    predicted = np.empty_like(known)
+    for fold, (train, tested) in enumerate(folds.split(rows[:n], known[:n])):
         if fitted:
             tested = np.arange(fitted + fold, len(rows), FOLDS)
-        predicted[tested] = model.predict(rows[tested])
-    return correlation(predicted[fitted:], grades[fitted:])
+        predicted[tested] = make().fit(rows[train], known[train]).predict(rows[tested])
+    return predicted[fitted:]
 
 
 def order(first: EmbeddingArray, second: EmbeddingArray, seed: int, fitted: int = 0) -> Score:
@@ -158,10 +167,8 @@ def library_version(probe: str) -> tuple[str, str]:
     'scikit-learn'
     """
     for name in _LIBRARIES.get(probe, ("scikit-learn",)):
-        try:
+        with suppress(PackageNotFoundError):
             return name, version(name)
-        except PackageNotFoundError:
-            continue
     return "", ""
 
 
@@ -183,28 +190,13 @@ def _model(probe: str, seed: int) -> Any:
             return make_pipeline(StandardScaler(with_std=False), Normalizer(), neighbours)
         case "centroid":
             return make_pipeline(StandardScaler(), NearestCentroid())
-        case "xgboost":
-            from xgboost import XGBClassifier
+    trees = {"n_estimators": _TREES, "max_depth": _DEPTH, "n_jobs": 1, "random_state": seed}
+    if probe == "xgboost":
+        from xgboost import XGBClassifier
 
-            return XGBClassifier(
-                n_estimators=_TREES,
-                max_depth=_DEPTH,
-                tree_method="hist",
-                n_jobs=1,
-                random_state=seed,
-            )
-    import pandas as pd
+        return XGBClassifier(tree_method="hist", **trees)
     from lightgbm import LGBMClassifier
 
-    trees = LGBMClassifier(
-        n_estimators=_TREES,
-        max_depth=_DEPTH,
-        n_jobs=1,
-        random_state=seed,
-        deterministic=True,
-        verbosity=-1,
-    )
     # named columns: LightGBM invents names otherwise, and warns that predictions come without them
-    return make_pipeline(
-        FunctionTransformer(lambda rows: pd.DataFrame(rows).add_prefix("d")), trees
-    )
+    named = FunctionTransformer(feature_names_out="one-to-one").set_output(transform="pandas")
+    return make_pipeline(named, LGBMClassifier(deterministic=True, verbosity=-1, **trees))

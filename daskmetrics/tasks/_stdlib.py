@@ -13,12 +13,10 @@ from functools import cache
 from itertools import chain, combinations, pairwise
 
 from daskmetrics.core import corpus as corpus
-from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Key, content_key
-from daskmetrics.tasks import _measures as measures
 from daskmetrics.tasks import _probes as probes
-from daskmetrics.tasks.examples import Examples, ExampleTask, TaskKind
-from daskmetrics.tasks.task import EmbeddingArray, Score
+from daskmetrics.tasks._measures import Judgement
+from daskmetrics.tasks.examples import Examples, ExampleTask
 
 VERSION = 1  # of the scores: raise it when equal texts and embeddings no longer give equal scores
 
@@ -51,15 +49,6 @@ class StdlibTask(ExampleTask):
     def whole(self) -> Examples:
         """All examples."""
         return self.draw()
-
-    def with_probe(self, probe: str) -> StdlibTask:
-        """The same classification with another of `daskmetrics.tasks._probes.PROBES`."""
-        if self.kind != "classification":
-            raise ConfigError(
-                f"'{self.name}' is a {self.kind} task, which has no probe; leave out the option."
-            )
-        probes.require(probe)
-        return replace(self, name=f"{self.name}(probe={probe})", probe=probe)
 
 
 @cache
@@ -111,16 +100,16 @@ def neighbours() -> Examples:
             lengths = len(sentence.split()), len(successor.split())
             if min(lengths) >= 10 and max(lengths) <= 24:
                 pairs.append((sentence, successor))
-    return _columns(dict.fromkeys(pairs), count=300)
+    examples = _columns(dict.fromkeys(pairs), count=300)
+    return replace(examples, queries=examples.first)
 
 
 @cache
 def package() -> Examples:
     """Passages; the class is the package they document, equally many of each."""
-    index = {name: i for i, name in enumerate(PACKAGES)}
-    return _balanced(
-        ((text, index[name]) for text, name in _passages(words=16) if name in index), per_class=40
-    )
+    passages = _passages(words=16)
+    labelled = ((text, PACKAGES.index(name)) for text, name in passages if name in PACKAGES)
+    return _balanced(labelled, per_class=40)
 
 
 @cache
@@ -170,13 +159,13 @@ def candidates() -> Examples:
     others.
     """
     generator = random.Random(10)
-    pairs = neighbours().texts
-    n = len(pairs) // 2
-    judgements = []
+    examples = neighbours()
+    n = examples.queries
+    judgements: list[Judgement] = []
     for query in range(n):
         others = generator.sample([row for row in range(n) if row != query], 9)
         judgements += [(query, query, 1.0), *((query, row, 0.0) for row in others)]
-    return Examples(pairs, judgements=tuple(judgements), queries=n)
+    return replace(examples, judgements=tuple(judgements))
 
 
 def _passages(words: int) -> list[tuple[str, str]]:
@@ -198,10 +187,10 @@ def _columns(pairs: Iterable[tuple[str, str]], count: int) -> Examples:
     """At most `count` random pairs, no text twice: all first texts, then all second texts."""
     shuffled = list(pairs)
     random.Random(count).shuffle(shuffled)
-    by_first_text = {pair[0]: pair for pair in shuffled}
-    by_second_text = {pair[1]: pair for pair in by_first_text.values()}
-    unique = list(by_second_text.values())[:count]
-    return Examples(tuple(pair[0] for pair in unique) + tuple(pair[1] for pair in unique))
+    by_first_text = dict(shuffled)
+    by_second_text = {second: first for first, second in by_first_text.items()}
+    seconds = tuple(by_second_text)[:count]
+    return Examples(tuple(by_second_text.values())[:count] + seconds)
 
 
 def _balanced(labelled: Iterable[tuple[str, int]], per_class: int) -> Examples:
@@ -209,21 +198,11 @@ def _balanced(labelled: Iterable[tuple[str, int]], per_class: int) -> Examples:
     count: dict[int, int] = defaultdict(int)
     kept = []
     for text, label in labelled:
-        if count[label] < per_class:
-            count[label] += 1
+        count[label] += 1
+        if count[label] <= per_class:
             kept.append((text, label))
-    return Examples(tuple(text for text, _ in kept), tuple(label for _, label in kept))
-
-
-# functions with names, since tasks are sent to workers
-def _score_order(embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str) -> Score:
-    return probes.order(*examples.split(embeddings), seed, examples.fitted)
-
-
-def _score_successors(
-    embeddings: EmbeddingArray, examples: Examples, seed: int, probe: str
-) -> Score:
-    return measures.mean_reciprocal_rank(*examples.split(embeddings))
+    texts, labels = zip(*kept, strict=True)
+    return Examples(texts, labels)
 
 
 TASKS: Mapping[str, StdlibTask] = {
@@ -241,14 +220,14 @@ TASKS: Mapping[str, StdlibTask] = {
             "pair_classification",
             "which half of a sentence came first?",
             halves,
-            scoring=TaskKind("accuracy", _score_order, fits=True),
+            scoring="order",
         ),
         StdlibTask(
             "stdlib:retrieval",
             "retrieval",
             "which sentence follows this one?",
             neighbours,
-            scoring=TaskKind("mrr", _score_successors),
+            scoring="successors",
         ),
         StdlibTask(
             "stdlib:package",

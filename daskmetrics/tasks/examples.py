@@ -34,8 +34,6 @@ from daskmetrics.tasks.task import EmbeddingArray, Pooling, Role, Score, Task, c
 
 NAMED = 3  #: tasks that a message names
 FEWEST = 10  #: items that each part needs; a score of fewer says little
-_LABELLED = ("classification", "clustering", "regression")
-_SEARCHES = ("retrieval", "reranking")
 _GRADED = ("sts", "regression")
 
 
@@ -47,7 +45,7 @@ class Examples:
     """For pairs all first texts, then all second texts; for a retrieval the queries, then the documents."""
     labels: tuple[float, ...] = ()
     """Classes, 0 to K - 1; for pairs whether they belong together (0 or 1), or a grade of similarity."""
-    judgements: tuple[Judgement, ...] = ()  # for a retrieval
+    judgements: tuple[Judgement, ...] = ()  # for a retrieval; without any, document i is of query i
     queries: int = 0  # among the texts
     fitted: int = 0
     """The first so many texts or pairs only fit the probe; the others are tested. 0: cross-validation over all."""
@@ -55,6 +53,10 @@ class Examples:
     @property
     def classes(self) -> NDArray[np.int64]:
         return np.array(self.labels, dtype=np.int64)
+
+    @property
+    def grades(self) -> NDArray[np.float64]:
+        return np.array(self.labels, dtype=np.float64)
 
     @property
     def first(self) -> int:
@@ -67,6 +69,48 @@ class Examples:
         """
         return embeddings[: self.first], embeddings[self.first :]
 
+    @property
+    def items(self) -> Sequence[object]:
+        """The content of each item."""
+        if len(self.labels) == len(self.texts):
+            return self.texts
+        texts, paired = self.texts[: self.first], self.texts[self.first :]
+        if self.queries:
+            return texts
+        return list(zip(texts, paired, strict=True))
+
+    def take(self, rows: Sequence[int], all_documents: bool) -> Examples:
+        """The examples of some items; of a retrieval also all documents, or those that the queries
+        are judged with.
+        """
+        if self.queries:
+            return self._take_queries(rows, all_documents)
+        labels: tuple[float, ...] = ()
+        if self.labels:
+            labels = tuple(self.labels[row] for row in rows)
+        if len(self.labels) < len(self.texts):
+            rows = [*rows, *(row + self.first for row in rows)]
+        return Examples(tuple(self.texts[row] for row in rows), labels)
+
+    def _take_queries(self, rows: Sequence[int], all_documents: bool) -> Examples:
+        queries, documents = self.texts[: self.first], self.texts[self.first :]
+        position = {row: i for i, row in enumerate(rows)}
+        judged = [judgement for judgement in self.judgements if judgement[0] in position]
+        if not self.judgements:
+            kept = [*rows, *(row for row in range(len(documents)) if row not in position)]
+        elif all_documents:
+            kept = list(range(len(documents)))
+        else:
+            kept = sorted({document for _, document, _ in judged})
+        moved = {document: i for i, document in enumerate(kept)}
+        return Examples(
+            tuple(queries[row] for row in rows) + tuple(documents[row] for row in kept),
+            judgements=tuple(
+                (position[query], moved[item], value) for query, item, value in judged
+            ),
+            queries=len(rows),
+        )
+
 
 @dataclass(frozen=True)
 class TaskKind:
@@ -75,6 +119,7 @@ class TaskKind:
     """
 
     main_score: str
+    question: str  # that a task on own texts asks
     measure: Callable[[EmbeddingArray, Examples, int, str], Score]
     fits: bool = False  # a probe to its items
 
@@ -82,33 +127,58 @@ class TaskKind:
 KINDS: Mapping[str, TaskKind] = {
     "classification": TaskKind(
         "accuracy",
+        "which label has this text?",
         lambda rows, x, seed, probe: probes.classify(rows, x.classes, seed, probe, x.fitted),
         fits=True,
     ),
     "regression": TaskKind(
         "spearman",
-        lambda rows, x, seed, _: probes.regress(rows, np.array(x.labels, float), seed, x.fitted),
+        "which grade has this text?",
+        lambda rows, x, seed, _: probes.regress(rows, x.grades, seed, x.fitted),
         fits=True,
     ),
     "clustering": TaskKind(
-        "v_measure", lambda rows, x, seed, _: measures.v_measure(rows, x.classes, seed)
+        "v_measure",
+        "are texts of one label close together?",
+        lambda rows, x, seed, _: measures.v_measure(rows, x.classes, seed),
     ),
     "pair_classification": TaskKind(
         "average_precision",
+        "do these two texts belong together?",
         lambda rows, x, _, __: measures.average_precision(*x.split(rows), x.classes),
     ),
     "sts": TaskKind(
         "spearman",
-        lambda rows, x, _, __: measures.spearman(*x.split(rows), np.array(x.labels, float)),
+        "how similar are these two texts?",
+        lambda rows, x, _, __: measures.spearman(*x.split(rows), x.grades),
     ),
     "retrieval": TaskKind(
-        "ndcg_at_10", lambda rows, x, _, __: measures.ndcg(*x.split(rows), x.judgements)
+        "ndcg_at_10",
+        "which of all documents answer this query?",
+        lambda rows, x, _, __: measures.ndcg(*x.split(rows), x.judgements),
     ),
     "reranking": TaskKind(
-        "map", lambda rows, x, _, __: measures.mean_average_precision(*x.split(rows), x.judgements)
+        "map",
+        "which candidates answer this query?",
+        lambda rows, x, _, __: measures.mean_average_precision(*x.split(rows), x.judgements),
     ),
 }
 """Kinds of tasks by name."""
+
+_SCORINGS: Mapping[str, TaskKind] = {
+    **KINDS,
+    "order": TaskKind(
+        "accuracy",
+        "which text came first?",
+        lambda rows, x, seed, _: probes.order(*x.split(rows), seed, x.fitted),
+        fits=True,
+    ),
+    "successors": TaskKind(
+        "mrr",
+        "which text follows this one?",
+        lambda rows, x, _, __: measures.mean_reciprocal_rank(*x.split(rows)),
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -127,15 +197,19 @@ class ExampleTask(ABC):
     kind: str
     description: str
     pooling: Pooling | None = field(default=None, kw_only=True)
-    # by default, as all tasks of its kind
-    scoring: TaskKind | None = field(default=None, kw_only=True)
+    scoring: str = field(default="", kw_only=True)  # by default, as all tasks of its kind
     probe: str = field(default=probes.DEFAULT, kw_only=True)
     portion: Portion | None = field(default=None, kw_only=True)  # None: all items
     is_local = True
 
     @property
+    def how(self) -> TaskKind:
+        """How it is scored."""
+        return _SCORINGS[self.scoring or self.kind]
+
+    @property
     def main_score(self) -> str:
-        return self._scoring.main_score
+        return self.how.main_score
 
     @property
     @abstractmethod
@@ -148,25 +222,35 @@ class ExampleTask(ABC):
 
     def examples(self) -> Examples:
         """The examples, or a part of them."""
-        return part_of(self.whole(), self.kind, self._scoring.fits, self.name, self.portion)
+        if self.portion is None:
+            return self.whole()
+        return _part_of(self, self.portion)
 
     def part(self, portion: Portion) -> Self:
         """The same task on a part of its items."""
         return replace(self, portion=portion)
+
+    def with_probe(self, probe: str) -> Self:
+        """The same classification with another of `daskmetrics.tasks._probes.PROBES`."""
+        if self.kind != "classification":
+            raise ConfigError(
+                f"'{self.name}' is a {self.kind} task, which has no probe; leave out the option."
+            )
+        probes.require(probe)
+        return replace(self, probe=probe)
 
     @property
     def chance(self) -> float | None:
         """The score of a guess: the share of the most frequent label, or of pairs that belong
         together; None for other kinds.
         """
-        labels = self.examples().labels
-        if self.kind not in ("classification", "pair_classification"):
-            return None
-        if not labels:  # each pair is shown in both orders
-            return 0.5
-        if self.kind == "pair_classification":
-            return sum(labels) / len(labels)
-        return max(Counter(labels).values()) / len(labels)
+        labels = self.examples().labels or (0, 1)  # each pair is shown in both orders
+        match self.kind:
+            case "classification":
+                return max(Counter(labels).values()) / len(labels)
+            case "pair_classification":
+                return sum(labels) / len(labels)
+        return None
 
     def texts(self) -> Sequence[str]:
         return self.examples().texts
@@ -175,7 +259,7 @@ class ExampleTask(ABC):
         """First the queries of a retrieval or reranking, then its documents; else no roles."""
         examples = self.examples()
         roles: list[Role | None] = [None] * len(examples.texts)
-        if self.kind in _SEARCHES:
+        if examples.queries:
             roles[: examples.first] = ["query"] * examples.first
             roles[examples.first :] = ["document"] * (len(roles) - examples.first)
         return roles
@@ -183,11 +267,7 @@ class ExampleTask(ABC):
     def evaluate(self, embeddings: EmbeddingArray, seed: int) -> Score:
         examples = self.examples()
         check_embeddings(self.name, embeddings, len(examples.texts))
-        return self._scoring.measure(embeddings, examples, seed, self.probe)
-
-    @property
-    def _scoring(self) -> TaskKind:
-        return self.scoring or KINDS[self.kind]
+        return self.how.measure(embeddings, examples, seed, self.probe)
 
     @property
     def _part_key(self) -> list[object]:
@@ -224,26 +304,23 @@ def divide(tasks: Sequence[Task], share: float) -> tuple[tuple[Task, ...], tuple
 
 
 @cache
-def part_of(
-    examples: Examples, kind: str, fits: bool, name: str, portion: Portion | None
-) -> Examples:
-    """A part of the examples of a task of some kind and name; all of them for None.
+def _part_of(task: ExampleTask, portion: Portion) -> Examples:
+    """A part of the examples of a task.
 
-    If the task ``fits`` a probe to its items, the fresh part begins with the items of the search,
-    which fit it: `Examples.fitted` of them. It is a `ConfigError` if the part has too few items, or
-    only one of several labels.
+    If the task fits a probe to its items, the fresh part begins with the items of the search, which
+    fit it: `Examples.fitted` of them. It is a `ConfigError` if the part has too few items, or only
+    one of several labels.
     """
-    if portion is None:
-        return examples
-    items = _items(examples, kind)
-    labels = np.zeros(len(items))
-    if examples.labels and kind not in _GRADED:
-        labels = np.array(examples.labels)
-    fresh = kept_back([content_key("portion", name, item) for item in items], labels, portion.share)
-    chosen = np.flatnonzero(fresh == portion.fresh)
-    where = "left for the search"
+    examples, where = task.whole(), "left for the search"
     if portion.fresh:
         where = "kept back"
+    items = examples.items
+    labels = np.zeros(len(items))
+    if examples.labels and task.kind not in _GRADED:
+        labels = examples.grades
+    names = [content_key("portion", task.name, item) for item in items]
+    fresh = kept_back(names, labels, portion.share)
+    chosen = np.flatnonzero(fresh == portion.fresh)
     problem = ""
     if len(chosen) < FEWEST:
         few = plural(len(chosen), "item")
@@ -253,12 +330,13 @@ def part_of(
     if problem:
         raise ConfigError(
             f"'search.confirm: fresh' keeps back {portion.share:.0%} of the items: {problem} for"
-            f" the task '{name}'. Give it more items, or remove 'search.confirm'."
+            f" the task '{task.name}'. Give it more items, or remove 'search.confirm'."
         )
     fitted = chosen[:0]
-    if portion.fresh and fits:
+    if portion.fresh and task.how.fits:
         fitted = np.flatnonzero(fresh != portion.fresh)
-    return replace(_take(examples, kind, [*fitted, *chosen]), fitted=len(fitted))
+    part = examples.take([*fitted, *chosen], all_documents=task.kind == "retrieval")
+    return replace(part, fitted=len(fitted))
 
 
 def kept_back(names: Sequence[str], labels: NDArray[np.generic], share: float) -> NDArray[np.bool_]:
@@ -278,41 +356,3 @@ def kept_back(names: Sequence[str], labels: NDArray[np.generic], share: float) -
         limit = min(round(share * len(rows)), len(rows) - probes.FOLDS)
         fresh[rows] = np.cumsum(copies)[name_index] <= limit
     return fresh
-
-
-def _items(examples: Examples, kind: str) -> Sequence[object]:
-    """The content of each item."""
-    texts, paired = examples.texts[: examples.first], examples.texts[examples.first :]
-    if kind in _LABELLED:
-        return examples.texts
-    if kind in _SEARCHES:
-        return texts
-    return list(zip(texts, paired, strict=True))
-
-
-def _take(examples: Examples, kind: str, rows: Sequence[int]) -> Examples:
-    """The examples of some items; a retrieval keeps all documents, a reranking those that the
-    queries are judged with.
-    """
-    if kind not in _SEARCHES:
-        labels: tuple[float, ...] = ()
-        if examples.labels:
-            labels = tuple(examples.labels[row] for row in rows)
-        if kind not in _LABELLED:
-            rows = [*rows, *(row + examples.first for row in rows)]
-        return replace(examples, texts=tuple(examples.texts[row] for row in rows), labels=labels)
-    queries, documents = examples.texts[: examples.first], examples.texts[examples.first :]
-    position = {row: i for i, row in enumerate(rows)}
-    judged = [judgement for judgement in examples.judgements if judgement[0] in position]
-    if not examples.judgements:  # document i belongs to query i
-        kept = [*rows, *(row for row in range(len(documents)) if row not in position)]
-    elif kind == "retrieval":
-        kept = list(range(len(documents)))
-    else:
-        kept = sorted({document for _, document, _ in judged})
-    moved = {document: i for i, document in enumerate(kept)}
-    return Examples(
-        tuple(queries[row] for row in rows) + tuple(documents[row] for row in kept),
-        judgements=tuple((position[query], moved[item], value) for query, item, value in judged),
-        queries=len(rows),
-    )

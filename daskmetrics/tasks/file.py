@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import chain, combinations
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from daskmetrics.core.names import Key, content_key
 from daskmetrics.core.rows import PlacedRow, check_names, read_rows, read_text
 from daskmetrics.core.text import plural
 from daskmetrics.tasks import _probes as probes
-from daskmetrics.tasks.examples import Examples, ExampleTask
+from daskmetrics.tasks.examples import KINDS, Examples, ExampleTask
 
 VERSION = 1  # of the scores: raise it when equal texts and embeddings no longer give equal scores
 
@@ -57,19 +57,8 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 OPTIONS = ("kind", "probe", "drop")
 """The options of a task on a table, beside the columns of its roles."""
 
-_QUESTIONS = {
-    "regression": "which grade of {name} has this text?",
-    "classification": "which of the {labels} labels of {name} has this text?",
-    "pair_classification": "how similar are the two texts of each of {pairs:,} pairs of {name}?",
-    "retrieval": "which of {documents:,} documents of {name} answers each of {queries:,} queries?",
-}
-_QUESTIONS |= {
-    "clustering": _QUESTIONS["classification"],
-    "sts": _QUESTIONS["pair_classification"],
-    "reranking": _QUESTIONS["retrieval"],
-}
 _TRUE, _FALSE = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
-_MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")  # in every format
+_MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>", "NaT")  # in every format
 _DROPS = ("missing", "rare")  # rows that are left out on request
 _MOST = 0.95  # share of equal labels or grades, from which on a score says little
 _TEXTS = ("text", "first", "second", "query", "document")  # roles of columns that are embedded
@@ -127,7 +116,7 @@ def hub_task(name: str, options: Mapping[str, str]) -> FileTask:
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"The data set '{dataset}' cannot be loaded: {reason:.300}") from None
-    split = split or next((part for part in splits if part == "test"), next(iter(splits)))
+    split = split or ("test" if "test" in splits else next(iter(splits)))
     if split not in splits:
         raise unknown(f"split of '{dataset}'", split, tuple(splits))
     frame = splits[split].to_pandas()
@@ -162,40 +151,29 @@ def table_task(
     kind = _kind(path, frame, options, columns)
     if kind == "retrieval" and "relevance" not in columns:
         check_names(path, frame.columns, ROLES["relevance"])
-    probe = options.get("probe", probes.DEFAULT)
-    probes.require(probe)
-    if "probe" in options and kind != "classification":
-        raise ConfigError(
-            f"'{path}' is a {kind} task, which has no probe; leave out 'probe={probe}'."
-        )
-    roles = set(REQUIRED[kind])
+    roles = REQUIRED[kind]
     if kind == "retrieval":
-        roles.add("relevance")
-    used = {role: column for role, column in columns.items() if role in roles}
-    table = _Table(path, frame, used, drop)
+        roles = REQUIRED["reranking"]  # a relevance is optional
+    used = tuple((role, column) for role, column in columns.items() if role in roles)
+    table = _Table(path, frame, dict(used), drop)
     examples = _EXAMPLES[kind](table)
-    _examine(table, kind)
+    _examine(table)
     if options:
         name += f"({', '.join(map('='.join, options.items()))})"
-    question = _QUESTIONS[kind].format(
-        name=path.name,
-        labels=len(set(examples.labels)),
-        pairs=len(examples.texts) // 2,
-        queries=examples.queries,
-        documents=len(examples.texts) - examples.queries,
-    )
-    return FileTask(
+    task = FileTask(
         name=name,
         kind=kind,
         path=str(path.resolve()),
-        columns=tuple(used.items()),
+        columns=used,
         drop=drop,
-        probe=probe,
         content=_content_key(examples),
-        description=question,
+        description=KINDS[kind].question,
         warnings=tuple(table.warnings),
         held=examples if in_memory else None,
     )
+    if "probe" in options:
+        return task.with_probe(options["probe"])
+    return task
 
 
 @cache
@@ -242,17 +220,16 @@ def _frame(path: Path, placed_rows: Iterable[PlacedRow]) -> pd.DataFrame:
     ``line 7``, ``row 7`` or a file name.
     """
     places, rows = zip(*placed_rows, strict=True)
-    values: dict[str, list[object]] = {}
+    frame = pd.DataFrame(list(rows), index=list(places), dtype=object)
     names: dict[str, str] = {}
-    for name in dict.fromkeys(chain.from_iterable(rows)):
+    for name in frame.columns:
         other = names.setdefault(name.strip().casefold(), name)
         if other != name:
             raise ConfigError(
                 f"'{path}' has the columns '{other}' and '{name}', which differ in case or spaces "
                 "alone. Rename or remove one."
             )
-        values[name] = [row.get(name) for row in rows]
-    return pd.DataFrame(values, index=list(places), dtype=object)
+    return frame.where(frame.notna(), None)
 
 
 def _columns(path: Path, frame: pd.DataFrame, options: Mapping[str, str]) -> dict[str, str]:
@@ -260,13 +237,13 @@ def _columns(path: Path, frame: pd.DataFrame, options: Mapping[str, str]) -> dic
     by_name = {column.strip().lower(): column for column in frame.columns}
     columns = {}
     for role, names in ROLES.items():
-        matching = [by_name[name] for name in names if name in by_name]
-        if role in options:
-            matching = [options[role]]
-            if options[role] not in frame:
-                raise unknown(f"column in '{path}' (as '{role}')", options[role], frame.columns)
-        if matching:
-            columns[role] = matching[0]
+        recognised = next((by_name[name] for name in names if name in by_name), None)
+        column = options.get(role, recognised)
+        if column is None:
+            continue
+        if column not in frame:
+            raise unknown(f"column in '{path}' (as '{role}')", column, frame.columns)
+        columns[role] = column
     return columns
 
 
@@ -277,37 +254,35 @@ def _kind(
     all the roles that were named.
     """
     requested = options.get("kind")
-    if requested is not None and requested not in REQUIRED:
-        raise unknown("kind of task", requested, REQUIRED)
-    kinds = [kind for kind in REQUIRED if kind != "clustering"]
-    if requested:
-        kinds = [requested]
+    if requested not in (None, *REQUIRED):
+        raise unknown("kind of task", str(requested), REQUIRED)
+    kinds = [kind for kind in REQUIRED if kind == requested or not requested]
     fitting = [kind for kind in kinds if columns.keys() >= set(REQUIRED[kind])]
-    named = options.keys() & ROLES
-    fitting = [kind for kind in fitting if named <= set(REQUIRED[kind])] or fitting
     if not fitting:
         raise _unfit(path, frame, kinds)
-    if fitting[0] == "reranking" and not requested:
+    named = options.keys() & ROLES
+    # the first of several greatest; a clustering has the columns of a classification
+    kind = max(fitting, key=lambda kind: named <= set(REQUIRED[kind]))
+    if kind == "reranking" and not requested:
         # candidates of relevance 0 make a reranking; a row without a query, or none that is not
         # relevant, says that each document is a candidate of all queries
         relevance = frame[columns["relevance"]].astype(str).str.strip()
         if not all(frame[columns["query"]]) or not relevance.isin(_FALSE).any():
             return "retrieval"
-    return fitting[0]
+    return kind
 
 
-def _unfit(path: Path, frame: pd.DataFrame, kinds: Sequence[str]) -> ConfigError:
+def _unfit(path: Path, frame: pd.DataFrame, kinds: list[str]) -> ConfigError:
     """The error of columns that fit none of these kinds. It proposes columns of texts and labels:
     the longest values, and the fewest different ones.
     """
     example = f"{REQUIRED[kinds[-1]][-1]}=COLUMN"
-    if "classification" in kinds:
+    if "classification" in kinds and not frame.columns.empty:
         values = frame.astype(str)
-        text = values.apply(lambda column: column.str.len().mean()).idxmax()
+        text = values.map(len).mean().idxmax()
         distinct = values.drop(columns=text).nunique()
-        several = distinct[distinct > 1]
-        label = "COLUMN" if several.empty else several.idxmin()
-        example = f"text={text}, label={label}"
+        label = distinct[distinct > 1].sort_values(kind="stable").index
+        example = f"text={text}, label={next(iter(label), 'COLUMN')}"
     required = "; ".join(f"{kind}: {', '.join(REQUIRED[kind])}" for kind in kinds)
     return ConfigError(
         f"'{path}' has the columns {', '.join(frame.columns)}, which fit no kind of task."
@@ -327,13 +302,13 @@ class _Table:
         path: Path,
         frame: pd.DataFrame,
         columns: Mapping[str, str],
-        drop: Sequence[str] = (),
+        drop: tuple[str, ...],
     ) -> None:
         self.path, self.columns, self.drop = path, columns, drop
         self.warnings: list[str] = []
         self.rows = frame[list(columns.values())].set_axis(list(columns), axis=1)
         for role in self.rows.columns.difference([*_TEXTS]):
-            self.rows[role] = pd.array([_reading(value) for value in self.rows[role]], dtype=object)
+            self.rows[role] = pd.array(list(map(_reading, self.rows[role])), dtype=object)
         if "missing" in drop:
             # a row of a retrieval without a query is a document without a judgement
             needed = self.rows.drop(columns="query", errors="ignore").map(_reading)
@@ -358,26 +333,30 @@ class _Table:
         self, values: pd.Series[Any], is_valid: Callable[[object], bool], problem: str
     ) -> None:
         """Raise an error with the first of a role's values that is not valid."""
+        role = str(values.name)
         for position, value in values.items():
             if not is_valid(value):
-                column = self.columns[str(values.name)]
                 shown = f"{value!r:.80}"
-                if _reading(value) is None and str(values.name) not in _TEXTS:
+                if not isinstance(value, str) and role not in _TEXTS:
                     shown = "a missing value"
-                raise self.error(f", {position}, column '{column}': got {shown}, {problem}")
+                raise self.error(
+                    f", {position}, column '{self.columns[role]}': got {shown}, {problem}"
+                )
 
-    def texts(self, values: pd.Series[Any]) -> tuple[str, ...]:
-        problem = "not a text. Fill it in or remove the row."
-        self.check(values, lambda value: isinstance(value, str) and bool(value.strip()), problem)
-        return tuple(values)
+    def texts(self, *columns: pd.Series[Any]) -> tuple[str, ...]:
+        """The texts of one column after the other."""
+        texts: tuple[str, ...] = ()
+        for values in columns:
+            problem = "not a text. Fill it in or remove the row."
+            self.check(
+                values, lambda value: isinstance(value, str) and bool(value.strip()), problem
+            )
+            texts += tuple(values)
+        return texts
 
     def numbers(self, values: pd.Series[Any]) -> tuple[float, ...]:
         self.check(values, _is_number, "not a finite number.")
         return tuple(map(float, values))
-
-    def pairs(self) -> tuple[str, ...]:
-        """All first texts, then all second texts."""
-        return self.texts(self.rows["first"]) + self.texts(self.rows["second"])
 
 
 def _reading(value: object) -> str | None:
@@ -385,7 +364,7 @@ def _reading(value: object) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     text = str(value).strip()
-    if value is None or text in (*_MISSING, "<NA>", "NaT"):
+    if value is None or text in _MISSING:
         return None
     return text
 
@@ -400,30 +379,28 @@ def _is_number(value: object) -> bool:
 def _by_label(table: _Table, fewest: int = 2) -> Examples:
     problem = "not a label. Fill it in, remove the row, or leave out such rows: drop=missing"
     table.check(table.rows["label"], lambda value: isinstance(value, str), problem)
-    counts = Counter(table.rows["label"])
     if "rare" in table.drop:
-        rare = [label for label, count in counts.items() if count < fewest]
-        rows = table.rows["label"].isin(rare)
-        table.leave_out(rows, f"with {plural(len(rare), 'label')} of fewer than {fewest} texts")
-    texts = table.texts(table.rows["text"])
-    labels = list(table.rows["label"])
+        labels = table.rows["label"]
+        rows = labels.groupby(labels).transform("size") < fewest
+        rare = labels[rows].nunique()
+        table.leave_out(rows, f"with {plural(rare, 'label')} of fewer than {fewest} texts")
+    texts, labels = table.texts(table.rows["text"]), table.rows["label"]
     counts = Counter(labels)
     if len(counts) < 2:
-        raise table.error(f" has only one label, '{labels[0]}'; a task needs at least two.")
+        raise table.error(f" has only one label, '{labels.iloc[0]}'; a task needs at least two.")
     rarest, count = min(counts.items(), key=lambda item: (item[1], item[0]))
     if count < fewest:
         remedy = (
             "Merge rare labels, leave them out: drop=rare, or name the right column: label=COLUMN"
         )
         if all(map(_is_number, counts)):
-            column = table.columns["label"]
-            remedy += f". For a regression, they are grades: grade={column}"
+            remedy += f". For a regression, they are grades: grade={table.columns['label']}"
         raise table.error(
             f" has {plural(count, 'text')} with the label '{rarest}', and {len(counts)} labels in"
             f" all; each label needs at least {fewest} texts. {remedy}"
         )
     index = {label: i for i, label in enumerate(sorted(counts))}
-    return Examples(texts, tuple(index[label] for label in labels))
+    return Examples(texts, tuple(map(index.__getitem__, labels)))
 
 
 def _pairs(table: _Table) -> Examples:
@@ -437,10 +414,10 @@ def _pairs(table: _Table) -> Examples:
         raise table.error(
             f" has only pairs with the label {labels[0]}; a task needs pairs of both labels."
         )
-    return Examples(table.pairs(), labels)
+    return Examples(table.texts(table.rows["first"], table.rows["second"]), labels)
 
 
-def _graded(table: _Table, unit: str, fewest: int) -> Examples:
+def _graded(table: _Table, unit: str, roles: list[str], fewest: int) -> Examples:
     """Grades of texts, or of pairs of them."""
     grades = table.numbers(table.rows["grade"])
     if len(set(grades)) < 2 or len(grades) < fewest:
@@ -448,9 +425,7 @@ def _graded(table: _Table, unit: str, fewest: int) -> Examples:
             f" has {len(grades)} {unit}s and {len(set(grades))} different grades; a task needs at "
             f"least {fewest} {unit}s and two grades."
         )
-    if unit == "text":
-        return Examples(table.texts(table.rows["text"]), grades)
-    return Examples(table.pairs(), grades)
+    return Examples(table.texts(*(table.rows[role] for role in roles)), grades)
 
 
 def _judged(table: _Table, kind: str) -> Examples:
@@ -496,8 +471,8 @@ _EXAMPLES: Mapping[str, Callable[[_Table], Examples]] = {
     "classification": partial(_by_label, fewest=probes.FOLDS),
     "clustering": _by_label,
     "pair_classification": _pairs,
-    "sts": partial(_graded, unit="pair", fewest=4),
-    "regression": partial(_graded, unit="text", fewest=10),
+    "sts": partial(_graded, unit="pair", roles=["first", "second"], fewest=4),
+    "regression": partial(_graded, unit="text", roles=["text"], fewest=10),
     "retrieval": partial(_judged, kind="retrieval"),
     "reranking": partial(_judged, kind="reranking"),
 }
@@ -506,29 +481,24 @@ _EXAMPLES: Mapping[str, Callable[[_Table], Examples]] = {
 # what is doubtful about rows
 
 
-_CONTRADICTIONS = (  # the texts that are equal, the role whose values differ, what they are, and the effect
-    (["text"], "label", "text", ": no vector can be right for both"),
-    (["text"], "grade", "text", ": no vector can be right for both"),
-    (["first", "second"], "label", "pair", ""),
-    (["first", "second"], "grade", "pair", ""),
-    (["query", "document"], "relevance", "judgement", "; the last one counts"),
-)
-
-
-def _examine(table: _Table, kind: str) -> None:
-    """Warn of rows of a task of this kind; each warning names an example.
+def _examine(table: _Table) -> None:
+    """Warn of rows of a task; each warning names an example.
 
     Raises
     ------
     ConfigError
-        If a column has two roles, two columns are equal, each label has only one text, or no text
-        has any content.
+        If two columns are equal, all rows of a label have one text, or no text of a column has any
+        content.
     """
     # without differences in case and white space
-    rows = table.rows.map(
-        lambda value: " ".join(str("" if value is None else value).split()).casefold()
-    )
-    _check_columns(table, rows)
+    rows = table.rows.map(lambda value: " ".join(str(value or "").split()).casefold())
+    for role, other in combinations(table.columns, 2):
+        if rows[role].equals(rows[other]):
+            raise table.error(
+                f": the columns '{table.columns[role]}' ({role}) and '{table.columns[other]}'"
+                f" ({other}) are equal in all {plural(len(rows), 'row')}, so a score would say"
+                f" nothing. Name another column: {other}=COLUMN"
+            )
     _check_texts(table)
     for role in rows.columns.intersection(["label", "grade"]):
         counts = table.rows[role].value_counts()
@@ -539,8 +509,8 @@ def _examine(table: _Table, kind: str) -> None:
                 " others."
             )
     if "label" in rows and "text" in rows:
-        rows["label"] = table.rows["label"].astype(str).str.strip()
-        _check_labels(table, rows, kind)
+        rows["label"] = table.rows["label"]
+        _check_labels(table, rows)
     elif "first" in rows:
         texts = rows[["first", "second"]]
         rows = rows.assign(first=texts.min(axis=1), second=texts.max(axis=1))
@@ -550,32 +520,7 @@ def _examine(table: _Table, kind: str) -> None:
             table.warnings.append(
                 "There is only one query: its score has no error, and differences say nothing."
             )
-    for columns, role, unit, effect in _CONTRADICTIONS:
-        if {*columns, role} <= set(rows.columns):
-            _check_contradictions(table, rows, columns, role, unit, effect)
-
-
-def _check_columns(table: _Table, rows: pd.DataFrame) -> None:
-    columns = table.columns
-    for role, other in combinations(columns, 2):
-        if columns[role] == columns[other]:
-            raise table.error(
-                f": the column '{columns[role]}' is used as {role} and as {other}. Name another "
-                f"column: {other}=COLUMN"
-            )
-        if rows[role].equals(rows[other]):
-            raise table.error(
-                f": the columns '{columns[role]}' ({role}) and '{columns[other]}' ({other}) are "
-                f"equal in all {plural(len(rows), 'row')}, so a score would say nothing. Name "
-                f"another column: {other}=COLUMN"
-            )
-    if {"text", "label"} <= set(rows.columns):
-        texts = rows.groupby("text")["label"]
-        if len(texts) == rows["label"].nunique() and (texts.nunique() == 1).all():
-            raise table.error(
-                ": all rows of a label have the same text, so a score would say nothing. Is "
-                f"'{columns['text']}' the column of the texts? Name it: text=COLUMN"
-            )
+    _check_contradictions(table, rows)
 
 
 def _check_texts(table: _Table) -> None:
@@ -611,30 +556,32 @@ def _writing(label: str) -> str:
     return text
 
 
-def _check_labels(table: _Table, rows: pd.DataFrame, kind: str) -> None:
+def _check_labels(table: _Table, rows: pd.DataFrame) -> None:
     """Warn of many labels, of copies, and of labels that differ in their writing alone, which are
     different labels.
     """
-    column, labels = table.columns["label"], rows["label"].nunique()
-    if len(rows) < _FEW * labels:
+    column, texts = table.columns["label"], rows.groupby("text")["label"]
+    counts = rows["label"].value_counts(sort=False)
+    labels_of_text = texts.transform("nunique")
+    if texts.ngroups == len(counts) and (labels_of_text == 1).all():
+        raise table.error(
+            ": all rows of a label have the same text, so a score would say nothing. Is "
+            f"'{table.columns['text']}' the column of the texts? Name it: text=COLUMN"
+        )
+    if len(rows) < _FEW * len(counts):
         table.warnings.append(
-            f"'{column}' has {labels:,} labels for {plural(len(rows), 'text')}, "
+            f"'{column}' has {len(counts):,} labels for {plural(len(rows), 'text')}, "
             f"fewer than {_FEW} texts each on average. Is it the right column?"
         )
-    texts = rows.groupby("text", sort=False)["label"]
-    copies = rows[(texts.transform("size") > 1) & (texts.transform("nunique") == 1)]
+    copies = rows[(texts.transform("size") > 1) & (labels_of_text == 1)]
     if len(copies):
         text = copies["text"].iloc[0]
         places = " and ".join(copies.index[copies["text"] == text][:2])
-        harm = "count"
-        if kind == "classification":
-            harm = "are in training and test folds at once, which raises the score"
         table.warnings.append(
             f"{plural(copies['text'].nunique(), 'text')} with one label in several rows, "
-            f"{len(copies):,} rows in all ({places}: {text[:_SHOWN]!r}): copies {harm}. Remove the "
-            "copies."
+            f"{len(copies):,} rows in all ({places}: {text[:_SHOWN]!r}). Remove the copies: they "
+            "raise the score."
         )
-    counts = table.rows["label"].value_counts(sort=False)
     for _, alike in counts.groupby(counts.index.map(_writing), sort=False):
         if len(alike) > 1:
             listing = " and ".join(f"{label!a} ({count:,})" for label, count in alike.items())
@@ -644,19 +591,19 @@ def _check_labels(table: _Table, rows: pd.DataFrame, kind: str) -> None:
             )
 
 
-def _check_contradictions(
-    table: _Table, rows: pd.DataFrame, texts: list[str], role: str, unit: str, effect: str
-) -> None:
-    """Warn where rows with equal texts have different values of a role."""
-    contradictory = rows[rows.groupby(texts)[role].transform("nunique") > 1]
-    if contradictory.empty:
-        return
-    count = len(contradictory[texts].drop_duplicates())
-    example = contradictory.iloc[0]
-    equal_texts = contradictory[(contradictory[texts] == example[texts]).all(axis=1)]
-    other = equal_texts[equal_texts[role] != example[role]].iloc[0]
-    table.warnings.append(
-        f"{plural(count, unit)} with different values of '{table.columns[role]}' in several rows "
-        f"({example.name} has {example[role]}, {other.name} has {other[role]}: "
-        f"{example[texts[0]][:_SHOWN]!r}){effect}."
-    )
+def _check_contradictions(table: _Table, rows: pd.DataFrame) -> None:
+    """Warn where rows with equal texts have different labels, grades or relevances."""
+    texts = list(rows.columns.intersection([*_TEXTS]))
+    for role in rows.columns.difference(texts):
+        contradictory = rows[rows.groupby(texts)[role].transform("nunique") > 1]
+        if contradictory.empty:
+            continue
+        example = contradictory.iloc[0]
+        equal_texts = contradictory[(contradictory[texts] == example[texts]).all(axis=1)]
+        other = equal_texts.drop_duplicates(role).iloc[1]
+        unit = {1: "text", 2: "pair"}[len(texts)]
+        table.warnings.append(
+            f"{plural(contradictory.groupby(texts).ngroups, unit)} with different values of "
+            f"'{table.columns[role]}' in several rows ({example.name} has {example[role]}, "
+            f"{other.name} has {other[role]}: {example[texts[0]][:_SHOWN]!r})."
+        )

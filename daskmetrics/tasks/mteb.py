@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -97,19 +96,13 @@ class MtebTask:
     @cached_property
     def selection(self) -> Selection:
         """The splits and subsets that are evaluated."""
-        if self.chosen is not None:
-            return self.chosen
-        if self.target in LAYER_BY_LAYER:
-            return Selection(subsets=_PAPER_SUBSETS.get(self.target, (benchmark.ONLY,)))
-        return _declaration(self.target).select(self.name, {})
+        return self.chosen or _declaration(self.target).select(self.name, {})
 
     @cached_property
     def kind(self) -> str:
         """As in `daskmetrics.tasks.Task`; ``benchmark`` if the benchmark is not installed or does
         not know the task.
         """
-        if self.benchmark_name in LAYER_BY_LAYER:
-            return LAYER_BY_LAYER[self.benchmark_name]
         kind, file = "benchmark", _statistics_file(self.benchmark_name)
         if ":" in self.target:
             kind = str(benchmark.make(self.target).metadata.type)
@@ -125,11 +118,10 @@ class MtebTask:
     @property
     def description(self) -> str:
         text = f"{self.benchmark_name} of MTEB"
-        if self.chosen is not None or self.target in LAYER_BY_LAYER:
-            return text
-        if benchmark.LANGUAGE in _declaration(self.target).codes(self.selection.subsets):
-            return text
-        return f"{text}, all languages: none of its data is in English"
+        codes = _declaration(self.target).codes(self.selection.subsets)
+        if self.chosen is None and benchmark.LANGUAGE not in codes:
+            text += ", all languages: none of its data is in English"
+        return text
 
     @cached_property
     def key(self) -> Key:
@@ -159,16 +151,17 @@ class MtebTask:
 
     def texts(self) -> Sequence[str]:
         """Every text that the benchmark hands to an encoder, once in each of its roles."""
-        return self._read()[0]
+        return [text for text, _ in self._read()]
 
     def roles(self) -> Sequence[Role | None]:
         """The role of each text, as the benchmark tells it to an encoder."""
-        return self._read()[1]
+        return [role for _, role in self._read()]
 
-    def _read(self) -> tuple[Sequence[str], Sequence[Role | None]]:
+    def _read(self) -> Mapping[tuple[str, Role | None], int]:
+        """The row of each text and role."""
         if not self.is_local:
             self.fetch()
-        return _read_texts(self._texts_file)
+        return _read_rows(self._texts_file)
 
     def fetch(self) -> None:
         """Load the data, from the hub if it is not cached, and write texts and roles to the cache
@@ -201,8 +194,7 @@ class MtebTask:
         mean over n pairs or queries of values in [0, 1]. Outcomes as
         `daskmetrics.tasks.mteb_run.Observer` lists them.
         """
-        self._read()
-        rows = _rows(self._texts_file)
+        rows = self._read()
         check_embeddings(self.name, embeddings, len(rows))
         table = np.asarray(embeddings, dtype=np.float32)
 
@@ -233,14 +225,9 @@ class MtebTask:
 
 
 @lru_cache(maxsize=4)
-def _read_texts(path: Path) -> tuple[tuple[str, ...], tuple[Role | None, ...]]:
+def _read_rows(path: Path) -> Mapping[tuple[str, Role | None], int]:
     texts, roles = json.loads(path.read_text(encoding="utf-8"))
-    return tuple(texts), tuple(roles)
-
-
-@lru_cache(maxsize=4)
-def _rows(path: Path) -> Mapping[tuple[str, Role | None], int]:
-    return {pair: row for row, pair in enumerate(zip(*_read_texts(path), strict=True))}
+    return {pair: row for row, pair in enumerate(zip(texts, roles, strict=True))}
 
 
 def mteb_task(target: str, options: Mapping[str, str]) -> MtebTask:
@@ -265,8 +252,8 @@ def mteb_task(target: str, options: Mapping[str, str]) -> MtebTask:
 
 def _declaration(target: str) -> Declaration:
     """What a task declares; a custom task, or one that is not listed, is made for it."""
-    listed = ":" not in target and benchmark.declared(target)
-    return listed or benchmark.declaration_of(benchmark.make(target))
+    declared = ":" not in target and benchmark.declared(target)
+    return declared or benchmark.declaration_of(benchmark.make(target))
 
 
 @lru_cache
@@ -283,73 +270,54 @@ def _read_statistics(path: Path, target: str, selection: Selection) -> TextStati
     splits = json.loads(path.read_text(encoding="utf-8"))
     sizes: list[tuple[int, int]] = []
     for split in selection.splits:
-        sizes += [size for _, size in _columns(splits, split, selection)]
+        sizes += [size for _, size in _columns(splits.get(split, {}), selection)]
     if not sizes:
         return None
     if any("samples_in_train" in splits.get(split, {}) for split in selection.splits):
         declaration = _declaration(target)
-        for labels, (texts, characters) in _columns(splits, "train", selection):
+        for labels, size in _columns(splits.get("train", {}), selection):
             # expected share of the training texts that some experiment draws
             counts = [label["count"] for label in labels["labels"].values()]
-            missed = (1 - min(1.0, declaration.samples / n) for n in counts)
-            drawn = (
-                n - n * p**declaration.experiments for n, p in zip(counts, missed, strict=True)
-            )
+            drawn = []
+            for n in counts:
+                missed = 1 - min(1.0, declaration.samples / n)
+                drawn.append(n - n * missed**declaration.experiments)
             share = sum(drawn) / sum(counts)
-            sizes.append((round(share * texts), round(share * characters)))
+            sizes.append((round(share * size[0]), round(share * size[1])))
     return TextStatistics(*map(sum, zip(*sizes, strict=True)))
 
 
 def _columns(
-    splits: Mapping[str, Any], split: str, selection: Selection
+    statistics: Mapping[str, Any], selection: Selection
 ) -> Iterator[tuple[Mapping[str, Any], tuple[int, int]]]:
-    """Of each column of texts of the selected subsets: statistics of the labels beside it, and its
-    distinct texts and characters.
+    """Of each column of texts of the selected subsets of a split: statistics of the labels beside
+    it, and its distinct texts and characters.
     """
-    of_split = splits.get(split, {})
-    by_subset = of_split.get("hf_subset_descriptive_stats") or {benchmark.ONLY: of_split}
+    by_subset = statistics.get("hf_subset_descriptive_stats") or {benchmark.ONLY: statistics}
     for subset in selection.subsets:
-        statistics = by_subset.get(subset) or {}
-        for name, column in statistics.items():
+        columns = by_subset.get(subset) or {}
+        for name, column in columns.items():
             if column and re.fullmatch(r"(.*text|text[12])_statistics", name):
                 texts, characters = column["unique_texts"], column.get("total_text_length")
                 if characters is None:
                     characters = round(column["average_text_length"] * texts)
-                yield statistics.get("label_statistics", {}), (texts, characters)
+                yield columns.get("label_statistics", {}), (texts, characters)
 
 
 OPTIONS = ("languages", "split", "subsets")
 
-_LAYER_BY_LAYER = {
-    "classification": (
-        "AmazonCounterfactualClassification", "AmazonReviewsClassification", "Banking77Classification",
-        "EmotionClassification", "MTOPDomainClassification", "MTOPIntentClassification", "MassiveIntentClassification",
-        "MassiveScenarioClassification", "ToxicConversationsClassification", "TweetSentimentExtractionClassification",
-    ),
-    "clustering": (
-        "ArxivClusteringS2S", "BiorxivClusteringS2S", "MedrxivClusteringS2S", "RedditClustering",
-        "StackExchangeClustering", "TwentyNewsgroupsClustering",
-    ),
-    "pair_classification": ("SprintDuplicateQuestions", "TwitterSemEval2015", "TwitterURLCorpus"),
-    "reranking": ("AskUbuntuDupQuestions", "MindSmallReranking", "SciDocsRR", "StackOverflowDupQuestions"),
-    "sts": ("BIOSSES", "SICK-R", "STS12", "STS13", "STS14", "STS15", "STS16", "STS17", "STSBenchmark"),
-}  # fmt: skip
-
-LAYER_BY_LAYER: Mapping[str, str] = dict(
-    sorted(chain.from_iterable(product(names, [kind]) for kind, names in _LAYER_BY_LAYER.items()))
-)
-"""Name and kind of the 32 tasks of "Layer by Layer" (Skean et al., 2025)."""
-
-_MULTILINGUAL = (
-    "AmazonReviewsClassification", "MTOPDomainClassification", "MTOPIntentClassification",
-    "MassiveIntentClassification", "MassiveScenarioClassification",
+LAYER_BY_LAYER = (
+    "AmazonCounterfactualClassification", "AmazonReviewsClassification", "ArxivClusteringS2S",
+    "AskUbuntuDupQuestions", "BIOSSES", "Banking77Classification", "BiorxivClusteringS2S",
+    "EmotionClassification", "MTOPDomainClassification", "MTOPIntentClassification",
+    "MassiveIntentClassification", "MassiveScenarioClassification", "MedrxivClusteringS2S",
+    "MindSmallReranking", "RedditClustering", "SICK-R", "STS12", "STS13", "STS14", "STS15", "STS16",
+    "STS17", "STSBenchmark", "SciDocsRR", "SprintDuplicateQuestions", "StackExchangeClustering",
+    "StackOverflowDupQuestions", "ToxicConversationsClassification",
+    "TweetSentimentExtractionClassification", "TwentyNewsgroupsClustering", "TwitterSemEval2015",
+    "TwitterURLCorpus",
 )  # fmt: skip
-_PAPER_SUBSETS: Mapping[str, tuple[str, ...]] = {
-    "AmazonCounterfactualClassification": ("en-ext", "en"),
-    "STS17": ("en-en",),
-    **dict.fromkeys(_MULTILINGUAL, ("en",)),
-}
-"""The subsets of the split ``test`` that the paper averages, for the tasks that have several."""
+"""The 32 tasks of "Layer by Layer" (Skean et al., 2025)."""
 
 PRESETS: Mapping[str, tuple[str, ...]] = {
     "preset:layer-by-layer-32": tuple(f"mteb:{name}" for name in LAYER_BY_LAYER)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -44,28 +44,33 @@ def read_result(path: Path) -> BenchmarkResult | None:
     """The result in a file; None if neither the benchmark's metadata nor the name of the folder has
     a layer.
     """
-    experiment, meta, settings = path.parent, path.parent / META, {}
+    experiment, settings = path.parent, {}
     with readable("A result of the benchmark", path):
-        if meta.is_file():
-            settings = dict(_json(meta).get("experiment_kwargs") or {})
+        if (experiment / META).is_file():
+            settings = dict(_json(experiment / META).get("experiment_kwargs") or {})
         match = re.search(r"(?:^|_)layer_(\d+)(?:_|$)", experiment.name)
         if match and settings.get("layer") is None:
             settings["layer"] = int(match.group(1))
         if settings.get("layer") is None:
             return None
-        model, revision = path.parents[3].name.replace("__", "/"), path.parents[2].name
         content = _json(path)
-        subsets = _subsets(content)
-        for number in [content.get("evaluation_time"), *(s.get("main_score") for s in subsets)]:
+        numbers, names = [content.get("evaluation_time")], list[object]()
+        for subset in _subsets(content):
+            numbers.append(subset.get("main_score"))
+            names += [subset.get("hf_subset", ""), *(subset.get("languages") or ())]
+        for number in numbers:
             if not isinstance(number, int | float | None) or abs(number or 0) > GREATEST:
                 raise ValueError(f"{str(number)[:40]} is no score and no time")
-        for subset in subsets:
-            names = [subset.get("hf_subset", ""), *(subset.get("languages") or ())]
-            if not all(isinstance(name, str) for name in names):
-                raise TypeError("the names of subsets and languages must be texts")
-        task = str(content.get("task_name", path.stem))
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError("the names of subsets and languages must be texts")
         return BenchmarkResult(
-            model, revision, int(settings["layer"]), task, content, settings, path
+            model=path.parents[3].name.replace("__", "/"),
+            revision=path.parents[2].name,
+            layer=int(settings["layer"]),
+            task=str(content.get("task_name", path.stem)),
+            content=content,
+            settings=settings,
+            path=path,
         )
 
 
@@ -95,21 +100,28 @@ def read(folder: Path) -> Iterator[BenchmarkResult]:
 
 
 def write(results: Iterable[BenchmarkResult], folder: Path) -> None:
-    """Write results with the benchmark's ``ResultCache``."""
+    """Write results with the benchmark's ``ResultCache``, one file per model, revision, layer and
+    task: variants of a task share it.
+    """
     mteb = benchmark.import_mteb()
     from mteb.models import ModelMeta
     from mteb.results import TaskResult
 
-    cache = mteb.ResultCache(folder)
+    written: dict[tuple[str, ...], tuple[Any, Any]] = {}
     for result in results:
         model = {
             "name": result.model,
             "revision": result.revision,
             "experiment_kwargs": dict(result.settings),
         }
-        cache.save_to_cache(
-            TaskResult.model_validate(dict(result.content)), ModelMeta.create_empty(model)
-        )
+        of_task = TaskResult.model_validate(dict(result.content))
+        place = result.model, result.revision, str(result.settings), result.task
+        if place in written:
+            of_task = of_task.merge(written[place][0])  # of a subset in both, the first counts
+        written[place] = of_task, ModelMeta.create_empty(model)
+    cache = mteb.ResultCache(folder)
+    for of_task, meta in written.values():
+        cache.save_to_cache(of_task, meta)
 
 
 def select(content: Mapping[str, Any], wanted: Selection) -> dict[str, Any]:
@@ -133,34 +145,10 @@ def selection_of(content: Mapping[str, Any]) -> Selection:
     return Selection(tuple(scores), tuple(dict.fromkeys(names)))
 
 
-def merge(results: Iterable[BenchmarkResult]) -> list[BenchmarkResult]:
-    """One result per model, revision, layer and task: variants of a task share a file of mteb. A
-    subset of a split that several have is that of the first.
-    """
-    merged: dict[tuple[object, ...], BenchmarkResult] = {}
-    for result in results:
-        readout = result.settings.get("readout")
-        key = result.model, result.revision, result.layer, readout, result.task
-        earlier = merged.setdefault(key, result)
-        if earlier is result:
-            continue
-        scores = dict(earlier.content["scores"])
-        for split, subsets in result.content["scores"].items():
-            kept = _by_subset(scores.get(split, ()))
-            scores[split] = list({**kept, **_by_subset(subsets), **kept}.values())
-        seconds = sum(run.content.get("evaluation_time") or 0.0 for run in (earlier, result))
-        content = {**earlier.content, "scores": scores, "evaluation_time": seconds}
-        merged[key] = replace(earlier, content=content)
-    return list(merged.values())
-
-
 def in_english(content: Mapping[str, Any]) -> bool:
     """Whether all subsets of a result are in English."""
-    for subset in _subsets(content):
-        codes = subset.get("languages") or ()
-        if not codes or any(code.partition("-")[0] != LANGUAGE for code in codes):
-            return False
-    return True
+    names = chain.from_iterable(subset.get("languages") or [""] for subset in _subsets(content))
+    return {name.partition("-")[0] for name in names} <= {LANGUAGE}
 
 
 def mean(content: Mapping[str, Any]) -> float:

@@ -13,8 +13,8 @@ entry is the name of the task. Options follow in parentheses:
 from __future__ import annotations
 
 import pkgutil
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
 from itertools import chain
@@ -77,19 +77,15 @@ def resolve(names: Sequence[str]) -> tuple[Task, ...]:
     """
     makers = catalogue()
     expanded = chain.from_iterable(SETS.get(name) or PRESETS.get(name, (name,)) for name in names)
-    tasks: list[Task] = []
-    for name in dict.fromkeys(expanded):
-        task = _make(name, makers)
-        if task not in tasks:  # options may name the default
-            tasks.append(task)
-    counts = Counter(task.name for task in tasks)
-    duplicates = [name for name, count in counts.items() if count > 1]
-    if duplicates:
-        raise ConfigError(
-            f"Two tasks are named '{duplicates[0]}'. Scores are stored by name: rename one of the"
-            " files."
-        )
-    return tuple(tasks)
+    tasks: dict[str, Task] = {}
+    for text in dict.fromkeys(expanded):
+        task = _make(text, makers)
+        if tasks.setdefault(task.name, task) != task:  # equal ones: options may name the default
+            raise ConfigError(
+                f"Two tasks are named '{task.name}'. Scores are stored by name: rename one of the"
+                " files."
+            )
+    return tuple(tasks.values())
 
 
 def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
@@ -100,11 +96,12 @@ def _make(text: str, makers: Mapping[str, Callable[[], Task]]) -> Task:
         if name.startswith(prefix) and name != prefix:
             return make(name.removeprefix(prefix), options)
     if name in TASKS and options.keys() == {"probe"}:
-        return TASKS[name].with_probe(options["probe"])
+        task = TASKS[name].with_probe(options["probe"])
+        return replace(task, name=f"{name}(probe={task.probe})")
     if options and name in makers:
         raise ConfigError(
-            f"Task '{text}': '{name}' does not have these options. Only classifications of"
-            " 'stdlib:' have one: probe."
+            f"Task '{name}' does not have these options. Only classifications of 'stdlib:' have"
+            " one: probe."
         )
     module, colon, _ = text.partition(":")
     if colon and f"{module}:" not in RESERVED:

@@ -32,7 +32,7 @@ SENSELESS = {
     "a label column given as the text": (
         LABELLED,
         "(text=label)",
-        "'label' is used as text and as label",
+        "the columns 'label' (text) and 'label' (label) are equal",
     ),
     "two equal columns": (
         "text,label\n" + "".join(f"{word},{word.upper()}\n" for word in ("bad", "good") * 5),
@@ -110,7 +110,7 @@ DOUBTFUL = {
     ),
     "contradictory judgements": (
         JUDGED + "query 1,document 2,1\n",
-        "1 judgement with different values of 'relevance' in several rows",
+        "1 pair with different values of 'relevance' in several rows",
     ),
 }
 

@@ -10,7 +10,8 @@ import pytest
 
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.tasks import resolve
-from daskmetrics.tasks.examples import Examples, Portion, divide, kept_back, part_of
+from daskmetrics.tasks._stdlib import StdlibTask
+from daskmetrics.tasks.examples import Examples, Portion, divide, kept_back
 
 TEXTS = tuple(f"text {i}" for i in range(60))
 LABELS = tuple(i % 3 for i in range(60))
@@ -18,8 +19,9 @@ SEARCHED, FRESH = (Portion(0.3, fresh) for fresh in (False, True))
 
 
 def items(kind, examples, portion, name="task"):
-    part = part_of(examples, kind, False, name, portion)
-    return part, {text for text in part.texts if not text.startswith("document")}
+    """A part, and its texts without those that only fit a probe."""
+    part = StdlibTask(name, kind, "", lambda: examples, portion=portion).examples()
+    return part, set(part.texts[part.fitted :])
 
 
 @pytest.fixture(scope="module")
@@ -30,15 +32,13 @@ def built_in():
 
 @pytest.mark.parametrize("kind", ["classification", "clustering"])
 def test_each_label_keeps_back_the_share(kind):
-    parts = [
-        part_of(Examples(TEXTS, LABELS), kind, False, "task", portion)
-        for portion in (SEARCHED, FRESH)
-    ]
-    assert [[part.labels.count(label) for label in range(3)] for part in parts] == [
+    parts = [items(kind, Examples(TEXTS, LABELS), portion) for portion in (SEARCHED, FRESH)]
+    labels = [part.labels[part.fitted :] for part, _ in parts]
+    assert [[of_part.count(label) for label in range(3)] for of_part in labels] == [
         [14] * 3,
         [6] * 3,
     ]
-    assert sorted(parts[0].texts + parts[1].texts) == sorted(TEXTS)
+    assert parts[0][1] | parts[1][1] == set(TEXTS)
 
 
 def test_the_order_of_rows_and_other_rows_change_nothing_and_the_name_does():
