@@ -26,7 +26,7 @@ from daskmetrics.core.events import (
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
 from daskmetrics.core.outcomes import mean_score
 from daskmetrics.core.results import Measured, Scored, Trained
-from daskmetrics.core.status import NO_REASON, cause
+from daskmetrics.core.status import Failure, grouped
 from daskmetrics.metrics.registry import CATALOGUE
 
 if TYPE_CHECKING:
@@ -40,17 +40,6 @@ ABOUT_RHO = (
     " scores do; -1: in reverse order; 0: unrelated. The search prefers promising candidates, and"
     " neighbouring layers are similar: ρ describes these scores and is not a statistical test."
 )
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Missing values with one reason, and the first of them as an example."""
-
-    kind: str
-    status: str
-    count: int
-    example: str
-    reason: str
 
 
 def marks(run: RecordedRun) -> dict[str, Arm]:
@@ -242,17 +231,11 @@ def failures(run: RecordedRun) -> tuple[Failure, ...]:
     missing = []
     for record in run.records:
         if not record.ok:
-            missing.append((record.kind, record.status, record.name, record.reason or NO_REASON))
+            missing.append((record.kind, record.status, record.name, record.reason))
         elif isinstance(record.value, Measured):
             for layer, name, reason in record.value.reasons:
                 missing.append((name, "nan", f"{record.name}/{layer}", reason))
-    groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
-    for kind, status, example, reason in missing:
-        groups.setdefault((kind, status, cause(reason)), []).append((example, reason))
-    grouped = [
-        Failure(kind, status, len(group), *group[0]) for (kind, status, _), group in groups.items()
-    ]
-    return tuple(sorted(grouped, key=lambda failure: -failure.count))
+    return grouped(missing)
 
 
 def survived(run: RecordedRun) -> Counter[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from daskmetrics.answer.analysis import Failure, failures
+from daskmetrics.answer.analysis import failures
 from daskmetrics.answer.fresh import FreshItems, fresh_items
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.verdict import CheaperArm, Verdict, verdict_of
@@ -15,6 +15,7 @@ from daskmetrics.answer.worth import Worth, worths_of
 from daskmetrics.bandit.recommend import ScoreEstimate
 from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import Difference, mean_difference
+from daskmetrics.core.status import Failure
 
 Sureness = Literal["clear", "probable", "a tie"]
 #: probability that no other arm is better, from which on a best arm is clear or probable

@@ -9,13 +9,13 @@ from pathlib import Path
 from statistics import fmean
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.analysis import Failure
 from daskmetrics.answer.answer import Cost, cost_of
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.events import RunFinished, RunStarted, UsageMeasured, WorkerJoined
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm
 from daskmetrics.core.results import Scored
+from daskmetrics.core.status import Failure
 from daskmetrics.core.telemetry import PROCESS_GROUP, TelemetrySample, read_samples
 
 IDLE, LATEST = 10.0, 3  # a GPU is idle below this mean utilisation, per cent, over so many samples

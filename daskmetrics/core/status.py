@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import IntEnum
 
-__all__ = ["EQUAL", "FLAGS", "Status", "cause"]
+from daskmetrics.core.table import Table
+
+__all__ = ["EQUAL", "FLAGS", "Failure", "Status", "cause", "failures_table", "grouped"]
 
 EQUAL = 1e-6
 """Vectors are equal if no entry differs by more than this share of the largest; a layer of such has no numbers."""
@@ -59,3 +63,35 @@ def cause(reason: str) -> str:
     True
     """
     return re.sub(r"'[^']*'|\"[^\"]*\"|\w+@\S+|(?<!\w)/\S+|0x[0-9a-f]+|\d+", "#", reason)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Missing values with one reason, and the first of them as an example."""
+
+    kind: str
+    status: str
+    count: int
+    example: str
+    reason: str
+
+
+def grouped(missing: Iterable[tuple[str, str, str, str | None]]) -> tuple[Failure, ...]:
+    """Missing values (kind, status, name and reason) by cause, the most frequent first."""
+    groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+    for kind, status, name, recorded in missing:
+        reason = recorded or NO_REASON
+        groups.setdefault((kind, status, cause(reason)), []).append((name, reason))
+    failures = [
+        Failure(kind, status, len(group), *group[0]) for (kind, status, _), group in groups.items()
+    ]
+    return tuple(sorted(failures, key=lambda failure: -failure.count))
+
+
+def failures_table(failures: Iterable[Failure]) -> Table:
+    """A row for each cause."""
+    rows = [
+        (f"{failure.count:,}", failure.kind, failure.status, failure.reason, failure.example)
+        for failure in failures
+    ]
+    return Table(("count", "what", "status", "reason", "first"), tuple(rows))

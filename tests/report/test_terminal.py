@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.analysis import Failure
 from daskmetrics.cli import main
 from daskmetrics.core.outcomes import Difference
+from daskmetrics.core.status import Failure
 from daskmetrics.execution import Journal
 from daskmetrics.report import Run, best_text, status_text, summary_text, whereabouts
 from daskmetrics.report._sections import MOST_ROWS, answer_rows, tasks_table
