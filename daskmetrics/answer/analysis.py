@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import fsum
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daskmetrics.answer.recorded import RecordedRun, cell_of
+from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.events import (
     AttemptFailed,
     Record,
@@ -24,15 +23,15 @@ from daskmetrics.core.events import (
     with_results,
 )
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
-from daskmetrics.core.outcomes import mean_score
 from daskmetrics.core.results import Measured, Scored, Trained
 from daskmetrics.core.status import Failure, grouped
 from daskmetrics.metrics.registry import CATALOGUE
 
 if TYPE_CHECKING:
-    import pandas
+    pass
 
 
+ALL_TASKS = "all tasks"
 FEWEST = 5  #: arms that a rank correlation needs
 ABOUT_RHO = (
     "Spearman's ρ between metric and score over the candidates scored on a task, averaged over the"
@@ -40,6 +39,23 @@ ABOUT_RHO = (
     " scores do; -1: in reverse order; 0: unrelated. The search prefers promising candidates, and"
     " neighbouring layers are similar: ρ describes these scores and is not a statistical test."
 )
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of a search and of scoring everything, in assumed seconds."""
+
+    spent: float
+    exhaustive: float | None  # None while the search continues
+    share: float | None
+
+
+def cost_of(run: RecordedRun) -> Cost:
+    """The assumed cost of the search so far, and of scoring every cell."""
+    result = run.result
+    if result is None:
+        return Cost(sum(pick["cost"] for pick in run.picks), None, None)
+    return Cost(result.spent, result.exhaustive, result.spent / result.exhaustive)
 
 
 def marks(run: RecordedRun) -> dict[str, Arm]:
@@ -80,32 +96,35 @@ def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
     numbers of arms as weights; ``all tasks`` is the average over all tasks. A task with fewer than
     `FEWEST` arms is left out. Of several readouts of a layer, the best counts.
     """
+    import pandas
+
     at_layer = {layer: run.recorded[arm] for layer, arm in by_layer(run).items()}
-    groups = {"all tasks": list(run.tasks)}
-    for task, kind in run.kinds.items():
-        groups.setdefault(kind.replace("_", " "), []).append(task)
-    table: dict[str, dict[str, tuple[float, int]]] = {}
-    for name, values in metrics(run).items():
-        by_task = {}
-        for task in run.tasks:
+    rows, by_metric = [], metrics(run)
+    for name, values in by_metric.items():
+        for task, kind in run.kinds.items():
             arms = [arm for arm, row in at_layer.items() if task in row and arm in values]
             if len(arms) < FEWEST:
                 continue
-            sides = [values[arm] for arm in arms], [at_layer[arm][task].score for arm in arms]
-            rho = rank_correlation(*sides)
-            if not math.isnan(rho):
-                by_task[task] = rho, len(arms)
+            scores = [at_layer[arm][task].score for arm in arms]
+            rho = rank_correlation([values[arm] for arm in arms], scores)
+            for group in (ALL_TASKS, kind.replace("_", " ")):
+                rows += [(name, group, rho * len(arms), len(arms))]
+    sums = pandas.DataFrame(rows, columns=["metric", "group", "rho", "count"]).dropna()
+    sums = sums.groupby(["metric", "group"]).sum()
+    table: dict[str, dict[str, tuple[float, int]]] = {}
+    for name in by_metric:
         table[name] = {}
-        for group, tasks in groups.items():
-            defined = [by_task[task] for task in tasks if task in by_task]
-            total = sum(count for _, count in defined)
-            mean = fsum(rho * count for rho, count in defined) / total if total else math.nan
-            table[name][group] = mean, total
+        for kind in [ALL_TASKS, *run.kinds.values()]:
+            group = kind.replace("_", " ")
+            table[name][group] = math.nan, 0
+            if (name, group) in sums.index:
+                total, count = sums.loc[(name, group)]
+                table[name][group] = total / count, int(count)
 
-    def strength(row: tuple[str, Mapping[str, tuple[float, int]]]) -> float:
-        return abs(float(np.nan_to_num(row[1]["all tasks"][0])))  # metrics without a rho are last
+    def strength(name: str) -> float:
+        return abs(float(np.nan_to_num(table[name][ALL_TASKS][0])))  # without a rho: last
 
-    return dict(sorted(table.items(), key=strength, reverse=True))
+    return {name: table[name] for name in sorted(table, key=strength, reverse=True)}
 
 
 def leader(run: RecordedRun) -> tuple[Arm, tuple[float, float]] | None:
@@ -139,46 +158,6 @@ def losses(run: RecordedRun) -> dict[str, list[tuple[int, float]]]:
         if checkpoint.step is not None:
             by_model.setdefault(checkpoint.model, []).append((checkpoint.step, result.loss))
     return {model: sorted(by_model[model]) for model in run.models if model in by_model}
-
-
-@dataclass(frozen=True)
-class SearchPath:
-    """All decisions, the mean score of the default arm if it is known, and the unit of the costs.
-
-    The columns of ``points`` are the total cost ``spent`` until then, the ``arm``, the ``stage``,
-    and the ``best`` mean score known then.
-    """
-
-    points: pandas.DataFrame
-    default: float | None
-    unit: str
-
-
-def path_of(run: RecordedRun) -> SearchPath:
-    """The path of the latest search: every decision in order, as if each had its result before the
-    next one.
-    """
-    import pandas
-
-    unit, seconds, default = "estimated seconds", 1.0, None
-    if run.result:
-        unit, seconds = "% of the time that all scores would take", run.result.exhaustive / 100
-        default, _ = run.means.get(run.result.default_arm, (None, None))
-    points = []
-    spent, best = 0.0, math.nan
-    weights = run.weights
-    paid: dict[Arm, dict[str, Scored]] = {}
-    for pick in run.picks:
-        cell = cell_of(pick)
-        spent += pick["cost"] / seconds
-        if score := run.recorded.get(cell.arm, {}).get(cell.task):
-            by_task = paid.setdefault(cell.arm, {})
-            by_task[cell.task] = score
-            if mean := mean_score(by_task, weights):
-                best = np.fmax(best, mean[0])
-        points.append((spent, cell.arm, pick["stage"], best))
-    frame = pandas.DataFrame(points, columns=["spent", "arm", "stage", "best"])
-    return SearchPath(frame, default, unit)
 
 
 def suites(run: RecordedRun) -> tuple[Suite, ...]:

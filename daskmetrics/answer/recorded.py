@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ import numpy as np
 import yaml
 
 from daskmetrics.bandit import task_weights
+from daskmetrics.bandit.problem import Floats
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.events import (
     MapStarted,
@@ -29,7 +30,7 @@ from daskmetrics.core.events import (
 )
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Cell, Checkpoint, step_of, training_order
-from daskmetrics.core.outcomes import Difference, difference, means_of
+from daskmetrics.core.outcomes import Difference, difference, mean_difference, means_of
 from daskmetrics.core.results import Scored
 from daskmetrics.execution.journal import holder, read
 from daskmetrics.store import StorePlan
@@ -219,6 +220,23 @@ class RecordedRun:
             for task in self.tasks
             if task in mine and task in theirs
         }
+
+    def shares(self, tasks: Sequence[str]) -> Floats:
+        """Weights of tasks in the objective, with the sum 1; tasks outside of it count equally."""
+        weights = np.array([self.weights.get(task, 0.0) for task in tasks])
+        if not weights.any():
+            return np.full(len(tasks), 1 / len(tasks))
+        return np.asarray(weights / weights.sum())
+
+    def gain(self, arm: Arm, other: Arm, tasks: Iterable[str]) -> Difference | None:
+        """By how much an arm's mean raw score exceeds another's, on the tasks on which both were
+        scored; None without such a task.
+        """
+        gaps = self.differences(arm, other)
+        shared = [task for task in tasks if task in gaps]
+        if not shared:
+            return None
+        return mean_difference([gaps[task] for task in shared], self.shares(shared).tolist())
 
     @cached_property
     def picks(self) -> tuple[Mapping[str, Any], ...]:

@@ -125,7 +125,7 @@ def _run_status(run: Path, workers: Workers | None) -> Output:
         say(report.status_text(loaded))
         _show_driver(run, workers, loaded.finished)
         if planned := prediction(loaded):
-            say("\n".join(report.fact("plan", planned.text)))
+            say(report.fact("plan", planned.text))
         if loaded.driver and loaded.config["cluster"]["kind"] == "slurm":
             from daskmetrics.cluster.slurm.commands import queue_text
             from daskmetrics.cluster.slurm.script import job_name
@@ -143,11 +143,11 @@ def _show_driver(run: Path, workers: Workers | None, is_finished: bool) -> None:
 
     if not is_finished and (dead := holder(RunFolder(run).lock, dead=True)):
         text = f"{dead} has died; run the same command again to resume"
-        say("\n".join(report.fact("driver", text)))
+        say(report.fact("driver", text))
     if workers:
         age = duration(time.time() - workers["at"])
         text = f"{workers['known']:,} known: {workers['busy']:,} busy, {age} ago"
-        say("\n".join(report.fact("workers", text)))
+        say(report.fact("workers", text))
 
 
 def _workers(folder: RunFolder) -> Workers | None:

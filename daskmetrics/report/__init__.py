@@ -4,17 +4,14 @@
 `_run`         `Run`: a run with its answer; `Best`: the recommended candidate, and its model
 `_background`  `BackgroundRun`: a run that goes on in a thread
 `_leaderboard` `Leaderboard`: candidates by their mean score, as table, frame and figure
-`_sections`    an answer and its run as rows and tables
-`_terminal`    status, summary, best, explained and cheaper candidates for a terminal
-`_compare`     runs side by side, two candidates, a run and published scores
+`_sections`    an answer, its run, one candidate, and runs side by side as tables and texts
 `_format`      numbers, candidates and labelled rows as text; templates; cards for notebooks
 `log`          the journal line by line, and the history of one work unit
 `_export`      all numbers in one file
 `_quantities`  what figures show of a candidate
 `figures`      the figures with matplotlib, as axes and as files
 `page`         the page, with figures by `daskmetrics.dashboard.drawing`
-`overview`     the runs of a folder, one row each
-`server`       a server of pages of these runs
+`server`       the runs of a folder, one row each, and a server of their pages
 ============== ==============================================================================
 
 Nothing here computes what a run found: `daskmetrics.answer` does. Nothing imports torch or needs a
@@ -40,17 +37,17 @@ from daskmetrics.core.errors import room_for
 from daskmetrics.core.files import private
 from daskmetrics.core.lazy import on_first_use
 from daskmetrics.core.outcomes import Difference
-from daskmetrics.report._compare import compare_tables
 from daskmetrics.report._export import export, frame
 from daskmetrics.report._format import fact, need_matplotlib
 from daskmetrics.report._leaderboard import Leaderboard
 from daskmetrics.report._run import Best, Run, status_rows
-from daskmetrics.report._sections import trade_offs_table
-from daskmetrics.report._terminal import (
+from daskmetrics.report._sections import (
     best_text,
+    compare_tables,
     explain_text,
     status_text,
     summary_text,
+    trade_offs_table,
     whereabouts,
     within_text,
 )

@@ -12,10 +12,10 @@ from daskmetrics.cli import main
 from daskmetrics.core.names import Arm
 from daskmetrics.core.serialization import as_json
 from daskmetrics.report import Run, best_text, status_text, summary_text, within_text, write
-from daskmetrics.report._compare import answers
 from daskmetrics.report._format import apart, candidate
-from daskmetrics.report.overview import RunCollection
+from daskmetrics.report._sections import answers
 from daskmetrics.report.page import page
+from daskmetrics.report.server import RunCollection
 from tests.report.conftest import mean_scores
 
 STORIES = {
