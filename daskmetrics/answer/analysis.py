@@ -28,7 +28,7 @@ from daskmetrics.core.status import Failure, grouped
 from daskmetrics.metrics.registry import CATALOGUE
 
 if TYPE_CHECKING:
-    pass
+    import pandas
 
 
 ALL_TASKS = "all tasks"
@@ -88,9 +88,9 @@ def by_layer(run: RecordedRun, readout: str | None = None) -> dict[Arm, Arm]:
     return chosen
 
 
-def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
-    """Whether a metric ranks arms as scores do: Spearman's rho and the number of cells, by metric
-    and kind of task.
+def correlations(run: RecordedRun) -> pandas.DataFrame:
+    """Whether a metric ranks arms as scores do: Spearman's ``rho`` and the ``count`` of scores, by
+    metric, the closest first, and kind of task.
 
     Rho is computed over the arms scored on a task, and averaged over the tasks of a kind with the
     numbers of arms as weights; ``all tasks`` is the average over all tasks. A task with fewer than
@@ -99,32 +99,23 @@ def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
     import pandas
 
     at_layer = {layer: run.recorded[arm] for layer, arm in by_layer(run).items()}
-    rows, by_metric = [], metrics(run)
-    for name, values in by_metric.items():
+    rows = []
+    for name, values in metrics(run).items():
         for task, kind in run.kinds.items():
             arms = [arm for arm, row in at_layer.items() if task in row and arm in values]
-            if len(arms) < FEWEST:
-                continue
-            scores = [at_layer[arm][task].score for arm in arms]
-            rho = rank_correlation([values[arm] for arm in arms], scores)
+            rho = math.nan
+            if len(arms) >= FEWEST:
+                scores = [at_layer[arm][task].score for arm in arms]
+                rho = rank_correlation([values[arm] for arm in arms], scores)
+            count = 0 if math.isnan(rho) else len(arms)
             for group in (ALL_TASKS, kind.replace("_", " ")):
-                rows += [(name, group, rho * len(arms), len(arms))]
-    sums = pandas.DataFrame(rows, columns=["metric", "group", "rho", "count"]).dropna()
-    sums = sums.groupby(["metric", "group"]).sum()
-    table: dict[str, dict[str, tuple[float, int]]] = {}
-    for name in by_metric:
-        table[name] = {}
-        for kind in [ALL_TASKS, *run.kinds.values()]:
-            group = kind.replace("_", " ")
-            table[name][group] = math.nan, 0
-            if (name, group) in sums.index:
-                total, count = sums.loc[(name, group)]
-                table[name][group] = total / count, int(count)
-
-    def strength(name: str) -> float:
-        return abs(float(np.nan_to_num(table[name][ALL_TASKS][0])))  # without a rho: last
-
-    return {name: table[name] for name in sorted(table, key=strength, reverse=True)}
+                rows += [(name, group, rho * count, count)]
+    frame = pandas.DataFrame(rows, columns=["metric", "group", "rho", "count"])
+    sums = frame.groupby(["metric", "group"], sort=False).sum()
+    sums["rho"] /= sums["count"]
+    strength = sums["rho"].abs().fillna(0.0)  # without a rho a metric is last
+    of_all = strength[sums.index.get_level_values("group") == ALL_TASKS].droplevel("group")
+    return sums.loc[of_all.sort_values(ascending=False, kind="stable").index]
 
 
 def leader(run: RecordedRun) -> tuple[Arm, tuple[float, float]] | None:

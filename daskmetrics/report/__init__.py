@@ -44,12 +44,12 @@ from daskmetrics.report._run import Best, Run, status_rows
 from daskmetrics.report._sections import (
     best_text,
     compare_tables,
-    explain_text,
+    explain_tables,
     status_text,
     summary_text,
     trade_offs_table,
     whereabouts,
-    within_text,
+    within_table,
 )
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ __all__ = [
     "Worth",
     "best_text",
     "compare_tables",
-    "explain_text",
+    "explain_tables",
     "export",
     "fact",
     "frame",
@@ -85,7 +85,7 @@ __all__ = [
     "summary_text",
     "trade_offs_table",
     "whereabouts",
-    "within_text",
+    "within_table",
     "write",
 ]
 

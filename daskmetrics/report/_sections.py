@@ -52,7 +52,6 @@ from daskmetrics.report._run import Run, status_rows
 SHOWN = 6  #: decisions that are listed
 MOST_ROWS = 8  #: of the table by task, beside the answer
 COSTS = ("layers", "parameters", "operations", "texts/s", "dimensions", "bytes")
-NO_TABLE = Table((), ())
 
 
 def tables(answer: Answer) -> list[Table]:
@@ -178,29 +177,25 @@ def trade_offs_table(compared: TradeOffs) -> Table:
 
 def folded_tables(run: RecordedRun) -> dict[str, Table]:
     """The tables that the page folds, by their titles; without rows if there is nothing to show."""
-    trade_offs = NO_TABLE
-    if run.tasks and run.means:
-        trade_offs = trade_offs_table(trade_offs_of(run))
-    return {
-        "What a better score costs": trade_offs,
-        "Which metrics predict quality here": _predictors(run),
-        "Workers": _workers(run),
-    }
+    folded = {}
+    if run.means:
+        folded["What a better score costs"] = trade_offs_table(trade_offs_of(run))
+    if run.recorded:
+        folded["Which metrics predict quality here"] = _predictors(run)
+    return {**folded, "Workers": _workers(run)}
 
 
 def _predictors(run: RecordedRun) -> Table:
     """How well each metric ranks candidates as the scores do, the closest first."""
-    table = analysis.correlations(run) if run.recorded else {}
-    groups = tuple(next(iter(table.values()), {}))
+    table = analysis.correlations(run)
+    table["text"] = [
+        f"{rho:+.2f} ({count:,})".replace("-", "\N{MINUS SIGN}") if count else "too few"
+        for rho, count in table.itertuples(index=False)
+    ]
     rows = []
-    for name, by_group in table.items():
-        cells = []
-        for rho, count in by_group.values():
-            text = "too few"
-            if not math.isnan(rho):
-                text = f"{rho:+.2f} ({count:,})".replace("-", "\N{MINUS SIGN}")
-            cells.append(text)
-        rows.append((name, *cells))
+    for name, of_metric in table.groupby(level="metric", sort=False):
+        rows.append((str(name), *of_metric["text"]))
+    groups = map(str, table.index.unique("group"))
     return Table(("metric", *groups), tuple(rows), notes=(analysis.ABOUT_RHO,))
 
 
@@ -260,7 +255,7 @@ def whereabouts(folder: RunFolder) -> str:
     return "\n".join(lines)
 
 
-def explain_text(run: Run, name: str) -> str:
+def explain_tables(run: Run, name: str) -> list[Table]:
     """Rank, decisions, scores and metrics of an arm such as ``tiny@step8/3``."""
     posterior = posterior_of(run)
     for alias, kept in run.measured_as.items():
@@ -280,7 +275,7 @@ def explain_text(run: Run, name: str) -> str:
         most=SHOWN,
     )
     shown = [Table((), tuple(rows), str(arm)), _scores(run, arm, leader), _metrics(run, arm)]
-    return "\n\n".join(table.as_text(WIDTH) for table in shown if table.rows)
+    return [table for table in shown if table.rows]
 
 
 def _scores(run: Run, arm: Arm, leader: Arm) -> Table:
@@ -308,7 +303,7 @@ def _metrics(run: Run, arm: Arm) -> Table:
     return Table(("metric", "value", "units", "greater than"), tuple(rows))
 
 
-def within_text(run: Run, within: float) -> str:
+def within_table(run: Run, within: float) -> Table:
     """The best arm, and the simplest that loses at most a share of its score."""
     simpler = run.verdict.cheaper(within)
     answer = answer_rows(replace(run.answer, cheaper=simpler))
@@ -322,7 +317,7 @@ def within_text(run: Run, within: float) -> str:
             f"{si(less.parameters)} weights in place of {si(best.parameters)}, "
             f"{si(less.flops)} operations for a text in place of {si(best.flops)}"
         )
-    return Table((), tuple(rows.items())).as_text(WIDTH)
+    return Table((), tuple(rows.items()))
 
 
 def compare_tables(

@@ -27,7 +27,7 @@ from daskmetrics.core.files import atomic_write
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.telemetry import TelemetrySample, read_samples
 from daskmetrics.core.text import spread, step_label
-from daskmetrics.dashboard.drawing import LAYER, LEAST_ERRORS, STAGES, span
+from daskmetrics.dashboard.drawing import LAYER, LEAST_ERRORS, STAGES, labels, span
 from daskmetrics.report._quantities import (
     COST_NAMES,
     LINES,
@@ -261,12 +261,10 @@ def heat_map(ax: Axes, field: Field, suite: Suite, marks: Marks) -> None:
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     drawn = ax.imshow(values, cmap="cividis", origin="lower", aspect="auto")
-    bar: Look = {"label": field.units or field.name, "ticks": MaxNLocator(4), "pad": 0.02}
-    ax.figure.colorbar(drawn, ax=ax, **bar)
-    rows = range(0, len(suite.layers), -(-len(suite.layers) // MOST_LAYERS))
-    ax.set_yticks(rows, [str(suite.layers[row]) for row in rows])
-    columns = range(0, len(suite.revisions), -(-len(suite.revisions) // MOST_STEPS))
-    ax.set_xticks(columns, [step_label(suite.revisions[column]) for column in columns])
+    units = field.units or field.name
+    ax.figure.colorbar(drawn, ax=ax, label=units, ticks=MaxNLocator(4), pad=0.02)
+    ax.set_yticks(*zip(*labels(list(map(str, suite.layers)), MOST_LAYERS), strict=True))
+    ax.set_xticks(*zip(*labels(list(map(step_label, suite.revisions)), MOST_STEPS), strict=True))
     title = f"{field.name}, {suite.model}"
     if np.isfinite(field.errors).any():
         title += f" (standard error {np.nanmedian(field.errors):.2g})"
@@ -317,8 +315,9 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
             name = f"{name} (no layer {', '.join(map(str, missing))})"
         line = line.dropna(subset="value").sort_values("layer")
         places, values, errors = line[["layer", "value", "error"]].to_numpy(float).T
-        look: Look = {"color": shade, "marker": "o", "ms": 3, "lw": 1.5, "elinewidth": 1}
-        ax.errorbar(places, values, errors, label=name, **look)
+        ax.errorbar(
+            places, values, errors, label=name, color=shade, marker="o", ms=3, lw=1.5, elinewidth=1
+        )
     value, error = points["value"], points["error"]
     ends = pandas.concat([value, value - error, value + error])
     ax.set_ylim(span(ends.to_numpy(float), LEAST_ERRORS * np.nan_to_num(error.median())))
@@ -335,8 +334,8 @@ def search_path(ax: Axes, run: RecordedRun) -> None:
     path = path_of(run, known_posterior(run))
     rows = path.points
     for stage, of_stage in rows.groupby("stage", sort=False):
-        look: Look = {"s": 16, "color": STAGES[stage], "alpha": 0.6, "lw": 0, "label": stage}
-        ax.scatter(of_stage["spent"], of_stage["expected"], **look)
+        at = of_stage["spent"], of_stage["expected"]
+        ax.scatter(*at, s=16, color=STAGES[stage], alpha=0.6, lw=0, label=stage)
     ax.step(rows["spent"], rows["best"], where="post", color=COLOURS[1], label="best so far")
     if path.default is not None:
         ax.axhline(path.default, color="0.35", lw=1, ls="--", label="last layer")
@@ -355,8 +354,8 @@ def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
     points = pandas.DataFrame(rows, columns=["model", "cost", "score", "stderr"])
     by_model = points.groupby("model", sort=False)
     for (model, of_model), colour, marker in zip(by_model, cycle(COLOURS), cycle(MARKERS)):
-        look: Look = {"marker": marker, "color": colour, "s": 14, "lw": 0, "label": model}
-        ax.scatter(of_model["cost"], of_model["score"], **look)
+        at = of_model["cost"], of_model["score"]
+        ax.scatter(*at, marker=marker, color=colour, s=14, lw=0, label=model)
     ordered = points.sort_values(["cost", "score"], ascending=[True, False])
     front = ordered[ordered["score"] > ordered["score"].cummax().shift(fill_value=-np.inf)]
     ax.step(front["cost"], front["score"], where="post", color="0.45", lw=1.1, zorder=0)
@@ -451,8 +450,8 @@ def training_loss(losses: Mapping[str, Losses]) -> Figure:
     figure = blank(2.9)
     ax = figure.subplots()
     for (model, points), colour, marker in zip(losses.items(), cycle(COLOURS), cycle(MARKERS)):
-        look: Look = {"marker": marker, "color": colour, "ms": 4, "lw": 1.4, "label": model}
-        ax.plot(*zip(*points, strict=True), **look)
+        at = zip(*points, strict=True)
+        ax.plot(*at, marker=marker, color=colour, ms=4, lw=1.4, label=model)
     steps = sorted({step for points in losses.values() for step, _ in points})
     ax.set_xscale("symlog", linthresh=1, linscale=0.4)
     ax.set_xticks(steps[:: -(-len(steps) // MOST_STEPS)])
