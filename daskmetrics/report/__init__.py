@@ -20,7 +20,6 @@ scheduler.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskmetrics.answer import (
@@ -33,8 +32,6 @@ from daskmetrics.answer import (
     Verdict,
     Worth,
 )
-from daskmetrics.core.errors import room_for
-from daskmetrics.core.files import private
 from daskmetrics.core.lazy import on_first_use
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.report._export import export, frame
@@ -56,6 +53,7 @@ if TYPE_CHECKING:
     from daskmetrics.experiment.score_tables import read as read_scores
     from daskmetrics.report._background import BackgroundRun
     from daskmetrics.report.figures import Plots
+    from daskmetrics.report.page import write
 
 __all__ = [
     "Answer",
@@ -93,25 +91,6 @@ _PLACES = {
     "BackgroundRun": "daskmetrics.report._background:BackgroundRun",
     "Plots": "daskmetrics.report.figures:Plots",
     "read_scores": "daskmetrics.experiment.score_tables:read",
+    "write": "daskmetrics.report.page:write",
 }
 __getattr__ = on_first_use(__name__, _PLACES)
-
-
-def write(run: Run, vectors: bool = False) -> Path:
-    """Write the HTML report, its figures and ``summary.json``, and return the path of the page.
-
-    Parameters
-    ----------
-    run : Run
-    vectors : bool
-        Whether to write each figure as SVG, too.
-
-    Raises
-    ------
-    DiskFullError
-        If the disk is full.
-    """
-    from daskmetrics.report.page import write_page
-
-    with private(), room_for(f"the report in '{run.folder.report}'"):
-        return write_page(run, vectors)

@@ -21,7 +21,8 @@ import yaml
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.posterior import known_posterior, path_of
-from daskmetrics.core.files import atomic_write
+from daskmetrics.core.errors import room_for
+from daskmetrics.core.files import atomic_write, private
 from daskmetrics.core.serialization import as_json
 from daskmetrics.core.status import failures_table
 from daskmetrics.report._format import NO_PICTURES, template
@@ -69,22 +70,32 @@ OF_ARMS = {"map", "lines", "comparison"}
 BEST_READOUT = " Each layer is shown with its best readout, by the mean score."
 
 
-def write_page(run: Run, vectors: bool = False) -> Path:
-    """Write ``report/index.html`` and its figures, and return the page's path.
+def write(run: Run, vectors: bool = False) -> Path:
+    """Write the HTML report, its figures and ``summary.json``, and return the path of the page.
 
-    With ``vectors`` the figures are written as SVG files, too.
+    Parameters
+    ----------
+    run : Run
+    vectors : bool
+        Whether to write each figure as SVG, too.
+
+    Raises
+    ------
+    DiskFullError
+        If the disk is full.
     """
     folder = run.folder.report
-    folder.mkdir(exist_ok=True)
-    pictures: list[str] = []
-    if find_spec("matplotlib") is not None:
-        from daskmetrics.report.figures import write_pictures
+    with private(), room_for(f"the report in '{folder}'"):
+        folder.mkdir(exist_ok=True)
+        pictures: list[str] = []
+        if find_spec("matplotlib") is not None:
+            from daskmetrics.report.figures import write_pictures
 
-        pictures = write_pictures(run, vectors)
-    answer = run.result and run.answer
-    summary = {"name": run.start.name, "finished": run.finished, "answer": answer}
-    atomic_write(folder / "summary.json", as_json(summary))
-    return atomic_write(folder / "index.html", page(run, pictures))
+            pictures = write_pictures(run, vectors)
+        answer = run.result and run.answer
+        summary = {"name": run.start.name, "finished": run.finished, "answer": answer}
+        atomic_write(folder / "summary.json", as_json(summary))
+        return atomic_write(folder / "index.html", page(run, pictures))
 
 
 def page(run: Run, pictures: Sequence[str]) -> str:
