@@ -134,8 +134,8 @@ def heat_map(
     suite: Suite,
     marks: Mapping[str, Arm],
 ) -> figure:
-    """Layers by checkpoints of one model, with the best and the default arm; `show_model` and
-    `colour` change it.
+    """Layers by checkpoints of one model, with the best and the default arm; `show_model` changes
+    it.
     """
     fig = blank("training step", "layer", 330, TOOLS, x_range=(0, 1), y_range=(0, 1), name="map")
     of_model = models.GroupFilter(column_name="model", group=suite.model, name="one")
