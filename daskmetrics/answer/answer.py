@@ -11,7 +11,7 @@ from statistics import NormalDist
 from typing import Any, Literal
 
 from daskmetrics.answer.analysis import Cost, cost_of, failures
-from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.answer.recorded import RecordedRun, gain_over
 from daskmetrics.answer.ties import LEVEL
 from daskmetrics.answer.verdict import CheaperArm, Scores, Verdict, verdict_of
 from daskmetrics.bandit.recommend import ScoreEstimate
@@ -322,7 +322,7 @@ def answer_of(run: RecordedRun) -> Answer:
         candidates=run.start.arms,
         best=_candidate(result.best_arm, result.best),
         default=_candidate(result.default_arm, result.default),
-        difference=run.gain(result.best_arm, result.default_arm, run.weights),
+        difference=gain_over(run, result.best_arm, result.default_arm, run.weights),
         relation=relation,
         differences=differences,
         confirmed=result.confirmed,

@@ -221,23 +221,6 @@ class RecordedRun:
             if task in mine and task in theirs
         }
 
-    def shares(self, tasks: Sequence[str]) -> Floats:
-        """Weights of tasks in the objective, with the sum 1; tasks outside of it count equally."""
-        weights = np.array([self.weights.get(task, 0.0) for task in tasks])
-        if not weights.any():
-            return np.full(len(tasks), 1 / len(tasks))
-        return np.asarray(weights / weights.sum())
-
-    def gain(self, arm: Arm, other: Arm, tasks: Iterable[str]) -> Difference | None:
-        """By how much an arm's mean raw score exceeds another's, on the tasks on which both were
-        scored; None without such a task.
-        """
-        gaps = self.differences(arm, other)
-        shared = [task for task in tasks if task in gaps]
-        if not shared:
-            return None
-        return mean_difference([gaps[task] for task in shared], self.shares(shared).tolist())
-
     @cached_property
     def picks(self) -> tuple[Mapping[str, Any], ...]:
         """The decisions of the latest search, in order: index, cell, stage, cost and reason."""
@@ -359,6 +342,25 @@ class RecordedRun:
         if self.result:
             return "Run it again with a larger search.budget."
         return "Its search is not finished; run it again to resume."
+
+
+def shares_of(run: RecordedRun, tasks: Sequence[str]) -> Floats:
+    """Weights of tasks in the objective, with the sum 1; tasks outside of it count equally."""
+    weights = np.array([run.weights.get(task, 0.0) for task in tasks])
+    if not weights.any():
+        return np.full(len(tasks), 1 / len(tasks))
+    return np.asarray(weights / weights.sum())
+
+
+def gain_over(run: RecordedRun, arm: Arm, other: Arm, tasks: Iterable[str]) -> Difference | None:
+    """By how much an arm's mean raw score exceeds another's, on the tasks on which both were scored;
+    None without such a task.
+    """
+    gaps = run.differences(arm, other)
+    shared = [task for task in tasks if task in gaps]
+    if not shared:
+        return None
+    return mean_difference([gaps[task] for task in shared], shares_of(run, shared).tolist())
 
 
 def cell_of(pick: Mapping[str, Any]) -> Cell:

@@ -13,7 +13,7 @@ from statistics import fmean
 
 import numpy as np
 
-from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.answer.recorded import RecordedRun, gain_over
 from daskmetrics.core.costs import pass_flops
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.events import measured
@@ -249,6 +249,6 @@ def trade_offs_of(run: RecordedRun) -> TradeOffs:
     front = [arms[i] for i in indices]
     with_gains = front[:1]
     for cheaper, row in pairwise(front):
-        with_gains.append(replace(row, gain=run.gain(row.arm, cheaper.arm, weights)))
+        with_gains.append(replace(row, gain=gain_over(run, row.arm, cheaper.arm, weights)))
     used_sizes = {arm.model: sizes[arm.model] for arm in means}
     return TradeOffs(arms, tuple(with_gains), used_sizes, tuple(weights))

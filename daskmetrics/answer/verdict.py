@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 
 from daskmetrics.answer.analysis import suites as suites_of
-from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.answer.recorded import RecordedRun, gain_over, shares_of
 from daskmetrics.answer.ties import LEVEL, ScoreMatrix
 from daskmetrics.core.events import measured
 from daskmetrics.core.names import Arm, Checkpoint, training_order
@@ -255,7 +255,7 @@ def verdict_of(run: RecordedRun) -> Verdict:
     standings = []
     for name, tasks in groups.items():
         standing = _standing(evidence, name, tasks, LEVEL / len(groups), chosen.get(name))
-        over_best = evidence.run.gain(standing.arm, overall.arm, tasks)
+        over_best = gain_over(evidence.run, standing.arm, overall.arm, tasks)
         standings.append(replace(standing, over_best=over_best))
     score_unit = ended.score_unit
     if search["reward"] == "mean":
@@ -296,7 +296,7 @@ def _standing(
     arm has all scores.
     """
     run = evidence.run
-    shares = run.shares(tasks)
+    shares = shares_of(run, tasks)
     weights = dict(zip(tasks, shares.tolist(), strict=True))
     tested = evidence.scores.tested(tasks, shares, level, chosen)
     best = chosen or evidence.ended.best_arm
@@ -313,7 +313,7 @@ def _standing(
         weights=tuple(weights.values()),
         arm=best,
         open=len(open_arms),
-        gain=run.gain(best, evidence.ended.default_arm, tasks),
+        gain=gain_over(run, best, evidence.ended.default_arm, tasks),
     )
     if tested is None:  # known from the model alone
         return standing
@@ -350,12 +350,12 @@ def _model_standing(evidence: Evidence, model: str, overall_best: Arm) -> ModelS
     complete = [arm for arm in evidence.scores.complete(tasks) if arm.model == model]
     best = score = gain = behind = None
     if complete:
-        means = evidence.scores.values(complete, tasks) @ run.shares(tasks)
+        means = evidence.scores.values(complete, tasks) @ shares_of(run, tasks)
         best = complete[int(means.argmax())]
         score = mean_score(run.recorded[best], evidence.weights)
         if last in complete:
-            gain = run.gain(best, last, tasks)
-            behind = run.gain(overall_best, last, tasks)
+            gain = gain_over(run, best, last, tasks)
+            behind = gain_over(run, overall_best, last, tasks)
     return ModelStanding(
         model=model,
         best=best,

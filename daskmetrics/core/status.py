@@ -9,7 +9,7 @@ from enum import IntEnum
 
 from daskmetrics.core.table import Table
 
-__all__ = ["EQUAL", "FLAGS", "Failure", "Status", "cause", "failures_table", "grouped"]
+__all__ = ["EQUAL", "FLAGS", "Status", "cause"]
 
 EQUAL = 1e-6
 """Vectors are equal if no entry differs by more than this share of the largest; a layer of such has no numbers."""
