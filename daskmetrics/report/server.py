@@ -296,7 +296,7 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
     def _of_comparison(self) -> dict[str, Any]:
         names = list(dict.fromkeys(self.get_query_arguments("run")))
         if len(names) < 2:
-            raise ConfigError("Choose two or more runs to sections.")
+            raise ConfigError("Choose two or more runs to compare.")
         chosen = {name: self.runs.run(name) for name in names}
         tables = {"Results": sections.answers(chosen)}
         if any(run.result for run in chosen.values()):
