@@ -148,7 +148,8 @@ def worker_use(run: RecordedRun) -> tuple[WorkerUse, ...]:
     units.loc[units.duplicated(["worker", "encoding"]), "encoding"] = 0.0
     units["seconds"] += units["encoding"]
     uses = []
-    for worker, of_worker in units.groupby("worker"):
+    for name, of_worker in units.groupby("worker"):
+        worker = str(name)
         used = usage.get(worker, {})
         busy = cpu = None
         if length:

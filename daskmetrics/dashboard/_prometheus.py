@@ -100,12 +100,16 @@ def _run(live: LiveState) -> Iterator[MetricFamily]:
 
 
 def _gauge(
-    name: str, about: str, values: float | Mapping[tuple[str, ...], float], *labels: str
+    name: str,
+    about: str,
+    values: float | Mapping[tuple[str], float] | Mapping[tuple[str, str], float],
+    *labels: str,
 ) -> MetricFamily:
     """One number, or one for each combination of labels."""
     family = GaugeMetricFamily(f"daskmetrics_{name}", about, labels=labels)
     if not isinstance(values, Mapping):
-        values = {(): values}
+        family.add_metric((), values)
+        return family
     for names, value in values.items():
         family.add_metric(names, value)
     return family

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from daskmetrics.core import events as events
 from daskmetrics.core.names import Arm, Cell, Suite, grid
@@ -75,11 +76,11 @@ class LiveState:
         if self.metrics:
             self.names["Metrics"] = self.metrics
         #: ... its values (A,), and those of its standard errors that are known (A,); NaN: no value
-        self.values = {}
+        self.values: dict[str, NDArray[np.float32]] = {}
         for name in chain([MEAN, SCORED, POSTERIOR_MEAN, POSTERIOR_SD], self.metrics):
             self.values[name] = np.full(count, np.nan, np.float32)
         self.values |= zip(self.tasks, self.scores, strict=True)
-        self.errors = dict(zip(self.tasks, errors, strict=True))
+        self.errors: dict[str, NDArray[np.float32]] = dict(zip(self.tasks, errors, strict=True))
         self.weights = np.ones(len(self.tasks))  # of the tasks in the objective (T,)
         self.name, self.phase, self.version = "", "measuring", 0
         self.counts: Counter[tuple[str, str]] = Counter()

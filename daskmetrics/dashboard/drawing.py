@@ -16,7 +16,7 @@ import pandas
 from bokeh import models
 from bokeh.palettes import Cividis256
 from bokeh.plotting import figure
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.text import spread, step_label
@@ -83,12 +83,13 @@ def span(values: NDArray[np.floating], least: float, margin: float = 0.12) -> tu
 
 
 def arms_source(
-    arms: Sequence[Arm], suites: Sequence[Suite], **values: ArrayLike
+    arms: Sequence[Arm], suites: Sequence[Suite], **values: NDArray[np.floating] | float
 ) -> models.ColumnDataSource:
     """The columns that figures of arms share: name, model, layer, place on the map (the readouts of
     a layer side by side), and given values: the ``value``, its ``error``, what is compared.
     """
-    columns, rows = {}, {}
+    columns: dict[tuple[str, str], int] = {}
+    rows: dict[tuple[str, int], int] = {}
     for suite in suites:
         columns |= {(suite.model, name): i for i, name in enumerate(suite.revisions)}
         rows |= {(suite.model, layer): i for i, layer in enumerate(suite.layers)}
@@ -173,7 +174,8 @@ def marked(
         found.append(of_kind.assign(marker=marker, size=size))
     marks = pandas.concat(found) if found else places[:0].assign(marker="", size=0)
     x, y = (marks[sides].mean(axis=1) for sides in (["left", "right"], ["bottom", "top"]))
-    return marks[["model", "marker", "size"]].assign(x=x, y=y).to_dict("list")
+    columns = marks.assign(x=x, y=y)
+    return {name: columns[name].tolist() for name in ("x", "y", "model", "marker", "size")}
 
 
 def show_model(fig: figure, suite: Suite) -> None:
