@@ -124,8 +124,7 @@ def live(
         run = dm.run(settings(models, tasks, folder, budget=budget, seed=seed), folder=folder)
     except ConfigError:
         return Trial(None, 0.0)
-    best = run.best()
-    return Trial(best.arm.model, best.share)
+    return Trial(run.answer.best.arm.model, run.answer.cost.share or 0.0)
 
 
 def rows(

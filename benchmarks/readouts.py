@@ -61,7 +61,7 @@ class Timed:
         scoring, arm = sum(record.seconds for record in records), self.run.best().arm
         (task,) = self.run.tasks
         loss = 1 - self.run.recorded[arm][task].score / best
-        share = f"{self.run.best().share:.0%}"
+        share = f"{self.run.answer.cost.share:.0%}"
         return [
             self.name, f"{self.run.start.arms}", f"{len(records)}", share, f"{arm.layer}/{arm.readout or 'default'}",
             f"{loss:.2%}", f"{sum(encoding):.1f}", f"{scoring:.1f}", f"{self.wall:.1f}",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from daskmetrics.core.files import RunFolder
-from daskmetrics.report.overview import RunCollection
+from daskmetrics.report.server import RunCollection
 
 
 def measure(run: Path, runs: int) -> dict[str, float]:

@@ -2,13 +2,12 @@
 
 ============= ===========================================================================
 `recorded`    `RecordedRun`: what the files of a run hold: configuration, records, scores
-`answer`      `Answer`: what to use, what it gains, how sure that is, what it cost
-`verdict`     the best and the tied candidates, over all tasks, by kind, task and model
+`answer`      `Answer`: what to use, what it gains, how sure that is, what it cost; `Worth` of
+              readouts, finalists on items that were kept back
+`verdict`     the best and the tied candidates, over all tasks, by kind, task and model; all in
+              the order of their means
 `ties`        which candidates are within the error of the best: the test
-`leaderboard` candidates in the order of their means
 `trade_offs`  `TradeOffs`: scores against what candidates take
-`worth`       `Worth`: what each choice of a readout is worth, paired
-`fresh`       finalists on items that were kept back from the search
 `comparison`  two candidates, two runs, and a run beside published scores
 `status`      `Status`: how far a run is, and how busy its workers were
 `analysis`    scores, metrics, correlations, the path of the search, failures and seconds
@@ -18,13 +17,11 @@
 Nothing here measures anything, imports torch, needs a scheduler, or phrases a sentence.
 """
 
-from daskmetrics.answer.answer import Answer, answer_of
-from daskmetrics.answer.leaderboard import RankedArm
+from daskmetrics.answer.answer import Answer, Worth, answer_of
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.status import RunStatus, status_of
 from daskmetrics.answer.trade_offs import ArmCost, TradeOff, TradeOffs
-from daskmetrics.answer.verdict import Standing, Verdict
-from daskmetrics.answer.worth import Worth
+from daskmetrics.answer.verdict import RankedArm, Standing, Verdict
 
 __all__ = [
     "Answer",

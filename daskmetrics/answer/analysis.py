@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import fsum
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daskmetrics.answer.recorded import RecordedRun, cell_of
+from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.events import (
     AttemptFailed,
     Record,
@@ -23,15 +22,16 @@ from daskmetrics.core.events import (
     measured,
     with_results,
 )
+from daskmetrics.core.failures import Failure, grouped
 from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, training_order
-from daskmetrics.core.outcomes import mean_score
-from daskmetrics.core.results import NO_REASON, Measured, Scored, Trained, cause
+from daskmetrics.core.results import Measured, Scored, Trained
 from daskmetrics.metrics.registry import CATALOGUE
 
 if TYPE_CHECKING:
     import pandas
 
 
+ALL_TASKS = "all tasks"
 FEWEST = 5  #: arms that a rank correlation needs
 ABOUT_RHO = (
     "Spearman's ρ between metric and score over the candidates scored on a task, averaged over the"
@@ -42,14 +42,20 @@ ABOUT_RHO = (
 
 
 @dataclass(frozen=True)
-class Failure:
-    """Missing values with one reason, and the first of them as an example."""
+class Cost:
+    """The cost of a search and of scoring everything, in assumed seconds."""
 
-    kind: str
-    status: str
-    count: int
-    example: str
-    reason: str
+    spent: float
+    exhaustive: float | None  # None while the search continues
+    share: float | None
+
+
+def cost_of(run: RecordedRun) -> Cost:
+    """The assumed cost of the search so far, and of scoring every cell."""
+    result = run.result
+    if result is None:
+        return Cost(sum(pick["cost"] for pick in run.picks), None, None)
+    return Cost(result.spent, result.exhaustive, result.spent / result.exhaustive)
 
 
 def marks(run: RecordedRun) -> dict[str, Arm]:
@@ -82,40 +88,34 @@ def by_layer(run: RecordedRun, readout: str | None = None) -> dict[Arm, Arm]:
     return chosen
 
 
-def correlations(run: RecordedRun) -> dict[str, dict[str, tuple[float, int]]]:
-    """Whether a metric ranks arms as scores do: Spearman's rho and the number of cells, by metric
-    and kind of task.
+def correlations(run: RecordedRun) -> pandas.DataFrame:
+    """Whether a metric ranks arms as scores do: Spearman's ``rho`` and the ``count`` of scores, by
+    metric, the closest first, and kind of task.
 
     Rho is computed over the arms scored on a task, and averaged over the tasks of a kind with the
     numbers of arms as weights; ``all tasks`` is the average over all tasks. A task with fewer than
     `FEWEST` arms is left out. Of several readouts of a layer, the best counts.
     """
+    import pandas
+
     at_layer = {layer: run.recorded[arm] for layer, arm in by_layer(run).items()}
-    groups = {"all tasks": list(run.tasks)}
-    for task, kind in run.kinds.items():
-        groups.setdefault(kind.replace("_", " "), []).append(task)
-    table: dict[str, dict[str, tuple[float, int]]] = {}
+    rows = []
     for name, values in metrics(run).items():
-        by_task = {}
-        for task in run.tasks:
+        for task, kind in run.kinds.items():
             arms = [arm for arm, row in at_layer.items() if task in row and arm in values]
-            if len(arms) < FEWEST:
-                continue
-            sides = [values[arm] for arm in arms], [at_layer[arm][task].score for arm in arms]
-            rho = rank_correlation(*sides)
-            if not math.isnan(rho):
-                by_task[task] = rho, len(arms)
-        table[name] = {}
-        for group, tasks in groups.items():
-            defined = [by_task[task] for task in tasks if task in by_task]
-            total = sum(count for _, count in defined)
-            mean = fsum(rho * count for rho, count in defined) / total if total else math.nan
-            table[name][group] = mean, total
-
-    def strength(row: tuple[str, Mapping[str, tuple[float, int]]]) -> float:
-        return abs(float(np.nan_to_num(row[1]["all tasks"][0])))  # metrics without a rho are last
-
-    return dict(sorted(table.items(), key=strength, reverse=True))
+            rho = math.nan
+            if len(arms) >= FEWEST:
+                scores = [at_layer[arm][task].score for arm in arms]
+                rho = rank_correlation([values[arm] for arm in arms], scores)
+            count = 0 if math.isnan(rho) else len(arms)
+            for group in (ALL_TASKS, kind.replace("_", " ")):
+                rows += [(name, group, rho * count, count)]
+    frame = pandas.DataFrame(rows, columns=["metric", "group", "rho", "count"])
+    sums = frame.groupby(["metric", "group"], sort=False).sum()
+    sums["rho"] /= sums["count"]
+    strength = sums["rho"].abs().fillna(0.0)  # without a rho a metric is last
+    of_all = strength[sums.index.get_level_values("group") == ALL_TASKS].droplevel("group")
+    return sums.loc[of_all.sort_values(ascending=False, kind="stable").index]
 
 
 def leader(run: RecordedRun) -> tuple[Arm, tuple[float, float]] | None:
@@ -149,46 +149,6 @@ def losses(run: RecordedRun) -> dict[str, list[tuple[int, float]]]:
         if checkpoint.step is not None:
             by_model.setdefault(checkpoint.model, []).append((checkpoint.step, result.loss))
     return {model: sorted(by_model[model]) for model in run.models if model in by_model}
-
-
-@dataclass(frozen=True)
-class SearchPath:
-    """All decisions, the mean score of the default arm if it is known, and the unit of the costs.
-
-    The columns of ``points`` are the total cost ``spent`` until then, the ``arm``, the ``stage``,
-    and the ``best`` mean score known then.
-    """
-
-    points: pandas.DataFrame
-    default: float | None
-    unit: str
-
-
-def path_of(run: RecordedRun) -> SearchPath:
-    """The path of the latest search: every decision in order, as if each had its result before the
-    next one.
-    """
-    import pandas
-
-    unit, seconds, default = "estimated seconds", 1.0, None
-    if run.result:
-        unit, seconds = "% of the time that all scores would take", run.result.exhaustive / 100
-        default, _ = run.means.get(run.result.default_arm, (None, None))
-    points = []
-    spent, best = 0.0, math.nan
-    weights = run.weights
-    paid: dict[Arm, dict[str, Scored]] = {}
-    for pick in run.picks:
-        cell = cell_of(pick)
-        spent += pick["cost"] / seconds
-        if score := run.recorded.get(cell.arm, {}).get(cell.task):
-            by_task = paid.setdefault(cell.arm, {})
-            by_task[cell.task] = score
-            if mean := mean_score(by_task, weights):
-                best = np.fmax(best, mean[0])
-        points.append((spent, cell.arm, pick["stage"], best))
-    frame = pandas.DataFrame(points, columns=["spent", "arm", "stage", "best"])
-    return SearchPath(frame, default, unit)
 
 
 def suites(run: RecordedRun) -> tuple[Suite, ...]:
@@ -240,17 +200,11 @@ def failures(run: RecordedRun) -> tuple[Failure, ...]:
     missing = []
     for record in run.records:
         if not record.ok:
-            missing.append((record.kind, record.status, record.name, record.reason or NO_REASON))
+            missing.append((record.kind, record.status, record.name, record.reason))
         elif isinstance(record.value, Measured):
             for layer, name, reason in record.value.reasons:
                 missing.append((name, "nan", f"{record.name}/{layer}", reason))
-    groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
-    for kind, status, example, reason in missing:
-        groups.setdefault((kind, status, cause(reason)), []).append((example, reason))
-    grouped = [
-        Failure(kind, status, len(group), *group[0]) for (kind, status, _), group in groups.items()
-    ]
-    return tuple(sorted(grouped, key=lambda failure: -failure.count))
+    return grouped(missing)
 
 
 def survived(run: RecordedRun) -> Counter[str]:

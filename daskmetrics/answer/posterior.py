@@ -1,5 +1,5 @@
 """The search's posterior of every arm, computed again from the journal: the numbers that it decided
-on.
+on; and the path of its decisions.
 """
 
 from __future__ import annotations
@@ -7,8 +7,10 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,8 +22,11 @@ from daskmetrics.bandit.model import IncrementalPosterior, Posterior, first_max
 from daskmetrics.core import events
 from daskmetrics.core.errors import DataError, unknown
 from daskmetrics.core.names import Arm, Cell, Checkpoint
-from daskmetrics.core.outcomes import Difference
+from daskmetrics.core.outcomes import Difference, mean_score
 from daskmetrics.core.results import Scored
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +40,17 @@ class RunPosterior:
     problem: Problem
     posterior: Posterior
     leader: int  # index of the recommended arm or, while there is none, of the greatest mean
+
+    @property
+    def is_of_scores(self) -> bool:
+        """Whether the numbers have the units of scores, and not of another reward."""
+        return self.problem.reward == "mean"
+
+    @property
+    def estimates(self) -> dict[Arm, tuple[float, float]]:
+        """Mean and standard deviation of every arm."""
+        numbers = zip(self.posterior.mean.tolist(), self.posterior.sd.tolist(), strict=True)
+        return dict(zip(self.problem.arms, numbers, strict=True))
 
     def index(self, name: str) -> int:
         """Index of an arm by its name; `ConfigError` with the nearest names if no such arm was
@@ -131,3 +147,53 @@ def _history(run: RecordedRun) -> tuple[list[Cell], list[Outcome]]:
             outcome = Outcome(result.score, result.stderr)
         outcomes.append(outcome)
     return cells, outcomes
+
+
+def known_posterior(run: RecordedRun) -> RunPosterior | None:
+    """The same, or None for a run without tasks, scores or measured checkpoints."""
+    with suppress(DataError):
+        return posterior_of(run)
+    return None
+
+
+@dataclass(frozen=True)
+class SearchPath:
+    """All decisions, the mean score of the default arm if it is known, and the unit of the costs.
+
+    The columns of ``points`` are the ``number`` of the decision, its ``arm`` and ``stage``, the
+    total cost ``spent`` until then, the ``best`` mean score known then, and the score that is
+    ``expected`` of the arm by now; without a posterior in units of scores that is the best.
+    """
+
+    points: pandas.DataFrame
+    default: float | None
+    unit: str
+
+
+def path_of(run: RecordedRun, posterior: RunPosterior | None = None) -> SearchPath:
+    """The path of the latest search: every decision in order, as if each had its result before the
+    next one.
+    """
+    import pandas
+
+    unit, seconds, default = "estimated seconds", 1.0, None
+    if run.result:
+        unit, seconds = "% of the time that all scores would take", run.result.exhaustive / 100
+        default, _ = run.means.get(run.result.default_arm, (None, None))
+    expected = {}
+    if posterior and posterior.is_of_scores:
+        expected = posterior.estimates
+    points = []
+    spent, best = 0.0, math.nan
+    paid: dict[Arm, dict[str, Scored]] = {}
+    for number, pick in enumerate(run.picks, 1):
+        arm, task = cell_of(pick).arm, cell_of(pick).task
+        spent += pick["cost"] / seconds
+        if score := run.recorded.get(arm, {}).get(task):
+            by_task = paid.setdefault(arm, {})
+            by_task[task] = score
+            if mean := mean_score(by_task, run.weights):
+                best = np.fmax(best, mean[0])
+        points.append((number, str(arm), pick["stage"], spent, best, expected.get(arm, (best,))[0]))
+    columns = ["number", "arm", "stage", "spent", "best", "expected"]
+    return SearchPath(pandas.DataFrame(points, columns=columns), default, unit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ import numpy as np
 import yaml
 
 from daskmetrics.bandit import task_weights
+from daskmetrics.bandit.problem import Floats
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.events import (
     MapStarted,
@@ -29,7 +30,7 @@ from daskmetrics.core.events import (
 )
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm, Cell, Checkpoint, step_of, training_order
-from daskmetrics.core.outcomes import Difference, difference, means_of
+from daskmetrics.core.outcomes import Difference, difference, mean_difference, means_of
 from daskmetrics.core.results import Scored
 from daskmetrics.execution.journal import holder, read
 from daskmetrics.store import key_of
@@ -341,6 +342,25 @@ class RecordedRun:
         if self.result:
             return "Run it again with a larger search.budget."
         return "Its search is not finished; run it again to resume."
+
+
+def shares_of(run: RecordedRun, tasks: Sequence[str]) -> Floats:
+    """Weights of tasks in the objective, with the sum 1; tasks outside of it count equally."""
+    weights = np.array([run.weights.get(task, 0.0) for task in tasks])
+    if not weights.any():
+        return np.full(len(tasks), 1 / len(tasks))
+    return np.asarray(weights / weights.sum())
+
+
+def gain_over(run: RecordedRun, arm: Arm, other: Arm, tasks: Iterable[str]) -> Difference | None:
+    """By how much an arm's mean raw score exceeds another's, on the tasks on which both were scored;
+    None without such a task.
+    """
+    gaps = run.differences(arm, other)
+    shared = [task for task in tasks if task in gaps]
+    if not shared:
+        return None
+    return mean_difference([gaps[task] for task in shared], shares_of(run, shared).tolist())
 
 
 def cell_of(pick: Mapping[str, Any]) -> Cell:

@@ -9,13 +9,12 @@ from pathlib import Path
 from statistics import fmean
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.analysis import Failure
-from daskmetrics.answer.answer import Cost, cost_of
+from daskmetrics.answer.analysis import Cost
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.core.events import RunFinished, RunStarted, UsageMeasured, WorkerJoined
+from daskmetrics.core.failures import Failure
 from daskmetrics.core.files import RunFolder
 from daskmetrics.core.names import Arm
-from daskmetrics.core.results import Scored
 from daskmetrics.core.telemetry import PROCESS_GROUP, TelemetrySample, read_samples
 
 IDLE, LATEST = 10.0, 3  # a GPU is idle below this mean utilisation, per cent, over so many samples
@@ -74,7 +73,7 @@ def status_of(run: RecordedRun) -> RunStatus:
         },
         leader={"arm": leader[0], "score": leader[1][0]} if leader else None,
         best=run.result.best_arm if run.result else None,
-        cost=cost_of(run),
+        cost=analysis.cost_of(run),
         seconds=analysis.spending(run),
         failures=analysis.failures(run),
         warnings=run.start.warnings,
@@ -120,12 +119,14 @@ class WorkerUse:
     units: int
     busy: float | None  # share of the run's time in which it computed
     cpu: float | None  # share of one CPU
-    memory: int | None  # greatest number of bytes in use
-    gpu_memory: int | None
+    memory: float | None  # greatest number of bytes in use
+    gpu_memory: float | None
 
 
 def worker_use(run: RecordedRun) -> tuple[WorkerUse, ...]:
     """One item for each worker with a record, sorted by name."""
+    import pandas
+
     hosts = {entry.name: entry.host for entry in run.entries if isinstance(entry, WorkerJoined)}
     usage: dict[str, Mapping[str, float]] = {}
     for entry in run.entries:
@@ -136,34 +137,26 @@ def worker_use(run: RecordedRun) -> tuple[WorkerUse, ...]:
     length = 0.0  # unknown, unless the run was started once
     if len(started) == len(ended) == 1:
         length = max(0.0, ended[0] - started[0])
+    units = pandas.DataFrame(
+        [
+            (record.worker, record.seconds, getattr(record.value, "encode_seconds", 0.0))
+            for record in run.records
+        ],
+        columns=["worker", "seconds", "encoding"],
+    )
+    # the worker of the first score has most likely made the encoding that others share
+    units.loc[units.duplicated(["worker", "encoding"]), "encoding"] = 0.0
+    units["seconds"] += units["encoding"]
     uses = []
-    for worker, seconds in sorted(_unit_seconds(run).items()):
+    for name, of_worker in units.groupby("worker"):
+        worker = str(name)
         used = usage.get(worker, {})
         busy = cpu = None
         if length:
-            busy = min(1.0, sum(seconds) / length)
+            busy = min(1.0, of_worker["seconds"].sum() / length)
         if length and used:
             cpu = used["cpu_seconds"] / length
-        sizes = [used.get(kind) for kind in ("memory", "gpu_memory")]
-        memory, gpu_memory = (None if size is None else int(size) for size in sizes)
+        memory, gpu_memory = used.get("memory"), used.get("gpu_memory")
         host = hosts.get(worker, "")
-        uses.append(WorkerUse(worker, host, len(seconds), busy, cpu, memory, gpu_memory))
+        uses.append(WorkerUse(worker, host, len(of_worker), busy, cpu, memory, gpu_memory))
     return tuple(uses)
-
-
-def _unit_seconds(run: RecordedRun) -> dict[str, list[float]]:
-    """Seconds of each unit, by worker."""
-    units: dict[str, list[float]] = {}
-    encoded: set[tuple[str, float]] = set()
-    for record in run.records:
-        if record.worker is None:
-            continue
-        seconds = record.seconds
-        if isinstance(record.value, Scored):
-            # the worker of the first score has most likely made the encoding that others share
-            encoding = record.worker, record.value.encode_seconds
-            if encoding not in encoded:
-                seconds += encoding[1]
-            encoded.add(encoding)
-        units.setdefault(record.worker, []).append(seconds)
-    return units

@@ -8,16 +8,17 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 from statistics import fmean
 
 import numpy as np
 
-from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.answer.recorded import RecordedRun, gain_over
 from daskmetrics.core.costs import pass_flops
 from daskmetrics.core.errors import DataError
 from daskmetrics.core.events import measured
 from daskmetrics.core.names import Arm, Checkpoint
-from daskmetrics.core.outcomes import Difference, mean_difference
+from daskmetrics.core.outcomes import Difference
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import NetworkSize, Scored
 
@@ -65,15 +66,6 @@ class ArmCost:
         embedding.
         """
         return 1 / self.seconds if self.seconds else None
-
-    @property
-    def compared(self) -> tuple[float, ...]:
-        """What arms are compared by: bytes of a vector and time, or, where no time is known, what
-        determines it.
-        """
-        if self.seconds is None:
-            return self.layers, self.parameters, self.flops, self.bytes
-        return self.bytes, self.seconds
 
 
 @dataclass(frozen=True)
@@ -170,10 +162,13 @@ def on_front(scores: Sequence[float], costs: Sequence[ArmCost]) -> list[int]:
     """Places of the arms that no other beats in both score and cost, cheapest forward pass
     first.
     """
-    if any(cost.seconds is None for cost in costs):
-        costs = [replace(cost, seconds=None) for cost in costs]
-    pairs = zip(scores, costs, strict=True)
-    points = np.array([(-score, *cost.compared) for score, cost in pairs], dtype=float)
+    compared = ["bytes", "seconds"]
+    if any(cost.seconds is None for cost in costs):  # what determines the time
+        compared = ["layers", "parameters", "flops", "bytes"]
+    rows = [
+        (-score, *attrgetter(*compared)(cost)) for score, cost in zip(scores, costs, strict=True)
+    ]
+    points = np.array(rows, dtype=float)
     front = []
     for i, point in enumerate(points):
         # another one takes at most as much of everything, and less of something (Pareto)
@@ -254,8 +249,6 @@ def trade_offs_of(run: RecordedRun) -> TradeOffs:
     front = [arms[i] for i in indices]
     with_gains = front[:1]
     for cheaper, row in pairwise(front):
-        by_task = run.differences(row.arm, cheaper.arm)
-        gain = mean_difference([by_task[task] for task in weights], list(weights.values()))
-        with_gains.append(replace(row, gain=gain))
+        with_gains.append(replace(row, gain=gain_over(run, row.arm, cheaper.arm, weights)))
     used_sizes = {arm.model: sizes[arm.model] for arm in means}
     return TradeOffs(arms, tuple(with_gains), used_sizes, tuple(weights))

@@ -4,29 +4,31 @@ kind and by task.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
 
 from daskmetrics.answer.analysis import suites as suites_of
-from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.answer.recorded import RecordedRun, gain_over, shares_of
 from daskmetrics.answer.ties import LEVEL, ScoreMatrix
-from daskmetrics.bandit.problem import Floats
 from daskmetrics.core.events import measured
 from daskmetrics.core.names import Arm, Checkpoint, training_order
 from daskmetrics.core.outcomes import (
     BEYOND_ERROR,
     WITHIN_ERROR,
     Difference,
-    difference,
     mean_difference,
     mean_score,
+    means_of,
 )
 from daskmetrics.core.readouts import Readout
+from daskmetrics.core.results import Scored
 
 OVERALL = "all tasks"
+Scores = Mapping[str, Scored]  # of an arm, by task
 
 
 @dataclass(frozen=True)
@@ -234,24 +236,6 @@ class Evidence:
         layer = max(arm.layer for arm in arms if arm.revision == revision)
         return next(arm for arm in arms if (arm.revision, arm.layer) == (revision, layer))
 
-    def shares(self, tasks: Sequence[str]) -> Floats:
-        """Weights of tasks in the objective, with the sum 1; tasks outside of it count equally."""
-        weights = np.array([self.weights.get(task, 0.0) for task in tasks])
-        if not weights.any():
-            return np.full(len(tasks), 1 / len(tasks))
-        return np.asarray(weights / weights.sum())
-
-    def gap(self, arm: Arm, other: Arm, tasks: Iterable[str]) -> Difference | None:
-        """By how much an arm's mean raw score exceeds another's, on the tasks on which both were
-        scored.
-        """
-        mine, theirs = self.run.recorded.get(arm, {}), self.run.recorded.get(other, {})
-        shared = [task for task in tasks if task in mine and task in theirs]
-        if not shared:
-            return None
-        gaps = [difference(mine[task], theirs[task]) for task in shared]
-        return mean_difference(gaps, self.shares(shared).tolist())
-
     def simplicity(self, arm: Arm) -> tuple[float, str, int, int, float, str]:
         """Orders arms from simple to complex: the smaller model, the shallower layer, the earlier
         checkpoint, the shorter vector.
@@ -271,7 +255,7 @@ def verdict_of(run: RecordedRun) -> Verdict:
     standings = []
     for name, tasks in groups.items():
         standing = _standing(evidence, name, tasks, LEVEL / len(groups), chosen.get(name))
-        over_best = evidence.gap(standing.arm, overall.arm, tasks)
+        over_best = gain_over(evidence.run, standing.arm, overall.arm, tasks)
         standings.append(replace(standing, over_best=over_best))
     score_unit = ended.score_unit
     if search["reward"] == "mean":
@@ -311,7 +295,8 @@ def _standing(
     """How the arms stand on some tasks; ``chosen`` is the search's choice, which counts where no
     arm has all scores.
     """
-    shares = evidence.shares(tasks)
+    run = evidence.run
+    shares = shares_of(run, tasks)
     weights = dict(zip(tasks, shares.tolist(), strict=True))
     tested = evidence.scores.tested(tasks, shares, level, chosen)
     best = chosen or evidence.ended.best_arm
@@ -328,22 +313,23 @@ def _standing(
         weights=tuple(weights.values()),
         arm=best,
         open=len(open_arms),
-        gain=evidence.gap(best, evidence.ended.default_arm, tasks),
+        gain=gain_over(run, best, evidence.ended.default_arm, tasks),
     )
     if tested is None:  # known from the model alone
         return standing
-    tied = sorted((tested.arms[i] for i in tested.tie.arms), key=evidence.simplicity)
+    means, tie = tested.means, tested.tie
+    tied = sorted((tested.arms[i] for i in tie.arms), key=evidence.simplicity)
     simpler = []
     if best in tied:
         for arm in tied[: tied.index(best)]:
             i = tested.arms.index(arm)
-            loss = tested.means.difference(tested.best, i)
-            simpler.append(CheaperArm(arm, loss, tested.means.most_lost(i, tested.tie)))
+            loss = means.difference(tested.best, i)
+            simpler.append(CheaperArm(arm, loss, means.most_lost(i, tie)))
     next_best = lead = None
     if others := np.delete(np.arange(len(tested.arms)), tested.best).tolist():
-        i = max(others, key=tested.means.mean.__getitem__)
-        next_best, lead = tested.arms[i], tested.means.difference(tested.best, i)
-    score, stderr = mean_score(evidence.run.recorded[best], weights) or (None, None)
+        i = max(others, key=means.mean.__getitem__)
+        next_best, lead = tested.arms[i], means.difference(tested.best, i)
+    score, stderr = mean_score(run.recorded[best], weights) or (None, None)
     return replace(
         standing,
         score=score,
@@ -353,30 +339,85 @@ def _standing(
         next=next_best,
         lead=lead,
         simpler=tuple(simpler),
-        critical=tested.tie.critical,
+        critical=tie.critical,
     )
 
 
 def _model_standing(evidence: Evidence, model: str, overall_best: Arm) -> ModelStanding:
     """The best arm of a model by the mean of the objective, and its last layer."""
-    tasks, recorded = tuple(evidence.weights), evidence.run.recorded
+    run, tasks = evidence.run, tuple(evidence.weights)
     last = evidence.last_layer(model)
     complete = [arm for arm in evidence.scores.complete(tasks) if arm.model == model]
     best = score = gain = behind = None
     if complete:
-        means = evidence.scores.values(complete, tasks) @ evidence.shares(tasks)
+        means = evidence.scores.values(complete, tasks) @ shares_of(run, tasks)
         best = complete[int(means.argmax())]
-        score = mean_score(recorded[best], evidence.weights)
+        score = mean_score(run.recorded[best], evidence.weights)
         if last in complete:
-            gain = evidence.gap(best, last, tasks)
-            behind = evidence.gap(overall_best, last, tasks)
+            gain = gain_over(run, best, last, tasks)
+            behind = gain_over(run, overall_best, last, tasks)
     return ModelStanding(
         model=model,
         best=best,
         score=score,
         last=last,
-        last_score=mean_score(recorded.get(last, {}), evidence.weights),
+        last_score=mean_score(run.recorded.get(last, {}), evidence.weights),
         gain=gain,
         behind=behind,
-        scores=sum(len(scores) for arm, scores in recorded.items() if arm.model == model),
+        scores=sum(len(scores) for arm, scores in run.recorded.items() if arm.model == model),
     )
+
+
+@dataclass(frozen=True)
+class RankedArm:
+    """A row of a `Leaderboard`.
+
+    Attributes
+    ----------
+    arm : Arm
+    scores : mapping
+        Raw score and standard error by task, of the tasks that the arm was scored on.
+    rank : int or None
+        Place by the mean score, from 1; None, as the following, for an arm that lacks tasks of the
+        objective.
+    mean, stderr : float or None
+        Weighted mean of the raw scores over the tasks of the objective, and its standard error.
+    tied : bool or None
+        Whether the arm is within the error of the best one; the best arm itself is True.
+    """
+
+    arm: Arm
+    scores: Mapping[str, tuple[float, float]]
+    rank: int | None = None
+    mean: float | None = None
+    stderr: float | None = None
+    tied: bool | None = None
+
+
+def ranked_arms(
+    recorded: Mapping[Arm, Scores],
+    weights: Mapping[str, float],
+    tied: Collection[Arm] | None = None,
+) -> tuple[RankedArm, ...]:
+    """Recorded scores in the order of their means; those that lack a task come last.
+
+    ``tied`` are the arms within the error of the best; by default they are tested by raw scores.
+    """
+    counted = {task: weight for task, weight in weights.items() if weight}
+    means = means_of(recorded, counted)
+    if tied is None and means:
+        shares = np.array(list(counted.values())) / math.fsum(counted.values())
+        tested = ScoreMatrix(recorded, tuple(counted)).tested(tuple(counted), shares, LEVEL)
+        tied = tested.tied if tested else ()
+    ranked = []
+    complete = sorted(means, key=lambda arm: (-means[arm][0], arm))
+    partial = sorted(recorded.keys() - means.keys(), key=lambda arm: (-len(recorded[arm]), arm))
+    for rank, arm in enumerate([*complete, *partial], 1):
+        by_task = recorded[arm]
+        common = [task for task in weights if task in by_task]
+        row = RankedArm(arm, {task: (by_task[task].score, by_task[task].stderr) for task in common})
+        if arm in means:
+            mean, stderr = means[arm]
+            row = replace(row, rank=rank, mean=mean, stderr=stderr, tied=arm in (tied or ()))
+        ranked.append(row)
+    return tuple(ranked)

@@ -73,7 +73,7 @@ def serve(folder: Path, port: int | None) -> None:
     import asyncio
 
     from daskmetrics.cluster.links import link_lines
-    from daskmetrics.report.overview import RunCollection
+    from daskmetrics.report.server import RunCollection
     from daskmetrics.report.server import serve as run_server
 
     def show(link: str) -> None:

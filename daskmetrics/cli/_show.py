@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from itertools import chain
 from pathlib import Path
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from daskmetrics.cluster.slurm.commands import JobState
     from daskmetrics.cluster.slurm.driver_job import Submitted
     from daskmetrics.core.names import Cell
+    from daskmetrics.core.table import Table
     from daskmetrics.experiment.score_tables import KnownScore
     from daskmetrics.report import Run
 
@@ -125,7 +126,7 @@ def _run_status(run: Path, workers: Workers | None) -> Output:
         say(report.status_text(loaded))
         _show_driver(run, workers, loaded.finished)
         if planned := prediction(loaded):
-            say("\n".join(report.fact("plan", planned.text)))
+            say(report.fact("plan", planned.text))
         if loaded.driver and loaded.config["cluster"]["kind"] == "slurm":
             from daskmetrics.cluster.slurm.commands import queue_text
             from daskmetrics.cluster.slurm.script import job_name
@@ -143,11 +144,11 @@ def _show_driver(run: Path, workers: Workers | None, is_finished: bool) -> None:
 
     if not is_finished and (dead := holder(RunFolder(run).lock, dead=True)):
         text = f"{dead} has died; run the same command again to resume"
-        say("\n".join(report.fact("driver", text)))
+        say(report.fact("driver", text))
     if workers:
         age = duration(time.time() - workers["at"])
         text = f"{workers['known']:,} known: {workers['busy']:,} busy, {age} ago"
-        say("\n".join(report.fact("workers", text)))
+        say(report.fact("workers", text))
 
 
 def _workers(folder: RunFolder) -> Workers | None:
@@ -397,7 +398,7 @@ def best(
         saved = loaded.best().save(save)
         return Output(lambda: {"saved": saved}, lambda: say(f"Saved in '{saved}'."))
     if arm:
-        return Output(no_document, lambda: say(report.explain_text(loaded, arm)))
+        return Output(no_document, lambda: _show(report.explain_tables(loaded, arm)))
     if pareto:
         drawn = []
         front = report.trade_offs_table(loaded.trade_offs())
@@ -411,7 +412,7 @@ def best(
         share = _share(within)
         return Output(
             lambda: {"within": share, "cheaper": loaded.verdict.cheaper(share)},
-            lambda: say(report.within_text(loaded, share)),
+            lambda: _show([report.within_table(loaded, share)]),
         )
     return Output(lambda: loaded.answer, lambda: say(report.best_text(loaded)))
 
@@ -480,7 +481,7 @@ def compare(
     beside = None if other is None else report.Run(other)
     if arms:
         two_arms = compare_named(loaded, *arms, beside)
-        return Output(lambda: two_arms, lambda: _show_tables(loaded, beside, two_arms))
+        return Output(lambda: two_arms, lambda: _show_comparisons(loaded, beside, two_arms))
     documents: dict[str, Any] = {}
     comparisons: list[RunComparison | PublishedComparison] = []
     if beside:
@@ -491,17 +492,19 @@ def compare(
         with_published = compare_published(loaded, *_published(published))
         documents["published"] = with_published
         comparisons.append(with_published)
-    return Output(lambda: documents, lambda: _show_tables(loaded, beside, *comparisons))
+    return Output(lambda: documents, lambda: _show_comparisons(loaded, beside, *comparisons))
 
 
-def _show_tables(
+def _show_comparisons(
     run: Run, other: Run | None, *found: RunComparison | ArmComparison | PublishedComparison
 ) -> None:
     from daskmetrics import report
 
-    tables = chain.from_iterable(
-        report.compare_tables(run, other or run, compared) for compared in found
-    )
+    tables = (report.compare_tables(run, other or run, compared) for compared in found)
+    _show(chain.from_iterable(tables))
+
+
+def _show(tables: Iterable[Table]) -> None:
     say("\n\n".join(table.as_text(WIDTH) for table in tables))
 
 

@@ -7,7 +7,6 @@ None, and every reader gets it back in the class of its kind (`result_of`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass
 from enum import IntEnum
@@ -212,17 +211,3 @@ FLAGS = {
     "flag_meanings": " ".join(status.label for status in Status),
 }
 """Attributes that explain the numbers to a reader of the store (CF conventions, section 3.5)."""
-
-NO_REASON = "no reason was recorded"
-
-
-def cause(reason: str) -> str:
-    """A reason without its quoted names, paths, addresses and numbers, so that equal causes give
-    equal texts.
-
-    Examples
-    --------
-    >>> cause("DataError: no 'a/b.txt' in /tmp/x7/y, 3 of 4") == cause("DataError: no 'c.txt' in /tmp/x8/z, 1 of 9")
-    True
-    """
-    return re.sub(r"'[^']*'|\"[^\"]*\"|\w+@\S+|(?<!\w)/\S+|0x[0-9a-f]+|\d+", "#", reason)

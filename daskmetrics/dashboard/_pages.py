@@ -20,6 +20,7 @@ from distributed.dashboard.components.scheduler import env
 from jinja2 import Environment
 from numpy.typing import NDArray
 
+from daskmetrics.core.failures import failures_table
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.text import duration, plural, shortened
 from daskmetrics.dashboard import drawing
@@ -162,14 +163,6 @@ DECISIONS = HTML.from_string("""<p class="title">Latest decisions</p>
 <td>{{ decision.cost | duration }}</td></tr>
 {% endfor %}
 </table></div>""")
-FAILURES = HTML.from_string("""<p class="title">Failures</p>
-<div class="scroll"><table>
-<tr><th>count</th><th>what</th><th>status</th><th>reason</th><th>first</th></tr>
-{% for failure in failures %}
-<tr><td>{{ "{:,}".format(failure.count) }}</td><td>{{ failure.kind }}</td><td>{{ failure.status }}</td>
-<td>{{ failure.reason }}</td><td>{{ failure.example }}</td></tr>
-{% endfor %}
-</table></div>""")
 WORKERS = HTML.from_string("""<p class="title">Workers now: {{ names | length }} of
 {{ "{:,}".format(readings | length) }} (network and disk: of the machine)</p>
 <div class="scroll"><table>
@@ -193,6 +186,7 @@ HEAD_OF_OTHERS = HTML.from_string("""{% if map %}
 {% elif not map %}
 <p class="title">Waiting for a run</p>
 {% endif %}""")
+FAILURES = '<p class="title">Failures</p><div class="scroll">{}</div>'
 LEGEND = """<div style="font: 13px Helvetica, Arial, sans-serif; color: #5b6470; padding-top: 22px; line-height: 18px">
 <span style="font-size: 17px">○</span> scored &ensp;<span style="font-size: 17px">☆</span> leading candidate &ensp;grey: no value yet</div>"""
 
@@ -232,44 +226,45 @@ class Page:
         self.map = drawing.heat_map(_source(UNKNOWN.arms(), [UNKNOWN]), UNKNOWN, {})
         self.lines = drawing.layer_lines(title=" ")
         beside = {"height": 230, "min_width": 340}
-        step = "training step"
+        step, speed = "training step", "tokens per second and rank"
         self.cost = drawing.curves("", "mean score", title="Best so far", **beside)
         self.loss = drawing.curves(step, "nats per token", title="Training loss", **beside)
-        self.speed = drawing.curves(
-            step, "tokens per second and rank", title="Training speed", **beside
-        )
+        self.speed = drawing.curves(step, speed, title="Training speed", **beside)
         self.decisions = Div(stylesheets=[STYLE], **BESIDE)
         self.failures = Div(stylesheets=[STYLE, BREAK], **BESIDE)
         self.workers = Div(stylesheets=[STYLE], **BESIDE)
         self.mapper = self.map.select_one({"name": "colours"})
+        self.source = self.map.select_one({"name": "arms"})
         figures = [self.choices, self.map, self.lines, self.cost]
-        training = row(self.loss, self.speed, **WRAPPED)
-        lists = row(self.decisions, self.failures, **WRAPPED)
-        margin = (0, 14, 14, 14)
-        self.root = column(
-            self.head, *figures, training, self.workers, lists, margin=margin, **WIDE
-        )
-        self._of_runs = (*figures, self.decisions, self.failures)
-        for panel in (*self._of_runs, self.loss, self.speed):
+        training, lists = [self.loss, self.speed], [self.decisions, self.failures]
+        for panel in (*figures, *training, *lists):
             panel.visible = False
+        panels = [self.head, *figures, row(*training, **WRAPPED), self.workers]
+        self.root = column(*panels, row(*lists, **WRAPPED), margin=(0, 14, 14, 14), **WIDE)
 
     def update(self) -> None:
         """Show the latest state; called once a second."""
+        live, training = self.plugin.live, self.plugin.training
         self._show_workers()
-        self._show_training(self.plugin.training)
-        live = self.plugin.live
+        if training.version != self._trained:
+            self._trained = training.version
+            self._show_training(training)
         if live is None:
-            training = self.plugin.training
             self.head.text = HEAD_OF_OTHERS.render(map=self.plugin.items, training=training)
             return
-        self._show_head(live)
+        self.head.text = HEAD.render(
+            live=live,
+            kinds=KINDS,
+            left=live.left(time.monotonic()),
+            workers=len(self.plugin.scheduler.workers),
+            cluster=self.plugin.cluster,
+        )
         if live is not self._live:
             self._live, self._version = None, -1  # while the choices change
             models = [suite.model for suite in live.suites]
             self.model.update(options=[FOLLOW, *models], value=FOLLOW)
-            self.quantity.update(options={"": [FOLLOW], **live.names()}, value=FOLLOW)
-            source = self.map.select_one({"name": "arms"})
-            source.data = dict(_source(live.arms, live.suites).data)
+            self.quantity.update(options={"": [FOLLOW], **live.names}, value=FOLLOW)
+            self.source.data = dict(_source(live.arms, live.suites).data)
             self._live = live
         if live.version != self._version:
             self._version = live.version
@@ -281,48 +276,42 @@ class Page:
 
     def _show(self, live: LiveState) -> None:
         """What is known so far; nothing is drawn of what has no value yet."""
-        suite = current_model(live)
+        suite, name = current_model(live), self.quantity.value
         if self.model.value != FOLLOW:
             suite = next(suite for suite in live.suites if suite.model == self.model.value)
-        name = self.quantity.value
         if name == FOLLOW:
             name = current_quantity(live)
+        values = live.values[name]
         of_model = np.array([arm.model == suite.model for arm in live.arms])
-        defined = np.isfinite(live.values(name)[of_model])
+        defined = np.isfinite(values[of_model])
         is_map = len(suite.revisions) > 1  # of a single checkpoint it would be a stripe
         self.map.visible = is_map and bool(defined.any())
         self.lines.visible = not is_map and bool(defined.any())
         title = f"{suite.model}: {name}"
         if self.map.visible:
-            self._show_map(live, name)
+            self.source.data.update({"value": values, "error": _errors(live, name)})
+            finite = values[np.isfinite(values)]
+            least = LEAST_SHARE * float(np.abs(finite).max(initial=0.0))
+            low, high = drawing.span(finite, least, margin=0.0)
+            self.mapper.update(low=low, high=high)
+            marks = {"paid": live.paid, "best": [live.leader]}
+            self.map.select_one({"name": "marks"}).data = drawing.marked(self.source, marks)
             drawing.show_model(self.map, suite)
             self.map.title.text = f"{title}, {defined.sum():,} of {defined.size:,}"
         elif self.lines.visible:
             names = [name]
             if self.quantity.value == FOLLOW and np.isfinite(live.scores).any():
-                names = list(live.tasks)[: drawing.LINES]
+                names = live.tasks[: drawing.LINES]
                 title = f"{suite.model}: scores by task"
             drawing.draw_curves(self.lines, layer_points(live, names, of_model))
             self.lines.title.text = title
         self.choices.visible = True
         self._show_cost(live)
-        for panel in (self.decisions, self.cost):
-            panel.visible = bool(live.latest)
-        self.failures.visible = bool(live.failures)
+        failures = live.failures
+        self.decisions.visible = self.cost.visible = bool(live.latest)
+        self.failures.visible = bool(failures)
         self.decisions.text = DECISIONS.render(latest=live.latest)
-        self.failures.text = FAILURES.render(failures=live.failures)
-
-    def _show_map(self, live: LiveState, name: str) -> None:
-        values = live.values(name)
-        source = self.map.select_one({"name": "arms"})
-        source.data.update({"value": values, "error": live.errors_of(name)})
-        defined = values[np.isfinite(values)]
-        low, high = drawing.colours_of(
-            defined, LEAST_SHARE * float(np.abs(defined).max(initial=0.0))
-        )
-        self.mapper.update(low=low, high=high)
-        marks = {"paid": live.paid, "best": [live.leader]}
-        self.map.select_one({"name": "marks"}).data = drawing.marked(source, marks)
+        self.failures.text = FAILURES.format(failures_table(failures).as_html())
 
     def _show_cost(self, live: LiveState) -> None:
         unit, label = 1.0, "cost so far, estimated seconds"
@@ -336,10 +325,7 @@ class Page:
         self.cost.x_range.end = float(np.fmax(live.budget, live.spent)) / unit or 100.0
 
     def _show_training(self, training: TrainingCurves) -> None:
-        """New reports of loss and speed by model and rank."""
-        if training.version == self._trained:
-            return
-        self._trained = training.version
+        """Loss and speed by model and rank."""
         rows = [(name, *point) for name, points in training.points.items() for point in points]
         points = pandas.DataFrame(rows, columns=["label", "x", "loss", "speed", "time"])
         for fig, name in ((self.loss, "loss"), (self.speed, "speed")):
@@ -355,21 +341,14 @@ class Page:
         names = sorted(readings, key=lambda name: (len(name), name))[:MOST_WORKERS]
         self.workers.text = WORKERS.render(names=names, columns=columns, readings=readings)
 
-    def _show_head(self, live: LiveState) -> None:
-        """State, progress and best score."""
-        self.head.text = HEAD.render(
-            live=live,
-            kinds=KINDS,
-            left=live.left(time.monotonic()),
-            workers=len(self.plugin.scheduler.workers),
-            cluster=self.plugin.cluster,
-        )
-
 
 def _source(arms: Sequence[Arm], suites: Sequence[Suite]) -> ColumnDataSource:
     """The source of the map, without values."""
-    empty = np.full(len(arms), np.nan)
-    return drawing.arms_source(arms, suites, value=empty, error=empty)
+    return drawing.arms_source(arms, suites, value=np.nan, error=np.nan)
+
+
+def _errors(live: LiveState, name: str) -> NDArray[np.float32]:
+    return live.errors.get(name, np.full(len(live.arms), np.nan, np.float32))
 
 
 def layer_points(
@@ -378,11 +357,11 @@ def layer_points(
     """Quantities of the chosen arms along the layers; of each layer the readout with the greatest
     value.
     """
-    layers = [arm.layer for arm, is_chosen in zip(live.arms, chosen, strict=True) if is_chosen]
+    layers = np.array([arm.layer for arm in live.arms])
     columns = []
     for name in names:
-        values = {"y": live.values(name)[chosen], "error": live.errors_of(name)[chosen]}
-        columns.append(pandas.DataFrame({"label": name, "x": layers, **values}))
+        values = {"y": live.values[name], "error": _errors(live, name)}
+        columns.append(pandas.DataFrame({"label": name, "x": layers, **values})[chosen])
     points = pandas.concat(columns).sort_values("y").drop_duplicates(["label", "x"], keep="last")
     return points.sort_values("x", kind="stable")
 
@@ -398,6 +377,6 @@ def current_quantity(live: LiveState) -> str:
     """The quantity of the current phase: the first metric, then the posterior mean."""
     if live.phase == "measuring" or not live.tasks:
         return next(iter(live.metrics), SCORED)
-    if np.isnan(live.posterior).all():
+    if np.isnan(live.values[POSTERIOR_MEAN]).all():
         return SCORED
     return POSTERIOR_MEAN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -29,32 +29,26 @@ class PrometheusCollector(Collector):
         """Called by prometheus_client for each scrape."""
         self.plugins = [plugin for plugin in self.plugins if not plugin.closed]
         for plugin in self.plugins[-1:]:
-            yield from _workers(plugin)
-            for quantity, (name, help_text) in TRAINING.items():
+            yield _gauge("workers", "Workers of the scheduler", len(plugin.scheduler.workers))
+            used = plugin.readings().items()
+            for quantity, (_, _, name, about) in USED.items():
+                values = {(worker,): row[quantity] for worker, row in used if quantity in row}
+                if values:
+                    yield _gauge(f"worker_{name}", f"{about} of a worker", values, "worker")
+            for quantity, (name, about) in TRAINING.items():
                 latest = plugin.training.last.items()
                 values = {(rank,): getattr(point, quantity) for rank, point in latest}
-                yield _labelled(f"training_{name}", help_text, values.items(), "rank")
+                yield _gauge(f"training_{name}", about, values, "rank")
             if plugin.items:
                 yield _gauge("items_planned", "Items of a map", plugin.items["items"])
-                finished = {(status,): count for status, count in plugin.items["counts"].items()}
-                yield _labelled(
-                    "items", "Items of a map that have a result", finished.items(), "status"
-                )
+                values = {(status,): count for status, count in plugin.items["counts"].items()}
+                yield _gauge("items", "Items of a map that have a result", values, "status")
             if plugin.live is not None:
                 yield from _run(plugin.live)
 
 
 COLLECTOR = PrometheusCollector()
 REGISTRY.register(COLLECTOR)
-
-
-def _workers(plugin: DashboardPlugin) -> Iterator[MetricFamily]:
-    yield _gauge("workers", "Workers of the scheduler", len(plugin.scheduler.workers))
-    reported = plugin.readings().items()
-    for quantity, (_, _, name, help_text) in USED.items():
-        values = {(worker,): usage[quantity] for worker, usage in reported if quantity in usage}
-        if values:
-            yield _labelled(f"worker_{name}", f"{help_text} of a worker", values.items(), "worker")
 
 
 TRAINING = {
@@ -78,13 +72,14 @@ GAUGES = (
 
 
 def _run(live: LiveState) -> Iterator[MetricFamily]:
-    states = [((live.name, live.phase), 1)]
-    yield _labelled("run_info", "The run that the dashboard shows", states, "run", "state")
+    yield _gauge(
+        "run_info", "The run that the dashboard shows", {(live.name, live.phase): 1}, "run", "state"
+    )
     units = {unit: count for unit, count in live.counts.items() if count}
-    yield _labelled("units", "Recorded work units", units.items(), "kind", "state")
+    yield _gauge("units", "Recorded work units", units, "kind", "state")
     planned = {(kind,): live.planned[kind] for kind in KINDS if kind in live.planned}
-    help_text = "Planned work units; for scores, those of scoring everything"
-    yield _labelled("units_planned", help_text, planned.items(), "kind")
+    about = "Planned work units; for scores, those of scoring everything"
+    yield _gauge("units_planned", about, planned, "kind")
     failures = CounterMetricFamily(
         "daskmetrics_failures", "Failed units, by cause", labels=["kind", "cause"]
     )
@@ -93,8 +88,8 @@ def _run(live: LiveState) -> Iterator[MetricFamily]:
             failures.add_metric([kind, status], count)
     yield failures
     yield _gauge("cells_scored", "Scores that are known", live.counts["score", "ok"])
-    for name, help_text, attribute in GAUGES:
-        yield _gauge(name, help_text, getattr(live, attribute))
+    for name, about, attribute in GAUGES:
+        yield _gauge(name, about, getattr(live, attribute))
     yield CounterMetricFamily(
         "daskmetrics_cost_spent_seconds", "Estimated seconds spent by the search", live.spent
     )
@@ -104,14 +99,17 @@ def _run(live: LiveState) -> Iterator[MetricFamily]:
     yield _gauge("eta_seconds", "Remaining seconds of the current phase", eta)
 
 
-def _gauge(name: str, about: str, value: float) -> MetricFamily:
-    return GaugeMetricFamily(f"daskmetrics_{name}", about, value=value)
-
-
-def _labelled(
-    name: str, about: str, values: Iterable[tuple[Sequence[str], float]], *labels: str
+def _gauge(
+    name: str,
+    about: str,
+    values: float | Mapping[tuple[str], float] | Mapping[tuple[str, str], float],
+    *labels: str,
 ) -> MetricFamily:
-    family = GaugeMetricFamily(f"daskmetrics_{name}", about, labels=list(labels))
-    for names, value in values:
-        family.add_metric(list(map(str, names)), value)
+    """One number, or one for each combination of labels."""
+    family = GaugeMetricFamily(f"daskmetrics_{name}", about, labels=labels)
+    if not isinstance(values, Mapping):
+        family.add_metric((), values)
+        return family
+    for names, value in values.items():
+        family.add_metric(names, value)
     return family

@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from distributed import Client
 
 from daskmetrics.core import events as events
+from daskmetrics.core.results import Scored
 
 INTERVAL = 1.0  # seconds between messages
 MAX_ENTRIES = 500  # entries of one call: the scheduler handles them within some milliseconds
@@ -28,10 +30,6 @@ SHOWN = (
     | events.SearchEnded
     | events.RunFinished
 )
-# what a page needs to know before the first record
-FIRST = events.StorePlan | events.ObjectiveSet
-HIDDEN = ("worker", "attempts", "seconds")  # fields of records that no page shows ...
-HIDDEN_VALUES = ("outcomes", "detail")  # ... and the large parts of their values
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +93,7 @@ class Publisher:
                 return
             plans = [entry for entry in self._entries if isinstance(entry, events.StorePlan)]
             objective = [events.ObjectiveSet(self._weights)] if self._weights else []
-            self._messages[:0] = [*plans[-1:], *objective]  # before all records
+            await self._call([*plans[-1:], *objective])  # before all records
             await self._send()
             self.send(events.HistorySent())
             while not self._ended.is_set():
@@ -107,15 +105,14 @@ class Publisher:
             log.info("The dashboard does not show the run: %s", error)
 
     async def _send(self) -> None:
-        """Send what is new: plan and objective, then entries, then the other messages."""
+        """Send what is new: entries, then the other messages."""
         messages, self._messages = self._messages, []
         end = len(self._entries)
-        await self._call([message for message in messages if isinstance(message, FIRST)])
         while self._sent < end:
             entries = self._entries[self._sent : min(end, self._sent + MAX_ENTRIES)]
             await self._call([entry for entry in entries if isinstance(entry, SHOWN)])
             self._sent += len(entries)
-        await self._call([message for message in messages if not isinstance(message, FIRST)])
+        await self._call(messages)
 
     async def _call(self, messages: Sequence[events.LiveMessage]) -> None:
         if messages:
@@ -125,11 +122,10 @@ class Publisher:
 
 
 def _shown(message: events.LiveMessage) -> dict[str, Any]:
-    plain = {name: value for name, value in events.to_json(message).items() if name not in HIDDEN}
-    if "value" in plain and isinstance(plain["value"], dict):
-        for name in HIDDEN_VALUES:
-            plain["value"].pop(name, None)
-    return plain
+    """A message as JSON, without the large parts of a score, which no page shows."""
+    if isinstance(message, events.Record) and isinstance(message.value, Scored):
+        message = replace(message, value=replace(message.value, outcomes=None, detail=None))
+    return events.to_json(message)
 
 
 def _has_plugin(dask_scheduler: Any) -> bool:

@@ -8,14 +8,16 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskmetrics.core import events as events
+from daskmetrics.core.failures import Failure, grouped
 from daskmetrics.core.names import Arm, Cell, grid
-from daskmetrics.core.results import NO_REASON, Measured, Scored, cause
+from daskmetrics.core.results import Measured, Scored
 
 LATEST = 60  # decisions that are listed
 RECENT = 60.0  # seconds after which a rank that reports nothing no longer counts
@@ -26,7 +28,7 @@ MEAN, SCORED = "mean score", "tasks scored"
 POSTERIOR_MEAN, POSTERIOR_SD = "posterior mean", "posterior sd"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Decision:
     """A decision of the search; its score is NaN until it is known."""
 
@@ -35,17 +37,6 @@ class Decision:
     stage: str
     cost: float
     score: float = math.nan
-
-
-@dataclass(frozen=True)
-class FailureGroup:
-    """Units that failed for the same reason, and the first of them."""
-
-    kind: str
-    status: str
-    reason: str
-    example: str
-    count: int
 
 
 class LiveState:
@@ -63,7 +54,9 @@ class LiveState:
 
     def __init__(self, plan: events.StorePlan) -> None:
         self.suites = plan.template.suites
-        self.tasks = {name: row for row, name in enumerate(plan.template.tasks.names)}
+        self.tasks = list(plan.template.tasks.names)
+        # a quantity of both names is the score
+        self.metrics = [name for name in plan.template.metrics.names if name not in self.tasks]
         self.arms = grid(self.suites)
         self.index = {str(arm): i for i, arm in enumerate(self.arms)}
         # the arms of each layer of a checkpoint share its metrics
@@ -71,13 +64,21 @@ class LiveState:
         for i, arm in enumerate(self.arms):
             self._of_layer.setdefault(f"{arm.checkpoint}/{arm.layer}", []).append(i)
         count = len(self.arms)
-        # (A,); NaN: no value
-        self.metrics = {
-            name: np.full(count, np.nan, np.float32) for name in plan.template.metrics.names
-        }
         self.scores = np.full((len(self.tasks), count), np.nan, np.float32)  # (T, A)
-        self.errors = np.full_like(self.scores, np.nan)  # standard errors of the scores
-        self.posterior = np.full((2, count), np.nan, np.float32)  # mean and standard deviation
+        errors = np.full_like(self.scores, np.nan)  # standard errors of the scores
+        #: the names of what a map can show, by group, ...
+        self.names: dict[str, list[str]] = {}
+        if self.tasks:
+            searched = [MEAN, SCORED, POSTERIOR_MEAN, POSTERIOR_SD]
+            self.names = {"Search": searched, "Scores": self.tasks}
+        if self.metrics:
+            self.names["Metrics"] = self.metrics
+        #: ... its values (A,), and those of its standard errors that are known (A,); NaN: no value
+        self.values: dict[str, NDArray[np.float32]] = {}
+        for name in chain([MEAN, SCORED, POSTERIOR_MEAN, POSTERIOR_SD], self.metrics):
+            self.values[name] = np.full(count, np.nan, np.float32)
+        self.values |= zip(self.tasks, self.scores, strict=True)
+        self.errors: dict[str, NDArray[np.float32]] = dict(zip(self.tasks, errors, strict=True))
         self.weights = np.ones(len(self.tasks))  # of the tasks in the objective (T,)
         self.name, self.phase, self.version = "", "measuring", 0
         self.counts: Counter[tuple[str, str]] = Counter()
@@ -127,7 +128,9 @@ class LiveState:
                 self.budget, self.exhaustive = message.budget, message.exhaustive
                 self._began, self._before = now, self.spent
             case events.PosteriorUpdated():
-                self.posterior = np.frombuffer(message.values, np.float32).reshape(2, -1)
+                mean, deviation = np.frombuffer(message.values, np.float32).reshape(2, -1)
+                self.values |= {POSTERIOR_MEAN: mean, POSTERIOR_SD: deviation}
+                self.errors[POSTERIOR_MEAN] = deviation
                 self.leader, self.shortfall = message.leader, message.shortfall
             case events.SearchEnded():
                 self.leader, self.phase = str(message.best_arm), "searched"
@@ -138,56 +141,11 @@ class LiveState:
                 return
         self.version += 1
 
-    def names(self) -> dict[str, list[str]]:
-        """All quantities that a heat map can show, by group."""
-        groups = {}
-        if self.tasks:
-            searched = [MEAN, SCORED, POSTERIOR_MEAN, POSTERIOR_SD]
-            groups = {"Search": searched, "Scores": list(self.tasks)}
-        if self.metrics:
-            groups["Metrics"] = list(self.metrics)
-        return groups
-
-    def values(self, name: str) -> NDArray[np.float32]:
-        """A quantity for each arm; NaN where there is no value."""
-        if name == SCORED:
-            count = np.isfinite(self.scores).sum(axis=0)
-            return np.where(count > 0, count, np.nan).astype(np.float32)
-        if name == MEAN:
-            return self._means(self.scores)
-        arrays = self.metrics | dict(zip(self.tasks, self.scores, strict=True))
-        arrays |= {POSTERIOR_MEAN: self.posterior[0], POSTERIOR_SD: self.posterior[1]}
-        return arrays[name]
-
-    def errors_of(self, name: str) -> NDArray[np.float32]:
-        """The standard error of a quantity for each arm; NaN where none is known."""
-        if name == POSTERIOR_MEAN:
-            return np.asarray(self.posterior[1])
-        if name in self.tasks:
-            return np.asarray(self.errors[self.tasks[name]])
-        return np.full(len(self.arms), np.nan, np.float32)
-
-    def _means(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The objective of arms, from their scores (T, ...); NaN for an arm that lacks one of its
-        tasks.
-        """
-        counted = self.weights > 0
-        weights = self.weights[counted] / self.weights[counted].sum()
-        return np.asarray(np.tensordot(weights, scores[counted], axes=1), np.float32)
-
     @property
-    def failures(self) -> list[FailureGroup]:
+    def failures(self) -> tuple[Failure, ...]:
         """The reasons of failures, the most frequent first."""
-        failed: dict[tuple[str, str, str], list[events.Record]] = {}
-        for record in self._units.values():
-            if not record.ok:
-                group = record.kind, record.status, cause(record.reason or NO_REASON)
-                failed.setdefault(group, []).append(record)
-        groups = [
-            FailureGroup(kind, status, alike[0].reason or NO_REASON, alike[0].name, len(alike))
-            for (kind, status, _), alike in failed.items()
-        ]
-        return sorted(groups, key=lambda group: -group.count)
+        failed = [record for record in self._units.values() if not record.ok]
+        return grouped((unit.kind, unit.status, unit.name, unit.reason) for unit in failed)
 
     def done(self, kind: str) -> int:
         """The number of recorded units of a kind, failed ones included."""
@@ -220,16 +178,15 @@ class LiveState:
             self.latest.clear()
             self.paid.clear()
             self.curve = [(0.0, self.best)]
-        arm = str(Arm(**pick["cell"]["arm"]))
-        name = f"{arm}:{pick['cell']['task']}"
-        decision = Decision(pick["index"] + 1, name, pick["stage"], pick["cost"])
-        self._decisions[ask.key] = decision
-        if decision.index <= self._asked:
-            return  # a decision of an interrupted search, asked for again
-        self._asked = decision.index
-        self.latest[decision.index] = decision
-        self.latest.pop(decision.index - LATEST, None)
-        self.paid.add(arm)
+        index, arm = pick["index"] + 1, str(Arm(**pick["cell"]["arm"]))
+        decision = Decision(index, f"{arm}:{pick['cell']['task']}", pick["stage"], pick["cost"])
+        # one of an interrupted search is asked for again
+        self._decisions[ask.key] = self.latest.get(index, decision)
+        if index > self._asked:
+            self._asked = index
+            self.latest[index] = decision
+            self.latest.pop(index - LATEST, None)
+            self.paid.add(arm)
 
     def _record(self, record: events.Record) -> None:
         unit = record.kind, record.name
@@ -238,39 +195,38 @@ class LiveState:
         self._forget(unit)
         self._units[unit] = replace(record, value=None)
         self.counts[record.kind, record.status] += 1
-        if record.kind == "score":
-            self._scored(record)
-        elif isinstance(record.value, Measured):
-            self._measured(record.name, record.value)
+        decision = self._decisions.pop(record.key, None)
+        if decision:
+            self.spent += decision.cost
+        match record.value:
+            case Measured(layers=layers, names=names, values=rows):
+                for layer, row in zip(layers, rows, strict=True):
+                    arms = self._of_layer.get(f"{record.name}/{layer}", [])
+                    for name, value in zip(names, row, strict=True):
+                        if name in self.metrics and value is not None:
+                            self.values[name][arms] = value
+            case Scored(score=score, stderr=stderr) if record.kind == "score":
+                self._score(Cell.parse(record.name), score, stderr)
+                if decision:
+                    decision.score = score
+
+    def _score(self, cell: Cell, score: float, stderr: float) -> None:
+        arm = self.index.get(str(cell.arm))
+        if arm is None or cell.task not in self.tasks:
+            return
+        self.values[cell.task][arm], self.errors[cell.task][arm] = score, stderr
+        self.values[SCORED][arm] = np.isfinite(self.scores[:, arm]).sum()
+        counted = self.weights > 0
+        mean = float(self.weights[counted] @ self.scores[counted, arm] / self.weights.sum())
+        self.values[MEAN][arm] = mean
+        if not mean <= self.best and not math.isnan(mean):
+            self.best = mean
+            self.curve.append((self.spent, mean))
 
     def _forget(self, unit: tuple[str, str]) -> None:
         """Subtract the record of a unit that is reset or computed again."""
         if record := self._units.pop(unit, None):
             self.counts[record.kind, record.status] -= 1
-
-    def _measured(self, checkpoint: str, measured: Measured) -> None:
-        for layer, row in zip(measured.layers, measured.values, strict=True):
-            arms = self._of_layer.get(f"{checkpoint}/{layer}", [])
-            for name, value in zip(measured.names, row, strict=True):
-                if name in self.metrics and value is not None:
-                    self.metrics[name][arms] = value
-
-    def _scored(self, record: events.Record) -> None:
-        decision = self._decisions.pop(record.key, None)
-        if decision:
-            self.spent += decision.cost
-        cell = Cell.parse(record.name)
-        i, row = self.index.get(str(cell.arm)), self.tasks.get(cell.task)
-        if i is None or row is None or not isinstance(record.value, Scored):
-            return
-        score = record.value.score
-        self.scores[row, i], self.errors[row, i] = score, record.value.stderr
-        if decision and decision.index in self.latest:
-            self.latest[decision.index] = replace(decision, score=score)
-        mean = float(self._means(self.scores[:, i]))
-        if not mean <= self.best and not math.isnan(mean):
-            self.best = mean
-            self.curve.append((self.spent, mean))
 
 
 class RankPoint(NamedTuple):

@@ -7,19 +7,18 @@ they show. So the content policy of a page can refuse every other script.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import cycle, pairwise
-from typing import Any, Literal
+from itertools import cycle
+from typing import Any
 
 import numpy as np
 import pandas
 from bokeh import models
 from bokeh.palettes import Cividis256
 from bokeh.plotting import figure
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from daskmetrics.core.names import Arm, Suite, step_of
+from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.text import spread, step_label
 
 # those of Okabe and Ito (2008), of which the first is lighter, so that it is seen on dark pages
@@ -64,11 +63,6 @@ def legend_above(fig: figure, visible: bool = True) -> None:
     fig.add_layout(legend, "above")
 
 
-def look(number: int) -> dict[str, str]:
-    """Colour and marker of the points of a model."""
-    return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
-
-
 def span(values: NDArray[np.floating], least: float, margin: float = 0.12) -> tuple[float, float]:
     """A range that shows all values with a margin, and spans at least this much.
 
@@ -89,26 +83,25 @@ def span(values: NDArray[np.floating], least: float, margin: float = 0.12) -> tu
 
 
 def arms_source(
-    arms: Sequence[Arm], suites: Sequence[Suite], **values: ArrayLike
+    arms: Sequence[Arm], suites: Sequence[Suite], **values: NDArray[np.floating] | float
 ) -> models.ColumnDataSource:
     """The columns that figures of arms share: name, model, layer, place on the map (the readouts of
     a layer side by side), and given values: the ``value``, its ``error``, what is compared.
     """
-    places = {}
+    columns: dict[tuple[str, str], int] = {}
+    rows: dict[tuple[str, int], int] = {}
     for suite in suites:
-        borders = pairwise(edges(suite.revisions, fitting(suite.revisions)))
-        for revision, sides in zip(suite.revisions, borders, strict=True):
-            for row, layer in enumerate(suite.layers):
-                places[suite.model, revision, layer] = (*sides, row)
-    layers = [(arm.model, arm.revision, arm.layer) for arm in arms]
-    frame = pandas.DataFrame(layers, columns=["model", "revision", "layer"])
-    frame[["left", "right", "row"]] = [places[layer] for layer in layers]
-    of_layer = frame.groupby(["model", "revision", "layer"], sort=False)
-    height = 1 / of_layer["row"].transform("size")
-    frame["bottom"] = frame.pop("row") - 0.5 + of_layer.cumcount() * height
-    frame["top"] = frame["bottom"] + height
-    numbers = {name: np.asarray(column, np.float32) for name, column in values.items()}
-    for name in ("layer", "left", "right", "bottom", "top"):
+        columns |= {(suite.model, name): i for i, name in enumerate(suite.revisions)}
+        rows |= {(suite.model, layer): i for i, layer in enumerate(suite.layers)}
+    frame = pandas.DataFrame([vars(arm) for arm in arms])
+    frame["left"] = [columns[arm.model, arm.revision] - 0.5 for arm in arms]
+    frame["bottom"] = [rows[arm.model, arm.layer] - 0.5 for arm in arms]
+    of_layer = frame.groupby(["model", "left", "layer"])
+    height = 1 / of_layer["bottom"].transform("size")
+    frame["bottom"] += of_layer.cumcount() * height
+    frame = frame.assign(right=frame["left"] + 1, top=frame["bottom"] + height, **values)
+    numbers = {}
+    for name in ("layer", "left", "right", "bottom", "top", *values):
         numbers[name] = frame[name].to_numpy(np.float32)
     texts = {"name": list(map(str, arms)), "model": frame["model"].tolist()}
     return models.ColumnDataSource(texts | numbers, name="arms")
@@ -116,19 +109,25 @@ def arms_source(
 
 def axes_of(suite: Suite) -> dict[str, list[Any]]:
     """Ranges and labels of a model's map, and the checkpoints that have lines."""
-    scale = fitting(suite.revisions)
-    borders = edges(suite.revisions, scale)
-    stride = -(-len(suite.layers) // MOST_LAYERS)
-    labels = [[row, str(layer)] for row, layer in enumerate(suite.layers)]
+    lines = [
+        (f"{suite.model}@{name}/", step_label(name)) for name in spread(suite.revisions, LINES)
+    ]
     return {
-        "x": [borders[0], borders[-1]],
+        "x": [-0.5, len(suite.revisions) - 0.5],
         "y": [-0.5, len(suite.layers) - 0.5],
-        "steps": list(map(list, ticks(suite.revisions, scale, MOST_STEPS).items())),
-        "layers": labels[::stride],
-        "lines": [
-            [f"{suite.model}@{name}/", step_label(name)] for name in spread(suite.revisions, LINES)
-        ],
+        "steps": labels(list(map(step_label, suite.revisions)), MOST_STEPS),
+        "layers": labels(list(map(str, suite.layers)), MOST_LAYERS),
+        "lines": lines,
     }
+
+
+def labels(names: Sequence[str], most: int) -> list[tuple[int, str]]:
+    """Names that label an axis by their position, evenly chosen.
+
+    >>> labels(["0", "1", "2", "4", "8"], most=3)
+    [(0, '0'), (2, '2'), (4, '8')]
+    """
+    return list(enumerate(names))[:: -(-len(names) // most)]
 
 
 def heat_map(
@@ -136,8 +135,8 @@ def heat_map(
     suite: Suite,
     marks: Mapping[str, Arm],
 ) -> figure:
-    """Layers by checkpoints of one model, with the best and the default arm; `show_model` and
-    `colour` change it.
+    """Layers by checkpoints of one model, with the best and the default arm; `show_model` changes
+    it.
     """
     fig = blank("training step", "layer", 330, TOOLS, x_range=(0, 1), y_range=(0, 1), name="map")
     of_model = models.GroupFilter(column_name="model", group=suite.model, name="one")
@@ -154,18 +153,12 @@ def heat_map(
     named = {name: [str(arm)] for name, arm in marks.items()}
     at = models.ColumnDataSource(marked(source, named), name="marks")
     rim = {"fill_color": "white", "line_color": "#1c2128"}  # seen on dark and on light colours
-    fig.scatter(
-        "x",
-        "y",
-        source=at,
-        view=models.CDSView(filter=of_model),
-        marker="marker",
-        size="size",
-        **rim,
-    )
+    rim |= {"marker": "marker", "size": "size"}
+    fig.scatter("x", "y", source=at, view=models.CDSView(filter=of_model), **rim)
     fig.add_tools(models.HoverTool(renderers=[cells], tooltips=list(TIPS)))
     show_model(fig, suite)
-    mapper.update(**dict(zip(("low", "high"), colours_of(source.data["value"]), strict=True)))
+    low, high = span(source.data["value"], 0.0, margin=0.0)
+    mapper.update(low=low, high=high)
     return fig
 
 
@@ -173,36 +166,36 @@ def marked(
     source: models.ColumnDataSource, arms: Mapping[str, Iterable[str]]
 ) -> dict[str, list[Any]]:
     """The columns of the marks of a map, from the names of arms by their kind of `MARKS`."""
-    data = source.data
-    rows = {name: row for row, name in enumerate(data["name"])}
-    columns: dict[str, list[Any]] = {name: [] for name in ("x", "y", "model", "marker", "size")}
+    places = pandas.DataFrame(source.data).set_index("name")
+    found = []
     for kind, names in arms.items():
-        for row in [rows[name] for name in names if name in rows]:
-            centre = [
-                (data[a][row] + data[b][row]) / 2 for a, b in (("left", "right"), ("bottom", "top"))
-            ]
-            mark = (*centre, data["model"][row], *MARKS[kind])
-            for name, value in zip(columns, mark, strict=True):
-                columns[name].append(value)
-    return columns
-
-
-def colours_of(values: NDArray[np.floating], least: float = 0.0) -> tuple[float, float]:
-    """The values of the darkest and of the lightest colour of a map."""
-    low, high = span(values, least, margin=0.0)
-    if low < high:
-        return low, high
-    return low - 0.5, high + 0.5
+        marker, size = MARKS[kind]
+        of_kind = places.loc[places.index.intersection(list(names))]
+        found.append(of_kind.assign(marker=marker, size=size))
+    marks = pandas.concat(found) if found else places[:0].assign(marker="", size=0)
+    x, y = (marks[sides].mean(axis=1) for sides in (["left", "right"], ["bottom", "top"]))
+    columns = marks.assign(x=x, y=y)
+    return {name: columns[name].tolist() for name in ("x", "y", "model", "marker", "size")}
 
 
 def show_model(fig: figure, suite: Suite) -> None:
     """Let a map show a model: its cells, and the axes that fit."""
     axes = axes_of(suite)
     fig.select_one({"name": "one"}).group = suite.model
-    for axis, labels in ((fig.xaxis, axes["steps"]), (fig.yaxis, axes["layers"])):
-        axis.ticker = models.FixedTicker(ticks=[at for at, _ in labels])
-        axis.major_label_overrides = dict(labels)
-    for side, (start, end) in ((fig.x_range, axes["x"]), (fig.y_range, axes["y"])):
+    show_labels(fig.xaxis, axes["steps"])
+    show_labels(fig.yaxis, axes["layers"])
+    show_range(fig, axes["x"], axes["y"])
+
+
+def show_labels(axis: models.Axis, names: Sequence[tuple[int, str]]) -> None:
+    """Let an axis have these labels."""
+    axis.ticker = models.FixedTicker(ticks=[at for at, _ in names])
+    axis.major_label_overrides = dict(names)
+
+
+def show_range(fig: figure, x: Sequence[float], y: Sequence[float]) -> None:
+    """Let a figure show these ranges, also after a reset."""
+    for side, (start, end) in ((fig.x_range, x), (fig.y_range, y)):
         side.update(start=start, end=end, reset_start=start, reset_end=end)
 
 
@@ -212,11 +205,11 @@ def comparison(
     """One quantity of the arms against another."""
     fig = blank(against, label, 340, TOOLS, name="comparison")
     drawn = []
-    for i, suite in enumerate(suites):
+    style = {"source": source, "size": 7, "alpha": 0.7, "nonselection_alpha": 0.08}
+    for suite, colour, marker in zip(suites, cycle(COLOURS), cycle(MARKERS)):
         of_model = models.CDSView(filter=models.GroupFilter(column_name="model", group=suite.model))
-        points = {**look(i), "size": 7, "alpha": 0.7, "nonselection_alpha": 0.08}
-        plain = {"source": source, "view": of_model, "legend_label": suite.model}
-        drawn.append(fig.scatter("against", "value", **plain, **points))
+        look = {"color": colour, "marker": marker, "legend_label": suite.model}
+        drawn.append(fig.scatter("against", "value", view=of_model, **style, **look))
     tips = [*TIPS, ("against", "@against{0.[0000]a}")]
     fig.add_tools(models.HoverTool(renderers=drawn, tooltips=tips))
     legend_above(fig, len(suites) > 1)
@@ -268,8 +261,7 @@ def draw_curves(fig: figure, points: pandas.DataFrame, least: float = 0.0) -> No
     error_span = np.nan_to_num(LEAST_ERRORS * points["error"].median())
     y = span(points[["y", "low", "high"]].to_numpy(float), max(least, error_span))
     x = span(points["x"].to_numpy(float), 1.0, margin=0.03)
-    for side, (start, end) in ((fig.x_range, x), (fig.y_range, y)):
-        side.update(start=start, end=end, reset_start=start, reset_end=end)
+    show_range(fig, x, y)
 
 
 def layer_lines(**options: Any) -> figure:
@@ -280,17 +272,13 @@ def layer_lines(**options: Any) -> figure:
 
 
 def training_loss(losses: Mapping[str, Sequence[tuple[int, float]]]) -> figure:
-    """Loss by training step, a line for each model; step 0 stands beside the logarithmic steps."""
+    """Loss by training step, a line for each model; the steps of all stand side by side."""
     rows = [(model, step, loss) for model, points in losses.items() for step, loss in points]
     points = pandas.DataFrame(rows, columns=["label", "at", "y"])
-    steps = sorted(points["at"].unique())
-    revisions = [f"step{step}" for step in steps]
-    places = dict(zip(steps, positions(revisions, "log"), strict=True))
     fig = curves("training step", "loss, nats per token", 260, name="losses")
-    draw_curves(fig, points.assign(x=points["at"].map(places)))
-    labels = ticks(revisions, "log", MOST_STEPS)
-    fig.xaxis.ticker = models.FixedTicker(ticks=list(labels))
-    fig.xaxis.major_label_overrides = labels
+    draw_curves(fig, points.assign(x=points["at"].rank(method="dense") - 1))
+    steps = sorted(points["at"].unique())
+    show_labels(fig.xaxis, labels([step_label(f"step{step}") for step in steps], MOST_STEPS))
     return fig
 
 
@@ -317,76 +305,3 @@ def search_path(decisions: pandas.DataFrame, unit: str, default: float | None) -
     fig.add_tools(models.HoverTool(renderers=dots, tooltips=tips))
     legend_above(fig)
     return fig
-
-
-AxisScale = Literal["log", "even"]
-NARROWEST = 0.25  #: narrowest column of an automatic log axis, as a share of an even column
-
-
-def positions(revisions: Sequence[str], scale: AxisScale) -> list[float]:
-    """Position of each revision: the binary logarithm of its step, or its index.
-
-    Step 0 and revisions without a step have no logarithm; they are one doubling apart from the
-    others.
-
-    >>> positions(["step0", "step1", "step2", "step8", "main"], "log")
-    [-1.0, 0.0, 1.0, 3.0, 4.0]
-    """
-    if scale == "even":
-        return [float(i) for i in range(len(revisions))]
-    steps = list(map(step_of, revisions))
-    logs = [math.log2(step) for step in steps if step]
-    before = min(logs, default=0.0) - 1
-    after = max(logs, default=0.0)
-    result = []
-    for step in steps:
-        if step:
-            result.append(math.log2(step))
-        elif step == 0:
-            result.append(before)
-        else:
-            after += 1
-            result.append(after)
-    return result
-
-
-def edges(revisions: Sequence[str], scale: AxisScale) -> list[float]:
-    """Borders of the columns of revisions, one more than columns: halfway between neighbours.
-
-    >>> edges(["step1", "step2", "step8"], "log")
-    [-0.5, 0.5, 2.0, 4.0]
-    """
-    at = positions(revisions, scale)
-    if len(at) == 1:
-        return [at[0] - 0.5, at[0] + 0.5]
-    middle = [(a + b) / 2 for a, b in pairwise(at)]
-    return [2 * at[0] - middle[0], *middle, 2 * at[-1] - middle[-1]]
-
-
-def fitting(revisions: Sequence[str]) -> AxisScale:
-    """The logarithmic scale if every column is wide enough on it, otherwise the even scale.
-
-    >>> fitting([f"step{2**i}" for i in range(10)]), fitting([f"step{1000 * i}" for i in range(1, 144)])
-    ('log', 'even')
-    """
-    borders = edges(revisions, "log")
-    narrowest = min(b - a for a, b in pairwise(borders))
-    is_wide = narrowest >= NARROWEST * (borders[-1] - borders[0]) / len(revisions)
-    if is_wide:
-        return "log"
-    return "even"
-
-
-def ticks(revisions: Sequence[str], scale: AxisScale, most: int) -> dict[float, str]:
-    """Labels by position; neighbours are at least as far apart as on an axis with ``most`` even
-    labels.
-    """
-    borders = edges(revisions, scale)
-    distance = (borders[-1] - borders[0]) / most * (1 - 1e-9)
-    labels: dict[float, str] = {}
-    labelled = -math.inf
-    for at, name in zip(positions(revisions, scale), revisions, strict=True):
-        if at - labelled >= distance:
-            labels[at] = step_label(name)
-            labelled = at
-    return labels

@@ -4,17 +4,14 @@
 `_run`         `Run`: a run with its answer; `Best`: the recommended candidate, and its model
 `_background`  `BackgroundRun`: a run that goes on in a thread
 `_leaderboard` `Leaderboard`: candidates by their mean score, as table, frame and figure
-`_sections`    an answer and its run as rows and tables
-`_terminal`    status, summary, best, explained and cheaper candidates for a terminal
-`_compare`     runs side by side, two candidates, a run and published scores
+`_sections`    an answer, its run, one candidate, and runs side by side as tables and texts
 `_format`      numbers, candidates and labelled rows as text; templates; cards for notebooks
 `log`          the journal line by line, and the history of one work unit
 `_export`      all numbers in one file
 `_quantities`  what figures show of a candidate
 `figures`      the figures with matplotlib, as axes and as files
 `page`         the page, with figures by `daskmetrics.dashboard.drawing`
-`overview`     the runs of a folder, one row each
-`server`       a server of pages of these runs
+`server`       the runs of a folder, one row each, and a server of their pages
 ============== ==============================================================================
 
 Nothing here computes what a run found: `daskmetrics.answer` does. Nothing imports torch or needs a
@@ -23,7 +20,6 @@ scheduler.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskmetrics.answer import (
@@ -37,28 +33,27 @@ from daskmetrics.answer import (
     Worth,
 )
 from daskmetrics.core import on_first_use
-from daskmetrics.core.errors import room_for
-from daskmetrics.core.files import private
 from daskmetrics.core.outcomes import Difference
-from daskmetrics.report._compare import compare_tables
 from daskmetrics.report._export import export, frame
 from daskmetrics.report._format import fact, need_matplotlib
 from daskmetrics.report._leaderboard import Leaderboard
 from daskmetrics.report._run import Best, Run, status_rows
-from daskmetrics.report._sections import trade_offs_table
-from daskmetrics.report._terminal import (
+from daskmetrics.report._sections import (
     best_text,
-    explain_text,
+    compare_tables,
+    explain_tables,
     status_text,
     summary_text,
+    trade_offs_table,
     whereabouts,
-    within_text,
+    within_table,
 )
 
 if TYPE_CHECKING:
     from daskmetrics.experiment.score_tables import read as read_scores
     from daskmetrics.report._background import BackgroundRun
     from daskmetrics.report.figures import Plots
+    from daskmetrics.report.page import write
 
 __all__ = [
     "Answer",
@@ -77,7 +72,7 @@ __all__ = [
     "Worth",
     "best_text",
     "compare_tables",
-    "explain_text",
+    "explain_tables",
     "export",
     "fact",
     "frame",
@@ -88,7 +83,7 @@ __all__ = [
     "summary_text",
     "trade_offs_table",
     "whereabouts",
-    "within_text",
+    "within_table",
     "write",
 ]
 
@@ -96,25 +91,6 @@ _PLACES = {
     "BackgroundRun": "daskmetrics.report._background:BackgroundRun",
     "Plots": "daskmetrics.report.figures:Plots",
     "read_scores": "daskmetrics.experiment.score_tables:read",
+    "write": "daskmetrics.report.page:write",
 }
 __getattr__ = on_first_use(__name__, _PLACES)
-
-
-def write(run: Run, vectors: bool = False) -> Path:
-    """Write the HTML report, its figures and ``summary.json``, and return the path of the page.
-
-    Parameters
-    ----------
-    run : Run
-    vectors : bool
-        Whether to write each figure as SVG, too.
-
-    Raises
-    ------
-    DiskFullError
-        If the disk is full.
-    """
-    from daskmetrics.report.page import write_page
-
-    with private(), room_for(f"the report in '{run.folder.report}'"):
-        return write_page(run, vectors)

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from daskmetrics.answer import Answer
 from daskmetrics.bandit.recommend import ScoreEstimate
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
@@ -35,10 +36,8 @@ def template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (
-        *(apart, candidate, duration, equal_names, listed, number, over, percent, plural),
-        *(printable, probability, quote, si),
-    )
+    filters = [apart, candidate, duration, equal_names, listed, number, over, percent, plural]
+    filters += [printable, probability, quote]
     environment.filters |= {function.__name__: function for function in filters}
     return environment.get_template(name)
 
@@ -52,6 +51,13 @@ def rows_of(name: str, **values: object) -> list[tuple[str, str]]:
     return [(label, text) for label, _, text in (line.partition(": ") for line in lines)]
 
 
+def answer_rows(answer: Answer) -> dict[str, str]:
+    """The answer by label, in at most twelve rows: what to use, its gain, how sure that is, its
+    cost, and what to do next.
+    """
+    return dict(rows_of("answer.txt", answer=answer))
+
+
 NO_PICTURES = (
     "No PNG or SVG files of the figures were written: they need matplotlib. Run pip install "
     "'daskmetrics[plot]', then daskmetrics report again."
@@ -60,17 +66,17 @@ WIDTH = 100  #: columns of a text for a terminal
 LABEL = 12  #: columns of the labels on the left
 
 
-def fact(label: str, text: str) -> list[str]:
+def fact(label: str, text: str) -> str:
     """A label and its text, wrapped beside it; paths are not broken.
 
     >>> fact("run", "demo")
-    ['run         demo']
+    'run         demo'
     """
     label = printable(label)
     indent = f"{label:<{LABEL}}"
     if len(label) >= LABEL:
         indent = f"{label}: "
-    return textwrap.wrap(
+    return textwrap.fill(
         printable(text),
         WIDTH,
         initial_indent=indent,

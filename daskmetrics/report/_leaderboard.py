@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskmetrics.answer.leaderboard import RankedArm, Scores, ranked_arms
+from daskmetrics.answer.verdict import RankedArm, Scores, ranked_arms
 from daskmetrics.core.errors import ConfigError, DataError
 from daskmetrics.core.names import Arm, Checkpoint
 from daskmetrics.core.table import Table

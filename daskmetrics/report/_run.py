@@ -16,10 +16,8 @@ from daskmetrics.answer.trade_offs import ArmCost, TradeOffs, sizes_of, trade_of
 from daskmetrics.answer.verdict import Verdict
 from daskmetrics.core.events import scored as scored_units
 from daskmetrics.core.names import Arm
-from daskmetrics.core.outcomes import Difference
-from daskmetrics.report._format import card, need_matplotlib, rows_of, template
+from daskmetrics.report._format import answer_rows, card, need_matplotlib, rows_of, template
 from daskmetrics.report._leaderboard import Leaderboard
-from daskmetrics.report._sections import answer_rows
 
 if TYPE_CHECKING:
     import pandas
@@ -90,21 +88,6 @@ class Best:
         """The standard error of the score."""
         return self.answer.best.stderr
 
-    @property
-    def default(self) -> Arm:
-        """What one takes without a search."""
-        return self.answer.default.arm
-
-    @property
-    def gain(self) -> Difference | None:
-        """Mean score above the default arm's; None if no task was scored with both."""
-        return self.answer.difference
-
-    @property
-    def share(self) -> float:
-        """Cost of the search as a share of the exhaustive sweep's cost."""
-        return self.answer.cost.share or 0.0
-
     def load(self) -> Encoder:
         """Load the arm; this imports torch.
 
@@ -161,9 +144,6 @@ class Best:
             return encoder.save(folder, f"\n{model_card}")
 
     def __repr__(self) -> str:
-        return f"<Best {answer_rows(self.answer)['Use']}>"
-
-    def __str__(self) -> str:
         rows = answer_rows(self.answer)
         return f"{rows['Use']}\n{rows['Gain']}"
 

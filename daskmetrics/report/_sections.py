@@ -1,42 +1,57 @@
-"""What a run found as rows and tables: the same for terminal, page and notebook."""
+"""What a run found, or how far it is, as tables and as text for a terminal: a run, its answer, one
+candidate, candidates and runs side by side. Texts are at most 100 columns wide, except for trade-offs.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from itertools import chain
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.answer import Answer
-from daskmetrics.answer.fresh import FreshItems
-from daskmetrics.answer.recorded import RecordedRun
+from daskmetrics.answer.answer import Answer, FreshItems, Worth
+from daskmetrics.answer.comparison import (
+    Agreement,
+    ArmComparison,
+    PublishedComparison,
+    RunComparison,
+    compare_best,
+    different_settings,
+    unlike_tasks,
+)
+from daskmetrics.answer.posterior import posterior_of
+from daskmetrics.answer.recorded import RecordedRun, cell_of
 from daskmetrics.answer.status import worker_use
 from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
 from daskmetrics.answer.verdict import Verdict
-from daskmetrics.answer.worth import Worth
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.names import Arm
 from daskmetrics.core.outcomes import WITHIN_ERROR
 from daskmetrics.core.table import Table
 from daskmetrics.core.text import plural
 from daskmetrics.report._format import (
+    LABEL,
+    NO_PICTURES,
+    WIDTH,
+    answer_rows,
     apart,
     candidate,
+    fact,
     number,
     over,
     percent,
     rows_of,
+    scored,
     si,
     unpaired,
 )
+from daskmetrics.report._run import Run, status_rows
 
+SHOWN = 6  #: decisions that are listed
 MOST_ROWS = 8  #: of the table by task, beside the answer
 COSTS = ("layers", "parameters", "operations", "texts/s", "dimensions", "bytes")
-NO_TABLE = Table((), ())
-
-
-def answer_rows(answer: Answer) -> dict[str, str]:
-    """The answer by label, in at most twelve rows: what to use, its gain, how sure that is, its
-    cost, and what to do next.
-    """
-    return dict(rows_of("answer.txt", answer=answer))
 
 
 def tables(answer: Answer) -> list[Table]:
@@ -162,29 +177,25 @@ def trade_offs_table(compared: TradeOffs) -> Table:
 
 def folded_tables(run: RecordedRun) -> dict[str, Table]:
     """The tables that the page folds, by their titles; without rows if there is nothing to show."""
-    trade_offs = NO_TABLE
-    if run.tasks and run.means:
-        trade_offs = trade_offs_table(trade_offs_of(run))
-    return {
-        "What a better score costs": trade_offs,
-        "Which metrics predict quality here": _predictors(run),
-        "Workers": _workers(run),
-    }
+    folded = {}
+    if run.means:
+        folded["What a better score costs"] = trade_offs_table(trade_offs_of(run))
+    if run.recorded:
+        folded["Which metrics predict quality here"] = _predictors(run)
+    return {**folded, "Workers": _workers(run)}
 
 
 def _predictors(run: RecordedRun) -> Table:
     """How well each metric ranks candidates as the scores do, the closest first."""
-    table = analysis.correlations(run) if run.recorded else {}
-    groups = tuple(next(iter(table.values()), {}))
+    table = analysis.correlations(run)
+    table["text"] = [
+        f"{rho:+.2f} ({count:,})".replace("-", "\N{MINUS SIGN}") if count else "too few"
+        for rho, count in table.itertuples(index=False)
+    ]
     rows = []
-    for name, by_group in table.items():
-        cells = []
-        for rho, count in by_group.values():
-            text = "too few"
-            if not math.isnan(rho):
-                text = f"{rho:+.2f} ({count:,})".replace("-", "\N{MINUS SIGN}")
-            cells.append(text)
-        rows.append((name, *cells))
+    for name, of_metric in table.groupby(level="metric", sort=False):
+        rows.append((str(name), *of_metric["text"]))
+    groups = map(str, table.index.unique("group"))
     return Table(("metric", *groups), tuple(rows), notes=(analysis.ABOUT_RHO,))
 
 
@@ -201,3 +212,220 @@ def _workers(run: RecordedRun) -> Table:
         rows.append((worker.worker, worker.host, str(worker.units), *shares, *sizes))
     header = ("worker", "host", "units", "busy", "CPU", "memory", "GPU memory")
     return Table(header, tuple(rows))
+
+
+def status_text(run: Run) -> str:
+    """Progress, what is missing or doubtful, the leading candidate and the location of the
+    files.
+    """
+    rows = status_rows(run, problems=True)
+    rows[0] = run.start.name, run.state
+    lines = [fact(*row) for row in rows]
+    return "\n".join(lines).strip() + f"\n\n{whereabouts(run.folder)}"
+
+
+def summary_text(run: Run) -> str:
+    """What a run ends with: the answer, the best candidates of a few tasks, and three paths."""
+    if not run.result:
+        return status_text(run)
+    return best_text(run, [tasks_table(run.answer, MOST_ROWS)])
+
+
+def best_text(run: Run, beside: Sequence[Table] | None = None) -> str:
+    """The answer, with all its tables or those that are given."""
+    rows = Table((), tuple(answer_rows(run.answer).items()))
+    blocks = [table.as_text(WIDTH) for table in (rows, *(beside or tables(run.answer)))]
+    if run.watched:
+        blocks.append(fact("watch", run.watched))
+    return "\n\n".join([*blocks, whereabouts(run.folder)])
+
+
+def whereabouts(folder: RunFolder) -> str:
+    """The page as a link, which terminals open; the folder of a run; and where more is said.
+
+    Where no figures were written because matplotlib is missing, that is said below the link.
+    """
+    page = folder.report / "index.html"
+    lines = []
+    if page.exists():
+        lines.append(f"{'page':<{LABEL}}{page.resolve().as_uri()}")
+        if find_spec("matplotlib") is None and not any(folder.report.glob("*.png")):
+            lines.append(fact("figures", NO_PICTURES))
+    lines += [f"{'files':<{LABEL}}{folder.path}", f"{'more':<{LABEL}}daskmetrics best --help"]
+    return "\n".join(lines)
+
+
+def explain_tables(run: Run, name: str) -> list[Table]:
+    """Rank, decisions, scores and metrics of an arm such as ``tiny@step8/3``."""
+    posterior = posterior_of(run)
+    for alias, kept in run.measured_as.items():
+        if name.startswith(f"{alias}/"):
+            name = kept + name.removeprefix(alias)
+    index = posterior.index(name)
+    arm, leader = (posterior.problem.arms[i] for i in (index, posterior.leader))
+    picks = [(pick, cell_of(pick)) for pick in run.picks]
+    rows = rows_of(
+        "explain.txt",
+        run=run,
+        posterior=posterior,
+        index=index,
+        leader=leader if arm != leader else None,
+        lead=posterior.lead(index),
+        picks=[(pick, cell.task) for pick, cell in picks if cell.arm == arm],
+        most=SHOWN,
+    )
+    shown = [Table((), tuple(rows), str(arm)), _scores(run, arm, leader), _metrics(run, arm)]
+    return [table for table in shown if table.rows]
+
+
+def _scores(run: Run, arm: Arm, leader: Arm) -> Table:
+    """The arm's score on every task beside the leader's and the best."""
+    recorded = run.recorded.items()
+    rows = []
+    for task in run.tasks:
+        by_arm = {other: by_task[task].score for other, by_task in recorded if task in by_task}
+        best = max(by_arm.values(), default=None)
+        rows.append((task, *map(number, (by_arm.get(arm), by_arm.get(leader), best))))
+    return Table(("task", "this one", "leader", "best score"), tuple(rows))
+
+
+def _metrics(run: Run, arm: Arm) -> Table:
+    """The metrics of the arm's layer, and how they compare with those of all."""
+    layer = analysis.layer_of(arm)
+    rows = []
+    for name, values in analysis.metrics(run).items():
+        if layer not in values:
+            rows.append((name, "undefined", "", ""))
+            continue
+        below = sum(value < values[layer] for value in values.values()) / len(values)
+        value = f"{values[layer]:.4g}"
+        rows.append((name, value, analysis.units(run, name), f"{percent(below)} of the layers"))
+    return Table(("metric", "value", "units", "greater than"), tuple(rows))
+
+
+def within_table(run: Run, within: float) -> Table:
+    """The best arm, and the simplest that loses at most a share of its score."""
+    simpler = run.verdict.cheaper(within)
+    answer = answer_rows(replace(run.answer, cheaper=simpler))
+    rows = {"Use": answer["Use"]}
+    if simpler is None:
+        rows["Cheaper"] = f"none loses at most {percent(within)} of the score (95 %)"
+    else:
+        less, best = run.cost_of(simpler.arm), run.cost_of(run.answer.best.arm)
+        rows["Cheaper"] = answer["Cheaper"]
+        rows["Saves"] = (
+            f"{si(less.parameters)} weights in place of {si(best.parameters)}, "
+            f"{si(less.flops)} operations for a text in place of {si(best.flops)}"
+        )
+    return Table((), tuple(rows.items()))
+
+
+def compare_tables(
+    run: Run, other: Run, compared: RunComparison | ArmComparison | PublishedComparison
+) -> list[Table]:
+    """Two runs: their answers, costs, common scores and different settings; two candidates on every
+    task, of which the second may be of another run; or a run beside published scores.
+    """
+    match compared:
+        case ArmComparison():
+            return [_arms(run, other, compared)]
+        case PublishedComparison(source, shared, left_out):
+            return [_agreement(f"Published: {source}", shared, left_out)]
+    runs = {"run": run, "other": other}
+    shown = [answers(runs)]
+    if compared.best_arms:
+        shown.append(replace(scores(runs), title=_mean(run, other, compared.best_arms)))
+    shown.append(_agreement("Scores of both", compared.shared, compared.left_out))
+    differing = settings(runs)
+    if not differing.rows:
+        differing = Table((), (), "Both runs have the same settings.")
+    return [*shown, differing]
+
+
+def _arms(run: Run, other: Run, compared: ArmComparison) -> Table:
+    rows = []
+    for task, gap in compared.tasks.items():
+        score = scored(run.recorded[compared.arm][task])
+        other_score = scored(other.recorded[compared.other][task])
+        rows.append((task, score, other_score, apart(gap, " *"), gap.relation))
+    header = ("task", str(compared.arm), str(compared.other), "difference", "")
+    notes = unpaired(compared.tasks.values())
+    return Table(header, tuple(rows), _mean(run, other, compared), notes)
+
+
+def _mean(run: Run, other: Run, compared: ArmComparison) -> str:
+    """The difference of the mean scores, in the words of the verdict if one of the two is its
+    best.
+    """
+    if compared.difference is None:
+        return "No task of the objective was scored with both."
+    relation = compared.difference.relation
+    if run is other and run.result:
+        overall, pair = run.verdict.overall, [compared.arm, compared.other]
+        if overall.arm in pair:
+            pair.remove(overall.arm)
+            relation = overall.relation(pair[0], compared.difference)
+    return (
+        f"{compared.arm} scores {apart(compared.difference)} more than {compared.other},"
+        f" {relation}."
+    )
+
+
+def _agreement(title: str, shared: Agreement, left_out: Sequence[str]) -> Table:
+    """How common scores differ, and what is left out."""
+    rows = [("in common", f"{shared.cells:,}")]
+    if shared.cells:
+        greatest = f"{number(shared.greatest, sign=True)} ({shared.at})"
+        rows += [("mean difference", number(shared.mean, sign=True)), ("greatest", greatest)]
+    if shared.rho is not None:
+        rows.append(("Spearman's ρ", f"{shared.rho:+.3f}"))
+    if left_out:
+        reason = f"{len(left_out):,} of other splits or subsets; for example {left_out[0]}"
+        rows.append(("left out", reason))
+    return Table((), tuple(rows), title)
+
+
+def answers(runs: Mapping[str, Run]) -> Table:
+    """What runs have done and recommend, one column for each run."""
+    columns = []
+    for run in runs.values():
+        column = {"candidates": f"{run.start.arms:,}", **dict(status_rows(run))}
+        column["gain"] = "no answer yet"
+        if run.result:
+            column["gain"] = answer_rows(run.answer)["Gain"]
+        columns.append(column)
+    labels = dict.fromkeys(chain.from_iterable(columns))
+    rows = [(label, *(column.get(label, "") for column in columns)) for label in labels]
+    return Table(("", *runs), tuple(rows))
+
+
+def scores(runs: Mapping[str, Run]) -> Table:
+    """The scores of each run's recommended arm by task, and how much each exceeds that of the first
+    finished run.
+
+    Tasks of mteb over other subsets or splits are not subtracted.
+    """
+    best = {name: run.answer.best.scores for name, run in runs.items() if run.result}
+    base, *others = best
+    gaps = {name: compare_best(runs[base], runs[name]).tasks for name in others}
+    unlike = {name: unlike_tasks(runs[base], runs[name]) for name in others}
+    rows = []
+    for task in dict.fromkeys(chain.from_iterable(run.tasks for run in runs.values())):
+        row = [task, *(scored(best.get(name, {}).get(task)) for name in runs)]
+        for name in others:
+            gap = apart(gaps[name].get(task), " *")
+            if task in best[base] and task in best[name] and task in unlike[name]:
+                gap = "other subsets"
+            row.append(gap)
+        rows.append(tuple(row))
+    differences = chain.from_iterable(of_run.values() for of_run in gaps.values())
+    header = ("task", *runs, *(f"{name} − {base}" for name in others))
+    return Table(header, tuple(rows), notes=unpaired(differences))
+
+
+def settings(runs: Mapping[str, Run]) -> Table:
+    """Settings that differ, since scores are comparable only if these do not matter."""
+    rows = []
+    for key, values in different_settings(*runs.values()).items():
+        rows.append((key, *("" if value is None else str(value) for value in values)))
+    return Table(("different setting", *runs), tuple(rows))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping, Sequence
-from itertools import cycle, pairwise
+from itertools import cycle, pairwise, product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
 from daskmetrics.answer import analysis
+from daskmetrics.answer.posterior import known_posterior, path_of
 from daskmetrics.answer.recorded import RecordedRun
 from daskmetrics.answer.trade_offs import TradeOffs, trade_offs_of
 from daskmetrics.core.errors import DataError, unknown
@@ -26,24 +27,22 @@ from daskmetrics.core.files import atomic_write
 from daskmetrics.core.names import Arm, Suite
 from daskmetrics.core.telemetry import TelemetrySample, read_samples
 from daskmetrics.core.text import spread, step_label
-from daskmetrics.dashboard.drawing import LAYER, LEAST_ERRORS, STAGES, span
+from daskmetrics.dashboard.drawing import LAYER, LEAST_ERRORS, STAGES, labels, span
 from daskmetrics.report._quantities import (
     COST_NAMES,
     LINES,
     Field,
-    decisions,
     differing_costs,
     drawn_arms,
-    expectation_of,
-    mean_field,
     metric_fields,
+    score_fields,
     shown_first,
     suite_of,
-    task_field,
 )
 
 NAMES = {"scores", "tradeoffs", "layers", "path", "training", "telemetry"}
 SCORE = "score"  # the mean over the tasks
+KINDS = ("png", "svg")
 WIDTH, DPI = 10.0, 150  # inches; dots of each
 MOST_STEPS, MOST_LAYERS = 14, 7  # labels of a map
 MOST_LOSSES = 48  # points of a line of losses; more show only noise
@@ -189,7 +188,7 @@ class Plots:
 
         Parameters, result and errors are those of `layers`, beside
 
-        cost : {"layers", "parameters", "flops", "dimensions", "bytes"}
+        cost : {"layers", "parameters", "flops", "dimensions"}
 
         Examples
         --------
@@ -211,15 +210,11 @@ class Plots:
         if name not in (SCORE, *run.tasks, *metrics):
             raise unknown("quantity", name, [SCORE, *run.tasks, *metrics])
         arms = drawn_arms(run, suites, readout)
-        if name == SCORE:
-            shown = [mean_field(run, arms)]
-            if len(run.tasks) > 1:  # the mean of one task is its score
-                shown += [task_field(run, task, arms) for task in run.tasks][:LINES]
-        elif name in run.tasks:
-            shown = [task_field(run, name, arms)]
-        else:
-            shown = [field for field in metric_fields(run, arms) if field.name == name]
-        if np.isnan(shown[0].values).all():
+        shown = score_fields(run, arms)[: LINES + 1]
+        if name != SCORE:
+            known = [*score_fields(run, arms), *metric_fields(run, arms)]
+            shown = [field for field in known if field.name == name]
+        if not shown or np.isnan(shown[0].values).all():
             raise self._nothing(name)
         return shown
 
@@ -266,12 +261,10 @@ def heat_map(ax: Axes, field: Field, suite: Suite, marks: Marks) -> None:
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     drawn = ax.imshow(values, cmap="cividis", origin="lower", aspect="auto")
-    bar: Look = {"label": field.units or field.name, "ticks": MaxNLocator(4), "pad": 0.02}
-    ax.figure.colorbar(drawn, ax=ax, **bar)
-    rows = range(0, len(suite.layers), -(-len(suite.layers) // MOST_LAYERS))
-    ax.set_yticks(rows, [str(suite.layers[row]) for row in rows])
-    columns = range(0, len(suite.revisions), -(-len(suite.revisions) // MOST_STEPS))
-    ax.set_xticks(columns, [step_label(suite.revisions[column]) for column in columns])
+    units = field.units or field.name
+    ax.figure.colorbar(drawn, ax=ax, label=units, ticks=MaxNLocator(4), pad=0.02)
+    ax.set_yticks(*zip(*labels(list(map(str, suite.layers)), MOST_LAYERS), strict=True))
+    ax.set_xticks(*zip(*labels(list(map(step_label, suite.revisions)), MOST_STEPS), strict=True))
     title = f"{field.name}, {suite.model}"
     if np.isfinite(field.errors).any():
         title += f" (standard error {np.nanmedian(field.errors):.2g})"
@@ -322,8 +315,9 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
             name = f"{name} (no layer {', '.join(map(str, missing))})"
         line = line.dropna(subset="value").sort_values("layer")
         places, values, errors = line[["layer", "value", "error"]].to_numpy(float).T
-        look: Look = {"color": shade, "marker": "o", "ms": 3, "lw": 1.5, "elinewidth": 1}
-        ax.errorbar(places, values, errors, label=name, **look)
+        ax.errorbar(
+            places, values, errors, label=name, color=shade, marker="o", ms=3, lw=1.5, elinewidth=1
+        )
     value, error = points["value"], points["error"]
     ends = pandas.concat([value, value - error, value + error])
     ax.set_ylim(span(ends.to_numpy(float), LEAST_ERRORS * np.nan_to_num(error.median())))
@@ -337,11 +331,11 @@ def layer_lines(ax: Axes, points: pandas.DataFrame) -> None:
 @rc_context(STYLE)
 def search_path(ax: Axes, run: RecordedRun) -> None:
     """The best mean score so far by cost, and every decision at the score expected of its arm."""
-    path = analysis.path_of(run)
-    rows = decisions(path, expectation_of(run))
+    path = path_of(run, known_posterior(run))
+    rows = path.points
     for stage, of_stage in rows.groupby("stage", sort=False):
-        look: Look = {"s": 16, "color": STAGES[stage], "alpha": 0.6, "lw": 0, "label": stage}
-        ax.scatter(of_stage["spent"], of_stage["expected"], **look)
+        at = of_stage["spent"], of_stage["expected"]
+        ax.scatter(*at, s=16, color=STAGES[stage], alpha=0.6, lw=0, label=stage)
     ax.step(rows["spent"], rows["best"], where="post", color=COLOURS[1], label="best so far")
     if path.default is not None:
         ax.axhline(path.default, color="0.35", lw=1, ls="--", label="last layer")
@@ -358,9 +352,10 @@ def trade_off(ax: Axes, trade_offs: TradeOffs, name: str) -> None:
         (arm.arm.model, getattr(arm.cost, name), arm.score, arm.stderr) for arm in trade_offs.arms
     ]
     points = pandas.DataFrame(rows, columns=["model", "cost", "score", "stderr"])
-    for i, (model, of_model) in enumerate(points.groupby("model", sort=False)):
-        look: Look = {"marker": MARKERS[i % len(MARKERS)], "color": COLOURS[i % len(COLOURS)]}
-        ax.scatter(of_model["cost"], of_model["score"], s=14, lw=0, label=model, **look)
+    by_model = points.groupby("model", sort=False)
+    for (model, of_model), colour, marker in zip(by_model, cycle(COLOURS), cycle(MARKERS)):
+        at = of_model["cost"], of_model["score"]
+        ax.scatter(*at, marker=marker, color=colour, s=14, lw=0, label=model)
     ordered = points.sort_values(["cost", "score"], ascending=[True, False])
     front = ordered[ordered["score"] > ordered["score"].cummax().shift(fill_value=-np.inf)]
     ax.step(front["cost"], front["score"], where="post", color="0.45", lw=1.1, zorder=0)
@@ -454,9 +449,9 @@ def training_loss(losses: Mapping[str, Losses]) -> Figure:
     """
     figure = blank(2.9)
     ax = figure.subplots()
-    for i, (model, points) in enumerate(losses.items()):
-        look: Look = {"marker": MARKERS[i % len(MARKERS)], "color": COLOURS[i % len(COLOURS)]}
-        ax.plot(*zip(*points, strict=True), ms=4, lw=1.4, label=model, **look)
+    for (model, points), colour, marker in zip(losses.items(), cycle(COLOURS), cycle(MARKERS)):
+        at = zip(*points, strict=True)
+        ax.plot(*at, marker=marker, color=colour, ms=4, lw=1.4, label=model)
     steps = sorted({step for points in losses.values() for step, _ in points})
     ax.set_xscale("symlog", linthresh=1, linscale=0.4)
     ax.set_xticks(steps[:: -(-len(steps) // MOST_STEPS)])
@@ -492,6 +487,19 @@ def telemetry(samples: Sequence[TelemetrySample]) -> Figure:
     return figure
 
 
+def write_pictures(run: RecordedRun, vectors: bool = False) -> list[str]:
+    """Write all figures into the folder of the report as PNG, with ``vectors`` as SVG, too, and
+    return their names.
+    """
+    # delete the files of figures that the run no longer has; other files are not ours
+    for name, kind in product(NAMES, KINDS):
+        (run.folder.report / f"{name}.{kind}").unlink(missing_ok=True)
+    drawn = pictures(run)
+    for (name, picture), kind in product(drawn.items(), KINDS[: 1 + vectors]):
+        atomic_write(run.folder.report / f"{name}.{kind}", image(picture, kind))
+    return list(drawn)
+
+
 # beside the checkpoints of a suite that was trained, and in the report of a map
 
 
@@ -523,18 +531,16 @@ def averaged(losses: Losses, most: int = MOST_LOSSES) -> Losses:
     """
     if len(losses) <= most:
         return losses
-    ends = np.unique(np.geomspace(1, len(losses), most).round().astype(int)).tolist()
-    points = []
-    for start, end in pairwise([0, *ends]):
-        steps, values = zip(*losses[start:end], strict=True)
-        points.append((steps[-1], float(np.mean(values))))
-    return points
+    ends = np.unique(np.geomspace(1, len(losses), most).round().astype(int))
+    steps, values = np.array(losses).T
+    sums = np.diff(np.cumsum(values)[ends - 1], prepend=0)
+    means = sums / np.diff(ends, prepend=0)
+    return list(zip(steps[ends - 1].astype(int).tolist(), means.tolist(), strict=True))
 
 
 def write_losses(folder: Path) -> Path | None:
     """Write ``loss.png`` beside the checkpoints of a suite; None if no losses are recorded."""
-    losses = read_losses(folder)
-    if not losses:
-        return None
-    figure = training_loss({folder.name: averaged(losses)})
-    return atomic_write(folder / "loss.png", image(figure))
+    if losses := read_losses(folder):
+        figure = training_loss({folder.name: averaged(losses)})
+        return atomic_write(folder / "loss.png", image(figure))
+    return None

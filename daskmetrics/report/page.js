@@ -70,12 +70,8 @@ class Figures {
   }
 
   columns(field) {  // values and errors of all arms; NaN where there is none
-    const [value, error] = ["v", "e"].map(which => {
-      const all = new Float32Array(this.names.length).fill(NaN);
-      (field[which] ?? []).forEach((one, i) => { all[field.i ? field.i[i] : i] = one ?? NaN; });
-      return all;
-    });
-    return { value, error };
+    const { data } = this.source, value = data[`values of ${field.name}`];
+    return { value, error: data[`errors of ${field.name}`] ?? new Float32Array(value.length).fill(NaN) };
   }
 
   label(name, side, text) {

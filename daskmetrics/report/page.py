@@ -17,20 +17,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import yaml
 
 from daskmetrics.answer import analysis
-from daskmetrics.core.files import atomic_write
+from daskmetrics.answer.posterior import known_posterior, path_of
+from daskmetrics.core.errors import room_for
+from daskmetrics.core.failures import failures_table
+from daskmetrics.core.files import atomic_write, private
 from daskmetrics.core.serialization import as_json
-from daskmetrics.report._format import NO_PICTURES, number, template
+from daskmetrics.report._format import NO_PICTURES, template
 from daskmetrics.report._quantities import (
     LINES,
     METRICS,
     SCORES,
-    decisions,
     drawn_arms,
-    expectation_of,
     fields,
     suite_of,
 )
@@ -70,30 +70,32 @@ OF_ARMS = {"map", "lines", "comparison"}
 BEST_READOUT = " Each layer is shown with its best readout, by the mean score."
 
 
-def write_page(run: Run, vectors: bool = False) -> Path:
-    """Write ``report/index.html`` and its figures, and return the page's path.
+def write(run: Run, vectors: bool = False) -> Path:
+    """Write the HTML report, its figures and ``summary.json``, and return the path of the page.
 
-    With ``vectors`` the figures are written as SVG files, too.
+    Parameters
+    ----------
+    run : Run
+    vectors : bool
+        Whether to write each figure as SVG, too.
+
+    Raises
+    ------
+    DiskFullError
+        If the disk is full.
     """
     folder = run.folder.report
-    folder.mkdir(exist_ok=True)
-    pictures: list[str] = []
-    if find_spec("matplotlib") is not None:
-        from daskmetrics.report.figures import NAMES, image
-        from daskmetrics.report.figures import pictures as pictures_of
+    with private(), room_for(f"the report in '{folder}'"):
+        folder.mkdir(exist_ok=True)
+        pictures: list[str] = []
+        if find_spec("matplotlib") is not None:
+            from daskmetrics.report.figures import write_pictures
 
-        # delete the files of figures that the run no longer has; other files are not ours
-        for name in NAMES:
-            for kind in ("png", "svg"):
-                (folder / f"{name}.{kind}").unlink(missing_ok=True)
-        for name, picture in pictures_of(run).items():
-            pictures.append(name)
-            for kind in ("png", "svg")[: 1 + vectors]:
-                atomic_write(folder / f"{name}.{kind}", image(picture, kind))
-    answer = run.result and run.answer
-    summary = {"name": run.start.name, "finished": run.finished, "answer": answer}
-    atomic_write(folder / "summary.json", as_json(summary))
-    return atomic_write(folder / "index.html", page(run, pictures))
+            pictures = write_pictures(run, vectors)
+        answer = run.result and run.answer
+        summary = {"name": run.start.name, "finished": run.finished, "answer": answer}
+        atomic_write(folder / "summary.json", as_json(summary))
+        return atomic_write(folder / "index.html", page(run, pictures))
 
 
 def page(run: Run, pictures: Sequence[str]) -> str:
@@ -112,6 +114,7 @@ def page(run: Run, pictures: Sequence[str]) -> str:
     # how a content policy names a script
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()) for text in scripts]
     named = " ".join(f"'sha256-{digest.decode()}'" for digest in digests)
+    failures = analysis.failures(run)
     of_answer = tables(run.answer) if run.result else []
     # what a repetition needs; not all of the configuration: a profile may hold what is secret
     settings: dict[str, object] = {"name": run.start.name, "key": run.start.key}
@@ -124,8 +127,8 @@ def page(run: Run, pictures: Sequence[str]) -> str:
         best=run.result and run.best(),
         tables={table.title: replace(table, title="") for table in of_answer},
         folded=folded_tables(run),
-        failures=analysis.failures(run),
-        number=number,
+        missing=sum(failure.count for failure in failures),
+        failures=failures_table(failures),
         board=run.leaderboard() if run.recorded else None,
         most_rows=MOST_ROWS,
         status=dict(status_rows(run)),
@@ -137,7 +140,6 @@ def page(run: Run, pictures: Sequence[str]) -> str:
         no_pictures=NO_PICTURES,
         about=yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
         generator=GENERATOR,
-        version=run.start.environment["daskmetrics"],
     )
 
 
@@ -150,25 +152,29 @@ def figures(run: Run) -> Mapping[str, Any]:
 
     from daskmetrics.dashboard import drawing
 
-    suites, path = analysis.suites(run), analysis.path_of(run)
+    suites, posterior = analysis.suites(run), known_posterior(run)
     arms = drawn_arms(run, suites)
-    expectation = expectation_of(run) if suites else None
-    quantities = fields(run, arms, expectation) if suites else []
+    quantities = fields(run, arms, posterior) if suites else []
     # a metric or, without metrics, another quantity is compared with the one that is shown first
     others = [quantity for quantity in quantities[1:] if quantity.group != SCORES]
     others.sort(key=lambda quantity: quantity.group != METRICS)
     drawn: list[figure] = []
     if quantities:
-        shown, against = quantities[0], next(iter(others), quantities[0])
+        shown, against = quantities[0], [*others, quantities[0]][0]
         columns = {"value": shown.values, "error": shown.errors, "against": against.values}
+        for quantity in quantities:
+            columns[f"values of {quantity.name}"] = quantity.values
+            if len(arms) <= MANY or quantity.group != METRICS:
+                columns[f"errors of {quantity.name}"] = quantity.errors
         source = drawing.arms_source(arms, suites, **columns)
         if any(len(suite.revisions) > 1 for suite in suites):
             drawn.append(drawing.heat_map(source, suite_of(run), analysis.marks(run)))
         drawn.append(drawing.layer_lines())
-    if others:
-        drawn.append(drawing.comparison(source, suites, shown.label, against.label))
-    if suites and len(path.points):
-        drawn.append(drawing.search_path(decisions(path, expectation), path.unit, path.default))
+        if others:
+            drawn.append(drawing.comparison(source, suites, shown.label, against.label))
+        path = path_of(run, posterior)
+        if len(path.points):
+            drawn.append(drawing.search_path(path.points, path.unit, path.default))
     if losses := analysis.losses(run):
         drawn.append(drawing.training_loss(losses))
     if not drawn:
@@ -177,10 +183,6 @@ def figures(run: Run) -> Mapping[str, Any]:
     for fig in drawn:
         document.add_root(fig)
     roots = {fig.id: f"figure-{fig.name}" for fig in drawn}
-    if len(arms) > MANY:
-        for quantity in quantities:
-            if quantity.group == METRICS:
-                quantity.errors[:] = np.nan
     captions = {fig.name: CAPTIONS[fig.name] for fig in drawn}
     if any(len(suite.readouts) > 1 for suite in suites):
         for name in captions.keys() & OF_ARMS:
@@ -194,7 +196,10 @@ def figures(run: Run) -> Mapping[str, Any]:
         "data": {
             "documents": {"all": document.to_json(deferred=False)},
             "item": {"docid": "all", "roots": roots, "root_ids": list(roots)},
-            "fields": [quantity.as_json() for quantity in quantities],
+            "fields": [
+                {"name": quantity.name, "group": quantity.group, "label": quantity.label}
+                for quantity in quantities
+            ],
             "models": {suite.model: drawing.axes_of(suite) for suite in suites},
             "tasks": list(run.tasks)[:LINES],
             "colours": drawing.COLOURS,

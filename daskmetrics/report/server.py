@@ -3,7 +3,7 @@ comparisons, reports.
 
 Everything lies below a random token in the address, on the loopback interface. Nothing is served
 but these pages and the files of the runs' reports. Files are read in one other thread, so that a
-large journal blocks no page.
+large journal blocks no page, and again only when they have changed.
 """
 
 from __future__ import annotations
@@ -13,22 +13,29 @@ import hmac
 import secrets
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, HTTPError, RequestHandler
+from yaml import YAMLError
 
 from daskmetrics.answer import analysis
 from daskmetrics.answer.recorded import cell_of
-from daskmetrics.core.errors import ConfigError
-from daskmetrics.report import _compare as compare
-from daskmetrics.report import _format as formats
-from daskmetrics.report import overview
-from daskmetrics.report._run import status_rows
-from daskmetrics.report.overview import RunCollection
+from daskmetrics.core.errors import ConfigError, DaskmetricsError, unknown
+from daskmetrics.core.failures import failures_table
+from daskmetrics.core.files import RunFolder
+from daskmetrics.core.text import plural
+from daskmetrics.execution.journal import holder
+from daskmetrics.report import _sections as sections
+from daskmetrics.report._format import number, percent, scored, template
+from daskmetrics.report._run import Run, status_rows
 
 INTERVAL = 3  # seconds between two looks of an open page
 LATEST = 12  # decisions that the page of a run lists
@@ -48,6 +55,159 @@ POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; connect-src 'self'; form-action 'self';"
     " script-src 'nonce-{}'"
 )
+MOST_OPEN = 8  # runs that are kept in memory for pages of their own
+MOST_ROWS = 1024  # rows that are
+UNFINISHED = "unfinished"
+Stamp = tuple[int, int]  # of a journal: its modification time in nanoseconds, and its size
+# what reading files may raise that are damaged, or that another program has written
+UNREADABLE = (
+    *(DaskmetricsError, OSError, EOFError, TemplateError, YAMLError),
+    *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, StopIteration),
+)
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run in the list of runs, as text; ``problem`` says why it cannot be read."""
+
+    name: str  # of its folder
+    changed: float  # seconds since 1970
+    state: str = "not readable"
+    progress: str = ""
+    arm: str = ""
+    score: str = ""
+    cost: str = ""
+    problem: str = ""
+
+
+class RunCollection:
+    """The runs in a folder; it reads their files, and writes nothing.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder that holds the folders of the runs.
+
+    Raises
+    ------
+    ConfigError
+        If it is not a folder, or itself the folder of a run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        if not folder.is_dir():
+            raise ConfigError(
+                f"'{folder}' is not a folder. Give the folder that holds the runs, such as runs/."
+            )
+        if RunFolder(folder).journal.exists():
+            raise ConfigError(
+                f"'{folder}' is a run. Give the folder that holds it: '{folder.resolve().parent}'."
+            )
+        self.folder = folder
+
+    def rows(self) -> list[RunRow]:
+        """A row for each run, the latest changed first."""
+        rows = []
+        for folder in self._folders().values():
+            row = _row(folder, _stamp(folder))
+            # whether a process drives it now, which its journal does not say
+            if row.state == UNFINISHED and holder(folder.lock):
+                row = replace(row, state="running")
+            rows.append(row)
+        return sorted(rows, key=lambda row: -row.changed)
+
+    def run(self, name: str) -> Run:
+        """A run by the name of its folder, as its files are now.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such run in the folder: a path is not a name.
+        DataError
+            If it cannot be read.
+        """
+        folder = self._folder_of(name)
+        return _opened(folder.path, _stamp(folder))
+
+    def file_of_report(self, name: str, file: str) -> Path | None:
+        """A file of a run's report, if there is one of this name; links to other places are not
+        followed.
+        """
+        folder = self._folder_of(name).report
+        if folder.is_dir() and not folder.is_symlink():
+            for path in folder.iterdir():
+                if path.name == file and path.is_file() and not path.is_symlink():
+                    return path
+        return None
+
+    def _folders(self) -> Mapping[str, RunFolder]:
+        """What looks like a run, by name; nothing outside of the folder, whatever links point
+        to.
+        """
+        folders = {}
+        for path in self.folder.iterdir():
+            folder = RunFolder(path)
+            is_own = path.is_dir() and not path.is_symlink()
+            if is_own and (folder.journal.exists() or folder.config.exists()):
+                folders[path.name] = folder
+        return folders
+
+    def _folder_of(self, name: str) -> RunFolder:
+        folders = self._folders()
+        if name not in folders:
+            raise unknown("run", name, sorted(folders))
+        return folders[name]
+
+
+def _stamp(folder: RunFolder) -> Stamp:
+    try:
+        stat = folder.journal.stat()
+    except OSError:
+        stat = folder.path.stat()
+    return stat.st_mtime_ns, stat.st_size
+
+
+@lru_cache(MOST_OPEN)
+def _opened(path: Path, stamp: Stamp) -> Run:
+    return Run(path)
+
+
+@lru_cache(MOST_ROWS)
+def _row(folder: RunFolder, stamp: Stamp) -> RunRow:
+    """The row of a run; whatever a damaged or foreign folder holds, one row says what is wrong with
+    it.
+    """
+    unread = RunRow(folder.path.name, changed=stamp[0] / 1e9)
+    try:
+        run = Run(folder.path)
+        measured, planned = run.counts["measure", "ok"], run.start.checkpoints
+        progress = f"{measured:,} of {plural(planned, 'checkpoint')}"
+        if run.tasks:
+            progress = f"{run.counts['score', 'ok']:,} of {plural(run.cells_planned, 'score')}"
+        arm = score = cost = ""
+        if result := run.result:
+            arm = str(result.best_arm)
+            if not result.confirmed:
+                arm += " (expected)"
+            if mean := result.best["mean"]:
+                score = number(mean["score"], mean["stderr"])
+            cost = f"{percent(result.spent / result.exhaustive)} of scoring everything"
+        elif leader := analysis.leader(run):
+            arm = f"{leader[0]} (so far)"
+            score = number(*leader[1])
+        state = "finished" if run.finished else UNFINISHED
+        return replace(unread, state=state, progress=progress, arm=arm, score=score, cost=cost)
+    except UNREADABLE as error:
+        return replace(unread, problem=reason(error))
+
+
+def reason(error: Exception) -> str:
+    """Why a run cannot be read: our own message, or any other error, as of a file that another
+    program has written.
+    """
+    if isinstance(error, DaskmetricsError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed without its types
@@ -107,12 +267,12 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
                     values |= self._of_comparison()
                 case _:
                     values |= {"title": f"Runs in {self.runs.folder}", "rows": self.runs.rows()}
-        except overview.UNREADABLE as error:
+        except UNREADABLE as error:
             if isinstance(error, ConfigError):
                 self.set_status(404)
-            values |= {"problem": overview.reason(error), "title": "daskmetrics"}
+            values |= {"problem": reason(error), "title": "daskmetrics"}
         up = "../" * (len(parts) - 1)
-        page = formats.template("serve.html")
+        page = template("serve.html")
         return page.render(values, up=up, nonce=nonce, interval=INTERVAL, now=time.time())
 
     def _of_run(self, name: str) -> dict[str, Any]:
@@ -122,15 +282,15 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
         for pick in reversed(run.picks[-LATEST:]):
             cell = cell_of(pick)
             score = run.recorded.get(cell.arm, {}).get(cell.task)
-            decisions.append((pick, cell, formats.scored(score, without="open")))
+            decisions.append((pick, cell, scored(score, without="open")))
         return {
             "title": name,
             "run": run,
             "status": dict(status_rows(run)),
             "report": report and f"../report/{name}/index.html",
             "latest": decisions,
-            "scores": run.result and compare.scores({name: run}),
-            "failures": analysis.failures(run),
+            "scores": run.result and sections.scores({name: run}),
+            "failures": failures_table(analysis.failures(run)),
         }
 
     def _of_comparison(self) -> dict[str, Any]:
@@ -138,10 +298,10 @@ class _Page(RequestHandler):  # type: ignore[misc]  # tornado is followed withou
         if len(names) < 2:
             raise ConfigError("Choose two or more runs to compare.")
         chosen = {name: self.runs.run(name) for name in names}
-        tables = {"Results": compare.answers(chosen)}
+        tables = {"Results": sections.answers(chosen)}
         if any(run.result for run in chosen.values()):
-            tables["Scores of the recommended candidates"] = compare.scores(chosen)
-        tables["Different settings"] = compare.settings(chosen)
+            tables["Scores of the recommended candidates"] = sections.scores(chosen)
+        tables["Different settings"] = sections.settings(chosen)
         return {"title": f"Comparison of {', '.join(names)}", "tables": tables}
 
 

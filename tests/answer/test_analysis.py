@@ -70,8 +70,8 @@ def test_the_table_of_correlations_is_spearmans_by_kind_of_task(a_run):
     tasks = [task for task, about in run.tasks.items() if about["kind"] == "retrieval"]
     arms = [arm for arm, own in known.items() if tasks[0] in own and arm in metrics["curvature"]]
     pairs = [(metrics["curvature"][arm], known[arm][tasks[0]]) for arm in arms]
-    assert len(tasks) == 1 and found["curvature"]["retrieval"][1] == len(arms)
-    assert found["curvature"]["retrieval"][0] == pytest.approx(
+    assert len(tasks) == 1 and found.loc[("curvature", "retrieval"), "count"] == len(arms)
+    assert found.loc[("curvature", "retrieval"), "rho"] == pytest.approx(
         spearmanr(*zip(*pairs, strict=True)).statistic
     )
-    assert set(found["curvature"]) == {"all tasks", "classification", "retrieval"}
+    assert set(found.loc["curvature"].index) == {"all tasks", "classification", "retrieval"}

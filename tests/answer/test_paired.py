@@ -41,30 +41,28 @@ def test_an_arm_differs_from_itself_by_zero(paired):
 
 
 def test_the_mean_has_the_weights_of_the_search(paired):
-    best = paired.best()
-    found, back = (
-        compare_arms(paired, *arms) for arms in ((best.arm, best.default), (best.default, best.arm))
-    )
-    assert found.difference == best.gain and found.difference.value > 0
+    best, default = paired.answer.best, paired.answer.default
+    found = compare_arms(paired, best.arm, default.arm)
+    back = compare_arms(paired, default.arm, best.arm)
+    assert found.difference == paired.answer.difference and found.difference.value > 0
     assert back.difference.value == pytest.approx(-found.difference.value)
     assert back.difference.stderr == pytest.approx(found.difference.stderr)
     paired.config["search"] |= {"objective": "stdlib:order"}
-    found = compare_arms(paired, best.arm, best.default)
+    found = compare_arms(paired, best.arm, default.arm)
     assert found.difference.value == pytest.approx(found.tasks["stdlib:order"].value)
 
 
 def test_two_arms_are_compared_task_by_task(paired):
-    best = paired.best()
-    done = CliRunner().invoke(
-        main, ["compare", str(paired.folder.path), "--arms", str(best.arm), str(best.default)]
-    )
+    best, default = paired.best().arm, paired.answer.default.arm
+    words = ["compare", str(paired.folder.path), "--arms", str(best), str(default)]
+    done = CliRunner().invoke(main, words)
     assert done.exit_code == 0 and all(task in done.output for task in paired.answer.differences)
     assert (
-        f"more than {best.default}, {paired.answer.relation}." in " ".join(done.output.split())
+        f"more than {default}, {paired.answer.relation}." in " ".join(done.output.split())
         and "±" in done.output
     )
     unknown = CliRunner().invoke(
-        main, ["compare", str(paired.folder.path), "--arms", "tiny@step9/9", str(best.arm)]
+        main, ["compare", str(paired.folder.path), "--arms", "tiny@step9/9", str(best)]
     )
     assert unknown.exit_code == 2 and "tiny@step9/9" in unknown.output
 

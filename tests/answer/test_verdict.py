@@ -115,7 +115,7 @@ def test_gains_over_the_default_arm_are_paired(verdicts):
     run = verdicts["split"]
     part = next(part for part in run.verdict.parts if part.what == "stdlib:order")
     assert (
-        part.gain == run.differences(part.arm, run.best().default)["stdlib:order"]
+        part.gain == run.differences(part.arm, run.answer.default.arm)["stdlib:order"]
         and part.gain.paired
     )
 

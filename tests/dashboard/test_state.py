@@ -79,22 +79,22 @@ def ask(index, arm, task, search="s"):
 def test_metrics_are_at_their_layer_and_checkpoint(live, history):
     live.receive(history.measured(), 1.0)
     assert live.arms == history.arms
-    np.testing.assert_allclose(live.values("curvature"), 2 * history.quality(), rtol=1e-6)
+    np.testing.assert_allclose(live.values["curvature"], 2 * history.quality(), rtol=1e-6)
 
 
 def test_an_undefined_metric_is_nan(live):
     value = {"layers": [0, 1], "names": ["curvature"], "values": [[None], [0.5]]}
     live.receive([record("measure", "a@step1", value)], 1.0)
-    assert np.isnan(live.values("curvature")[live.index["a@step1/0"]])
-    assert live.values("curvature")[live.index["a@step1/1"]] == 0.5
+    assert np.isnan(live.values["curvature"][live.index["a@step1/0"]])
+    assert live.values["curvature"][live.index["a@step1/1"]] == 0.5
 
 
 def test_an_arm_has_a_mean_when_all_tasks_are_scored(live):
     at = live.index["b@step2/1"]
     live.receive([ask(0, "b@step2/1", "s"), record("score", "b@step2/1:s", {"score": 0.25})], 1.0)
-    assert np.isnan(live.values(MEAN)[at]) and live.values(SCORED)[at] == 1 and np.isnan(live.best)
+    assert np.isnan(live.values[MEAN][at]) and live.values[SCORED][at] == 1 and np.isnan(live.best)
     live.receive([ask(1, "b@step2/1", "t"), record("score", "b@step2/1:t", {"score": 0.75})], 2.0)
-    assert live.values(MEAN)[at] == live.best == 0.5
+    assert live.values[MEAN][at] == live.best == 0.5
     assert live.curve[-1] == (2 * COST, 0.5) and live.paid == {"b@step2/1"}
 
 
@@ -106,7 +106,7 @@ def test_the_best_mean_is_weighted_as_the_objective_is(live):
         for task, score in (("s", 0.25), ("t", 0.75))
     ]
     live.receive(scores, 1.0)
-    assert live.values(MEAN)[at] == live.best == 0.375
+    assert live.values[MEAN][at] == live.best == 0.375
 
 
 def test_an_arm_needs_no_score_on_a_task_outside_of_the_objective(live):
@@ -162,8 +162,8 @@ def test_posteriors_are_shown_as_they_are_received(live, history):
     message = history.posterior(0)
     live.receive([message], 1.0)
     mean, sd = np.frombuffer(message.values, np.float32).reshape(2, -1)
-    np.testing.assert_array_equal(live.values(POSTERIOR_MEAN), mean)
-    np.testing.assert_array_equal(live.values(POSTERIOR_SD), sd)
+    np.testing.assert_array_equal(live.values[POSTERIOR_MEAN], mean)
+    np.testing.assert_array_equal(live.values[POSTERIOR_SD], sd)
     assert live.leader == message.leader
 
 
@@ -210,7 +210,7 @@ def test_the_whole_grid_of_the_paper_is_received():
     assert (
         live.counts["score", "ok"] + failed == live.done("score") > 9000 and len(live.curve) < 500
     )
-    assert np.nansum(live.values(SCORED)) == live.counts["score", "ok"]
+    assert np.nansum(live.values[SCORED]) == live.counts["score", "ok"]
 
 
 def test_a_run_without_metrics_shows_its_scores():
@@ -219,5 +219,5 @@ def test_a_run_without_metrics_shows_its_scores():
     live = LiveState(replace(opening, template=template))
     value = {"layers": [0, 1], "names": [], "values": [[], []]}
     live.receive([UnitsPlanned({"measure": 0}), record("measure", "a@step0", value)], 0.0)
-    assert set(live.names()) == {"Search", "Scores"}
-    assert current_quantity(live) == SCORED and np.isnan(live.values(SCORED)).all()
+    assert set(live.names) == {"Search", "Scores"}
+    assert current_quantity(live) == SCORED and np.isnan(live.values[SCORED]).all()

@@ -15,8 +15,8 @@ from daskmetrics.core.files import RunFolder
 from daskmetrics.experiment import Display
 from daskmetrics.experiment import maintenance as maintain
 from daskmetrics.planning.preview import preview
-from daskmetrics.report import Run, explain_text, status_text
-from daskmetrics.report.page import write_page
+from daskmetrics.report import Run, explain_tables, status_text, write
+from tests.report.conftest import text_of
 
 LAYERS = 3
 RECIPE = {"width": 16, "depth": LAYERS - 1, "steps": 2, "context": 32, "vocabulary": 300}
@@ -113,8 +113,8 @@ def test_a_run_without_metrics_searches_at_once_and_adds_metrics_later(
     assert len(run.recorded) == len(bare.arms) and run.answer.confirmed
     assert not run.metrics and len(run.scores) == 3
     assert ": a, " in repr(run) and "none: the run has no metrics" in status_text(run)
-    assert "no metrics" in write_page(run).read_text(encoding="utf-8")
-    assert "metric" not in explain_text(run, str(run.best().arm))
+    assert "no metrics" in write(run).read_text(encoding="utf-8")
+    assert "metric" not in text_of(*explain_tables(run, str(run.best().arm)))
     assert all(size.weights for size in run.trade_offs().sizes.values())
     whole = run.trade_offs().arms[0].cost.whole
     assert maintain.verify(folder).damages == ()

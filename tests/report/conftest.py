@@ -32,6 +32,7 @@ from daskmetrics.core.names import Arm, Cell, Checkpoint, Suite, grid, log_steps
 from daskmetrics.core.outcomes import pack
 from daskmetrics.core.readouts import Readout
 from daskmetrics.core.results import Reading, Scored, result_of
+from daskmetrics.core.table import Table
 from daskmetrics.execution import Journal, Record
 from daskmetrics.metrics import catalogue
 from daskmetrics.report import Run
@@ -320,6 +321,11 @@ def _store_scores(story: Story, folder: RunFolder, journal: Journal) -> None:
             block.values[at], block.stderr[at] = record.value.score, 0.01
             block.status[at] = store.Status.OK
     store.restore(folder.store, "scores", blocks)
+
+
+def text_of(*tables: Table) -> str:
+    """Tables as a terminal shows them."""
+    return "\n\n".join(table.as_text(100) for table in tables)
 
 
 def scores_of(run: Run) -> dict[Arm, dict[str, float]]:

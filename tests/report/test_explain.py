@@ -6,8 +6,9 @@ from click.testing import CliRunner
 from daskmetrics.answer.posterior import posterior_of
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.report import explain_text, within_text
+from daskmetrics.report import explain_tables, within_table
 from daskmetrics.report._format import candidate
+from tests.report.conftest import text_of
 
 
 def invoke(*words: object):
@@ -15,7 +16,7 @@ def invoke(*words: object):
 
 
 def test_an_explanation_has_the_posterior_the_rank_the_decisions_and_the_features(finished):
-    text = explain_text(finished, str(finished.best().arm))
+    text = text_of(*explain_tables(finished, str(finished.best().arm)))
     assert f"1 of {len(posterior_of(finished).problem.arms)}" in text
     assert "the recommended one" in text
     for word in ("decisions:", "curvature", "stdlib:order", "nats", "% of the layers"):
@@ -26,18 +27,20 @@ def test_an_explanation_has_the_posterior_the_rank_the_decisions_and_the_feature
 def test_an_arm_that_was_never_chosen_is_explained(finished):
     paid = {cell.arm for cell in finished.cells.values()}
     never = next(arm for arm in posterior_of(finished).problem.arms if arm not in paid)
-    text = explain_text(finished, str(never))
+    text = text_of(*explain_tables(finished, str(never)))
     assert "never:" in text and "is expected to be better by" in text and "not measured" in text
 
 
 def test_an_arm_is_explained_by_the_name_of_equal_weights(a_run):
     run = a_run(aliases={"small@step8": ("main",)})
-    assert explain_text(run, "small@main/2") == explain_text(run, "small@step8/2")
+    assert text_of(*explain_tables(run, "small@main/2")) == text_of(
+        *explain_tables(run, "small@step8/2")
+    )
 
 
 def test_the_error_for_an_unknown_arm_has_the_nearest_names(finished):
     with pytest.raises(ConfigError, match=r"Did you mean 'small@step8/\d'"):
-        explain_text(finished, "small@step8/9")
+        text_of(*explain_tables(finished, "small@step8/9"))
 
 
 def test_the_cheaper_arm_is_the_simplest_that_loses_at_most_the_share(finished):
@@ -51,11 +54,11 @@ def test_the_cheaper_arm_is_the_simplest_that_loses_at_most_the_share(finished):
 
 
 def test_the_text_has_the_savings_of_a_simpler_arm(finished):
-    text = " ".join(within_text(finished, 0.3).split())
+    text = " ".join(text_of(within_table(finished, 0.3)).split())
     simpler = finished.verdict.cheaper(0.3)
     assert candidate(finished.best().arm) in text and f"Cheaper {candidate(simpler.arm)}" in text
     assert f"at most {simpler.most_lost:.3f} (95 %)" in text and "weights in place of" in text
-    assert "none loses" in within_text(finished, 1e-9)
+    assert "none loses" in text_of(within_table(finished, 1e-9))
 
 
 @pytest.mark.parametrize("share", ["1", "-1%", "much", "100%"])

@@ -14,8 +14,7 @@ import pytest
 
 from daskmetrics.core.names import Suite
 from daskmetrics.report import whereabouts, write
-from daskmetrics.report._format import NO_PICTURES, candidate
-from daskmetrics.report._sections import answer_rows
+from daskmetrics.report._format import NO_PICTURES, answer_rows, candidate
 from daskmetrics.report.figures import NAMES
 from daskmetrics.report.page import page
 from tests.browser import chromium, complaints
@@ -84,7 +83,7 @@ def test_the_policy_allows_no_script_but_the_two_of_the_page(written):
 def test_names_and_reasons_are_escaped(written):
     assert (
         "<script>alert" not in written
-        and "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;" in written
+        and "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;" in written
     )
 
 

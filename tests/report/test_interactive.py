@@ -1,22 +1,18 @@
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from bokeh.core.json_encoder import serialize_json
 from bokeh.document import Document
 from bokeh.resources import Resources
 
-from daskmetrics.answer.analysis import path_of
+from daskmetrics.answer.posterior import known_posterior, path_of
 from daskmetrics.core.names import Suite
 from daskmetrics.dashboard import drawing
 from daskmetrics.report._quantities import (
     METRICS,
     SCORES,
     Field,
-    decisions,
-    expectation_of,
     fields,
 )
 from daskmetrics.report.page import MANY
@@ -40,6 +36,10 @@ def test_the_figures_of_5184_arms_fit_into_a_page():
     fields_ += [a_field(f"m{i}", METRICS, 1.0, errors=False) for i in range(24)]
     shown = fields_[0]
     columns = {"value": shown.values, "error": shown.errors, "against": shown.values}
+    for field in fields_:
+        columns[f"values of {field.name}"] = field.values
+        if field.group == SCORES:
+            columns[f"errors of {field.name}"] = field.errors
     source = drawing.arms_source(ARMS, GRID, **columns)
     document = Document()
     for fig in (
@@ -49,31 +49,15 @@ def test_the_figures_of_5184_arms_fit_into_a_page():
     ):
         document.add_root(fig)
     assert len(ARMS) == 5184 > MANY
-    plain = [field.as_json() for field in fields_]
-    size = len(serialize_json([document.to_json(deferred=False), plain]))
+    size = len(serialize_json(document.to_json(deferred=False)))
     library = Resources(mode="inline", minified=True, components=["bokeh"]).js_raw[0]
     tables = 500_000
     assert size + len(library) + tables < LIMIT
 
 
-def test_a_sparse_field_names_its_arms_and_missing_values_are_null():
-    nan = math.nan
-    sparse = Field(
-        "m",
-        METRICS,
-        "nats",
-        np.array([nan, 0.123456789, nan, nan]),
-        np.array([nan, 0.01234, nan, nan]),
-    )
-    dense = Field("m", METRICS, "nats", np.array([0.5, nan, 1.5]), np.full(3, nan))
-    about = {"name": "m", "group": METRICS, "label": "m, nats"}
-    assert sparse.as_json() == {**about, "i": [1], "v": [0.12346], "e": [0.012]}
-    assert dense.as_json() == {**about, "v": [0.5, None, 1.5]}
-
-
 def test_the_quantities_of_a_run_are_what_it_recorded(finished):
     arms = list(finished.recorded)
-    known = {field.name: field for field in fields(finished, arms, expectation_of(finished))}
+    known = {field.name: field for field in fields(finished, arms, known_posterior(finished))}
     task = "stdlib:order"
     row, arm = next((i, arm) for i, arm in enumerate(arms) if task in finished.recorded[arm])
     scored = finished.recorded[arm][task]
@@ -87,6 +71,6 @@ def test_the_quantities_of_a_run_are_what_it_recorded(finished):
 
 def test_every_decision_is_drawn_at_the_cost_spent_then(finished):
     path = path_of(finished)
-    drawn = drawing.search_path(decisions(path, None), path.unit, path.default).renderers
+    drawn = drawing.search_path(path.points, path.unit, path.default).renderers
     dots = [x for renderer in drawn for x in renderer.data_source.data.get("spent", ())]
     assert sorted(dots) == path.points["spent"].tolist()

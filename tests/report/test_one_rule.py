@@ -11,12 +11,12 @@ from daskmetrics.answer import analysis
 from daskmetrics.cli import main
 from daskmetrics.core.names import Arm
 from daskmetrics.core.serialization import as_json
-from daskmetrics.report import Run, best_text, status_text, summary_text, within_text, write
-from daskmetrics.report._compare import answers
+from daskmetrics.report import Run, best_text, status_text, summary_text, within_table, write
 from daskmetrics.report._format import apart, candidate
-from daskmetrics.report.overview import RunCollection
+from daskmetrics.report._sections import answers
 from daskmetrics.report.page import page
-from tests.report.conftest import mean_scores
+from daskmetrics.report.server import RunCollection
+from tests.report.conftest import mean_scores, text_of
 
 STORIES = {
     "clear": {"outcomes": True},
@@ -36,7 +36,7 @@ def test_all_views_name_the_same_arm(a_run, story, monkeypatch):
     arm, folder = run.result.best_arm, run.folder.path
     assert arm in run.recorded
     assert run.verdict.overall.arm == arm == run.best().arm == run.answer.best.arm
-    views = [summary_text(run), best_text(run), status_text(run), within_text(run, 0.01)]
+    views = [summary_text(run), best_text(run), status_text(run), text_of(within_table(run, 0.01))]
     views += [
         page(run, []),
         run._repr_html_(),

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from daskmetrics.core.errors import ConfigError
-from daskmetrics.report import overview
-from daskmetrics.report.overview import RunCollection
+from daskmetrics.report import server
+from daskmetrics.report.server import RunCollection
 from tests.report.conftest import SUITES, TASKS, Story, make_run
 
 SMALL = Story(suites=SUITES[:1], tasks=TASKS[:2])
@@ -80,7 +80,7 @@ def test_the_latest_changed_run_is_first(folder):
 
 
 def test_a_run_is_read_again_only_when_its_journal_has_changed(folder):
-    read, runs = overview._row.cache_info, RunCollection(folder)
+    read, runs = server._row.cache_info, RunCollection(folder)
     before = read().misses
     for _ in range(3):
         runs.rows()

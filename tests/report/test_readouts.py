@@ -15,10 +15,10 @@ from daskmetrics.answer import analysis
 from daskmetrics.cli import main
 from daskmetrics.core.errors import ConfigError
 from daskmetrics.core.names import Arm
-from daskmetrics.report import best_text, explain_text, frame
+from daskmetrics.report import best_text, explain_tables, frame
 from daskmetrics.report._quantities import drawn_arms
 from daskmetrics.report.page import figures, page
-from tests.report.conftest import mean_scores
+from tests.report.conftest import mean_scores, text_of
 
 
 def test_the_answer_names_the_readout(read_out):
@@ -119,12 +119,12 @@ def test_a_figure_shows_the_best_readout_or_the_one_that_is_asked_for(read_out):
         np.testing.assert_allclose(line.get_ydata(), known)
     with pytest.raises(ConfigError, match=r"Unknown readout 'last,17d'.*last,16d"):
         read_out.plot.heatmap(readout="last,17d")
-    assert read_out.plot.tradeoff("bytes").get_xlabel() == "bytes of a vector"
+    assert read_out.plot.tradeoff("dimensions").get_xlabel() == "dimensions of a vector"
 
 
 def test_an_arm_is_explained_and_compared_by_its_name(read_out):
     name = "encoder@main/3/last,mean1-3"
-    text = explain_text(read_out, name)
+    text = text_of(*explain_tables(read_out, name))
     assert text.startswith(name) and "of the layers" in text
     names = "encoder@main/2/mean", "encoder@main/2/last,16d"
     done = CliRunner().invoke(main, ["compare", str(read_out.folder.path), "--arms", *names])

@@ -16,13 +16,13 @@ from tests.report.conftest import scores_of
 def test_the_best_arm_and_the_default_are_compared_on_their_common_tasks(finished):
     best, answer = finished.best(), finished.answer
     assert best.arm in {Arm(**top["arm"]) for top in finished.result.top}
-    assert best.default == Arm("small", "step8", 3)
-    assert best.gain == Difference(
+    assert answer.default.arm == Arm("small", "step8", 3)
+    assert answer.difference == Difference(
         pytest.approx(best.score - answer.default.score),
         pytest.approx(2**0.5 * 0.01 / 3**0.5),
         paired=False,
     )
-    assert 0 < best.share < 1 and 0 <= answer.probability <= 1
+    assert 0 < answer.cost.share < 1 and 0 <= answer.probability <= 1
 
 
 def test_there_is_no_best_arm_before_the_end_of_the_search(a_run):

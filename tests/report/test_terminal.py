@@ -7,12 +7,13 @@ import pytest
 from click.testing import CliRunner
 
 from daskmetrics.answer import analysis
-from daskmetrics.answer.analysis import Failure
 from daskmetrics.cli import main
+from daskmetrics.core.failures import Failure
 from daskmetrics.core.outcomes import Difference
 from daskmetrics.execution import Journal
 from daskmetrics.report import Run, best_text, status_text, summary_text, whereabouts
-from daskmetrics.report._sections import MOST_ROWS, answer_rows, tasks_table
+from daskmetrics.report._format import answer_rows
+from daskmetrics.report._sections import MOST_ROWS, tasks_table
 from daskmetrics.report.page import page
 from tests.report.conftest import STEPS, TASKS, mean_scores
 
