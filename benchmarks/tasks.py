@@ -192,7 +192,7 @@ def main(words: Sequence[str] | None = None) -> None:
         return
     if given.memory or given.small:
         count = "500" if given.small else "100000"
-        own = [sys.executable, __file__, "--worker", count, *(["--small"] if given.small else [])]
+        own = [sys.executable, __file__, "--worker", count]
         subprocess.run(own, check=True)
     if not given.memory:
         compare(rounds=1 if given.small else 3, texts=40 if given.small else 240)

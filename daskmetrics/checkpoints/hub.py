@@ -102,44 +102,37 @@ class Refs:
         return {**self.tags, **self.branches}
 
 
-def ask_refs(source: str) -> Refs:
-    """The branches and tags as the hub lists them now; the list is kept.
+def known_refs(source: str) -> tuple[Refs | None, str]:
+    """The branches and tags, listed now or kept, and why the hub did not answer ("" if it did).
 
-    Raises
-    ------
-    HubUnreachable
-        If the hub does not answer, or HF_HUB_OFFLINE is set.
-    ConfigError
-        If the hub has no such repository.
+    A `ConfigError` says that the hub has no such repository.
     """
-    if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
-        raise HubUnreachable("the hub cannot be reached (HF_HUB_OFFLINE is set)")
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
 
-    with client_errors():
-        try:
-            listed = HfApi().list_repo_refs(source)
-        except RepositoryNotFoundError:
-            raise ConfigError(
-                f"The hub has no repository '{source}', or shows it to members only: log in with"
-                " 'hf auth login' or set HF_TOKEN."
-            ) from None
-    branches = {ref.name: ref.target_commit for ref in listed.branches}
-    tags = {ref.name: ref.target_commit for ref in listed.tags}
-    keep(_place("refs", source), {"branches": branches, "tags": tags})
-    return Refs(branches, tags)
-
-
-def known_refs(source: str) -> tuple[Refs | None, str]:
-    """The branches and tags, listed now or kept, and why the hub did not answer ("" if it did)."""
+    place = _place("refs", source)
     try:
-        return ask_refs(source), ""
+        if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
+            raise HubUnreachable("the hub cannot be reached (HF_HUB_OFFLINE is set)")
+        with client_errors():
+            try:
+                listed = HfApi().list_repo_refs(source)
+            except RepositoryNotFoundError:
+                raise ConfigError(
+                    f"The hub has no repository '{source}', or shows it to members only: log in"
+                    " with 'hf auth login' or set HF_TOKEN."
+                ) from None
     except HubUnreachable as error:
-        kept = recall(_place("refs", source))
+        kept = recall(place)
         if kept and kept.keys() == {"branches", "tags"}:
             return Refs(**kept), str(error)
         return None, str(error)
+    refs = Refs(
+        branches={ref.name: ref.target_commit for ref in listed.branches},
+        tags={ref.name: ref.target_commit for ref in listed.tags},
+    )
+    keep(place, vars(refs))
+    return refs, ""
 
 
 @dataclass(frozen=True)
@@ -232,13 +225,13 @@ def require_on_hub(model: Model, missing: Sequence[str], pooling: str) -> None:
     if not missing:
         return
     assert model.source is not None
-    try:
-        available = ask_refs(model.source).commits
-    except HubUnreachable as error:
+    refs, silence = known_refs(model.source)
+    if refs is None or silence:
         raise ConfigError(
-            f"Model '{model.name}': {shortened(missing)} not in the hub's cache, and {error}. Fetch"
+            f"Model '{model.name}': {shortened(missing)} not in the hub's cache, and {silence}. Fetch"
             f" them on a machine with a network: hf download {model.source} --revision {missing[0]}"
-        ) from None
+        )
+    available = refs.commits
     unknown = [name for name in missing if name not in available]
     if unknown:
         existing = ", ".join(training_order(available)[:8])
